@@ -10,7 +10,8 @@ REPORT ?= report.html
 PAPERS ?= papers.html
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo papers build install pgo test test-guest test-databases check fmt bench bench-databases torture clean
+.PHONY: help setup demo papers build install pgo test test-guest test-databases check fmt bench bench-databases torture
+.PHONY: clean
 
 help: ## This list
 	@echo 'Tidewater: a software-defined solid-state drive. The targets:'
@@ -29,7 +30,7 @@ build: ## Build the release binary, and the library that `tidewater run` preload
 	$(CARGO) build --release --locked --package tidewater-shim
 	@echo 'The binary: $(TIDEWATER)'
 
-install: ## Install the C library, the preload library of `tidewater run`, and the layers for SQLite and RocksDB (PREFIX=/usr/local)
+install: ## Install the C library, what `tidewater run` preloads, the layers for SQLite and RocksDB (PREFIX=/usr/local)
 	@scripts/setup.sh
 	@PREFIX='$(or $(PREFIX),/usr/local)' DESTDIR='$(DESTDIR)' scripts/install.sh
 
@@ -45,7 +46,9 @@ demo: build ## Replay the bundled sample trace and write report.html
 papers: build ## Repeat the experiments of papers and write papers.html
 	@# Checks that do not hold end it with an error, after the page was written.
 	$(TIDEWATER) experiment run --all --report '$(PAPERS)' $(ARGS); status=$$?; \
-	if [ $$status = 0 ] || [ $$status = 3 ]; then echo; echo 'The figures, for your browser: file://$(abspath $(PAPERS))'; fi; \
+	if [ $$status = 0 ] || [ $$status = 3 ]; then \
+		echo; echo 'The figures, for your browser: file://$(abspath $(PAPERS))'; \
+	fi; \
 	exit $$status
 
 test: ## Run every test

@@ -41,7 +41,8 @@ measure() {
         for ((i = 0; i < commits; i++)); do echo "INSERT INTO t VALUES ($i, '$(printf 'x%.0s' {1..100})');"; done
     } >statements
     begin=$(date +%s%N)
-    sqlite3 -batch -bail -cmd ".load $layer sqlite3_tidewatervfs_init" -cmd ".open '$uri'" :memory: <statements >/dev/null
+    sqlite3 -batch -bail -cmd ".load $layer sqlite3_tidewatervfs_init" -cmd ".open '$uri'" :memory: <statements \
+        >/dev/null
     end=$(date +%s%N)
     echo "$name $((commits * 1000000000 / (end - begin)))" >>figures
 }
@@ -58,5 +59,6 @@ for ((round = 0; round < rounds; round++)); do
 done
 echo "commits per second, medians of $rounds rounds of $commits:"
 for name in own-flush no-flush ring-RING ring-DESTAGED window; do
-    grep "^$name " figures | cut -d' ' -f2 | sort -n | awk -v name=$name '{ all[NR] = $1 } END { printf "%-14s %8d\n", name, all[int((NR + 1) / 2)] }'
+    grep "^$name " figures | cut -d' ' -f2 | sort -n |
+        awk -v name=$name '{ all[NR] = $1 } END { printf "%-14s %8d\n", name, all[int((NR + 1) / 2)] }'
 done

@@ -19,7 +19,8 @@ kit=$(realpath -m "${1:-${CARGO_TARGET_DIR:-$root/target}/guest-kit}")
 release=trixie
 newer=trixie-backports
 host_packages=(qemu-system-x86)
-guest_packages=(nvme-cli fio pciutils e2fsprogs xfsprogs kmod bash coreutils util-linux mount grep sed gawk findutils diffutils
+guest_packages=(nvme-cli fio pciutils e2fsprogs xfsprogs kmod bash coreutils util-linux mount grep sed gawk findutils \
+    diffutils
     hostname procps iproute2 busybox-static zstd xz-utils bsdutils bsdextrautils
     debianutils gzip libc-bin bc jq)
 kernel_package=linux-image-cloud-amd64
@@ -40,7 +41,8 @@ for tool in apt-get apt-cache dpkg; do
 done
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 [ -r "$keyring" ] || unavailable "needs $keyring (package debian-archive-keyring)"
-mirror=${DEBIAN_MIRROR:-$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list 2>/dev/null || true; } |
+mirror=${DEBIAN_MIRROR:-$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list \
+    2>/dev/null || true; } |
     grep -v '^ *#' | grep -oE 'https?://[^] ]+/debian/?( |$)' | tr -d ' ' | sort -u | sed -n 1p)}
 [ -n "$mirror" ] || unavailable "apt's sources name no Debian mirror; set DEBIAN_MIRROR"
 
@@ -53,7 +55,8 @@ for suite in $release $newer; do
 done >"$kit/apt/sources.list"
 apt=(-o Dir::State="$kit/apt/state" -o Dir::State::status="$kit/apt/status" -o Dir::Cache="$kit/apt/cache"
     -o Dir::Log="$kit/apt/log" -o Dir::Etc::sourcelist="$kit/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
-    -o Dir::Etc::preferencesparts=/dev/null -o APT::Install-Recommends=0 -o Debug::NoLocking=1 -o APT::Architecture=amd64
+    -o Dir::Etc::preferencesparts=/dev/null -o APT::Install-Recommends=0 -o Debug::NoLocking=1 \
+    -o APT::Architecture=amd64
     -o Acquire::Retries=3 -o Acquire::http::Timeout=30)
 if [ "$(id -u)" = 0 ]; then apt+=(-o APT::Sandbox::User=root); fi
 
@@ -73,13 +76,16 @@ files_of() {
 mapfile -t host_files < <(files_of "${host_packages[@]}")
 mapfile -t guest_files < <(files_of "${guest_packages[@]}")
 [ "${#host_files[@]}" -gt 0 ] && [ "${#guest_files[@]}" -gt 0 ] || unavailable "the mirror lacks packages of the guest"
-apt-get "${apt[@]}" -y -qq -t "$newer" --download-only install "${host_packages[@]}" "${guest_packages[@]}" >"$kit/apt/log/download" 2>&1 ||
+apt-get "${apt[@]}" -y -qq -t "$newer" --download-only install "${host_packages[@]}" "${guest_packages[@]}" \
+    >"$kit/apt/log/download" 2>&1 ||
     unavailable "packages could not be fetched: $(tail -n 1 "$kit/apt/log/download")"
 # Newer kernels come as several packages, all with the version in their names; what else they need is for installing
 # them.
-mapfile -t kernel_parts < <(apt-cache "${apt[@]}" depends "$kernel" | awk -v version="$version" '/ Depends: / && index($2, version) { print $2 }' |
+mapfile -t kernel_parts < <(apt-cache "${apt[@]}" depends "$kernel" |
+    awk -v version="$version" '/ Depends: / && index($2, version) { print $2 }' |
     sort -u)
-(cd "$kit/apt/cache/archives" && apt-get "${apt[@]}" -qq download -t "$newer" "$kernel" "${kernel_parts[@]}") >"$kit/apt/log/kernel" 2>&1 ||
+(cd "$kit/apt/cache/archives" && apt-get "${apt[@]}" -qq download -t "$newer" "$kernel" "${kernel_parts[@]}") \
+    >"$kit/apt/log/kernel" 2>&1 ||
     unavailable "the kernel could not be fetched: $(tail -n 1 "$kit/apt/log/kernel")"
 
 archives=$kit/apt/cache/archives
@@ -136,7 +142,8 @@ for folder in bin sbin lib lib64; do
     fi
     ln -sfn "usr/$folder" "$folder"
 done
-[ -e usr/lib64/ld-linux-x86-64.so.2 ] || ln -s ../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 usr/lib64/ld-linux-x86-64.so.2
+[ -e usr/lib64/ld-linux-x86-64.so.2 ] || ln -s ../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 \
+    usr/lib64/ld-linux-x86-64.so.2
 rm -rf usr/share/{doc,man,locale,info,icons,applications,bash-completion,zsh} usr/lib/python3* var
 find boot ! -type d ! -name 'config-*' -delete
 mkdir -p proc sys dev tmp run mnt root etc/nvme var/lib var/tmp

@@ -95,7 +95,8 @@ fi
 
 # --- system packages ---
 
-rustup_by_hand="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --no-modify-path --default-toolchain none"
+rustup_by_hand="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |"
+rustup_by_hand+=" sh -s -- -y --no-modify-path --default-toolchain none"
 if [ "$rust_missing" = yes ]; then
     packaged=no
     if package_available rustup; then packaged=yes; fi
@@ -168,10 +169,12 @@ if have rustup; then
     if ! toolchain_complete "${RUSTUP_HOME:-${HOME:-}/.rustup}"; then
         say "fetching Rust $toolchain_pinned into .toolchain/ (inside the checkout)"
         keep_out_of_git
-        RUSTUP_HOME="$root/.toolchain/rustup" rustup toolchain install "$toolchain_pinned" --profile minimal --component rustfmt --component clippy \
+        RUSTUP_HOME="$root/.toolchain/rustup" rustup toolchain install "$toolchain_pinned" --profile minimal \
+            --component rustfmt --component clippy \
             --no-self-update </dev/null ||
-            fail "Rust $toolchain_pinned could not be fetched. With a network that blocks static.rust-lang.org, install" \
-                "that toolchain into your own rustup, or set RUSTUP_DIST_SERVER to a mirror, then run this again."
+            fail "Rust $toolchain_pinned could not be fetched. With a network that blocks static.rust-lang.org," \
+                "install that toolchain into your own rustup, or set RUSTUP_DIST_SERVER to a mirror;" \
+                "then run this again."
     fi
 else
     # A cargo without rustup does not read rust-toolchain.toml.

@@ -114,7 +114,8 @@ const CASES: &[Case] = &[
         capacity_gib: 64,
         settings: &[("ftl.mapping", "fast"), ("ftl.over_provisioning", "0.75")],
         precondition: Precondition::Filled(1.0),
-        what: "4 KiB random writes over 64 GiB under FAST, filled before; the log takes them, and runs that break off are merged",
+        what: "4 KiB random writes over 64 GiB under FAST, filled before; the log takes them, and runs that break off \
+               are merged",
     },
     Case {
         name: "hybrid-merges",
@@ -130,7 +131,8 @@ const CASES: &[Case] = &[
             ("nand.pages_per_block", "64"),
         ],
         precondition: Precondition::Steady,
-        what: "4 KiB random writes over 8 GiB under FAST with blocks of 256 KiB, a log of 7 %: about a full merge for each write",
+        what: "4 KiB random writes over 8 GiB under FAST with blocks of 256 KiB, a log of 7 %: about a full merge for \
+               each write",
     },
     Case {
         name: "hybrid-paper",
@@ -140,7 +142,8 @@ const CASES: &[Case] = &[
         capacity_gib: 0,
         settings: LOG_OF_THE_DEFAULTS,
         precondition: Precondition::Filled(1.0),
-        what: "4 KiB random writes over 64 GiB of the CBM paper's drive: 320 GB of SLC, FAST, a log of 7 %, a buffer of 32 MiB",
+        what: "4 KiB random writes over 64 GiB of the CBM paper's drive: 320 GB of SLC, FAST, a log of 7 %, a buffer \
+               of 32 MiB",
     },
     Case {
         name: "hybrid-skewed",
@@ -202,7 +205,8 @@ fn measure(case: &Case) {
     let record = simulate(case, case.requests);
     let (n, cpu) = (record.requests as f64, record.user_cpu_seconds);
     println!(
-        "{:<14} {:>6.2} M requests/s  {:>6.0} ns/request  {:>5.0} ns/event  {:>5.2} events/request  {:>4.0} ns/step  {:>5.2} write amplification  {:>6.0} MiB peak",
+        "{:<14} {:>6.2} M requests/s  {:>6.0} ns/request  {:>5.0} ns/event  {:>5.2} events/request  {:>4.0} ns/step  \
+         {:>5.2} write amplification  {:>6.0} MiB peak",
         case.name,
         n / cpu / 1e6,
         cpu / n * 1e9,

@@ -1,5 +1,5 @@
-/* Flushes that do nothing, preloaded: the database does all that it does for a durable commit but wait for the disk. Its answer is a lie; this is for
-   measuring alone. */
+/* Flushes that do nothing, preloaded: the database does all that it does for a durable commit but wait for the disk.
+   Its answer is a lie; this is for measuring alone. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <unistd.h>

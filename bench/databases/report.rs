@@ -60,7 +60,9 @@ fn ratio(group: &BTreeMap<Mode, Vec<f64>>, mode: Mode, to: Mode) -> Ratio {
 /// A table of medians, in Markdown.
 pub fn table(samples: &[Sample]) -> String {
     let mut text = String::from(
-        "| database | workload | clients | own flush /s | no flush /s | empty flush /s | RING /s | of no flush | of empty flush | RING, persistent /s | of no flush | DESTAGED /s | of own flush | RING, layer /s | of no flush |\n\
+        "| database | workload | clients | own flush /s | no flush /s | empty flush /s | RING /s | of no flush | of \
+         empty flush | RING, persistent /s | of no flush | DESTAGED /s | of own flush | RING, layer /s | of no flush \
+         |\n\
          |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for ((database, workload, clients), group) in groups(samples) {
@@ -145,18 +147,26 @@ pub fn document(samples: &[Sample], idle: Option<Idle>, rounds: usize, seconds: 
         name: "databases".into(),
         title: "What commits cost: own flushes, none, and a device's ring".into(),
         source: "bench/databases, on this machine".into(),
-        description: "Databases as a distribution ships them, on one machine with their clients. Own flush: as shipped, each commit waits for \
-                      fdatasync. No flush: the database's switch that gives durability up, which is the ceiling. Empty flush: as shipped, with a preloaded library whose flushes do \
+        description: "Databases as a distribution ships them, on one machine with their clients. Own flush: as \
+                      shipped, each commit waits for fdatasync. No flush: the database's switch that gives durability \
+                      up, which is the ceiling. Empty flush: as shipped, with a preloaded library whose flushes do \
                       nothing, so that what lies between is the database's own. RING and DESTAGED: the \
-                      log files on a served device by `tidewater run`, at these levels, with a copy of the ring on the disk (`serve --ring-copy`). RING in \
-                      this run lies in memory that does not survive a loss of power: it survives a crash of any process, and is no equal of a flush. \
-                      RING, persistent: the same memory, taken to survive (`serve --ring-persistent`): lines are written back, and the database's \
-                      other files don't wait for the log. RING, layer: RING by a layer within the database, which gathers what goes to its log files."
+                      log files on a served device by `tidewater run`, at these levels, with a copy of the ring on the \
+                      disk (`serve --ring-copy`). RING in this run lies in memory that does not survive a loss of \
+                      power: it survives a crash of any process, and is no equal of a flush. RING, persistent: the \
+                      same memory, taken to survive (`serve --ring-persistent`): lines are written back, and the \
+                      database's other files don't wait for the log. RING, layer: RING by a layer within the database, \
+                      which gathers what goes to its log files."
             .into(),
         version: env!("CARGO_PKG_VERSION").into(),
         seed: 0,
         parameters: vec![
-            parameter("rounds", rounds.to_string(), "Rounds, with the modes in turns; medians of rates count, and of the ratios within each round."),
+            parameter(
+                "rounds",
+                rounds.to_string(),
+                "Rounds, with the modes in turns; medians of rates count, and of \
+                                                     the ratios within each round.",
+            ),
             parameter("seconds", seconds.to_string(), "How long each measurement takes."),
         ],
         columns: vec![

@@ -51,7 +51,9 @@ class Log {
   ~Log() {
     // Nobody asks any more how it went, and the program may have ended well.
     if (tidewater_files_close(files_) != 0) {
-      std::fprintf(stderr, "tidewater: %s: %s: the log keeps what is not synced of its files, for who opens it next or for `tidewater recover`\n",
+      std::fprintf(stderr,
+                   "tidewater: %s: %s: the log keeps what is not synced of its files, for who opens it next or for "
+                   "`tidewater recover`\n",
                    device_.c_str(), tidewater_message());
     }
   }
@@ -451,7 +453,8 @@ FileSystem* Create(const std::string& uri, std::unique_ptr<FileSystem>* guard, s
 
 // Runs when the library is loaded.
 const bool registered = [] {
-  ObjectLibrary::Default()->AddFactory<FileSystem>(ObjectLibrary::PatternEntry(kScheme, false).AddSeparator("://"), Create);
+  ObjectLibrary::Default()->AddFactory<FileSystem>(ObjectLibrary::PatternEntry(kScheme, false).AddSeparator("://"),
+                                                   Create);
   return true;
 }();
 

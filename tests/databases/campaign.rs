@@ -107,7 +107,8 @@ impl fmt::Display for Outcome {
 /// A table of all cells, in Markdown.
 pub fn table(outcomes: &[Outcome]) -> String {
     let mut text = String::from(
-        "| database | commits wait for | what happens | rounds | acknowledged | lost | half there | lost without replay |\n\
+        "| database | commits wait for | what happens | rounds | acknowledged | lost | half there | lost without \
+         replay |\n\
          |---|---|---|---:|---:|---:|---:|---|\n",
     );
     for Outcome { database, cell, rounds, verdict, controls, .. } in outcomes {

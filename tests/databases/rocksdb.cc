@@ -44,7 +44,8 @@ static Status scan(std::string &answer) {
     rocksdb::ReadOptions options;
     options.verify_checksums = true;
     std::unique_ptr<rocksdb::Iterator> at(database->NewIterator(options));
-    for (at->SeekToFirst(); at->Valid(); at->Next()) answer += at->key().ToString() + " " + at->value().ToString() + "\n";
+    for (at->SeekToFirst(); at->Valid(); at->Next())
+      answer += at->key().ToString() + " " + at->value().ToString() + "\n";
     return at->status();
 }
 
@@ -122,7 +123,8 @@ int main(int count, char **words) {
     address.sun_family = AF_UNIX;
     strncpy(address.sun_path, words[2], sizeof address.sun_path - 1);
     int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (listener < 0 || bind(listener, reinterpret_cast<sockaddr *>(&address), sizeof address) || listen(listener, 64)) {
+    if (listener < 0 || bind(listener, reinterpret_cast<sockaddr *>(&address), sizeof address) ||
+        listen(listener, 64)) {
         perror(words[2]);
         return 1;
     }

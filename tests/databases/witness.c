@@ -1,17 +1,18 @@
 /*
  * What a disk would keep over a loss of power, as far as a process can tell from outside.
  *
- * As a library (preloaded): each fsync, fdatasync, sync, syncfs and O_(D)SYNC write keeps a copy of what it made durable, in the
- * folder TIDEWATER_WITNESS, by the file's handle: its generation is part of it, so that a reused inode is another file. The
- * copy is taken before the real call: it holds what was written before the call, and nothing later that the call may miss.
- * Where TIDEWATER_WITNESS_TRACK is set, the process is taken to be the only writer of what it syncs, and only what it wrote
- * since is compared: for large files, such as a drive's image.
+ * As a library (preloaded): each fsync, fdatasync, sync, syncfs and O_(D)SYNC write keeps a copy of what it made
+ * durable, in the folder TIDEWATER_WITNESS, by the file's handle: its generation is part of it, so that a reused inode
+ * is another file. The copy is taken before the real call: it holds what was written before the call, and nothing later
+ * that the call may miss. Where TIDEWATER_WITNESS_TRACK is set, the process is taken to be the only writer of what it
+ * syncs, and only what it wrote since is compared: for large files, such as a drive's image.
  *
  * As a program:  witness keep SHADOWS ROOT...   everything below the roots is durable as it is now
- *                witness reset SHADOWS ROOT...  every file below the roots is, in place, what was durable last; else empty
+ *                witness reset SHADOWS ROOT...  every file below the roots is, in place, what was durable last, or
+ *                                               empty
  *
- * Assumed: names are durable at once (creation, rename, unlink), and nothing reaches the disk but by these calls: what is
- * kept is the least that a disk may keep. Not seen: msync of a mapping, and calls past the C library.
+ * Assumed: names are durable at once (creation, rename, unlink), and nothing reaches the disk but by these calls: what
+ * is kept is the least that a disk may keep. Not seen: msync of a mapping, and calls past the C library.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -28,7 +28,8 @@ os.wait(); os.write(e, b"three")
 f = new("dsync", os.O_RDWR | os.O_DSYNC); os.write(f, b"kept"); os.pwrite(f, b"KE", 0)
 # One that is replaced: a new file under an old name, which was never synced.
 g = new("replaced"); os.write(g, b"old"); os.fsync(g); os.close(g)
-h = new("replaced.new"); os.write(h, b"new"); os.rename(os.path.join(folder, "replaced.new"), os.path.join(folder, "replaced"))
+h = new("replaced.new"); os.write(h, b"new")
+os.rename(os.path.join(folder, "replaced.new"), os.path.join(folder, "replaced"))
 # A sync keeps record locks: closing another descriptor of the file would drop them.
 import fcntl
 k = new("locked"); os.write(k, b"locked"); fcntl.lockf(k, fcntl.LOCK_EX); os.fsync(k)

@@ -2,7 +2,8 @@
  *
  *   bar FILE OPERATION...        r32 AT | r64 AT | w32 AT VALUE | w64 AT VALUE | put AT FILE | get AT BYTES
  *
- * r32 and r64 print a value in hexadecimal; put stores a file's bytes, 8 at a time; get writes bytes to the standard output. */
+ * r32 and r64 print a value in hexadecimal; put stores a file's bytes, 8 at a time; get writes bytes to the standard
+ * output. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -18,7 +18,8 @@ make_file_system() {
     case $1 in
         ext4) mkfs.ext4 -q -F $disk ;;
         xfs) mkfs.xfs -q -f $disk ;;
-        journal) mke2fs -q -F -b 4096 -O journal_dev $journal_disk && mkfs.ext4 -q -F -b 4096 -J device=$journal_disk $disk ;;
+        journal) mke2fs -q -F -b 4096 -O journal_dev $journal_disk &&
+            mkfs.ext4 -q -F -b 4096 -J device=$journal_disk $disk ;;
     esac
 }
 mount_file_system() {

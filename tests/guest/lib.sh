@@ -79,7 +79,8 @@ kernel_may_say() { kernel_allowed+=("$1"); }
 kernel_complaints() {
     dmesg -r | awk '
         /Run \/init as init process/ { started = 1 }
-        { level = substr($0, 2) + 0; if (level % 8 <= 4 && (started || tolower($0) ~ /nvme|pci|blk|block|dma|bar |kernel bug|warning:|call trace/)) print }
+        { level = substr($0, 2) + 0; if (level % 8 <= 4 && (started ||
+            tolower($0) ~ /nvme|pci|blk|block|dma|bar |kernel bug|warning:|call trace/)) print }
     ' | grep -vE -f <(printf '%s\n' 'no line of a kernel is like this' "${kernel_allowed[@]}")
 }
 kernel_is_content() {

@@ -108,7 +108,8 @@ pub fn scenarios() -> Vec<Scenario> {
             tool: true,
             ..scenario(
                 "window",
-                "blocks pinned into the byte window, stored into by a write-combining mapping, synced, flushed and read back; a kill",
+                "blocks pinned into the byte window, stored into by a write-combining mapping, synced, flushed and \
+                 read back; a kill",
                 Setup { profile: "2b-ssd", settings: &["window.gate=refuse"], namespaces: &[64], ..PLAIN },
                 vec![step(&["window"], ""), step(&["window-after"], "")],
             )

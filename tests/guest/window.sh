@@ -18,6 +18,7 @@ pin() {
 }
 # info ENTRY: it is pinned, and this is it.
 info() {
-    nvme io-passthru "$disk" --opcode=0xa6 --namespace-id=1 --cdw10=16 --cdw12="$1" --data-len=64 --read --raw-binary >/tmp/info &&
+    nvme io-passthru "$disk" --opcode=0xa6 --namespace-id=1 --cdw10=16 --cdw12="$1" --data-len=64 --read --raw-binary \
+        >/tmp/info &&
         [ "$(number /tmp/info 4 2)" = "$1" ]
 }

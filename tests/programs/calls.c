@@ -80,7 +80,8 @@ static void asynchronous(void) {
     SAY(aio_write(&one));
     SAY(aio_suspend(list, 1, NULL));
     SAY(aio_return(&one));
-    struct aiocb other = {.aio_fildes = fd, .aio_buf = "listed", .aio_nbytes = 6, .aio_offset = 12, .aio_lio_opcode = LIO_WRITE};
+    struct aiocb other = {
+        .aio_fildes = fd, .aio_buf = "listed", .aio_nbytes = 6, .aio_offset = 12, .aio_lio_opcode = LIO_WRITE};
     struct aiocb *more[] = {NULL, &other};
     SAY(lio_listio(LIO_WAIT, more, 2, NULL));
     SAY(fsync(fd));
@@ -196,7 +197,8 @@ static void locked(void) {
     int status;
     if (!fork()) {
         struct flock mine = {.l_type = F_WRLCK}, theirs = mine;
-        _exit(fcntl(fd, F_GETLK, &mine) || fcntl(over, F_GETLK, &theirs) || mine.l_type == F_UNLCK || theirs.l_type == F_UNLCK);
+        _exit(fcntl(fd, F_GETLK, &mine) || fcntl(over, F_GETLK, &theirs) || mine.l_type == F_UNLCK
+              || theirs.l_type == F_UNLCK);
     }
     SAY(wait(&status) < 0);
     SAY(status);
@@ -587,8 +589,10 @@ static const struct {
     void (*call)(void);
 } all[] = {
     {"direct", direct}, {"stream", stream}, {"asynchronous", asynchronous}, {"closed_by_stream", closed_by_stream},
-    {"closed_raw", closed_raw}, {"reopened", reopened}, {"far", far}, {"linked_out", linked_out}, {"linked_in", linked_in},
-    {"linked_over", linked_over}, {"unnamed", unnamed}, {"by_another_name", by_another_name}, {"cut_by_reading", cut_by_reading},
+    {"closed_raw", closed_raw}, {"reopened", reopened}, {"far", far}, {"linked_out", linked_out},
+    {"linked_in", linked_in},
+    {"linked_over", linked_over}, {"unnamed", unnamed}, {"by_another_name", by_another_name},
+    {"cut_by_reading", cut_by_reading},
     {"locked", locked}, {"no_descriptors", no_descriptors}, {"interrupted_appending", interrupted_appending},
     {"interrupted_where_it_stands", interrupted_where_it_stands}, {"cancelled", cancelled}, {"gone", gone},
     {"not_appended", not_appended}, {"not_appended_unread", not_appended_unread}, {"renamed", renamed},

@@ -225,7 +225,8 @@ static int step(struct file *file, struct random *random) {
     case 27:
         if (real) must(sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE) == 0, "sync_file_range");
         break;
-    case 28: case 29: case 30: case 31: { // Where it stands, in two writes: by itself, by a copy, by a child; or it is moved first.
+    // Where it stands, in two writes: by itself, by a copy, by a child; or it is moved first.
+    case 28: case 29: case 30: case 31: {
         size_t gap = 0;
         if (seed / 8 % 4 == 0 || file->stands + len > MOST) {
             if (real) {
@@ -237,7 +238,8 @@ static int step(struct file *file, struct random *random) {
         if (real) must(half == 0 || write(file->alone, bytes, half) == (ssize_t)half, "write where it stands");
         if (seed % 8 == 1 && real) {
             int copy = dup(file->alone);
-            must(copy >= 0 && write(copy, bytes + half, len - half) == (ssize_t)(len - half) && close(copy) == 0, "a copy's write");
+            must(copy >= 0 && write(copy, bytes + half, len - half) == (ssize_t)(len - half) && close(copy) == 0,
+                 "a copy's write");
         } else if (seed % 8 == 2 && real) {
             pid_t child = fork();
             must(child >= 0, "fork");
@@ -267,7 +269,8 @@ static int step(struct file *file, struct random *random) {
     case 34: // It appends for once.
         if (model->len + len > MOST) return 0;
         if (real) {
-            must(fcntl(file->alone, F_SETFL, O_APPEND) == 0 && write(file->alone, bytes, len) == (ssize_t)len, "appends for once");
+            must(fcntl(file->alone, F_SETFL, O_APPEND) == 0 && write(file->alone, bytes, len) == (ssize_t)len,
+                 "appends for once");
             must(fcntl(file->alone, F_SETFL, 0) == 0, "F_SETFL");
         }
         put(model, model->len, bytes, len);
@@ -354,8 +357,9 @@ static int check(unsigned number, unsigned from) {
         if (at == steps || at == from + 2000)
             break;
     }
-    printf("file %u of %zu bytes is as after no step from %u on; closest is step %u, of %zu bytes: %zu are others, from %zu on\n", number, len, from, closest,
-           closest_len, wrong, first);
+    printf("file %u of %zu bytes is as after no step from %u on; closest is step %u, of %zu bytes: %zu are others, "
+           "from %zu on\n",
+           number, len, from, closest, closest_len, wrong, first);
     return 1;
 }
 

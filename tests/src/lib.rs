@@ -12,6 +12,9 @@ pub mod capi;
 pub mod databases;
 pub mod forged;
 pub mod html;
+pub mod markdown;
+#[cfg(test)]
+mod markdown_tests;
 pub mod ring;
 pub mod spy;
 

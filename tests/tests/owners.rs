@@ -272,8 +272,8 @@ fn a_database_that_gives_up_roots_rights_recovers_from_roots_device() {
     let (user, group) = (format!("--reuid={OWNER}"), format!("--regid={OWNER}"));
     // It may not stop root's process: the shell above does, once the file is open.
     let line = format!(
-        "rm -f go; mkfifo go; setpriv {user} {group} --clear-groups sh -c 'exec 3>>$WAL; read go <go; echo commit >&3' & \
-         exec 4>go; kill -STOP $PPID; echo >&4; wait; kill -KILL $PPID"
+        "rm -f go; mkfifo go; setpriv {user} {group} --clear-groups sh -c 'exec 3>>$WAL; read go <go; echo commit >&3' \
+         & exec 4>go; kill -STOP $PPID; echo >&4; wait; kill -KILL $PPID"
     );
     for more in [&[][..], &["--allow-owner", &OWNER.to_string()]] {
         commit_and_die(&trial, 0, &["sh", "-c", &line], &wal);

@@ -318,7 +318,8 @@ fn a_run_that_nobody_listens_to_leaves_its_files_and_an_empty_log() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     // What it leaves behind is told, too.
-    let line = "echo commit >> wal; (exec >/dev/null 2>&1; while [ ! -e over ]; do sleep 0.01; done; echo late >> wal) & echo ready";
+    let line = "echo commit >> wal; (exec >/dev/null 2>&1; while [ ! -e over ]; do sleep 0.01; done; echo late >> wal) \
+                & echo ready";
     let mut run = run_command(folder.path(), &["--log", "wal"], &["sh", "-c", line]);
     let mut run = run.stdout(Stdio::piped()).stderr(writer).spawn().expect("it starts");
     let mut said = [0; 6];
@@ -341,7 +342,8 @@ fn programs_that_it_must_not_touch_run_unchanged_under_it() {
         "ls -l /etc/passwd | wc -l",
         "cd out && for i in 1 2 3; do echo line $i; done | sort -r | tee a b > c; cat a b c; rm a; mv b d; cp c e; ls",
         "cd out && head -c 300000 /dev/zero > z && tar cf t.tar z && tar tf t.tar && gzip -f t.tar && sync && ls",
-        "cd out && git init -q g && cd g && git -c user.name=a -c user.email=b commit -q --allow-empty -m m && git log --format=%s",
+        "cd out && git init -q g && cd g && git -c user.name=a -c user.email=b commit -q --allow-empty -m m && git log \
+         --format=%s",
         "exec 3>out/fd; echo three >&3; exec 3>&-; cat out/fd; (exit 7); echo $?",
         "true & wait; exit 3",
         "kill -9 $$",
@@ -517,8 +519,8 @@ fn what_cannot_be_recorded_is_said_and_real_and_a_lost_name_stops_recovery() {
 fn a_device_that_dies_is_an_error_and_one_line_and_no_silent_flush() {
     let folder = folder();
     let device = device(folder.path());
-    let line = "exec 3>>wal; echo ready; read go; dd if=/dev/zero bs=10 count=1 conv=fsync,notrunc oflag=append of=wal 2>err; \
-                echo status $?; grep -c 'Input/output' err";
+    let line = "exec 3>>wal; echo ready; read go; dd if=/dev/zero bs=10 count=1 conv=fsync,notrunc oflag=append of=wal \
+                2>err; echo status $?; grep -c 'Input/output' err";
     let mut child = run_command(folder.path(), &["--log", "wal"], &["sh", "-c", line]);
     child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().expect("it starts");

@@ -457,6 +457,57 @@ fn files_are_one_room() {
     assert!(long.is_empty(), "more than {LINES_MAX} lines: {long:#?}");
 }
 
+/// Columns of a line at most.
+const COLUMNS: usize = 120;
+
+/// Files of ours whose lines may be wider, each with its reason.
+const WIDE: &[(&str, &str)] = &[
+    ("crates/core/src/device/check.rs", MOVES),
+    ("crates/core/src/device/mod.rs", MOVES),
+    ("crates/core/src/device/plan.rs", MOVES),
+    ("crates/core/src/fast/commands.rs", MOVES),
+    ("crates/core/src/fast/transport/tests/network.rs", MOVES),
+    ("crates/core/src/power/mod.rs", MOVES),
+];
+const MOVES: &str = "its messages are broken when its room gets its walls";
+
+/// Is a line of this file one that can't be broken? A link or an address as its only word.
+fn may_be_wide(line: &str) -> bool {
+    let text = line.trim_start_matches([' ', '\t', '/', '*', '#', '!', '-', '>']).trim_end();
+    let is_definition = text.starts_with('[') && text.contains("]: ") && text.split_whitespace().count() == 2;
+    is_definition || !text.contains(char::is_whitespace) && text.contains("://")
+}
+
+#[test]
+fn lines_end_at_120_columns() {
+    let is_ours = |file: &PathBuf| {
+        let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        ["rs", "md", "toml", "sh", "c", "h", "cc", "py", "yml"].contains(&extension)
+            || ["Makefile", ".ci/run"].iter().any(|name| file == Path::new(name))
+    };
+    let mut wide = Vec::new();
+    for file in files().into_iter().filter(is_ours) {
+        if WIDE.iter().any(|(may, _)| file == Path::new(may)) {
+            continue;
+        }
+        let text = std::fs::read_to_string(root().join(&file)).expect("a file of ours is text");
+        for (number, line) in text.lines().enumerate() {
+            if line.chars().count() > COLUMNS && !may_be_wide(line) {
+                wide.push(format!("{}:{}", file.display(), number + 1));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "wider than {COLUMNS} columns: {wide:#?}");
+
+    let address = format!("https://example.org/{}", "a".repeat(COLUMNS));
+    for narrow in [format!("[1]: {address}"), format!("/// {address}")] {
+        assert!(may_be_wide(&narrow), "{narrow}");
+    }
+    for broken in [format!("See {address} for it"), "word ".repeat(30), "x".repeat(COLUMNS + 1)] {
+        assert!(!may_be_wide(&broken), "{broken}");
+    }
+}
+
 /// Targets of `[text](target)` and `![text](target)` outside of code, with their line numbers.
 fn links(markdown: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();

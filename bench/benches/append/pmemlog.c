@@ -1,5 +1,6 @@
-/* Appends to a log of PMDK's libpmemlog: argv[1] is a file that may be made, then come sizes. For each, prints the nanoseconds of one append:
- * the mean of a burst into an empty log. PMEM_IS_PMEM_FORCE and PMEM_NO_FLUSH say how stores are made durable. */
+/* Appends to a log of PMDK's libpmemlog: argv[1] is a file that may be made, then come sizes. For each, prints the
+   nanoseconds of one append: the mean of a burst into an empty log. PMEM_IS_PMEM_FORCE and PMEM_NO_FLUSH say how stores
+   are made durable. */
 #include <libpmemlog.h>
 #include <stdio.h>
 #include <stdlib.h>

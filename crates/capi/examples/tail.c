@@ -20,7 +20,8 @@ int main(int argc, char **argv) {
     if (bytes == NULL || tidewater_x_pread(log, bytes, len, at, 1000) != (ssize_t)len)
         err(1, "%s", bytes == NULL ? "memory" : tidewater_message());
     struct tidewater_entry entry;
-    for (int64_t lsn = at; tidewater_next(bytes + (lsn - at), len - (size_t)(lsn - at), lsn, &entry) == 1; lsn = entry.end)
+    for (int64_t lsn = at; tidewater_next(bytes + (lsn - at), len - (size_t)(lsn - at), lsn, &entry) == 1;
+         lsn = entry.end)
         if (entry.kind == TIDEWATER_RECORD)
             printf("%" PRId64 ": %.*s", entry.lsn, (int)entry.payload_bytes, (const char *)entry.payload);
     free(bytes);

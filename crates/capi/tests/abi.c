@@ -1,4 +1,5 @@
-/* The ABI as a C program sees it, against a served device: argv[1] is its target. Prints "ok", or where it is not so. */
+/* The ABI as a C program sees it, against a served device: argv[1] is its target. Prints "ok", or where it is not
+   so. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -141,7 +142,8 @@ static void writing(struct tidewater_log *log) {
     CHECK(tidewater_x_pread(log, bytes, (size_t)(end - first), first, PATIENCE_MS) == end - first);
     int records = 0, voids = 0;
     struct tidewater_entry entry;
-    for (int64_t lsn = first; tidewater_next(bytes + (lsn - first), (size_t)(end - lsn), lsn, &entry) == 1; lsn = entry.end) {
+    for (int64_t lsn = first; tidewater_next(bytes + (lsn - first), (size_t)(end - lsn), lsn, &entry) == 1;
+         lsn = entry.end) {
         CHECK(entry.end > lsn && entry.lsn >= lsn);
         records += entry.kind == TIDEWATER_RECORD;
         voids += entry.kind == TIDEWATER_VOID;
@@ -158,8 +160,10 @@ static void writing(struct tidewater_log *log) {
     CHECK(tidewater_x_pread(log, bytes, 4, raw, 1) == 3);
 
     struct tidewater_status status;
-    CHECK(tidewater_status(log, &status) == 0 && status.ring == end && status.connected && status.open && !status.broken);
-    CHECK(status.level == TIDEWATER_RING && !status.persistent && strstr(tidewater_survives(log, TIDEWATER_RING), "no loss of power"));
+    CHECK(tidewater_status(log, &status) == 0 && status.ring == end);
+    CHECK(status.connected && status.open && !status.broken);
+    CHECK(status.level == TIDEWATER_RING && !status.persistent);
+    CHECK(strstr(tidewater_survives(log, TIDEWATER_RING), "no loss of power"));
     CHECK(strstr(tidewater_survives(log, TIDEWATER_REMOTE_RING), "not available"));
     char *large = calloc(1, (size_t)status.ring_bytes);
     FAILS(tidewater_append(log, large, (size_t)status.ring_bytes, NULL) == -1, EINVAL);
@@ -211,7 +215,8 @@ static void count(struct tidewater_log *log, int64_t from, int *counts, int writ
     CHECK(tidewater_x_pread(log, bytes, len, from, PATIENCE_MS) == (ssize_t)len);
     struct tidewater_entry entry;
     memset(counts, 0, sizeof *counts * (size_t)writers);
-    for (int64_t lsn = from; tidewater_next(bytes + (lsn - from), len - (size_t)(lsn - from), lsn, &entry) == 1; lsn = entry.end) {
+    for (int64_t lsn = from; tidewater_next(bytes + (lsn - from), len - (size_t)(lsn - from), lsn, &entry) == 1;
+         lsn = entry.end) {
         int number;
         if (entry.kind == TIDEWATER_RECORD && entry.payload_bytes == sizeof number) {
             memcpy(&number, entry.payload, sizeof number);
@@ -232,7 +237,8 @@ static void threads_and_forks(struct tidewater_log *log) {
         jobs[i] = (struct job){log, i};
         CHECK(pthread_create(&threads[i], NULL, append_many, &jobs[i]) == 0);
     }
-    /* While they write: children that write too, each with threads of its own, and the parent's open record is not theirs. */
+    /* While they write: children that write too, each with threads of its own, and the parent's open record is not
+       theirs. */
     struct tidewater_record *record = tidewater_x_alloc(log, 4, NULL);
     CHECK(record != NULL);
     pid_t children[3];

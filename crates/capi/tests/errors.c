@@ -1,6 +1,7 @@
 /*
- * Errors that a log in order never gives, as C sees them: ENOSPC, EBUSY, EIO. argv: the target of a device that waits for trims; its ring's file; where in that
- * is the lock of lane 0; where is the tail that lane 0 has published; the ring's bytes. Prints "ok", or where it is not so.
+ * Errors that a log in order never gives, as C sees them: ENOSPC, EBUSY, EIO. argv: the target of a device that waits
+ * for trims; its ring's file; where in that is the lock of lane 0; where is the tail that lane 0 has published; the
+ * ring's bytes. Prints "ok", or where it is not so.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* The byte window's calls, and how each says what is wrong. Argument: a target with a window of 128 KiB and 8 entries at most. */
+/* The byte window's calls, and how each says what is wrong. Argument: a target with a window of 128 KiB and 8
+   entries at most. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -153,10 +153,24 @@ pub struct Replay {
 #[derive(Debug, Args)]
 pub struct Log {
     /// Where the log goes; several, separated by commas, are run one after the other
-    #[arg(long, value_name = "SIDE", value_delimiter = ',', default_value = "fast,conventional", value_parser = sides(), help_heading = "Load")]
+    #[arg(
+        long,
+        value_name = "SIDE",
+        value_delimiter = ',',
+        default_value = "fast,conventional",
+        value_parser = sides(),
+        help_heading = "Load"
+    )]
     pub to: Vec<String>,
     /// What transactions append
-    #[arg(long, value_name = "MIX", default_value = "tpcc", value_parser = mixes(), conflicts_with = "log", help_heading = "Load")]
+    #[arg(
+        long,
+        value_name = "MIX",
+        default_value = "tpcc",
+        value_parser = mixes(),
+        conflicts_with = "log",
+        help_heading = "Load"
+    )]
     pub mix: String,
     /// Bytes that a transaction appends; only for the mix `fixed` [default: 1KiB]
     #[arg(long, value_name = "SIZE", value_parser = values::size, conflicts_with = "log", help_heading = "Load")]
@@ -168,10 +182,23 @@ pub struct Log {
     #[arg(long, value_name = "UNIT", value_parser = ["s", "ms", "us", "ns"], requires = "log", help_heading = "Load")]
     pub time_unit: Option<String>,
     /// Workers, each on a core; all append to one log, which is written through one lane
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_024), help_heading = "Load")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 8,
+        value_parser = clap::value_parser!(u32).range(1..=1_024),
+        help_heading = "Load"
+    )]
     pub workers: u32,
     /// Processor time of a transaction of a mix
-    #[arg(long, value_name = "TIME", default_value = "26.667us", value_parser = values::time, conflicts_with = "log", help_heading = "Load")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "26.667us",
+        value_parser = values::time,
+        conflicts_with = "log",
+        help_heading = "Load"
+    )]
     pub transaction_time: Duration,
     /// A group is committed when it has so many bytes, or 5 ms after its first transaction
     #[arg(long, value_name = "SIZE", default_value = "16KiB", value_parser = values::size, help_heading = "Load")]
@@ -180,13 +207,33 @@ pub struct Log {
     #[arg(long, help_heading = "Load")]
     pub wait: bool,
     /// Simulated seconds that are measured
-    #[arg(long, value_name = "S", default_value_t = 0.2, value_parser = values::factor, conflicts_with = "log", help_heading = "Load")]
+    #[arg(
+        long,
+        value_name = "S",
+        default_value_t = 0.2,
+        value_parser = values::factor,
+        conflicts_with = "log",
+        help_heading = "Load"
+    )]
     pub seconds: f64,
     /// Simulated seconds before that
-    #[arg(long, value_name = "S", default_value_t = 0.02, value_parser = values::factor, conflicts_with = "log", help_heading = "Load")]
+    #[arg(
+        long,
+        value_name = "S",
+        default_value_t = 0.02,
+        value_parser = values::factor,
+        conflicts_with = "log",
+        help_heading = "Load"
+    )]
     pub warm_up: f64,
     /// The drive: a name from `tidewater profile list`, or a TOML file
-    #[arg(long, value_name = "PROFILE", default_value = "villars", value_hint = ValueHint::FilePath, help_heading = "Drive")]
+    #[arg(
+        long,
+        value_name = "PROFILE",
+        default_value = "villars",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Drive"
+    )]
     pub profile: PathBuf,
     /// Change one setting of the profile, such as fast.queue_size=8KiB; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other, help_heading = "Drive")]
@@ -250,7 +297,13 @@ pub struct Origin {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Load")]
     pub trace: Vec<PathBuf>,
     /// A job: a fio job file, or inline, such as rw=randwrite,bs=4k,iodepth=32,size=1g
-    #[arg(long, value_name = "JOB", conflicts_with_all = OF_TRACES, value_hint = ValueHint::FilePath, help_heading = "Load")]
+    #[arg(
+        long,
+        value_name = "JOB",
+        conflicts_with_all = OF_TRACES,
+        value_hint = ValueHint::FilePath,
+        help_heading = "Load"
+    )]
     pub job: Option<String>,
 }
 
@@ -267,7 +320,13 @@ pub struct Load {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=PASSES_MAX), help_heading = "Load")]
     pub repeat: Option<u64>,
     /// Keep so many requests outstanding, whatever the trace's times or the job's iodepth say
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535), conflicts_with = "speedup", help_heading = "Load")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=65_535),
+        conflicts_with = "speedup",
+        help_heading = "Load"
+    )]
     pub queue_depth: Option<u32>,
     /// Divide the times between requests by this: 2 replays twice as fast
     #[arg(long, value_name = "X", value_parser = values::factor, allow_negative_numbers = true, help_heading = "Load")]
@@ -314,7 +373,13 @@ pub struct Reading {
 #[derive(Clone, Debug, Args)]
 pub struct Drive {
     /// The drive: a name from `tidewater profile list`, or a TOML file
-    #[arg(long, value_name = "PROFILE", default_value = "generic", value_hint = ValueHint::FilePath, help_heading = "Drive")]
+    #[arg(
+        long,
+        value_name = "PROFILE",
+        default_value = "generic",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Drive"
+    )]
     pub profile: PathBuf,
     /// Change one setting of the profile, such as nand.channels=16; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other, help_heading = "Drive")]
@@ -324,7 +389,14 @@ pub struct Drive {
     pub capacity: Option<String>,
     /// The state the drive begins in: fresh, filled (written once in order; filled:50% the first half of it), or steady
     /// (as after long random overwriting)
-    #[arg(long, value_name = "STATE", default_value = "fresh", value_parser = values::PreconditionParser, hide_possible_values = true, help_heading = "Drive")]
+    #[arg(
+        long,
+        value_name = "STATE",
+        default_value = "fresh",
+        value_parser = values::PreconditionParser,
+        hide_possible_values = true,
+        help_heading = "Drive"
+    )]
     pub precondition: Precondition,
     /// Seed of every random choice: the same seed and inputs give the same record
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Drive")]
@@ -529,7 +601,13 @@ pub struct Probe {
     #[arg(long, value_name = "SIZE", help_heading = "Simulated drive")]
     pub capacity: Option<String>,
     /// The state the simulated drive begins in [default: filled]
-    #[arg(long, value_name = "STATE", value_parser = values::PreconditionParser, hide_possible_values = true, help_heading = "Simulated drive")]
+    #[arg(
+        long,
+        value_name = "STATE",
+        value_parser = values::PreconditionParser,
+        hide_possible_values = true,
+        help_heading = "Simulated drive"
+    )]
     pub precondition: Option<Precondition>,
     /// Write what was found and what it rests on as JSON, anew after each stage; - is standard output, which then gets
     /// nothing else

@@ -58,11 +58,11 @@ fn look_up(given: &Path) -> Result<(Profile, Option<Profile>), Failure> {
 fn absent(given: &Path, failure: Failure) -> Failure {
     let stem = given.file_stem().unwrap_or_default().to_string_lossy();
     match meant(&stem, profile::names()) {
-        Some(meant) => failure.help(format_args!(
-            "did you mean the built-in profile `{meant}`? `tidewater profile list` names them all"
-        )),
+        Some(meant) => failure
+            .help(format_args!("did you mean the built-in profile `{meant}`? `tidewater profile list` names them all")),
         None => failure.help(format_args!(
-            "`tidewater profile list` names the built-in profiles; `tidewater profile show generic > {name}` makes a file to edit",
+            "`tidewater profile list` names the built-in profiles; `tidewater profile show generic > {name}` makes a \
+             file to edit",
             name = given.display()
         )),
     }

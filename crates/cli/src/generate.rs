@@ -6,6 +6,10 @@ use crate::output::{self, Target};
 use clap::CommandFactory;
 use std::io::Write as _;
 
+#[cfg(test)]
+#[path = "../../../tests/src/markdown.rs"]
+mod markdown;
+
 /// `tidewater man`.
 ///
 /// # Errors
@@ -82,6 +86,7 @@ fn parts(after: &str) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
+    use super::markdown::wrap;
     use super::*;
     use clap::builder::StyledStr;
     use std::fmt::Write as _;
@@ -92,18 +97,18 @@ mod tests {
         command.build();
         let mut out = String::from(HEAD);
         section(&command, "tidewater", &mut out);
-        out
+        wrap(&out)
     }
 
     const HEAD: &str = "\
 # Command line reference
 
-Generated from the table of flags in `crates/cli/src/args.rs`; `UPDATE_DOCS=1 cargo test -p tidewater reference` writes it
-anew. `tidewater COMMAND --help` prints the same, `tidewater man DIR` writes it as manual pages, and `tidewater completions
-SHELL` makes the Tab key know it.
+Generated from the table of flags in `crates/cli/src/args.rs`; `UPDATE_DOCS=1 cargo test -p tidewater reference` writes
+it anew. `tidewater COMMAND --help` prints the same, `tidewater man DIR` writes it as manual pages, and `tidewater
+completions SHELL` makes the Tab key know it.
 
-- Errors are one line that says what is wrong, `error: ...`, and where there is a way out, one that names it, `help: ...`.
-  They go to standard error; standard output stays empty.
+- Errors are one line that says what is wrong, `error: ...`, and where there is a way out, one that names it, `help:
+  ...`. They go to standard error; standard output stays empty.
 - A result that cannot be written whole is not written at all. A file takes its place only when it is complete.
 - `-` as a file is standard input or standard output. A result on standard output stands alone there.
 - Sizes are binary: `4k`, `4KiB` and `4096` are the same. Times need a unit: `85us`.

@@ -208,8 +208,8 @@ fn open_job(spec: &JobSpec, text: &str, given: &args::Load, profile: &Profile, s
     let mut warnings = Vec::new();
     if paced > 0 && paced < spec.threads.len() {
         warnings.push(
-            "some threads of the job have a rate and some have none: they are issued in turn, so the rate limits all of \
-             them; put them into jobs of their own to keep them apart"
+            "some threads of the job have a rate and some have none: they are issued in turn, so the rate limits all \
+             of them; put them into jobs of their own to keep them apart"
                 .to_owned(),
         );
     }

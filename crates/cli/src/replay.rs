@@ -144,8 +144,8 @@ fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failu
         RunError::OutOfRange { .. } if load.origin.trace.iter().any(|trace| trace.as_os_str() == "-") => {
             let message = Failure::refused(error).message;
             Failure::usage(message).help(
-                "store the trace in a file first: a pipe is read once, which does not tell how large each of its units is; or \
-                 use --wrap",
+                "store the trace in a file first: a pipe is read once, which does not tell how large each of its units \
+                 is; or use --wrap",
             )
         }
         RunError::OutOfRange { .. } if load.origin.job.is_some() => {
@@ -154,8 +154,8 @@ fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failu
                 .help("give the job a smaller size=, or the drive a larger one; --wrap brings addresses back into it")
         }
         RunError::NoCapacity => Failure::usage(
-            "nothing says how large the drive must be: the load is read once, as it comes, and does not tell its highest \
-             address",
+            "nothing says how large the drive must be: the load is read once, as it comes, and does not tell its \
+             highest address",
         )
         .help("give the drive a size, as in --capacity 64GiB, or store the trace in a file first"),
         RunError::NoRequests { warmup: 0 } if load.reading.slice.is_some() => {

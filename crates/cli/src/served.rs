@@ -54,8 +54,10 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
     apart(serve, &backing, ring.as_ref())?;
     let drive = drive::change(profile_of(serve, &backing)?, &serve.set)?;
     if serve.vfio_user.is_empty() && serve.nvme_tcp.is_none() {
-        return Err(Failure::usage("nobody could reach the drive")
-            .help("give a socket for virtual machines (--vfio-user SOCKET), an address for remote hosts (--nvme-tcp), or both"));
+        return Err(Failure::usage("nobody could reach the drive").help(
+            "give a socket for virtual machines (--vfio-user SOCKET), an address for remote hosts (--nvme-tcp), \
+                   or both",
+        ));
     }
     let is_new = match &backing {
         Backing::File(path) => !Image::is_there(path).map_err(|refused| Failure::refused(&refused))?,
@@ -167,10 +169,10 @@ fn say(event: Event, serve: &Serve, control: &Path) {
             for (function, socket) in ready.vfio_user.iter().enumerate() {
                 let _ = writeln!(
                     text,
-                    "PCIe function {function}. Attach a virtual machine (QEMU 10.1 or newer; its memory must be shared):\n  \
-                     qemu-system-x86_64 -machine q35,memory-backend=mem -m 4G \\\n    \
-                     -object memory-backend-memfd,id=mem,size=4G,share=on \\\n    \
-                     -device '{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{}\"}}}}' ...",
+                    "PCIe function {function}. Attach a virtual machine (QEMU 10.1 or newer; its memory must be \
+                     shared):\n  qemu-system-x86_64 -machine q35,memory-backend=mem -m 4G \\\n    -object \
+                     memory-backend-memfd,id=mem,size=4G,share=on \\\n    -device \
+                     '{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{}\"}}}}' ...",
                     socket.display()
                 );
             }

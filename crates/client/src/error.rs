@@ -142,7 +142,8 @@ impl fmt::Display for Stall {
             Stall::OpenRegion { owner, offset } => {
                 write!(
                     f,
-                    "the region of writer {owner} at offset {offset} is open: free it, or abort it if the writer is dead"
+                    "the region of writer {owner} at offset {offset} is open: free it, or abort it if the writer is \
+                     dead"
                 )
             }
         }

@@ -70,12 +70,12 @@ impl Use {
             },
             Use::FastRing => Needs {
                 survives: Need::Wanted(
-                    "credited bytes that are not destaged are lost on a power cut: credit then means no more than that the \
-                     drive has them in memory",
+                    "credited bytes that are not destaged are lost on a power cut: credit then means no more than that \
+                     the drive has them in memory",
                 ),
                 trusted: Need::Wanted(
-                    "the host can change log bytes or take their memory back before they are destaged: credited bytes may \
-                     be lost or altered",
+                    "the host can change log bytes or take their memory back before they are destaged: credited bytes \
+                     may be lost or altered",
                 ),
                 byte_addressable: Need::Must("log bytes come in any size"),
                 rewritable: Need::Must("a ring is written again and again"),
@@ -90,8 +90,8 @@ impl Use {
             },
             Use::BaBuffer => Needs {
                 survives: Need::Wanted(
-                    "what was stored into pinned blocks and not flushed is lost on a power cut: a sync then means no more \
-                     than that the drive has it in memory",
+                    "what was stored into pinned blocks and not flushed is lost on a power cut: a sync then means no \
+                     more than that the drive has it in memory",
                 ),
                 trusted: Need::Must("pinned blocks exist nowhere else in their newest form"),
                 byte_addressable: Need::Must("stores come in any size"),
@@ -499,13 +499,13 @@ fn place_one(
     if memory.kind == MemoryKind::Host {
         let text = if placed.is_carried() {
             format!(
-                "[memory.{name}] is there only while the host lends it; until then the drive does without. Which unit of it is good the \
-                 drive knows from a directory in memory of its own, which no [memory] is charged for"
+                "[memory.{name}] is there only while the host lends it; until then the drive does without. Which unit \
+                 of it is good the drive knows from a directory in memory of its own, which no [memory] is charged for"
             )
         } else {
             format!(
-                "[memory.{name}] is taken to be there always, and modelled by its latency and bandwidth and those of the link: this \
-                 traffic does not compete with other"
+                "[memory.{name}] is taken to be there always, and modelled by its latency and bandwidth and those of \
+                 the link: this traffic does not compete with other"
             )
         };
         notes.push(Note { placed, downgrade: false, text });
@@ -591,8 +591,8 @@ mod tests {
         let said = |settings: &[(&str, &str)]| with(settings).unwrap_err().to_string();
         assert_eq!(
             said(&[("buffer.write_size", "16")]),
-            "16B are less than the 4KiB that the write buffer needs to hold anything ([ftl] unit_size); give the size its \
-             unit, as in 16MiB: a number alone counts bytes"
+            "16B are less than the 4KiB that the write buffer needs to hold anything ([ftl] unit_size); give the size \
+             its unit, as in 16MiB: a number alone counts bytes"
         );
         let read = said(&[("buffer.read_policy", "lru"), ("buffer.read_size", "2KiB")]);
         assert!(read.starts_with("2KiB are less than the 4KiB that the read cache needs"), "{read}");

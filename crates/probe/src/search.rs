@@ -157,8 +157,8 @@ fn verify(
     let (holding, failing) = (agree(&below, true), agree(&above, false));
     if chance > CHANCE || holding.min(failing) < AGREE {
         knee.cannot = Some(format!(
-            "there is no clear knee: just below the place where it should be {:.0} % of the trials still hold, just above {:.0} % do \
-             not",
+            "there is no clear knee: just below the place where it should be {:.0} % of the trials still hold, just \
+             above {:.0} % do not",
             holding * 100.0,
             failing * 100.0
         ));

@@ -335,8 +335,8 @@ pub(crate) fn sustained(
             Some(fall) if what == ask::SLC_CACHE && fall.at < perhaps_buffer => untold(
                 what,
                 &format!(
-                    "after {} the drive takes {:.0} MB/s instead of {:.0}, which may be the end of a write buffer: how large that is, \
-                     is not known; {course}",
+                    "after {} the drive takes {:.0} MB/s instead of {:.0}, which may be the end of a write buffer: how \
+                     large that is, is not known; {course}",
                     spelled(fall.at),
                     fall.after / 1e6,
                     fall.before / 1e6

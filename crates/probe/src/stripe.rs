@@ -54,8 +54,8 @@ pub(crate) fn measure(session: &mut Session<'_>) -> Result<Found, Stop> {
     let apart = far.iter().filter(|time| **time < limit).count() as f64 / far.len().max(1) as f64;
     if chance > 0.01 || apart < APART {
         found.cannot = Some(format!(
-            "two pages that follow each other, read at once, end {:.1} us apart, two at random {:.1} us: they are on different dies, or \
-             cached together, or what lies between hides it",
+            "two pages that follow each other, read at once, end {:.1} us apart, two at random {:.1} us: they are on \
+             different dies, or cached together, or what lies between hides it",
             found.same * 1e6,
             found.apart * 1e6
         ));

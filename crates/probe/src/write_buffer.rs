@@ -128,8 +128,8 @@ fn search(session: &mut Session<'_>, most: u64, chance: f64, found: &mut Found) 
             }
         } else if bytes >= most {
             found.cannot = Some(format!(
-                "{} were written without having to wait, and more was not tried: the buffer is larger, or the flash keeps pace with a host \
-                 that sends one request at a time",
+                "{} were written without having to wait, and more was not tried: the buffer is larger, or the flash \
+                 keeps pace with a host that sends one request at a time",
                 tidewater_report::units::bytes(bytes)
             ));
             return Ok(());
@@ -318,7 +318,8 @@ fn conclude(session: &mut Session<'_>, fast: Option<Burst>, slower: &[Burst], fo
     let half = left / 2.0 + scatter;
     if half > SHARP * best {
         found.cannot = Some(format!(
-            "the edge is not sharp: bursts are held up after {:.0} to {:.0} KiB, and up to {:.0} KiB may have left meanwhile",
+            "the edge is not sharp: bursts are held up after {:.0} to {:.0} KiB, and up to {:.0} KiB may have left \
+             meanwhile",
             fast.range[0] / 1024.0,
             fast.range[1] / 1024.0,
             left / 1024.0

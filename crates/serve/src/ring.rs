@@ -237,7 +237,8 @@ impl RingFile {
         };
         own(path, &file, OPTION)?;
         let len = file.metadata().map_err(|error| wrong(path, error))?.len();
-        let away = "; move it away to begin a new one, after looking whether it holds what a client published and the drive never took";
+        let away = "; move it away to begin a new one, after looking whether it holds what a client published and the \
+                    drive never took";
         let mut bytes = [0; RingHeader::SIZE];
         if len < RingHeader::SIZE as u64 {
             return Err(wrong(

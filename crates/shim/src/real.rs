@@ -109,28 +109,80 @@ next! {
     fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE, ptr::null_mut();
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE, ptr::null_mut();
     fn daemon(stays: c_int, keeps: c_int) -> c_int, -1;
-    fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, how: *const c_void, line: *const *mut c_char, environment: *const *mut c_char) -> c_int, libc::ENOSYS;
-    fn posix_spawnp(pid: *mut pid_t, name: *const c_char, actions: *const c_void, how: *const c_void, line: *const *mut c_char, environment: *const *mut c_char) -> c_int, libc::ENOSYS;
-    fn pidfd_spawn(pid: *mut c_int, path: *const c_char, actions: *const c_void, how: *const c_void, line: *const *mut c_char, environment: *const *mut c_char) -> c_int, libc::ENOSYS;
-    fn pidfd_spawnp(pid: *mut c_int, name: *const c_char, actions: *const c_void, how: *const c_void, line: *const *mut c_char, environment: *const *mut c_char) -> c_int, libc::ENOSYS;
+    fn posix_spawn(
+        pid: *mut pid_t,
+        path: *const c_char,
+        actions: *const c_void,
+        how: *const c_void,
+        line: *const *mut c_char,
+        environment: *const *mut c_char
+    ) -> c_int, libc::ENOSYS;
+    fn posix_spawnp(
+        pid: *mut pid_t,
+        name: *const c_char,
+        actions: *const c_void,
+        how: *const c_void,
+        line: *const *mut c_char,
+        environment: *const *mut c_char
+    ) -> c_int, libc::ENOSYS;
+    fn pidfd_spawn(
+        pid: *mut c_int,
+        path: *const c_char,
+        actions: *const c_void,
+        how: *const c_void,
+        line: *const *mut c_char,
+        environment: *const *mut c_char
+    ) -> c_int, libc::ENOSYS;
+    fn pidfd_spawnp(
+        pid: *mut c_int,
+        name: *const c_char,
+        actions: *const c_void,
+        how: *const c_void,
+        line: *const *mut c_char,
+        environment: *const *mut c_char
+    ) -> c_int, libc::ENOSYS;
     fn _Fork() -> pid_t, -1;
     fn aio_fsync(how: c_int, what: *mut aiocb) -> c_int, -1;
     fn aio_write(what: *mut aiocb) -> c_int, -1;
     fn lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int, -1;
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int, -1;
     fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int, -1;
-    fn mmap(at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void, libc::MAP_FAILED;
+    fn mmap(
+        at: *mut c_void,
+        len: size_t,
+        protection: c_int,
+        flags: c_int,
+        fd: c_int,
+        offset: off_t
+    ) -> *mut c_void, libc::MAP_FAILED;
     fn mprotect(at: *mut c_void, len: size_t, protection: c_int) -> c_int, -1;
     fn pkey_mprotect(at: *mut c_void, len: size_t, protection: c_int, key: c_int) -> c_int, -1;
     fn io_submit(context: *mut c_void, count: c_long, list: *const *mut c_void) -> c_int, -libc::ENOSYS;
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t, -1;
-    fn copy_file_range(from: c_int, at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t, -1;
+    fn copy_file_range(
+        from: c_int,
+        at: *mut off_t,
+        to: c_int,
+        to_at: *mut off_t,
+        len: size_t,
+        flags: c_uint
+    ) -> ssize_t, -1;
     fn splice(from: c_int, at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t, -1;
     fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long, -1;
     fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int, -libc::ENOSYS;
     fn io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void) -> c_int, -libc::ENOSYS;
-    fn io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut c_void, memory: *mut c_void, len: size_t) -> c_int, -libc::ENOSYS;
-    fn io_uring_queue_init_try_nosqarr(entries: c_uint, ring: *mut c_void, parameters: *mut c_void) -> c_int, -libc::ENOSYS;
+    fn io_uring_queue_init_mem(
+        entries: c_uint,
+        ring: *mut c_void,
+        parameters: *mut c_void,
+        memory: *mut c_void,
+        len: size_t
+    ) -> c_int, -libc::ENOSYS;
+    fn io_uring_queue_init_try_nosqarr(
+        entries: c_uint,
+        ring: *mut c_void,
+        parameters: *mut c_void
+    ) -> c_int, -libc::ENOSYS;
 }
 
 /// The real calls, for what is done to files beside their records.

@@ -15,6 +15,8 @@ mod drives;
 mod errors;
 #[path = "accuracy/latency.rs"]
 mod latency;
+#[path = "../../../tests/src/markdown.rs"]
+mod markdown;
 #[path = "accuracy/queueing.rs"]
 mod queueing;
 #[path = "accuracy/steady.rs"]
@@ -54,10 +56,10 @@ fn the_tables_are_up_to_date_and_within_their_bounds() {
 fn the_list_of_assumptions_is_up_to_date() {
     let generic = Profile::generic();
     let assumed = Profile::keys().filter(|key| key.why.to_lowercase().contains("an assumption"));
-    let mut text = String::from("\n| key | default | why |\n|---|---|---|\n");
+    let mut text = String::from("\n");
     for key in assumed {
         let value = key.get(&generic).map_or_else(|| "by kind".into(), |value| format!("`{value}`"));
-        text += &format!("| `{}` | {value} | {} |\n", key.key(), key.why);
+        text += &format!("- `{}`, {value}: {}\n", key.key(), key.why);
     }
-    table::check_page("assumptions", &text);
+    table::check_page("assumptions", &markdown::wrap(&text));
 }

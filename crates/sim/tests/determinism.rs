@@ -40,7 +40,8 @@ const CASES: &[Case] = &[
             ("buffer.read_policy", "lru"),
             ("buffer.read_size", "512KiB"),
         ],
-        job: "rw=randrw,rwmixread=40,bs=4k,iodepth=16,size=64m,number_ios=20000,random_distribution=zipf:0.9,norandommap=1,fsync=500",
+        job: "rw=randrw,rwmixread=40,bs=4k,iodepth=16,size=64m,number_ios=20000,random_distribution=zipf:0.9,\
+              norandommap=1,fsync=500",
         past: Precondition::Steady,
         open_loop: false,
     },

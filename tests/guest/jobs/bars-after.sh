@@ -2,7 +2,8 @@
 # After drive and guest were killed: what was stored into the persistent memory region is there, and the log ends no
 # earlier than its credit said.
 
-for name in log-credit log-page client-kept client-goes-on; do differs emulated $name "QEMU's controller has no fast side"; done
+for name in log-credit log-page client-kept client-goes-on; do differs emulated $name \
+    "QEMU's controller has no fast side"; done
 
 check namespace wait_for 30 there 1
 . ./bars.sh

@@ -4,7 +4,9 @@
 
 kernel_may_say "resetting controller"
 
-for name in fast-status fast-layout fast-ready fast-store fast-credit fast-combined fast-namespace fast-flash fast-protected fast-read fast-trim fast-unknown client-status client-append client-record client-read client-released; do
+for name in fast-status fast-layout fast-ready fast-store fast-credit fast-combined fast-namespace fast-flash \
+    fast-protected fast-read fast-trim fast-unknown client-status client-append client-record client-read \
+    client-released; do
     differs emulated $name "QEMU's controller has no fast side"
 done
 
@@ -24,7 +26,8 @@ capabilities() {
     [ $((0x$cap >> 37 & 1)) = 1 ] && [ "$(bar "$pci/resource0" r32 0x1c)" = 1 ]
 }
 check bar0-registers capabilities
-version() { [ "0x$(bar "$pci/resource0" r32 8)" = "$(nvme show-regs /dev/nvme0 -o json | jq -r '.vs // .version' | xargs printf '0x%x')" ]; }
+version() { [ "0x$(bar "$pci/resource0" r32 8)" = \
+    "$(nvme show-regs /dev/nvme0 -o json | jq -r '.vs // .version' | xargs printf '0x%x')" ]; }
 check bar0-version version
 
 # --- BAR2: the queues that the driver put there, and the rest through both mappings ---
@@ -101,7 +104,8 @@ on_flash() {
     : >/tmp/log
     for (( ; page < end; page++)); do
         log_page_of "$page" >/tmp/destaged || return 1
-        [ "$(head -c 8 /tmp/destaged)" = TIDELOG1 ] && [ "$(number /tmp/destaged 24 8)" = "$(stat -c %s /tmp/log)" ] || return 1
+        [ "$(head -c 8 /tmp/destaged)" = TIDELOG1 ] &&
+            [ "$(number /tmp/destaged 24 8)" = "$(stat -c %s /tmp/log)" ] || return 1
         tail -c +65 /tmp/destaged | head -c "$(number /tmp/destaged 40 4)" >>/tmp/log
     done
     cmp /tmp/log <(cat /tmp/page /tmp/page)
@@ -113,7 +117,8 @@ log_disk=$(disk_of 129)
 check fast-protected refused dd if=/tmp/page of="$log_disk" bs=4096 count=1 oflag=direct
 # The same bytes by the vendor's command Read Log, behind its header of 32 bytes.
 read_log() {
-    nvme io-passthru $disk --opcode=0x82 --namespace-id=1 --cdw10=$(((32 + 8192) / 4)) --cdw13=8192 --data-len=$((32 + 8192)) \
+    nvme io-passthru $disk --opcode=0x82 --namespace-id=1 --cdw10=$(((32 + 8192) / 4)) --cdw13=8192 \
+        --data-len=$((32 + 8192)) \
         --read --raw-binary >/tmp/read && tail -c +33 /tmp/read | cmp - <(cat /tmp/page /tmp/page)
 }
 check fast-read read_log
@@ -124,11 +129,13 @@ trim_log() {
     nvme admin-passthru /dev/nvme0 --opcode=0xd4 --cdw14=$((before + 1)) && [ "$(oldest)" = $((before + 1)) ]
 }
 check fast-trim trim_log
-check fast-unknown refused nvme admin-passthru /dev/nvme0 --opcode=0xc1 --cdw10=16 --cdw12=9 --data-len=64 --write --input-file=/dev/zero
+check fast-unknown refused nvme admin-passthru /dev/nvme0 --opcode=0xc1 --cdw10=16 --cdw12=9 --data-len=64 --write \
+    --input-file=/dev/zero
 
 # --- the same by the client library: bytes by credit through the combined mapping, several queues long, and back from
 # flash ---
-client_status() { tidewater nvme fast-status "$target" --json >/tmp/status && [ "$(jq '.lane[0].credit' /tmp/status)" = "$(credit)" ]; }
+client_status() { tidewater nvme fast-status "$target" --json >/tmp/status &&
+    [ "$(jq '.lane[0].credit' /tmp/status)" = "$(credit)" ]; }
 check client-status client_status
 head -c 100000 /dev/urandom >/tmp/long
 if [ "$device" = tidewater ]; then begin=$(credit); fi

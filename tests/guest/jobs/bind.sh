@@ -78,7 +78,8 @@ check feature-vector nvme get-feature /dev/nvme0 -f 0x09
 check feature-atomicity nvme get-feature /dev/nvme0 -f 0x0a
 check feature-events nvme get-feature /dev/nvme0 -f 0x0b
 # With 4,096 bytes of attributes: size, address and number of the lent memory.
-check host-memory-feature shows 'Enable Host Memory.*(True|Enabled|: *1)|value: *0x0*1$' nvme get-feature /dev/nvme0 -f 0x0d -H
+check host-memory-feature shows 'Enable Host Memory.*(True|Enabled|: *1)|value: *0x0*1$' nvme get-feature /dev/nvme0 \
+    -f 0x0d -H
 # The drive's read cache lies there: what is read a second time has been in this machine's memory in between.
 figure() { ask figure "$1" >&2 && echo "${answer#done }"; }
 host_memory_used() {
@@ -114,7 +115,8 @@ check compare-differs refused nvme compare $disk -s 64 -c $blocks -z 4096 -d /de
 check verify nvme verify $disk -s 64 -c $blocks
 check flush nvme flush $disk
 check write-zeroes nvme write-zeroes $disk -s 64 -c $blocks
-zeroes() { cmp -n 4096 <(dd if=$disk bs="$(block_len)" skip=64 count=$((blocks + 1)) iflag=direct status=none) /dev/zero; }
+zeroes() { cmp -n 4096 <(dd if=$disk bs="$(block_len)" skip=64 count=$((blocks + 1)) iflag=direct status=none) \
+    /dev/zero; }
 check zeroes zeroes
 check deallocate nvme dsm $disk -d -s 64 -b $((blocks + 1))
 size=$(blockdev --getsz $disk)

@@ -60,14 +60,16 @@ check blktests run
 cp /tmp/output /tmp/results
 # said_of TEST: what blktests said of it.
 said_of() {
-    grep -A 12 "^$1 " /tmp/results | awk -v name="$1" 'NR > 1 && /^(block|nvme)\// && index($0, name " ") != 1 { exit } { print }'
+    grep -A 12 "^$1 " /tmp/results | awk -v name="$1" \
+        'NR > 1 && /^(block|nvme)\// && index($0, name " ") != 1 { exit } { print }'
 }
 # passed TEST: it says so, and nothing else of that test.
 passed() {
     said_of "$1" | tee /tmp/of
     grep -q '\[passed\]' /tmp/of && ! grep -qE '\[(failed|not run)\]' /tmp/of
 }
-[ -x src/nvme-passthru-admin-uring ] || differs "$device" nvme-067 "the checkout's src/nvme-passthru-admin-uring is not built (liburing)"
+[ -x src/nvme-passthru-admin-uring ] || differs "$device" nvme-067 \
+    "the checkout's src/nvme-passthru-admin-uring is not built (liburing)"
 for lacking in "${may_lack[@]}"; do
     why=$(said_of "$lacking" | grep -A 4 '\[not run\]' | grep -E '^ +[^ ]' | sed 's/^ *//' | sort -u | paste -sd ';')
     if [ -n "$why" ]; then differs "$device" "${lacking/\//-}" "$why"; fi

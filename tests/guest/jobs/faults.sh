@@ -2,10 +2,15 @@
 # What people who write drivers want to see: faults that the device is told to have, and what the kernel's driver makes
 # of them. The guest runs with nvme_core.io_timeout=3, so that a lost completion is missed soon.
 
-kernel_may_say "resetting controller|I/O tag .* timeout|timeout, (aborting|completion polled|reset|disable)|Abort status|Abort (cmd|command)"
-kernel_may_say "(I/O|critical medium|critical target|protection) error, dev nvme0(c0)?n|Buffer I/O error on dev nvme0n|nvme0(c0)?n1: I/O Cmd|nvme0: .* error"
-kernel_may_say "controller is down; will reset|Does your device have a faulty power saving mode|Try .nvme_core.default_ps|Device not ready|Device shutdown incomplete|invalid id .* completed on queue|genctr mismatch"
-for name in write-status cleared delayed duplicate duplicate-keeps lost lost-noticed lost-data fatal fatal-live stuck-shutdown stuck-live \
+kernel_may_say "resetting controller|I/O tag .* timeout|timeout, (aborting|completion polled|reset|disable)"
+kernel_may_say "Abort status|Abort (cmd|command)"
+kernel_may_say "(I/O|critical medium|critical target|protection) error, dev nvme0(c0)?n"
+kernel_may_say "Buffer I/O error on dev nvme0n|nvme0(c0)?n1: I/O Cmd|nvme0: .* error"
+kernel_may_say "controller is down; will reset|Does your device have a faulty power saving mode"
+kernel_may_say "Try .nvme_core.default_ps|Device not ready|Device shutdown incomplete"
+kernel_may_say "invalid id .* completed on queue|genctr mismatch"
+for name in write-status cleared delayed duplicate duplicate-keeps lost lost-noticed lost-data fatal fatal-live \
+    stuck-shutdown stuck-live \
     all-data; do
     differs emulated $name "QEMU's controller can only fail reads of one place"
 done
@@ -34,7 +39,8 @@ check status-beside right_at 448 32
 check status-behind right_at 600 32
 check status-said shows 'critical medium error|I/O error|Unrecovered Read' dmesg
 write_status() {
-    ask fault clear && ask fault status $range 280 0 && refused dd if=/tmp/data of="$disk" bs=4k seek=512 count=4 oflag=direct status=none
+    ask fault clear && ask fault status $range 280 0 &&
+        refused dd if=/tmp/data of="$disk" bs=4k seek=512 count=4 oflag=direct status=none
 }
 check write-status write_status
 cleared() { ask fault clear && right_at 512 16; }

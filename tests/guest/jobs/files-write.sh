@@ -25,7 +25,8 @@ before=$(grep -c . /run/guest/kept)
 synced=0
 sync_file() {
     local name=$1 way=$2 sum
-    local piece=(if=/tmp/random skip=$((RANDOM * 400)) count=$((RANDOM * 12 + 1)) iflag=skip_bytes,count_bytes bs=64k status=none)
+    local piece=(if=/tmp/random skip=$((RANDOM * 400)) count=$((RANDOM * 12 + 1)) iflag=skip_bytes,count_bytes bs=64k \
+        status=none)
     case $way in
         0) dd "${piece[@]}" of="$name" && sync "$name" ;;
         1) dd "${piece[@]}" of="$name" conv=fsync ;;

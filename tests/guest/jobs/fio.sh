@@ -5,7 +5,8 @@
 
 mib=${1:?MIB}
 disk=/dev/nvme0n1
-common=(--filename=$disk --direct=1 --group_reporting --verify=crc32c --verify_fatal=1 --do_verify=1 --serialize_overlap=1
+common=(--filename=$disk --direct=1 --group_reporting --verify=crc32c --verify_fatal=1 --do_verify=1 \
+    --serialize_overlap=1
     --randrepeat=1 --output-format=terse --random_generator=tausworthe64)
 part=$((mib + mib / 4))
 
@@ -17,12 +18,14 @@ format_as() {
 # Four processes, pinned over the processors: each processor has a queue of its own.
 writes() {
     fio "${common[@]}" --name=writes --rw=randwrite --bsrange="$1-1m" --blockalign="$1" --ioengine=libaio --iodepth=16 \
-        --numjobs=4 --cpus_allowed=0-1 --cpus_allowed_policy=split --size="${mib}m" --offset_increment="${part}m" --fsync=32 \
+        --numjobs=4 --cpus_allowed=0-1 --cpus_allowed_policy=split --size="${mib}m" --offset_increment="${part}m" \
+            --fsync=32 \
         --verify_interval="$1"
 }
 # Forced unit access: what O_DSYNC asks of a drive with a volatile cache that offers it.
 forced() {
-    fio "${common[@]}" --name=forced --rw=randwrite --bsrange="$1-64k" --blockalign="$1" --ioengine=io_uring --iodepth=8 \
+    fio "${common[@]}" --name=forced --rw=randwrite --bsrange="$1-64k" --blockalign="$1" --ioengine=io_uring \
+        --iodepth=8 \
         --sync=dsync --numjobs=2 --size="$((mib / 4))m" --offset_increment="${part}m" --verify_interval="$1"
 }
 # Blocks are trimmed, then written; others are trimmed and have to read as zeroes.
@@ -41,7 +44,8 @@ mirrored() {
     dd if=$file of=$disk bs=1M oflag=direct status=none
     for turn in $(seq 60); do
         first=$((RANDOM % (4194304 / block))) count=$((RANDOM % 64 + 1))
-        if [ $((turn % 3)) = 1 ]; then first=$((first / granule * granule)) count=$(((count + granule - 1) / granule * granule)); fi
+        if [ $((turn % 3)) = 1 ]; then first=$((first / granule * granule)) \
+            count=$(((count + granule - 1) / granule * granule)); fi
         [ $((first + count)) -le $((4194304 / block)) ] || continue
         case $((turn % 3)) in
             0)
@@ -61,13 +65,15 @@ mirrored() {
     cmp $file <(dd if=$disk bs=1M count=4 iflag=direct status=none)
 }
 cached() {
-    fio --name=cached --filename=$disk --rw=randrw --bsrange=1k-256k --ioengine=psync --numjobs=2 --size="$((mib / 2))m" \
+    fio --name=cached --filename=$disk --rw=randrw --bsrange=1k-256k --ioengine=psync --numjobs=2 \
+        --size="$((mib / 2))m" \
         --offset_increment="${part}m" --fdatasync=32 --group_reporting --verify=crc32c --verify_fatal=1 --do_verify=1 \
         --output-format=terse
 }
 # Through the character device, commands as they are.
 passed() {
-    fio --name=passed --filename=/dev/ng0n1 --ioengine=io_uring_cmd --cmd_type=nvme --rw=randwrite --bs=16k --iodepth=16 \
+    fio --name=passed --filename=/dev/ng0n1 --ioengine=io_uring_cmd --cmd_type=nvme --rw=randwrite --bs=16k \
+        --iodepth=16 \
         --size="$((mib / 2))m" --verify=crc32c --verify_fatal=1 --do_verify=1 --output-format=terse
 }
 for on in 512 4096; do

@@ -40,7 +40,8 @@ dd if=/tmp/data of=$disk bs=64k oflag=direct conv=fsync status=none
 still_there() { dd if=$disk bs=64k count=16 iflag=direct status=none | cmp - /tmp/data; }
 is_live() { grep -q '^live$' /sys/class/nvme/nvme0/state; }
 reset_under_load() {
-    fio --name=load --filename=$disk --offset=4M --size=16M --rw=randrw --bs=4k --iodepth=16 --ioengine=libaio --direct=1 \
+    fio --name=load --filename=$disk --offset=4M --size=16M --rw=randrw --bs=4k --iodepth=16 --ioengine=libaio \
+        --direct=1 \
         --time_based --runtime=3 --minimal >/tmp/load 2>&1 &
     local load=$!
     for _ in 1 2 3 4 5; do

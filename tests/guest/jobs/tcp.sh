@@ -4,7 +4,11 @@
 #
 # /run/guest/target: address, port, and name of the subsystem.
 
-kernel_may_say "nvme nvme[0-9]+: (starting error recovery|[Ff]ailed reconnect|Reconnecting|failed to connect|queue .* timeout|I/O tag|creating|reading non-mdts-limits|rescanning|Connect|Property|Keep.?Alive|failed nvme_keep_alive|long keepalive|Removing ctrl|new ctrl|resetting|failed to send request|receive failed|queue [0-9]+: )|[0-9]+ callbacks suppressed"
+kernel_may_say "nvme nvme[0-9]+: (starting error recovery|[Ff]ailed reconnect|Reconnecting|failed to connect)"
+kernel_may_say "nvme nvme[0-9]+: (queue .* timeout|I/O tag|creating|reading non-mdts-limits|rescanning|Connect)"
+kernel_may_say "nvme nvme[0-9]+: (Property|Keep.?Alive|failed nvme_keep_alive|long keepalive|Removing ctrl|new ctrl)"
+kernel_may_say "nvme nvme[0-9]+: (resetting|failed to send request|receive failed|queue [0-9]+: )"
+kernel_may_say "[0-9]+ callbacks suppressed"
 kernel_may_say "nvme[0-9]+[cn][0-9n]*: .*(retryable|path error|no usable path|requeuing|no available path)"
 kernel_may_say "nvmet"
 
@@ -16,7 +20,8 @@ own_target() {
     local configfs=/sys/kernel/config/nvmet
     module nvmet-tcp || return 1
     mountpoint -q /sys/kernel/config || mount -t configfs config /sys/kernel/config
-    mkdir -p "$configfs/subsystems/$subsystem/namespaces/1" "$configfs/ports/1" "$configfs/hosts/$(cat /etc/nvme/hostnqn)" || return 1
+    mkdir -p "$configfs/subsystems/$subsystem/namespaces/1" "$configfs/ports/1" \
+        "$configfs/hosts/$(cat /etc/nvme/hostnqn)" || return 1
     echo 0 >"$configfs/subsystems/$subsystem/attr_allow_any_host"
     ln -s "$configfs/hosts/$(cat /etc/nvme/hostnqn)" "$configfs/subsystems/$subsystem/allowed_hosts/"
     disk_of 1 >"$configfs/subsystems/$subsystem/namespaces/1/device_path"
@@ -43,7 +48,8 @@ prepare() {
 check target prepare || return 1
 # A target that names itself.
 if [ "$subsystem" = - ]; then
-    subsystem=$(nvme discover -t tcp -a "$address" -s "$port" -o json | jq -r '[.records[].subnqn | select(endswith(":discovery") or endswith(".discovery") | not)][0]')
+    subsystem=$(nvme discover -t tcp -a "$address" -s "$port" -o json |
+        jq -r '[.records[].subnqn | select(endswith(":discovery") or endswith(".discovery") | not)][0]')
     note "the target is called $subsystem"
 fi
 # Takes the target away, and brings it back.
@@ -59,14 +65,16 @@ restart_target() {
 # The controller that is attached over TCP, and its disk.
 controller_of() { nvme list-subsys -o json | jq -r '.. | objects | select(.Transport? == "tcp") | .Name' | head -n 1; }
 connect() {
-    nvme connect -t tcp -a "$address" -s "$port" -n "$subsystem" --keep-alive-tmo=5 --reconnect-delay=1 --ctrl-loss-tmo=300 "$@" || return 1
+    nvme connect -t tcp -a "$address" -s "$port" -n "$subsystem" --keep-alive-tmo=5 --reconnect-delay=1 \
+        --ctrl-loss-tmo=300 "$@" || return 1
     wait_for 30 attached
 }
 attached() {
     controller=$(controller_of)
     [ -n "$controller" ] || return 1
     # Where multipath is on, the disk is named after the subsystem.
-    disk=$(basename "$(ls -d "/sys/class/nvme/$controller"/nvme*n1 2>/dev/null | head -n 1)" | sed -E 's|c[0-9]+n|n|; s|^|/dev/|')
+    disk=$(basename "$(ls -d "/sys/class/nvme/$controller"/nvme*n1 2>/dev/null | head -n 1)" |
+        sed -E 's|c[0-9]+n|n|; s|^|/dev/|')
     [ -b "$disk" ] && [ "$disk" != /dev/ ]
 }
 disconnect() {
@@ -82,8 +90,10 @@ check stranger refused stranger
 check unknown-subsystem refused nvme connect -t tcp -a "$address" -s "$port" -n "$subsystem-not"
 
 verify() {
-    fio --name=tcp --filename="$disk" --rw=randwrite --bsrange=4k-256k --ioengine=libaio --iodepth=16 --direct=1 --size=16m --numjobs=2 \
-        --offset_increment=24m --fsync=32 --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_interval=4k --group_reporting \
+    fio --name=tcp --filename="$disk" --rw=randwrite --bsrange=4k-256k --ioengine=libaio --iodepth=16 --direct=1 \
+        --size=16m --numjobs=2 \
+        --offset_increment=24m --fsync=32 --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_interval=4k \
+            --group_reporting \
         --output-format=terse
 }
 for on in plain digests; do

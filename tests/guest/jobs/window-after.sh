@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # After drive and guest were killed: the entry is pinned, and holds what a load had confirmed; flushed, its blocks do.
 
-for name in status pinned kept client-kept flush flushed; do differs emulated $name "QEMU's controller has no byte window"; done
+for name in status pinned kept client-kept flush flushed; do differs emulated $name \
+    "QEMU's controller has no byte window"; done
 
 check namespace wait_for 30 there 1
 disk=$(disk_of 1)
@@ -16,6 +17,7 @@ check kept kept
 client_kept() { [ "$(tidewater window load "$target" --entry 3 | sha256sum | cut -c 1-64)" = "$(told window)" ]; }
 check client-kept client_kept
 check flush order 0x94 --cdw12=3
-flushed() { [ "$(dd if="$disk" bs=4096 skip=9 count=1 iflag=direct status=none | sha256sum | cut -c 1-64)" = "$(told window)" ]; }
+flushed() { [ "$(dd if="$disk" bs=4096 skip=9 count=1 iflag=direct status=none | sha256sum | cut -c 1-64)" = \
+    "$(told window)" ]; }
 check flushed flushed
 kernel_is_content

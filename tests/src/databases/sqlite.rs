@@ -115,7 +115,8 @@ impl Database for Sqlite {
         let mut lines = Lines::new(writer, reader);
         let synchronous = if flush == Flush::Real { "FULL" } else { "OFF" };
         let sql = format!(
-            ".mode list\nPRAGMA journal_mode = WAL;\nPRAGMA synchronous = {synchronous};\nPRAGMA wal_autocheckpoint = 500;\n\
+            ".mode list\nPRAGMA journal_mode = WAL;\nPRAGMA synchronous = {synchronous};\nPRAGMA wal_autocheckpoint = \
+             500;\n\
              CREATE TABLE IF NOT EXISTS a (writer, number, body, PRIMARY KEY (writer, number));\n\
              CREATE TABLE IF NOT EXISTS b (writer, number, body, PRIMARY KEY (writer, number));\n\
              CREATE TABLE IF NOT EXISTS last (writer PRIMARY KEY, number);\nSELECT 'ready';\n"
@@ -206,7 +207,8 @@ impl Client for Shell {
         let (a, b) = (body(0, writer, number), body(1, writer, number));
         // With -bail, an error ends the program: the last line is answered only after the commit.
         self.0.say(&format!(
-            "BEGIN;\nINSERT INTO a VALUES ({writer}, {number}, '{a}');\nINSERT INTO b VALUES ({writer}, {number}, '{b}');\n\
+            "BEGIN;\nINSERT INTO a VALUES ({writer}, {number}, '{a}');\nINSERT INTO b VALUES ({writer}, {number}, \
+             '{b}');\n\
              INSERT INTO last VALUES ({writer}, {number}) ON CONFLICT DO UPDATE SET number = {number};\nCOMMIT;\n\
              SELECT 'done {number}';\n"
         ))?;

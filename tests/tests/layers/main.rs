@@ -263,8 +263,14 @@ fn a_frame_of_sqlites_log_is_one_record_and_others_find_it_at_once() {
         }
         // What it rolls back is written over, and a page that it changes twice within a transaction is read from the
         // log.
-        shell.ask("PRAGMA cache_size = 10; BEGIN; INSERT INTO t SELECT a + 100, zeroblob(3000) FROM t; UPDATE t SET b = a WHERE a >= 100; ROLLBACK;");
-        shell.ask("BEGIN; INSERT INTO t SELECT a + 100, zeroblob(3000) FROM t; UPDATE t SET b = hex(a) WHERE a >= 100; COMMIT;");
+        shell.ask(
+            "PRAGMA cache_size = 10; BEGIN; INSERT INTO t SELECT a + 100, zeroblob(3000) FROM t; UPDATE t SET b \
+                   = a WHERE a >= 100; ROLLBACK;",
+        );
+        shell.ask(
+            "BEGIN; INSERT INTO t SELECT a + 100, zeroblob(3000) FROM t; UPDATE t SET b = hex(a) WHERE a >= 100; \
+                   COMMIT;",
+        );
         assert_eq!(shell.ask("SELECT count(*), sum(b = hex(a)) FROM t;"), "40|20");
         shell.kill();
 
@@ -295,7 +301,10 @@ fn a_log_that_begins_anew_is_written_by_stores_and_may_be_cut_meanwhile() {
             };
             let mut shell = Shell::start_as(&data, &layer, |command| witness.attach(command, &shadows));
             shell.open(&device, "my.db", if maps { "level=destaged&data=log" } else { "data=log&map=off" });
-            shell.ask("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (a INTEGER PRIMARY KEY, b);");
+            shell.ask(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; CREATE \
+                       TABLE t (a INTEGER PRIMARY KEY, b);",
+            );
             let mut rows = 0;
             // Commits of a frame each. Bytes that they wrote by calls.
             let mut insert = |shell: &mut Shell, commits: u64| {
@@ -363,7 +372,10 @@ fn what_sqlite_committed_over_a_page_of_its_own_is_there_when_it_is_killed() {
     shell.open(&device, "my.db", "level=ring");
     shell.ask("PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;");
     shell.ask("PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = 10; CREATE TABLE t (a INTEGER PRIMARY KEY, b);");
-    shell.ask("WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40) INSERT INTO t SELECT i, zeroblob(3000) FROM n;");
+    shell.ask(
+        "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40) INSERT INTO t SELECT i, \
+               zeroblob(3000) FROM n;",
+    );
     shell.ask("BEGIN; UPDATE t SET b = 'x'; UPDATE t SET b = hex(a); COMMIT;");
     shell.kill();
     let there = said(

@@ -11,8 +11,8 @@ Examples:
   tidewater trace info sample
   tidewater experiment run x-ssd/fig10
 
-Exit status: 0 all went well, 1 a run failed, 2 wrong input or command line, 3 a check of an experiment does not hold, 130 \
-Ctrl-C.";
+Exit status: 0 all went well, 1 a run failed, 2 wrong input or command line, 3 a check of an experiment does not hold, \
+130 Ctrl-C.";
 
 pub(super) const REPLAY: &str = "\
 Examples:

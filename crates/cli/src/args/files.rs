@@ -10,7 +10,13 @@ pub struct LaneOf {
     #[arg(long, value_name = "TARGET", help_heading = "Log")]
     pub device: String,
     /// The lane of the log
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..16), help_heading = "Log")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u8).range(0..16),
+        help_heading = "Log"
+    )]
     pub lane: u8,
 }
 
@@ -68,7 +74,13 @@ pub struct Run {
     #[arg(long, short)]
     pub quiet: bool,
     /// The program and its arguments
-    #[arg(value_name = "CMD", required = true, trailing_var_arg = true, allow_hyphen_values = true, value_hint = ValueHint::CommandWithArguments)]
+    #[arg(
+        value_name = "CMD",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_hint = ValueHint::CommandWithArguments
+    )]
     pub command: Vec<OsString>,
 }
 

@@ -46,7 +46,8 @@ impl Target {
                 .help("give both, as in tcp:127.0.0.1:4420 or tcp:[::1]:4420")),
             Some(("pci", address)) if !address.is_empty() => Ok(Target::Pci(text.to_owned())),
             _ => Err(Failure::usage(format_args!("`{text}` is no device")).help(
-                "give vfio-user:SOCKET or tcp:HOST:PORT, as `tidewater serve` printed them, or pci:ADDRESS, as lspci lists it",
+                "give vfio-user:SOCKET or tcp:HOST:PORT, as `tidewater serve` printed them, or pci:ADDRESS, as lspci \
+                 lists it",
             )),
         }
     }

@@ -144,8 +144,10 @@ mod tests {
 
     #[test]
     fn names_and_values_are_aligned() {
-        let want = "mn      : Tide\u{fffd}water\nvid     : 0x1b36\nlbaf  0 : ms:0 lbads:9 B\nlbaf  1 : ms:3 lbads:12 B\n\
-                    lane  0 :\n  field_0 : 0\n  field_1 : 1\n  field_2 : 2\n  field_3 : 3\n  field_4 : 4\nentry   : none\n";
+        let want = "mn      : Tide\u{fffd}water\nvid     : 0x1b36\nlbaf  0 : ms:0 lbads:9 B\nlbaf  1 : ms:3 lbads:12 \
+                    B\n\
+                    lane  0 :\n  field_0 : 0\n  field_1 : 1\n  field_2 : 2\n  field_3 : 3\n  field_4 : 4\nentry   : \
+                    none\n";
         assert_eq!(table().text(), want);
     }
 

@@ -65,8 +65,10 @@ impl Disk {
                 if error.raw_os_error() == Some(nix::libc::EBUSY) {
                     return wrong("is in use").help(IN_USE);
                 }
-                wrong(&format!("cannot be opened past the page cache (O_DIRECT): {}", reason(&error)))
-                    .help("choose a file on a disk's file system that you may read; one in memory (tmpfs) has no drive behind it")
+                wrong(&format!("cannot be opened past the page cache (O_DIRECT): {}", reason(&error))).help(
+                    "choose a file on a disk's file system that you may read; one in memory (tmpfs) has no drive \
+                           behind it",
+                )
             })?;
         let capacity = file.seek(SeekFrom::End(0)).map_err(|error| wrong(&reason(&error)))? / LARGEST * LARGEST;
         if capacity < CAPACITY_MIN {
@@ -243,10 +245,13 @@ impl Target for Disk {
 
     fn host_memory(&self) -> HostMemory {
         match &self.lending {
-            Some(attribute) if attribute.metadata().is_ok_and(|file| !file.permissions().readonly()) => HostMemory::Switch,
+            Some(attribute) if attribute.metadata().is_ok_and(|file| !file.permissions().readonly()) => {
+                HostMemory::Switch
+            }
             Some(attribute) => HostMemory::Cannot(format!("{} can only be changed by root", attribute.display())),
             None => HostMemory::Cannot(
-                "the kernel has no attribute that takes the host's memory back from this target (`hmb` of an NVMe controller)"
+                "the kernel has no attribute that takes the host's memory back from this target (`hmb` of an NVMe \
+                 controller)"
                     .into(),
             ),
         }

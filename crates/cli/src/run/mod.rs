@@ -125,7 +125,8 @@ pub fn run(given: &Given) -> Result<(), Failure> {
         Err(error) => {
             Failure::run(format_args!("{}", printable(&error.to_string())))
                 .help(format_args!(
-                    "what was promised is in the ring and on the device: start that again, then `tidewater recover --device {} --lane {}`",
+                    "what was promised is in the ring and on the device: start that again, then `tidewater recover \
+                     --device {} --lane {}`",
                     given.log.device, given.log.lane
                 ))
                 .tell();
@@ -204,7 +205,8 @@ fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Res
 fn of_others(others: &[u32]) -> String {
     let others: Vec<String> = others.iter().map(u32::to_string).collect();
     format!(
-        "note: the log is user {}'s: after a crash it brings back files of that user alone; for another's, give --allow-owner USER then\n",
+        "note: the log is user {}'s: after a crash it brings back files of that user alone; for another's, give \
+         --allow-owner USER then\n",
         others.join("'s and user ")
     )
 }
@@ -223,11 +225,10 @@ fn refused(error: &RunError, lane: &LaneOf) -> Failure {
 
 fn log_help(failure: Failure, error: &LiveError) -> Failure {
     match error {
-        LiveError::Busy { .. } => {
-            failure.help("a log has one program at a time: end the one that runs")
-        }
+        LiveError::Busy { .. } => failure.help("a log has one program at a time: end the one that runs"),
         LiveError::Gone | LiveError::Taken => failure.help(
-            "a function has one program at a time: end the one that runs, or serve another with a second --vfio-user SOCKET",
+            "a function has one program at a time: end the one that runs, or serve another with a second --vfio-user \
+             SOCKET",
         ),
         LiveError::Unreachable { .. } => {
             failure.help("start the device: tidewater serve --image FILE --vfio-user SOCKET --ring FILE")
@@ -246,7 +247,8 @@ fn with_help(failure: Failure, error: &ReplayError, lane: &LaneOf) -> Failure {
             ))
         }
         ReplayError::Refused(_) => failure.help(format_args!(
-            "bring the files back (is a file system not mounted?), or give them up: tidewater recover --device {} --lane {} --forget",
+            "bring the files back (is a file system not mounted?), or give them up: tidewater recover --device {} \
+             --lane {} --forget",
             lane.device, lane.lane
         )),
         _ => failure,
@@ -340,7 +342,8 @@ fn recovered(report: &Report, dry: bool) -> String {
     if files > span {
         let _ = writeln!(
             text,
-            "  {} in files from a log of {}: what a write has in common with the one before it, and zeroes, are not recorded",
+            "  {} in files from a log of {}: what a write has in common with the one before it, and zeroes, are not \
+             recorded",
             bytes(files),
             bytes(span)
         );

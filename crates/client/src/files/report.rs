@@ -51,7 +51,8 @@ impl fmt::Display for ReplayError {
                     some => {
                         write!(
                             f,
-                            "{some} records fit no file, or no bytes before them: a part of the log is lost; the rest is kept as it was"
+                            "{some} records fit no file, or no bytes before them: a part of the log is lost; the rest \
+                             is kept as it was"
                         )
                     }
                 }

@@ -41,7 +41,8 @@ impl fmt::Display for RunError {
             RunError::File { path, error } if path.as_os_str().is_empty() => error.fmt(f),
             RunError::File { path, error } => write!(f, "{}: {error}", path.display()),
             RunError::Held => f.write_str(
-                "the log is full of another lane's bytes: `tidewater recover` or `tidewater drain` its lane, or give the device a larger log (fast.log_size)",
+                "the log is full of another lane's bytes: `tidewater recover` or `tidewater drain` its lane, or give \
+                 the device a larger log (fast.log_size)",
             ),
             RunError::System { what, error } => write!(f, "can't {what}: {error}"),
         }

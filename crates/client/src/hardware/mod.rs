@@ -18,11 +18,12 @@
 //! # Ok::<(), tidewater_client::hardware::HardwareError>(())
 //! ```
 //!
-//! | target | what it is | bytes go by | commands go by |
-//! |---|---|---|---|
-//! | `pci:ADDRESS` | a function of this machine, or of the guest that this runs in | stores through sysfs' `resource2_wc`, loads through `resource2` | the kernel driver's passthrough |
-//! | `vfio-user:SOCKET` | a function of a served drive, with nobody else attached | messages | queues of our own |
-//! | anything else | a [`Path`] of the caller's, as NVMe/TCP | its [`BarAccess`], or commands where it has none | [`Path::command`] |
+//! - `pci:ADDRESS`: a function of this machine, or of the guest that this runs in. Stores go through sysfs'
+//!   `resource2_wc`, loads through `resource2`, commands through the kernel driver's passthrough.
+//! - `vfio-user:SOCKET`: a function of a served drive, with no other client attached. Bytes go by messages, commands by
+//!   queues of our own.
+//! - Anything else: a [`Path`] of the caller's, as NVMe/TCP. Bytes go by its [`BarAccess`], or by commands where it has
+//!   none, commands by [`Path::command`].
 //!
 //! A [`WindowLog`] is a write-ahead log in the window: its end is pinned, a commit is a `BA_SYNC`.
 //!

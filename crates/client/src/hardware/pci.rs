@@ -140,7 +140,8 @@ fn map(path: &FilePath) -> Result<Bar, HardwareError> {
     Bar::map(&file, len).map_err(|errno| match errno {
         // With CONFIG_IO_STRICT_DEVMEM the kernel refuses what a driver has claimed.
         Errno::EPERM | Errno::EBUSY | Errno::EINVAL => HardwareError::Lacking(format!(
-            "{}: the kernel refuses to map it ({errno}): beside a bound driver it may need iomem=relaxed on its command line",
+            "{}: the kernel refuses to map it ({errno}): beside a bound driver it may need iomem=relaxed on its \
+             command line",
             path.display()
         )),
         errno => HardwareError::File { path: path.to_owned(), error: errno.into() },

@@ -354,7 +354,11 @@ impl Mapping {
                 // SAFETY: a hint that changes nothing and faults nowhere; where PREFETCHW is not known it does nothing
                 // (AMD64 manual, volume 3).
                 unsafe {
-                    std::arch::asm!("prefetchw [{0}]", in(reg) begin.wrapping_add(at), options(nostack, preserves_flags, readonly))
+                    std::arch::asm!(
+                        "prefetchw [{0}]",
+                        in(reg) begin.wrapping_add(at),
+                        options(nostack, preserves_flags, readonly)
+                    )
                 };
                 at += LINE;
             }

@@ -4,7 +4,8 @@
 //! use std::time::Duration;
 //! use tidewater_client::live::{Level, Log, Options};
 //!
-//! let log = Log::open("vfio-user:/run/tidewater/vfio.sock", Options { level: Some(Level::Ring), ..Options::default() })?;
+//! let options = Options { level: Some(Level::Ring), ..Options::default() };
+//! let log = Log::open("vfio-user:/run/tidewater/vfio.sock", options)?;
 //! let commit = log.append(&[b"commit ", b"17"])?;
 //! log.wait(commit.end, Level::Ring, Duration::from_secs(1))?; // survives a crash of this process and of the device's
 //! log.wait(commit.end, Level::Destaged, Duration::from_secs(1))?; // is on the backing store, synced

@@ -71,7 +71,8 @@ impl Log {
             broken: self.ring.is_broken(),
             ring_survives,
             level: self.level,
-            destaged_survives: "crashes and a loss of power, as far as the disk below the image keeps what a sync promises",
+            destaged_survives: "crashes and a loss of power, as far as the disk below the image keeps what a sync \
+                                promises",
             device,
         }
     }

@@ -108,7 +108,10 @@ proptest! {
     }
 
     #[test]
-    fn noise_never_panics_and_is_told(bytes in proptest::collection::vec(any::<u8>(), 0..2000), start in 0..1u64 << 44) {
+    fn noise_never_panics_and_is_told(
+        bytes in proptest::collection::vec(any::<u8>(), 0..2000),
+        start in 0..1u64 << 44,
+    ) {
         let (entries, end) = read(&bytes, start);
         let nothing = entries.iter().all(|entry| matches!(entry, Entry::Skipped { .. }));
         prop_assert!(nothing);
@@ -116,7 +119,11 @@ proptest! {
     }
 
     #[test]
-    fn a_sealed_part_is_passed_over(offset in 0..300u64, bytes in 0..500usize, payload in proptest::collection::vec(any::<u8>(), 0..99)) {
+    fn a_sealed_part_is_passed_over(
+        offset in 0..300u64,
+        bytes in 0..500usize,
+        payload in proptest::collection::vec(any::<u8>(), 0..99),
+    ) {
         let mut sealed = vec![0xAA; bytes];
         fill_void(offset, epoch(1), &mut sealed);
         // Up to the next line.

@@ -66,7 +66,11 @@ proptest! {
     }
 
     #[test]
-    fn acknowledged_records_come_back_after_a_cut_at_any_action(seed: u64, sizes in proptest::collection::vec(0..600usize, 1..10), cut in 0..400usize) {
+    fn acknowledged_records_come_back_after_a_cut_at_any_action(
+        seed: u64,
+        sizes in proptest::collection::vec(0..600usize, 1..10),
+        cut in 0..400usize,
+    ) {
         let mut model = Model::new(seed);
         let mut lane = Lane::stream(model.setup()).unwrap();
         let mut buffer = Vec::new();
@@ -93,7 +97,11 @@ proptest! {
                     }
                     appended = true;
                 } else if let Some(answer) = model.act(&action, &buffer, &mut []) {
-                    if appended { fsync.on(&mut lane, model.now, answer) } else { append.on(&mut lane, model.now, answer) }
+                    if appended {
+                        fsync.on(&mut lane, model.now, answer)
+                    } else {
+                        append.on(&mut lane, model.now, answer)
+                    }
                 }
             }
         }
@@ -123,7 +131,11 @@ proptest! {
             let answer = match kind {
                 0 => Answer::Credit(value),
                 1 => Answer::Credit(small),
-                2 => Answer::Health(tidewater_client::Health { status: TransportStatus(value as u32 & 0xFF), epoch: Epoch(small / 2000), role: Role::Primary }),
+                2 => Answer::Health(tidewater_client::Health {
+                    status: TransportStatus(value as u32 & 0xFF),
+                    epoch: Epoch(small / 2000),
+                    role: Role::Primary,
+                }),
                 3 => Answer::Data { offset: value, bytes: small as usize },
                 4 => Answer::Data { offset: small, bytes: value as usize },
                 _ => Answer::Time,
@@ -210,7 +222,10 @@ fn after_a_stall_the_rest_can_be_written_and_a_record_starts_on_a_line() {
     model.drive(&mut lane, &mut fsync, &[]).unwrap();
     let entries: Vec<_> = Records::new(model.cut(), 0).collect();
     assert!(
-        matches!(entries[..], [Entry::Skipped { from: 0, to, .. }, Entry::Record { payload: b"back", .. }] if to == lsn),
+        matches!(
+            entries[..],
+            [Entry::Skipped { from: 0, to, .. }, Entry::Record { payload: b"back", .. }] if to == lsn
+        ),
         "{entries:?}"
     );
 }

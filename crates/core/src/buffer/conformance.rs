@@ -233,7 +233,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn policies_conform(operations in prop::collection::vec(operation(), 1..300), capacity in 1..40usize, block in 1..20u32) {
+    fn policies_conform(
+        operations in prop::collection::vec(operation(), 1..300),
+        capacity in 1..40usize,
+        block in 1..20u32,
+    ) {
         for &name in POLICIES.iter().filter(|&&name| name != "none") {
             let mut rig = Rig::new(name, capacity, block);
             for operation in &operations {

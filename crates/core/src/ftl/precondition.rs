@@ -52,7 +52,9 @@ impl<M: Medium> Ftl<M> {
                     let row: Vec<u32> = (lpn..units.min(lpn + self.layout.units_per_row)).collect();
                     let placed = self.place_row(&row, tag);
                     if !placed {
-                        return Err("factory-bad blocks took more than filling the drive leaves over; give a larger [ftl] spare_blocks".into());
+                        return Err("factory-bad blocks took more than filling the drive leaves over; give a larger \
+                                    [ftl] spare_blocks"
+                            .into());
                     }
                     lpn += row.len() as u32;
                 }

@@ -114,17 +114,20 @@ fn plan_within(profile: &Profile, capacity: u64, reserved: Reserved, explain: bo
             if profile.ftl.mapping != Mapping::Page {
                 let log = super::hybrid::log_blocks(&profile.ftl, 1);
                 return Err(format!(
-                    "[nand] blocks_per_plane = {blocks} leaves no usable capacity: {log} superblocks are RW log blocks and {held_back} are held back; give more blocks, or a smaller [ftl] log_blocks or merges_max"
+                    "[nand] blocks_per_plane = {blocks} leaves no usable capacity: {log} superblocks are RW log blocks \
+                     and {held_back} are held back; give more blocks, or a smaller [ftl] log_blocks or merges_max"
                 ));
             }
             let reserve = reserve_of(1);
             return Err(format!(
-                "[nand] blocks_per_plane = {blocks} leaves no usable capacity: {reserve} superblocks are reserve; give more blocks or a smaller [ftl] gc_start"
+                "[nand] blocks_per_plane = {blocks} leaves no usable capacity: {reserve} superblocks are reserve; give \
+                 more blocks or a smaller [ftl] gc_start"
             ));
         }
         if units > low {
             return Err(format!(
-                "[drive] capacity of {capacity} bytes does not fit: [nand] blocks_per_plane = {blocks} allows {} bytes at {:.1} % over-provisioning",
+                "[drive] capacity of {capacity} bytes does not fit: [nand] blocks_per_plane = {blocks} allows {} bytes \
+                 at {:.1} % over-provisioning",
                 low * unit,
                 profile.ftl.over_provisioning * 100.0
             ));
@@ -132,7 +135,9 @@ fn plan_within(profile: &Profile, capacity: u64, reserved: Reserved, explain: bo
         (if units == 0 { low } else { units }, superblocks(blocks), blocks)
     } else {
         if units == 0 {
-            return Err("neither [drive] capacity nor [nand] blocks_per_plane is given, and no trace or job says how large the drive must be; give it a size, as in --set drive.capacity=64GiB".into());
+            return Err("neither [drive] capacity nor [nand] blocks_per_plane is given, and no trace or job says how \
+                        large the drive must be; give it a size, as in --set drive.capacity=64GiB"
+                .into());
         }
         let (mut low, mut high) = (1u64, 2u64);
         while !fits(high, units) {

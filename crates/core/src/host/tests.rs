@@ -326,7 +326,11 @@ proptest! {
 
     /// Random entries get a command inside the namespace or a status.
     #[test]
-    fn foreign_entries_never_escape_the_namespace(dwords in any::<[u32; 16]>(), known in any::<bool>(), slba in 0..1100u64) {
+    fn foreign_entries_never_escape_the_namespace(
+        dwords in any::<[u32; 16]>(),
+        known in any::<bool>(),
+        slba in 0..1100u64,
+    ) {
         let mut sqe = Sqe::from_dwords(dwords);
         if known {
             let opcodes = [0x00, 0x01, 0x02, 0x05, 0x08, 0x09, 0x0C];

@@ -23,7 +23,8 @@ choices!(QueuePriority {
 choices!(Mapping {
     Page = "page": "every page by itself",
     Fast = "fast": "data by block, and a log by page that all blocks share (FAST)",
-    Faster = "faster": "FAST, with a second chance for what is valid in a log block that is reclaimed, and an area for what is cold (FASTer)",
+    Faster = "faster": "FAST, with a second chance for what is valid in a log block that is reclaimed, and an area for \
+                        what is cold (FASTer)",
 });
 choices!(GcVictim {
     Greedy = "greedy": "the superblock with the fewest valid units",
@@ -207,7 +208,8 @@ pub(super) static HEAD_KEYS: &[KeyInfo] = &[
 pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
     drive {
         capacity, bytes(0, 256 * TIB),
-            "Usable bytes, a multiple of the unit. 0: follows the trace or job, or what `[nand] blocks_per_plane` allows.",
+            "Usable bytes, a multiple of the unit. 0: follows the trace or job, or what `[nand] blocks_per_plane` \
+             allows.",
             "A trace says how large its drive was at least; a drive much larger than its footprint never collects.";
     }
     host {
@@ -219,25 +221,30 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "The Linux driver's `io_queue_depth` is 1024. The most that NVMe allows is 65,536 (Base 1.4, 4.1.3).";
         outstanding_max, integer(1, 4_096),
             "Commands the controller works on at once (permits).",
-            "Eight for each of 64 dies: enough random reads that hardly a die waits. An assumption: controllers do not publish it.";
+            "Eight for each of 64 dies: enough random reads that hardly a die waits. An assumption: controllers do not \
+             publish it.";
         arbitration, Kind::Choice(Arbitration::WORDS),
             "How the next submission queue is chosen.",
             "Round robin is the one every controller must have (NVMe Base 1.4, 4.13).";
         arbitration_burst, integer(1, 128),
             "Commands taken from one queue in a turn (Arbitration Burst).",
-            "A small burst shares fairly and costs one turn for eight commands. An assumption: the controller recommends its own (NVMe Base 1.4, 4.13, RAB).";
+            "A small burst shares fairly and costs one turn for eight commands. An assumption: the controller \
+             recommends its own (NVMe Base 1.4, 4.13, RAB).";
         arbitration_weights, list(&WEIGHT, 3, 3),
             "Commands in a turn for the high, medium and low classes (weighted arbitration).",
             "Each class gets twice the next. An assumption: the host sets them (NVMe Base 1.4, 5.21.1.1).";
         queue_priorities, list(&PRIORITY, 1, 64),
-            "Priority class of each submission queue (weighted arbitration). A shorter list is repeated over all queues.",
+            "Priority class of each submission queue (weighted arbitration). A shorter list is repeated over all \
+             queues.",
             "Nobody is preferred until a user says so.";
         command_time, time(SECOND),
             "Time from doorbell to a parsed command: fetch, decode, look-up. Commands overlap in it.",
-            "With 60 us of flash and the link it gives about 70 us for a random read at depth 1, as data sheets of TLC drives say. An assumption.";
+            "With 60 us of flash and the link it gives about 70 us for a random read at depth 1, as data sheets of TLC \
+             drives say. An assumption.";
         command_interval, time(MS),
             "Least time between two commands entering that pipeline: the inverse of the peak command rate.",
-            "2 million commands/s, twice what 64 dies at 60 us can read, so that flash is the limit and not firmware. An assumption.";
+            "2 million commands/s, twice what 64 dies at 60 us can read, so that flash is the limit and not firmware. \
+             An assumption.";
         completion_time, time(SECOND),
             "Time from the end of a command to its completion entry and interrupt at the host.",
             "Two posted writes over the link and an interrupt; usual figures are near 1 us. An assumption.";
@@ -260,17 +267,21 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "What most root ports agree to (Neugebauer et al., SIGCOMM 2018, take 256 as typical).";
         tlp_overhead, bytes(12, 64),
             "Bytes of framing, header and checksum for each TLP.",
-            "4 framing and sequence, 16 header with a 64-bit address, 4 LCRC (PCIe Base 3.0, 2.2 and 3.6; the same sum as in Neugebauer et al., SIGCOMM 2018).";
+            "4 framing and sequence, 16 header with a 64-bit address, 4 LCRC (PCIe Base 3.0, 2.2 and 3.6; the same sum \
+             as in Neugebauer et al., SIGCOMM 2018).";
         latency, time(MS),
             "One-way latency of the link, root complex included.",
-            "Half of a round trip of about 550 to 600 ns for a 64 B DMA read (Neugebauer et al., SIGCOMM 2018, Xeon E5).";
+            "Half of a round trip of about 550 to 600 ns for a 64 B DMA read (Neugebauer et al., SIGCOMM 2018, Xeon \
+             E5).";
     }
     hmb {
         enabled, Kind::Switch,
-            "The simulated host lends memory when the drive is powered on. A served drive is lent what its host wants to lend.",
+            "The simulated host lends memory when the drive is powered on. A served drive is lent what its host wants \
+             to lend.",
             "Linux lends what a drive asks for, up to 128 MiB (`nvme.max_host_mem_size_mb`).";
         size, bytes(0, 16 * GIB),
-            "Bytes that the simulated host lends. 0: as many as are placed on memories of kind `host`. Of less, each use gets its part.",
+            "Bytes that the simulated host lends. 0: as many as are placed on memories of kind `host`. Of less, each \
+             use gets its part.",
             "What the drive asks for; an experiment varies it.";
         in_flight, integer(1, 1_024),
             "Accesses to host memory under way at once; others wait.",
@@ -282,19 +293,24 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "The baseline that all papers on write buffers compare with.";
         write_memory, Kind::Name,
             "The memory that the write buffer lives in.",
-            "Usual drives buffer writes in their DRAM and call it a volatile write cache (NVMe Base 1.4, 5.15.2.2, VWC).";
+            "Usual drives buffer writes in their DRAM and call it a volatile write cache (NVMe Base 1.4, 5.15.2.2, \
+             VWC).";
         write_size, bytes(0, 64 * GIB),
             "Bytes of the write buffer.",
-            "Eight rows of pages over all dies (64 dies x 2 planes x 16 KiB are 2 MiB), so that every die can fill up on bursts. Published buffers are 1 to 32 MiB (PLOS ONE 2020 measured 964 KB; the CBM board has 32 MB).";
+            "Eight rows of pages over all dies (64 dies x 2 planes x 16 KiB are 2 MiB), so that every die can fill up \
+             on bursts. Published buffers are 1 to 32 MiB (PLOS ONE 2020 measured 964 KB; the CBM board has 32 MB).";
         write_watermark, Kind::Share { min: 0.0, max: 1.0 },
             "Share of the write buffer that may be dirty before it is destaged in the background.",
             "A quarter stays free for bursts. An assumption; 100 % keeps everything until space is needed.";
         energy, Kind::Number { min: 0.0, max: 1_000.0 },
-            "Joules that the capacitors hold for writing the write buffer out after a power loss, where they back its memory; what that takes is reckoned with `[fast] power` and `program_energy`, and a buffer that needs more is refused.",
+            "Joules that the capacitors hold for writing the write buffer out after a power loss, where they back its \
+             memory; what that takes is reckoned with `[fast] power` and `program_energy`, and a buffer that needs \
+             more is refused.",
             "As `[fast] energy`: ten capacitors of 470 uF at 12 V, half of their energy usable. An assumption.";
         read_policy, Kind::Policy(read_policies),
             "Replacement policy of the read cache; `none` has no read cache.",
-            "Hosts cache reads better than a drive does; the drives measured in PLOS ONE 2020 have 32 to 768 KB, which is prefetch more than cache.";
+            "Hosts cache reads better than a drive does; the drives measured in PLOS ONE 2020 have 32 to 768 KB, which \
+             is prefetch more than cache.";
         read_memory, Kind::Name,
             "The memory that the read cache lives in.",
             "Where there is room.";
@@ -302,19 +318,25 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "Bytes of the read cache.",
             "As large as the write buffer, once a policy turns it on.";
         cbm_threshold, integer(0, 65_535),
-            "`cbm`: dirty pages of a block that make it one for the block region, at most a whole block. 0: dynamic, by the share that the block region has of the buffer.",
-            "The paper adjusts it to the workload (CBM, MSST 2014). How, its slides do not say: docs/internals/buffers.md.";
+            "`cbm`: dirty pages of a block that make it one for the block region, at most a whole block. 0: dynamic, \
+             by the share that the block region has of the buffer.",
+            "The paper adjusts it to the workload (CBM, MSST 2014). How, its slides do not say: \
+             docs/internals/buffers.md.";
         cbm_sequential, bytes(512, 64 << 20),
-            "`cbm`: bytes of a run of writes, in one command or in commands that follow each other, that is sequential: its blocks go to the block region at once.",
-            "A quarter of the 256 KB block of the paper's drive (CBM, MSST 2014). An assumption: its slides tell that writes are classified, not from which length on.";
+            "`cbm`: bytes of a run of writes, in one command or in commands that follow each other, that is \
+             sequential: its blocks go to the block region at once.",
+            "A quarter of the 256 KB block of the paper's drive (CBM, MSST 2014). An assumption: its slides tell that \
+             writes are classified, not from which length on.";
         cbm_merge, Kind::Switch,
             "`cbm`: a block leaves with its clean pages in the read cache (merge-on-flush).",
             "The paper's scheme (CBM, MSST 2014); `false` shows what it gains.";
         bplru_padding, Kind::Switch,
-            "`bplru`: a block leaves with all its pages, read from flash where the buffer does not have them (page padding).",
+            "`bplru`: a block leaves with all its pages, read from flash where the buffer does not have them (page \
+             padding).",
             "The paper's scheme (BPLRU, FAST 2008); `false` shows what it costs and gains.";
         cflru_window, Kind::Share { min: 0.0, max: 1.0 },
-            "`cflru`: the clean-first region, from which clean pages leave before all others, as a share of the buffer.",
+            "`cflru`: the clean-first region, from which clean pages leave before all others, as a share of the \
+             buffer.",
             "A third. An assumption: the paper (CFLRU, CASES 2006) tunes it to the workload.";
     }
     fast {
@@ -325,7 +347,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "The memory that the rings live in.",
             "X-SSD's faster variant.";
         queue_size, bytes(64, 1 << 20),
-            "Bytes of each lane's intake queue, at most its part of the ring: what a client may write beyond the credit that it knows.",
+            "Bytes of each lane's intake queue, at most its part of the ring: what a client may write beyond the \
+             credit that it knows.",
             "The best for every write size that X-SSD measured (figure 11).";
         queue_memory, Kind::Name,
             "The memory that the intake queues live in.",
@@ -338,10 +361,12 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "X-SSD's prototype has one credit counter; several are its section 7.1.";
         log_size, bytes(64 * KIB, 16 * TIB),
             "Bytes of each function's LBA ring, behind the usable capacity.",
-            "Much larger than the ring in memory, as X-SSD's figure 3 shows it: minutes of log at 10 MB/s. An assumption.";
+            "Much larger than the ring in memory, as X-SSD's figure 3 shows it: minutes of log at 10 MB/s. An \
+             assumption.";
         partial_after, time(SECOND),
             "Bytes that wait in a ring longer than this are destaged in a page that filler completes.",
-            "About one program, so that at most one page in a few is partly filler. An assumption: X-SSD tells no value.";
+            "About one program, so that at most one page in a few is partly filler. An assumption: X-SSD tells no \
+             value.";
         release, Kind::Choice(Release::WORDS),
             "When the bytes of a destaged page leave their ring free.",
             "The careful choice: a program that fails can be repeated from the ring.";
@@ -353,7 +378,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "Nothing that somebody may still need is overwritten unasked.";
         energy, Kind::Number { min: 0.0, max: 1_000.0 },
             "Joules that the capacitors hold for the time after a power loss.",
-            "Ten capacitors of 470 uF at 12 V, half of their energy usable after conversion: 0.17 J. An assumption; X-SSD assumes capacitors and has none.";
+            "Ten capacitors of 470 uF at 12 V, half of their energy usable after conversion: 0.17 J. An assumption; \
+             X-SSD assumes capacitors and has none.";
         power, Kind::Number { min: 0.0, max: 100.0 },
             "Watts that the controller draws while it runs on them, flash programs apart.",
             "With host, link and most cores off. An assumption.";
@@ -363,7 +389,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
     }
     window {
         size, bytes(0, GIB),
-            "Bytes of the buffer that logical blocks are pinned into (the BA-buffer), whole logical pages. 0: there is no byte window.",
+            "Bytes of the buffer that logical blocks are pinned into (the BA-buffer), whole logical pages. 0: there is \
+             no byte window.",
             "Usual drives have none. 2B-SSD has 8 MB.";
         memory, Kind::Name,
             "The memory that the buffer lives in.",
@@ -375,14 +402,17 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "What becomes of block commands that touch pinned blocks.",
             "An error is seen at once; a host whose command waits for too long resets the drive.";
         page_time, time(SECOND),
-            "Time of the firmware for each logical page that moves between the buffer and flash: the hardware that speeds block commands up has no part in it.",
-            "A fit: 4 KiB in 2 us are 2 GB/s, so that pinning is about as fast as PM963 reads (2B-SSD's read bandwidth).";
+            "Time of the firmware for each logical page that moves between the buffer and flash: the hardware that \
+             speeds block commands up has no part in it.",
+            "A fit: 4 KiB in 2 us are 2 GB/s, so that pinning is about as fast as PM963 reads (2B-SSD's read \
+             bandwidth).";
         dma_time, time(SECOND),
             "Time of the firmware to set one transfer of the read DMA engine up.",
             "A fit: 2B-SSD's BA_READ_DMA of 4 KiB takes 58 us, of which the link needs 1.";
         energy, Kind::Number { min: 0.0, max: 1_000.0 },
             "Joules that the capacitors hold for the dump after a power loss.",
-            "2B-SSD has three of 270 uF and tells no voltage: at 28 V and half of the energy usable after conversion they hold 0.16 J. An assumption.";
+            "2B-SSD has three of 270 uF and tells no voltage: at 28 V and half of the energy usable after conversion \
+             they hold 0.16 J. An assumption.";
         power, Kind::Number { min: 0.0, max: 100.0 },
             "Watts that the controller draws while it runs on them, flash programs apart.",
             "With host, link and most cores off. An assumption.";
@@ -392,7 +422,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
     }
     ftl {
         mapping, Kind::Choice(Mapping::WORDS),
-            "What is mapped by page, and what by block. The hybrid ones merge instead of collecting: `gc_victim`, `gc_start`, `gc_reserve` and `gc_stream` are of the page-mapped one.",
+            "What is mapped by page, and what by block. The hybrid ones merge instead of collecting: `gc_victim`, \
+             `gc_start`, `gc_reserve` and `gc_stream` are of the page-mapped one.",
             "What drives with DRAM have. FAST: Lee et al., ACM TECS 6(3), 2007. FASTer: Lim, Lee and Moon, SNAPI 2010.";
         unit_size, bytes(512, 64 * KIB),
             "Bytes that one map entry covers: a power of two, from the logical block to the page.",
@@ -404,23 +435,29 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "Share of each plane's blocks kept to replace bad ones.",
             "NAND data sheets warrant that at most about 2 % of the blocks are bad by the end of the rated life.";
         log_blocks, integer(0, 1 << 20),
-            "Random (RW) log blocks of a hybrid mapping, in superblocks: 0 or at least 2. 0: as many as `over_provisioning` says.",
+            "Random (RW) log blocks of a hybrid mapping, in superblocks: 0 or at least 2. 0: as many as \
+             `over_provisioning` says.",
             "So that a hybrid and a page-mapped drive of the same profile have the same flash to spare.";
         log_write_points, integer(0, 4_096),
             "RW log blocks that are filled at once, a row on each in turn; at most half of them. 0: one for each die.",
             "Random writes then use all dies, as under page mapping. 1 is FAST as published.";
         isolation_share, Kind::Share { min: 0.0, max: 0.5 },
-            "Share of the RW log blocks that `faster` keeps for cold pages (its isolation area), rounded up; at least two for each write point stay for the others. 0: none, cold pages are merged at once.",
+            "Share of the RW log blocks that `faster` keeps for cold pages (its isolation area), rounded up; at least \
+             two for each write point stay for the others. 0: none, cold pages are merged at once.",
             "FASTer has such an area; that it is a tenth is an assumption.";
         merges_max, integer(1, 64),
             "Logical blocks that are merged at once.",
             "Enough that reads, transfers and programs of merges overlap. 1 is FAST as published. An assumption.";
         gc_victim, Kind::Choice(GcVictim::WORDS),
             "How a collection victim is chosen.",
-            "Greedy is the best for uniform traffic and the one that analytic models describe. Cost-benefit: Rosenblum and Ousterhout, ACM TOCS 10(1), 1992.";
+            "Greedy is the best for uniform traffic and the one that analytic models describe. Cost-benefit: Rosenblum \
+             and Ousterhout, ACM TOCS 10(1), 1992.";
         gc_start, integer(2, 4_096),
-            "Free superblocks of a die at which collection starts; more than `gc_reserve`. They come on top of `over_provisioning`: of a given capacity, more of them take more flash and leave write amplification as it is.",
-            "Room for two steps of collection before the host must wait; more would be flash that holds no data at rest (ADR 5).";
+            "Free superblocks of a die at which collection starts; more than `gc_reserve`. They come on top of \
+             `over_provisioning`: of a given capacity, more of them take more flash and leave write amplification as \
+             it is.",
+            "Room for two steps of collection before the host must wait; more would be flash that holds no data at \
+             rest (ADR 5).";
         gc_reserve, integer(1, 4_095),
             "Free superblocks of a die that only collection may open.",
             "One to copy into while another turns bad under it.";
@@ -440,54 +477,69 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "A program row that does not fill is padded and programmed after this time.",
             "Less than one program, so that a lone flush is not dominated by waiting for company. An assumption.";
         map_memory, Kind::Name,
-            "The memory that the mapping cache lives in, with the rest of the map on flash. `all`: the whole map is at hand, and a look-up costs nothing.",
-            "What drives with enough DRAM have. DRAM-less ones keep a part in SRAM or in the host's memory (PLOS ONE 2020, HMB).";
+            "The memory that the mapping cache lives in, with the rest of the map on flash. `all`: the whole map is at \
+             hand, and a look-up costs nothing.",
+            "What drives with enough DRAM have. DRAM-less ones keep a part in SRAM or in the host's memory (PLOS ONE \
+             2020, HMB).";
         map_size, bytes(0, 64 * GIB),
             "Bytes of the mapping cache. 0: what the other uses of its memory leave.",
             "A drive has no other use for what is left.";
         map_floor, bytes(0, GIB),
-            "Bytes of the mapping cache in the controller's own SRAM where `map_memory` is of kind `host`: what is left of it when the host lends nothing. At least two mapping pages. A hit there takes no time of its own, and no memory of the profile is charged with it.",
-            "A drive must work without host memory (NVM Express Base 1.4, 8.9). 16 mapping pages; an assumption, no drive tells.";
+            "Bytes of the mapping cache in the controller's own SRAM where `map_memory` is of kind `host`: what is \
+             left of it when the host lends nothing. At least two mapping pages. A hit there takes no time of its own, \
+             and no memory of the profile is charged with it.",
+            "A drive must work without host memory (NVM Express Base 1.4, 8.9). 16 mapping pages; an assumption, no \
+             drive tells.";
         map_page, bytes(64, 64 * KIB),
-            "Bytes of the map that are read and programmed at once, 4 for each entry: a power of two, at most `unit_size`.",
+            "Bytes of the map that are read and programmed at once, 4 for each entry: a power of two, at most \
+             `unit_size`.",
             "PLOS ONE 2020: a mapping page of 4 KB covers a section of 4 MB.";
         map_prefetch, integer(0, 64),
             "Mapping pages that are read ahead of one that a command needs.",
             "Published drives load on demand; DFTL (ASPLOS 2009) does. An option.";
         map_updates, integer(64, 1 << 20),
-            "Changed map entries that may wait for their mapping page to be read, before the host must wait; collection waits at twice as many.",
-            "8 bytes each are 64 KB of SRAM with collection's share, beside the caches that the paper found. An assumption.";
+            "Changed map entries that may wait for their mapping page to be read, before the host must wait; \
+             collection waits at twice as many.",
+            "8 bytes each are 64 KB of SRAM with collection's share, beside the caches that the paper found. An \
+             assumption.";
     }
     slc {
         size, bytes(0, TIB),
-            "Bytes of data that the cache always has room for (its static part), rounded up to a superblock on each die. It is flash beside what the capacity and its over-provisioning need. 0: none.",
+            "Bytes of data that the cache always has room for (its static part), rounded up to a superblock on each \
+             die. It is flash beside what the capacity and its over-provisioning need. 0: none.",
             "Drives for servers have none; a profile of a client drive says its own.";
         dynamic, Kind::Share { min: 0.0, max: 1.0 },
-            "Share of the erased superblocks beyond what collection starts at that the cache may use besides (its dynamic part): it shrinks as the drive fills. 0: none.",
+            "Share of the erased superblocks beyond what collection starts at that the cache may use besides (its \
+             dynamic part): it shrinks as the drive fills. 0: none.",
             "As `slc.size`. Client drives without a fixed cache use all that is erased.";
         when_full, Kind::Choice(WhenFull::WORDS),
             "Where host writes go when the cache is full.",
-            "Of the two the one that is faster in the end: a write that waits for folding costs a read and a program more.";
+            "Of the two the one that is faster in the end: a write that waits for folding costs a read and a program \
+             more.";
         fold_after, time(SECOND),
-            "Time without a host read or write at the flash after which the cache is folded: its data moves to blocks in their own mode.",
+            "Time without a host read or write at the flash after which the cache is folded: its data moves to blocks \
+             in their own mode.",
             "Long against the gaps within a burst, short against those between bursts. An assumption.";
         read_time, CELL_TIME,
             "Time from array to page register of a block in single-level mode.",
-            "HP's white paper on NAND types: 25 us for planar SLC; 3D cells of a TLC chip with one sensing step, somewhat longer. An assumption.";
+            "HP's white paper on NAND types: 25 us for planar SLC; 3D cells of a TLC chip with one sensing step, \
+             somewhat longer. An assumption.";
         program_time, CELL_TIME,
             "Time from page register to array of a block in single-level mode.",
             "HP's white paper on NAND types: 200 to 300 us for SLC.";
     }
     flash {
         programs_per_die, integer(1, 64),
-            "Program operations in flight or queued on a die before the next goes to another die. Each holds a row, a page of every plane, in memory of the controller that is no part of any buffer.",
+            "Program operations in flight or queued on a die before the next goes to another die. Each holds a row, a \
+             page of every plane, in memory of the controller that is no part of any buffer.",
             "One in the array and one that crosses the bus meanwhile (cache program).";
         read_priority, Kind::Switch,
             "Host reads overtake queued programs, erases and collection.",
             "Somebody waits for a read; a buffer has already answered the write.";
         suspend, Kind::Switch,
             "Programs and erases are suspended for host reads.",
-            "Chips and controllers have it since Wu and He, FAST 2012, showed what reads gain; the 96-layer TLC of ISSCC 2018, 20.1, reads during a suspended program.";
+            "Chips and controllers have it since Wu and He, FAST 2012, showed what reads gain; the 96-layer TLC of \
+             ISSCC 2018, 20.1, reads during a suspended program.";
         suspend_time, time(SECOND),
             "Time to suspend a program or erase.",
             "A program stops at the end of a pulse and verify, some tens of us (Wu and He, FAST 2012). An assumption.";
@@ -496,7 +548,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "Voltages are built up again. An assumption, taken to be as long as a suspension.";
         suspend_max, integer(0, 1_000),
             "Suspensions of one operation before it runs to its end.",
-            "Keeps one operation from being suspended for ever in small pieces; while reads wait it still does not resume. An assumption.";
+            "Keeps one operation from being suspended for ever in small pieces; while reads wait it still does not \
+             resume. An assumption.";
     }
     nand {
         channels, integer(1, 64),
@@ -516,7 +569,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "The drive follows its workload.";
         pages_per_block, integer(4, 65_534),
             "Pages in a block.",
-            "As in MQSim. Today's chips have 768 and more; a smaller superblock (8 MiB on a die) keeps small drives and short traces meaningful. Collection has up to three rows under way, which one superblock must hold.";
+            "As in MQSim. Today's chips have 768 and more; a smaller superblock (8 MiB on a die) keeps small drives \
+             and short traces meaningful. Collection has up to three rows under way, which one superblock must hold.";
         page_size, bytes(512, 64 * KIB),
             "Data bytes in a page, a power of two.",
             "Usual since the 1x nm generation.";
@@ -527,11 +581,14 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "Bits per cell.",
             "What most drives are made of.";
         read_time, list(&CELL_TIME, 3, 3),
-            "Time from array to page register, by page kind (lower, middle, upper). Kinds that the cell lacks are ignored.",
-            "60 us on average, usual for 64 to 96 layers; one, two and four sensing steps make the kinds differ. HP's white paper on NAND types gives TLC about 75 us for planar chips.";
+            "Time from array to page register, by page kind (lower, middle, upper). Kinds that the cell lacks are \
+             ignored.",
+            "60 us on average, usual for 64 to 96 layers; one, two and four sensing steps make the kinds differ. HP's \
+             white paper on NAND types gives TLC about 75 us for planar chips.";
         program_time, list(&CELL_TIME, 3, 3),
             "Time from page register to array, by page kind.",
-            "650 us on average: 2 planes x 16 KiB in 650 us is 50 MB/s for a die, what V-NAND and BiCS chips of 24 to 96 layers publish (ISSCC 2014, 19.5: 50 MB/s). Finer levels take longer.";
+            "650 us on average: 2 planes x 16 KiB in 650 us is 50 MB/s for a die, what V-NAND and BiCS chips of 24 to \
+             96 layers publish (ISSCC 2014, 19.5: 50 MB/s). Finer levels take longer.";
         erase_time, CELL_TIME,
             "Time to erase a block, or one block in each plane together.",
             "MQSim has 3.8 ms, HP's white paper on NAND types 3 to 4.5 ms for MLC and TLC.";
@@ -541,7 +598,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         command_time, time(MS),
             "Command and address cycles before an operation starts. Those of a read do not wait for the bus, which is \
              optimistic by up to one page's transfer where other dies use it: docs/internals/accuracy.md.",
-            "Seven cycles (command, five of address, confirm) of 25 ns and tWB; ONFI keeps them slow when data is fast.";
+            "Seven cycles (command, five of address, confirm) of 25 ns and tWB; ONFI keeps them slow when data is \
+             fast.";
         multi_plane, Kind::Switch,
             "Multi-plane commands: the same page of every plane in one array operation.",
             "Every chip with planes has them (ONFI 4.1, chapter 5).";
@@ -556,24 +614,28 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "A fraction of the 2 % that data sheets allow over the whole life.";
         program_fail_rate, PROBABILITY,
             "Probability that one page program fails and its block turns bad.",
-            "256 pages x 3,000 cycles x 1e-8 retire 0.8 % of the blocks in a life: with factory and erase failures within the spares.";
+            "256 pages x 3,000 cycles x 1e-8 retire 0.8 % of the blocks in a life: with factory and erase failures \
+             within the spares.";
         erase_fail_rate, PROBABILITY,
             "Probability that one erase fails and its block turns bad.",
             "3,000 cycles x 1e-6 retire 0.3 % of the blocks in a life.";
         rber_fresh, PROBABILITY,
             "Raw bit error rate of a block that was never erased. 0 only where `rber_worn` is 0, too: then no bit is \
              ever wrong.",
-            "1.6 errors in a code word that stands 120: no retries. The order of magnitude of Cai et al., Proc. IEEE 105(9), 2017.";
+            "1.6 errors in a code word that stands 120: no retries. The order of magnitude of Cai et al., Proc. IEEE \
+             105(9), 2017.";
         rber_worn, PROBABILITY,
             "Raw bit error rate of a block at its endurance, no less than `rber_fresh`. Between the two it grows \
              exponentially, and goes on growing.",
-            "90 errors in a code word on average, so that about 1 % of the page reads of a worn-out block need a retry.";
+            "90 errors in a code word on average, so that about 1 % of the page reads of a worn-out block need a \
+             retry.";
         ecc_codeword, bytes(64, 64 * KIB),
             "Data bytes that one ECC code word covers; it divides the page.",
             "Usual for LDPC in TLC drives.";
         ecc_bits, integer(0, 65_535),
             "Bit errors that ECC corrects in one code word.",
-            "0.7 % of the bits, what LDPC with hard decisions does with a tenth of parity. As a bound that always holds it simplifies LDPC.";
+            "0.7 % of the bits, what LDPC with hard decisions does with a tenth of parity. As a bound that always \
+             holds it simplifies LDPC.";
         read_retries, integer(0, 100),
             "Read retries (shifted read voltages) before a page is given up as uncorrectable.",
             "Vendors' tables have some ten entries. An assumption.";
@@ -596,7 +658,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "MSI-X is what every NVMe driver asks for first.";
         cmb_size, bytes(0, GIB),
             "Bytes of BAR2 that hosts may put queues into (controller memory buffer), a multiple of 4 KiB. 0: none.",
-            "Room for 64 submission queues of 1,024 entries is 4 MiB; eight of them fit into half a MiB. A kernel uses all that it is offered.";
+            "Room for 64 submission queues of 1,024 entries is 4 MiB; eight of them fit into half a MiB. A kernel uses \
+             all that it is offered.";
         pmr_size, bytes(0, 64 * GIB),
             "Bytes of the persistent memory region in BAR4, a power of two. 0: none.",
             "Few drives have one.";
@@ -616,16 +679,19 @@ pub(super) static MEMORY_KEYS: &[KeyInfo] = memory_keys! {
         "A memory that is not in the base begins with its kind.";
     size, bytes(0, 16 * TIB),
         "Bytes. 0: the drive has no such memory.",
-        "DRAM: the rule of 1 GiB for 1 TiB of flash with a map of 4 KiB units. SRAM: the order of controllers' on-chip buffers.";
+        "DRAM: the rule of 1 GiB for 1 TiB of flash with a map of 4 KiB units. SRAM: the order of controllers' on-chip \
+         buffers.";
     read_latency, time(SECOND),
         "Time to the first byte of a read.",
-        "SRAM: one cycle at 250 MHz (X-SSD's board). DRAM: a row miss and the controller. NVM: 32 ns (CBM). Host: as DRAM; the way there is the link's. SLC flash: HP's white paper on NAND types, 25 us.";
+        "SRAM: one cycle at 250 MHz (X-SSD's board). DRAM: a row miss and the controller. NVM: 32 ns (CBM). Host: as \
+         DRAM; the way there is the link's. SLC flash: HP's white paper on NAND types, 25 us.";
     write_latency, time(SECOND),
         "Time to the first byte of a write.",
         "As for reads; NVM: 40 ns (CBM); host: as DRAM; SLC flash: 200 us.";
     bandwidth, RATE,
         "Bytes per second.",
-        "SRAM: 128 bit at 250 MHz (X-SSD). DRAM: 32 bit of LPDDR4-3200. NVM: two 64-byte lines in 40 ns, an assumption. Host: one channel of DDR4-2400. SLC flash: one channel.";
+        "SRAM: 128 bit at 250 MHz (X-SSD). DRAM: 32 bit of LPDDR4-3200. NVM: two 64-byte lines in 40 ns, an \
+         assumption. Host: one channel of DDR4-2400. SLC flash: one channel.";
     survives, Kind::Choice(Survives::WORDS),
         "What is left after the power is lost.",
         "Only NVM and flash keep their content by themselves; capacitors cost money, so no default has them.";

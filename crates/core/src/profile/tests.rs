@@ -1,3 +1,6 @@
+#[path = "../../../../tests/src/markdown.rs"]
+mod markdown;
+
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -217,7 +220,8 @@ fn settings_on_the_command_line_are_told_the_same() {
     assert_eq!(said("nan.channels", "4"), "[nan] channels: there is no such key; did you mean `nand.channels`?");
     assert_eq!(
         said("size", "1g"),
-        "size: there is no such key; did you mean `hmb.size`, `fast.size`, `window.size`, `slc.size`, `memory.NAME.size`?"
+        "size: there is no such key; did you mean `hmb.size`, `fast.size`, `window.size`, `slc.size`, \
+         `memory.NAME.size`?"
     );
     assert_eq!(said("nand.channels", "many"), "[nand] channels: expected an integer from 1 to 64, found \"many\"");
     assert_eq!(
@@ -373,7 +377,7 @@ fn error_rates_and_ecc_are_in_proportion() {
 
 #[test]
 fn the_reference_page_is_up_to_date() {
-    let (path, page) = (reference_path(), reference());
+    let (path, page) = (reference_path(), markdown::wrap(&reference()));
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, &page).unwrap();
@@ -381,7 +385,8 @@ fn the_reference_page_is_up_to_date() {
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         written == page,
-        "docs/reference/profile.md is not what the table of keys says: run UPDATE_DOCS=1 cargo test -p tidewater-core profile"
+        "docs/reference/profile.md is not what the table of keys says: run UPDATE_DOCS=1 cargo test -p tidewater-core \
+         profile"
     );
 }
 
@@ -432,7 +437,8 @@ proptest! {
 
     #[test]
     fn random_settings_never_panic(
-        key in any::<prop::sample::Index>(), name in "\\PC{0,12}", value in "\\PC{0,24}", digits in "[0-9.]{1,24}[a-zA-Z%/]{0,4}",
+        key in any::<prop::sample::Index>(), name in "\\PC{0,12}", value in "\\PC{0,24}",
+        digits in "[0-9.]{1,24}[a-zA-Z%/]{0,4}",
     ) {
         let mut profile = Profile::generic();
         let keys: Vec<String> = Profile::keys().map(|info| info.key().replace("NAME", "dram")).collect();

@@ -235,9 +235,9 @@ fn comment(out: &mut String, text: &str) {
 pub fn reference() -> String {
     let generic = Profile::generic();
     let mut out = String::from(REFERENCE_HEAD);
-    let _ = writeln!(out, "## Built-in profiles\n\n| name | what it models |\n|---|---|");
+    let _ = writeln!(out, "## Built-in profiles\n");
     for profile in names().filter_map(builtin) {
-        let _ = writeln!(out, "| `{}` | {} |", profile.name, profile.outline());
+        let _ = writeln!(out, "- `{}`: {}", profile.name, profile.outline());
     }
     let mut last = "";
     for info in Profile::keys() {
@@ -290,16 +290,17 @@ pub fn reference() -> String {
 const REFERENCE_HEAD: &str = "\
 # Profile reference
 
-A profile is a TOML file that describes a drive. `tidewater profile list` names the built-in ones, `tidewater profile show
-NAME` prints one with these explanations, and `--set SECTION.KEY=VALUE` changes one value for a run. This page is generated
-from the table in `crates/core/src/profile/table.rs`; `UPDATE_DOCS=1 cargo test -p tidewater-core profile` writes it anew.
+A profile is a TOML file that describes a drive. `tidewater profile list` names the built-in ones, `tidewater profile
+show NAME` prints one with these explanations, and `--set SECTION.KEY=VALUE` changes one value for a run. This page is
+generated from the table in `crates/core/src/profile/table.rs`; `UPDATE_DOCS=1 cargo test -p tidewater-core profile`
+writes it anew.
 
 - `base = \"NAME\"` above all sections names the built-in profile that a file builds on; without it, `generic`.
 - Sizes are binary, as fio takes them: `4k`, `4KB` and `4KiB` are 4,096 bytes. Without a unit they are bytes.
 - Rates are decimal: `1.2GB/s` is 1,200,000,000 bytes per second.
 - Times need a unit: `ps`, `ns`, `us`, `ms`, `s`. Shares are `7%` or `0.07`.
-- Lists are TOML lists in a file, and `45us/60us/75us` (or with commas) after `--set`. Where a list has a fixed length, one
-  value stands for all.
+- Lists are TOML lists in a file, and `45us/60us/75us` (or with commas) after `--set`. Where a list has a fixed length,
+  one value stands for all.
 - A memory with `size = 0` is not there.
 - \"An assumption\" marks a default that no public source gives.
 

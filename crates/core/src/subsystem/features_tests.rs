@@ -278,7 +278,19 @@ fn saved_values_outlive_a_power_cut() {
 proptest! {
     /// Whatever is asked for and set: a status or an answer, and what was taken is told again.
     #[test]
-    fn any_commands(commands in prop::collection::vec((0u8..3, 0..feature::NAMED.len() + 1, any::<bool>(), 0u32..4, prop_oneof![0u32..4, any::<u32>()], any::<[u8; 16]>()), 1..40)) {
+    fn any_commands(
+        commands in prop::collection::vec(
+            (
+                0u8..3,
+                0..feature::NAMED.len() + 1,
+                any::<bool>(),
+                0u32..4,
+                prop_oneof![0u32..4, any::<u32>()],
+                any::<[u8; 16]>(),
+            ),
+            1..40,
+        ),
+    ) {
         let mut b = Bench::new();
         for (function, which, save, nsid, dword, data) in commands {
             let fid = feature::NAMED.get(which).map_or(0x55, |&(fid, _)| fid);
@@ -306,11 +318,17 @@ proptest! {
     }
 
     #[test]
-    fn any_list_of_host_memory(list in prop::collection::vec(any::<u8>(), 0..200), size in any::<u32>(), entries in any::<u32>(), page_shift in 12u32..28) {
+    fn any_list_of_host_memory(
+        list in prop::collection::vec(any::<u8>(), 0..200),
+        size in any::<u32>(),
+        entries in any::<u32>(),
+        page_shift in 12u32..28,
+    ) {
         let buffer = HostMemoryBuffer { enable: true, returned: false, size, list: 0, entries };
         if let Ok(pieces) = host_memory(&buffer, &list, page_shift, 0) {
             prop_assert!(!pieces.is_empty());
-            prop_assert!(pieces.iter().all(|piece| piece.len > 0 && piece.address.checked_add(piece.len.into()).is_some()));
+            let ends = pieces.iter().map(|piece| piece.address.checked_add(piece.len.into()));
+            prop_assert!(ends.zip(&pieces).all(|(end, piece)| piece.len > 0 && end.is_some()));
         }
     }
 }

@@ -189,7 +189,10 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_namespaces_or_an_error(payload in prop::collection::vec(any::<u8>(), 0..200), count in any::<u32>()) {
+    fn any_bytes_are_namespaces_or_an_error(
+        payload in prop::collection::vec(any::<u8>(), 0..200),
+        count in any::<u32>(),
+    ) {
         let mut near = SMALL.blocks.to_le_bytes().to_vec();
         near.extend([9, 12]);
         near.extend([1; 16]);

@@ -111,7 +111,9 @@ impl fmt::Display for Counts {
         let Counts { flushes, unpins, writes, deallocations, reads, refused, lives, .. } = self;
         write!(
             f,
-            "{events} events, {cuts} cuts, {nested} nested cuts, {dumps_cut} dumps cut short, {pins} pins, {stores} stores, {syncs} syncs, {flushes} flushes, {unpins} unpins, {writes} block writes, {deallocations} deallocations, {reads} block reads, {refused} refused, {lives} losses"
+            "{events} events, {cuts} cuts, {nested} nested cuts, {dumps_cut} dumps cut short, {pins} pins, {stores} \
+             stores, {syncs} syncs, {flushes} flushes, {unpins} unpins, {writes} block writes, {deallocations} \
+             deallocations, {reads} block reads, {refused} refused, {lives} losses"
         )
     }
 }

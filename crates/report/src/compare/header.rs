@@ -143,8 +143,8 @@ pub(super) fn again(out: &mut String, records: &[Labelled]) {
         records.iter().filter_map(|run| Some((run.label.as_str(), command(&run.record)?))).collect();
     let Some((_, first)) = commands.first() else { return };
     out.push_str(
-        "<h2 id=\"again\">How to run it again</h2>\n<p class=\"muted\">The same command with the same version gives the same \
-         figures, less the computer's own time.</p>\n",
+        "<h2 id=\"again\">How to run it again</h2>\n<p class=\"muted\">The same command with the same version gives \
+         the same figures, less the computer's own time.</p>\n",
     );
     if commands.len() == records.len() && commands.iter().all(|(_, command)| command == first) {
         let _ = writeln!(out, "<pre>{}</pre>", escape(first));

@@ -75,7 +75,8 @@ fn all_that_is_asked_for(records: &[Labelled]) -> Option<String> {
     let varies = records.windows(2).any(|pair| size(&pair[0]) != size(&pair[1]));
     varies.then(|| {
         format!(
-            "hmb.size=0 stands for as much as the drive asks for ({} here), not for none: hmb.enabled=false lends nothing.",
+            "hmb.size=0 stands for as much as the drive asks for ({} here), not for none: hmb.enabled=false lends \
+             nothing.",
             crate::units::bytes(all)
         )
     })
@@ -117,8 +118,9 @@ fn same_flash(records: &[Labelled]) -> Option<String> {
         .collect();
     (!alike.is_empty()).then(|| {
         format!(
-            "These values of ftl.over_provisioning came to the same flash, because every die has whole superblocks: {}. What \
-             differs between these runs is not over-provisioning; a larger drive, fewer dies or smaller blocks tell them apart.",
+            "These values of ftl.over_provisioning came to the same flash, because every die has whole superblocks: \
+             {}. What differs between these runs is not over-provisioning; a larger drive, fewer dies or smaller \
+             blocks tell them apart.",
             alike.join("; ")
         )
     })

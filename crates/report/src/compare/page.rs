@@ -24,8 +24,8 @@ pub fn page(records: &[Labelled], title: &str) -> String {
     };
     let _ = writeln!(
         body,
-        "<p class=\"lead\">Differences are relative to the first run, <b>{}</b>. The best value has a star where it differs from \
-         others in what is shown.</p>\n</header>",
+        "<p class=\"lead\">Differences are relative to the first run, <b>{}</b>. The best value has a star where it \
+         differs from others in what is shown.</p>\n</header>",
         escape(&first.label)
     );
     notes(&mut body, records);
@@ -149,7 +149,8 @@ fn traffic(out: &mut String, records: &[Labelled]) {
         figure(
             out,
             "By its reason",
-            "Only the first part carries new data of the host; the rest is the drive's own work. A longer bar is more written.",
+            "Only the first part carries new data of the host; the rest is the drive's own work. A longer bar is more \
+             written.",
             &svg,
         );
     }

@@ -59,16 +59,16 @@ impl fmt::Display for DocumentError {
             ),
             DocumentError::Schema { found } => write!(
                 f,
-                "the document has schema {found:?}, this version reads {SCHEMA:?}; use the tidewater that wrote it, or run \
-                 the experiment again"
+                "the document has schema {found:?}, this version reads {SCHEMA:?}; use the tidewater that wrote it, or \
+                 run the experiment again"
             ),
             DocumentError::Row { row, cells, columns } => {
                 write!(f, "rows[{row}] has {cells} cells, and there are {columns} columns; give a cell for each column")
             }
             DocumentError::Spread { figure, series, point } => write!(
                 f,
-                "figure {figure:?}, series {series:?}, points[{point}]: `spread` has to be lowest, lower quartile, upper \
-                 quartile and highest, in this order and around `y`, in a figure of candles"
+                "figure {figure:?}, series {series:?}, points[{point}]: `spread` has to be lowest, lower quartile, \
+                 upper quartile and highest, in this order and around `y`, in a figure of candles"
             ),
             DocumentError::Within { document, error } => write!(f, "document {document} of the array: {error}"),
         }

@@ -110,7 +110,8 @@ fn contents(out: &mut String, experiments: &[Experiment], ids: &[String]) {
         sentence_within(&tally(holding, failures, of))
     );
     out.push_str(
-        "<div class=\"scroll\"><table class=\"top\"><thead><tr><th>experiment</th><th class=\"words\">what it shows</th>\
+        "<div class=\"scroll\"><table class=\"top\"><thead><tr><th>experiment</th><th class=\"words\">what it \
+         shows</th>\
          <th class=\"words\">where the original is</th><th>checks that hold</th></tr></thead>\n<tbody>\n",
     );
     for (one, id) in experiments.iter().zip(ids) {

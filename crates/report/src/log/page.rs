@@ -72,9 +72,9 @@ fn tiles(out: &mut String, record: &LogRecord) {
 
 fn latency(out: &mut String, record: &LogRecord) {
     out.push_str(
-        "<h2 id=\"latency\">Latency</h2>\n<p class=\"muted\">A <b>transaction</b> runs from its first instruction until its log is \
-         durable; with few workers most of that is the time in which a group fills. A <b>commit</b> is what a group takes once it is \
-         handed over: that is the side alone.</p>\n",
+        "<h2 id=\"latency\">Latency</h2>\n<p class=\"muted\">A <b>transaction</b> runs from its first instruction \
+         until its log is durable; with few workers most of that is the time in which a group fills. A <b>commit</b> \
+         is what a group takes once it is handed over: that is the side alone.</p>\n",
     );
     let curves = |of: fn(&Side) -> &crate::record::Latency| -> Vec<Curve<'_>> {
         let sides = record.sides.iter().enumerate().filter(|(_, side)| of(side).count > 0);
@@ -138,8 +138,8 @@ fn table(out: &mut String, record: &LogRecord) {
 fn standing(out: &mut String, side: &Side, state: &State) {
     let _ = writeln!(
         out,
-        "<h2 id=\"state\">How the log stood at the end</h2>\n<p class=\"muted\">On the {}, after {}: where the ends of the stream were, \
-         and what a loss of power at that instant would have left.</p>",
+        "<h2 id=\"state\">How the log stood at the end</h2>\n<p class=\"muted\">On the {}, after {}: where the ends of \
+         the stream were, and what a loss of power at that instant would have left.</p>",
         escape(name(side)),
         seconds(side.simulated_seconds)
     );
@@ -170,7 +170,8 @@ fn survival(out: &mut String, state: &State) {
     let from = state.readable_from;
     let _ = write!(
         out,
-        "<div class=\"notes\"><b>If the power failed here</b>, {} of log would come back: the stream from byte {} to byte {}. ",
+        "<div class=\"notes\"><b>If the power failed here</b>, {} of log would come back: the stream from byte {} to \
+         byte {}. ",
         bytes(state.survives_to().saturating_sub(from)),
         grouped(from),
         grouped(state.survives_to())
@@ -210,9 +211,9 @@ fn backlog(out: &mut String, side: &Side, state: &State) {
         String::new()
     };
     let how = format!(
-        "What was credited and had not left the ring: {} at most, of {}. Near the ring's size the ring waits for flash, and then so do \
-         commits. What was credited and not on flash: {} at most; where bytes leave the ring for a die's register \
-         (<code>fast.release</code>), that is more than the ring holds.{wait}",
+        "What was credited and had not left the ring: {} at most, of {}. Near the ring's size the ring waits for \
+         flash, and then so do commits. What was credited and not on flash: {} at most; where bytes leave the ring for \
+         a die's register (<code>fast.release</code>), that is more than the ring holds.{wait}",
         bytes(ring_most),
         bytes(state.ring_bytes),
         bytes(most)
@@ -238,7 +239,8 @@ fn backlog(out: &mut String, side: &Side, state: &State) {
 
 fn ends(out: &mut String, side: &Side, state: &State) {
     out.push_str(
-        "<div class=\"scroll\"><table><thead><tr><th class=\"words\">end</th><th>byte of the stream</th><th>behind what arrived</th>\
+        "<div class=\"scroll\"><table><thead><tr><th class=\"words\">end</th><th>byte of the stream</th><th>behind \
+         what arrived</th>\
          <th class=\"words\">what it means</th></tr></thead>\n<tbody>\n",
     );
     for (what, at, means) in [

@@ -40,7 +40,8 @@ pub fn summary(record: &LogRecord) -> String {
         let _ = writeln!(text, "\nnote: {}", printable(note));
     }
     text.push_str(
-        "\nmean, p99 and p99.9: from a transaction's start until its log is durable; commit: of a group, on average; stalls:\n\
+        "\nmean, p99 and p99.9: from a transaction's start until its log is durable; commit: of a group, on average; \
+         stalls:\n\
          times that a worker found all log buffers full. `none` keeps no log.\n",
     );
     text

@@ -50,15 +50,15 @@ fn traffic(out: &mut String, record: &Record) {
         return;
     }
     let how = format!(
-        "Everything programmed, by its reason. Only the first part carries new data of the host. Collection copies live data \
-         out of blocks before they are erased, the map says where data is, padding fills what could not wait, and what is \
-         rewritten completes blocks that the write buffer lets go. The write amplification is all of it per unit of the first \
-         part, which is what left the write buffer: {}.{}",
+        "Everything programmed, by its reason. Only the first part carries new data of the host. Collection copies \
+         live data out of blocks before they are erased, the map says where data is, padding fills what could not \
+         wait, and what is rewritten completes blocks that the write buffer lets go. The write amplification is all of \
+         it per unit of the first part, which is what left the write buffer: {}.{}",
         significant(record.write_amplification),
         record.written_per_host_byte().map_or_else(String::new, |per_byte| {
             format!(
-                " Per byte that the host wrote, {} bytes were programmed: pages that the buffer saw replaced, or still holds, \
-                 cost nothing here. Write zeroes and deallocations count as no bytes of the host's.",
+                " Per byte that the host wrote, {} bytes were programmed: pages that the buffer saw replaced, or still \
+                 holds, cost nothing here. Write zeroes and deallocations count as no bytes of the host's.",
                 significant(per_byte)
             )
         })
@@ -75,8 +75,8 @@ fn utilization(out: &mut String, usage: &Utilization) {
     let mean = |part: fn(&crate::record::DieUse) -> f64| usage.dies.iter().map(part).sum::<f64>() / dies;
     let how = format!(
         "Percent of the time in which each die worked, and in the last row each channel's bus. An even field is good \
-         striping; one dark column is a hot channel. When the bus is darker than its dies, the channel is the bottleneck. \
-         On average a die read for {} of the time, programmed for {}, erased for {}.",
+         striping; one dark column is a hot channel. When the bus is darker than its dies, the channel is the \
+         bottleneck. On average a die read for {} of the time, programmed for {}, erased for {}.",
         percent(mean(|die| die.read_share)),
         percent(mean(|die| die.program_share)),
         percent(mean(|die| die.erase_share))

@@ -110,8 +110,8 @@ pub(super) fn section(out: &mut String, record: &Record) {
     figure(
         out,
         "Tail",
-        "The same curves with the slowest requests spread out: each line up is ten times rarer. A curve that bends right \
-         has a few requests that waited very long.",
+        "The same curves with the slowest requests spread out: each line up is ten times rarer. A curve that bends \
+         right has a few requests that waited very long.",
         &tail_chart(&curves, "Tail of the latency by operation", HALF),
     );
     out.push_str("</div>\n");
@@ -120,8 +120,10 @@ pub(super) fn section(out: &mut String, record: &Record) {
 
 fn table(out: &mut String, record: &Record) {
     out.push_str(
-        "<div class=\"scroll\"><table><caption>Percent columns: the time within which that share of the requests was done</caption><thead><tr><th></th><th>requests</th><th>share</th><th>mean</th>\
-         <th>min</th><th>50 %</th><th>90 %</th><th>99 %</th><th>99.9 %</th><th>99.99 %</th><th>max</th></tr></thead>\n<tbody>\n",
+        "<div class=\"scroll\"><table><caption>Percent columns: the time within which that share of the requests was \
+         done</caption><thead><tr><th></th><th>requests</th><th>share</th><th>mean</th>\
+         <th>min</th><th>50 %</th><th>90 %</th><th>99 %</th><th>99.9 %</th><th>99.99 %</th><th>max</th></tr></thead>\n\
+         <tbody>\n",
     );
     let rows = measured(record);
     let all = record.latency("all").filter(|_| rows.len() > 1);

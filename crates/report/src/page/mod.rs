@@ -107,8 +107,8 @@ fn header(out: &mut String, record: &Record) {
     if record.partial {
         let _ = writeln!(
             out,
-            "<div class=\"banner\" role=\"alert\"><b>PARTIAL</b> The run was stopped before its end{}. Every figure here \
-             covers only what had been done by then: {}.</div>",
+            "<div class=\"banner\" role=\"alert\"><b>PARTIAL</b> The run was stopped before its end{}. Every figure \
+             here covers only what had been done by then: {}.</div>",
             record.partial_reason.as_deref().map(|why| format!(" ({})", escape(why))).unwrap_or_default(),
             plural(record.requests, "request")
         );
@@ -217,16 +217,18 @@ fn buffers(out: &mut String, record: &Record) {
         return;
     }
     out.push_str(
-        "<p class=\"muted\">Hits and misses count pages of the host. A write that hits replaces a page that has not yet \
-         gone to the flash, and so saves a program.</p>\n<div class=\"scroll\"><table><thead><tr><th></th><th>policy</th>\
-         <th>memory</th><th>size</th><th>hits</th><th>misses</th><th>hit ratio</th><th>evicted</th><th>most pages held</th>\
+        "<p class=\"muted\">Hits and misses count pages of the host. A write that hits replaces a page that has not \
+         yet gone to the flash, and so saves a program.</p>\n<div \
+         class=\"scroll\"><table><thead><tr><th></th><th>policy</th>\
+         <th>memory</th><th>size</th><th>hits</th><th>misses</th><th>hit ratio</th><th>evicted</th><th>most pages \
+         held</th>\
          <th>waited for room</th></tr></thead>\n<tbody>\n",
     );
     for (name, cache) in caches.into_iter().filter(|(_, cache)| cache.is_present()) {
         let _ = writeln!(
             out,
-            "<tr><th>{name}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
-             <td>{}</td></tr>",
+            "<tr><th>{name}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td>{}</td><td>{}</td></tr>",
             escape(&cache.policy),
             escape(&cache.memory),
             bytes(cache.size_bytes),
@@ -245,14 +247,15 @@ fn buffers(out: &mut String, record: &Record) {
         let along = match (buffer.pages_merged, buffer.padding_reads) {
             (0, 0) => String::new(),
             (merged, padding) => format!(
-                " {} of these pages came from the read cache to complete a block, and {} were read from flash for that.",
+                " {} of these pages came from the read cache to complete a block, and {} were read from flash for \
+                 that.",
                 count(merged as f64),
                 count(padding as f64)
             ),
         };
         let how = format!(
-            "Pages that went from the write buffer to flash together: {} on average over {}. Long runs mean large programs, and \
-             blocks that are replaced whole; pages that only went along make them longer, too.{along}",
+            "Pages that went from the write buffer to flash together: {} on average over {}. Long runs mean large \
+             programs, and blocks that are replaced whole; pages that only went along make them longer, too.{along}",
             significant(destage.mean),
             plural(destage.count, "destage")
         );

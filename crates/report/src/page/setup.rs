@@ -99,7 +99,8 @@ fn memory(out: &mut String, record: &Record) {
         return;
     }
     out.push_str(
-        "<h3>Memories of the controller, and what they hold</h3>\n<div class=\"scroll\"><table><thead><tr><th>memory</th>\
+        "<h3>Memories of the controller, and what they hold</h3>\n<div \
+         class=\"scroll\"><table><thead><tr><th>memory</th>\
          <th class=\"words\">use</th><th>size</th><th class=\"words\">note</th></tr></thead>\n<tbody>\n",
     );
     for placement in &record.memory {
@@ -127,7 +128,8 @@ fn options(out: &mut String, record: &Record) {
     };
     let _ = writeln!(
         out,
-        "<h3>Workload</h3>\n<dl class=\"settings\">\n<div><dt>{kind}</dt><dd>{}</dd></div>\n<div><dt>seed</dt><dd>{}</dd></div>",
+        "<h3>Workload</h3>\n<dl class=\"settings\">\n<div><dt>{kind}</dt><dd>{}</dd></div>\n\
+         <div><dt>seed</dt><dd>{}</dd></div>",
         escape(&workload.source),
         record.seed
     );

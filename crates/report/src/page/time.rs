@@ -47,7 +47,8 @@ pub(super) fn section(out: &mut String, record: &Record) {
     }
     delays.push(delay("99 % within", 3, |p| p.p99_latency_us.unwrap_or(0.0)));
     let latency = format!(
-        "The mean of {} in each interval{}. A hump is a time of waiting, often for collection. A gap is a time without requests.",
+        "The mean of {} in each interval{}. A hump is a time of waiting, often for collection. A gap is a time without \
+         requests.",
         if apart {
             "the reads and of the writes that ended"
         } else {
@@ -59,7 +60,10 @@ pub(super) fn section(out: &mut String, record: &Record) {
     let panels: [(&str, String, Vec<Line>, Quantity, &'static str); 4] = [
         (
             "Requests per second",
-            format!("{each}. A level line is a steady drive; a drop is often the start of collection, or a pause of the workload."),
+            format!(
+                "{each}. A level line is a steady drive; a drop is often the start of collection, or a pause of \
+                     the workload."
+            ),
             vec![rate("read", 0, |p| p.read_iops), rate("write", 1, |p| p.write_iops)],
             Quantity::Count,
             "requests per second",
@@ -71,17 +75,11 @@ pub(super) fn section(out: &mut String, record: &Record) {
             Quantity::MibPerSecond,
             "MiB/s",
         ),
-        (
-            "Latency",
-            latency,
-            delays,
-            Quantity::Micros,
-            "latency, log scale",
-        ),
+        ("Latency", latency, delays, Quantity::Micros, "latency, log scale"),
         (
             "Blocks erased",
-            "Erases in each interval, of blocks that held data and of blocks that held the map. What was still valid in a block was \
-             copied before; often nothing was. None means that no block had to be given back yet."
+            "Erases in each interval, of blocks that held data and of blocks that held the map. What was still valid \
+             in a block was copied before; often nothing was. None means that no block had to be given back yet."
                 .to_owned(),
             vec![rate("erases", 2, |p| p.erases as f64)],
             Quantity::Count,

@@ -29,7 +29,8 @@ pub(crate) fn stacked_bar(title: &str, width: f64, segments: &[Segment], longest
         let wide = share * bar_width;
         let _ = writeln!(
             out,
-            "<g class=\"c{}\"><path class=\"bar\" d=\"M{x:.2} 2h{wide:.2}v42h-{wide:.2}z\"><title>{}: {} ({})</title></path>",
+            "<g class=\"c{}\"><path class=\"bar\" d=\"M{x:.2} 2h{wide:.2}v42h-{wide:.2}z\"><title>{}: {} \
+             ({})</title></path>",
             segment.colour,
             escape(segment.name),
             escape(&segment.says),
@@ -179,7 +180,8 @@ pub(crate) fn horizontal_bars(title: &str, width: f64, bars: &[Bar]) -> String {
             out,
             "<g class=\"c{}\"><text class=\"name\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
              <path class=\"bar\" d=\"M{left:.1} {:.1}h{wide:.1}v20h-{wide:.1}z\"><title>{}: {}</title></path>\
-             <text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\">{}{mark}<tspan class=\"change\" dx=\"6\">{}</tspan></text></g>",
+             <text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\">{}{mark}<tspan class=\"change\" \
+             dx=\"6\">{}</tspan></text></g>",
             bar.colour,
             left - 8.0,
             y + 19.0,

@@ -38,7 +38,8 @@ pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> String {
         let shade = scale.place(share);
         let _ = writeln!(
             out,
-            "<path class=\"heat\" fill-opacity=\"{:.3}\" d=\"M{x:.1} {y:.1}h{w:.1}v{h:.1}h-{w:.1}z\"><title>{says}</title></path>",
+            "<path class=\"heat\" fill-opacity=\"{:.3}\" d=\"M{x:.1} \
+             {y:.1}h{w:.1}v{h:.1}h-{w:.1}z\"><title>{says}</title></path>",
             0.05 + 0.95 * shade,
             w = wide - gap,
             h = tall - gap,

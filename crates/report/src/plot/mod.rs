@@ -32,7 +32,8 @@ fn open_plot(out: &mut String, title: &str, width: f64, height: f64, data: &str)
     let size = if width > crate::page::HALF { "frame wide" } else { "frame" };
     let _ = writeln!(
         out,
-        "<div class=\"{size}\"><svg class=\"plot\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\"{data}>",
+        "<div class=\"{size}\"><svg class=\"plot\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
+         aria-label=\"{}\"{data}>",
         escape(title)
     );
 }

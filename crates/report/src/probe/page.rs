@@ -35,7 +35,8 @@ pub fn page(record: &ProbeRecord) -> String {
 
 fn verdicts(out: &mut String, record: &ProbeRecord) {
     out.push_str(
-        "<div class=\"scroll\"><table class=\"top checks\"><thead><tr><th class=\"words\">what</th><th class=\"words\">answer</th>\
+        "<div class=\"scroll\"><table class=\"top checks\"><thead><tr><th class=\"words\">what</th><th \
+         class=\"words\">answer</th>\
          <th class=\"words\">because</th></tr></thead>\n<tbody>\n",
     );
     for verdict in record.stages.iter().flat_map(|stage| &stage.verdicts) {

@@ -1,4 +1,7 @@
-//! The parts of JSON Schema that our schemas use: checking by them, and telling them as tables.
+//! The parts of JSON Schema that our schemas use: checking by them, and telling them as lists.
+
+#[path = "../../../../tests/src/markdown.rs"]
+mod markdown;
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -120,7 +123,7 @@ pub fn page_lists(page: &str, file: &str, title: &str) {
     let path = reference(page);
     let text = std::fs::read_to_string(&path).expect("the page is committed");
     let (head, _) = text.split_once(&start).expect("the page marks where its tables start");
-    let want = format!("{head}{start}{tables}");
+    let want = format!("{head}{start}{}", markdown::wrap(&tables));
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, want).unwrap();
     } else {
@@ -134,16 +137,12 @@ fn sorted(object: &Value) -> BTreeMap<&String, &Value> {
 }
 
 fn table(out: &mut String, part: &Value, title: &str) {
-    let _ = write!(
-        out,
-        "\n## {title}\n\n{}\n\n| field | type | meaning |\n|---|---|---|\n",
-        part["description"].as_str().expect("every part is described")
-    );
+    let _ = write!(out, "\n## {title}\n\n{}\n\n", part["description"].as_str().expect("every part is described"));
     let required: Vec<&str> = part["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     for (name, field) in sorted(&part["properties"]) {
         let optional = if required.contains(&name.as_str()) { "" } else { ", optional" };
         let meaning = field["description"].as_str().unwrap_or_else(|| panic!("{name} is not described"));
-        let _ = writeln!(out, "| `{name}` | {}{optional} | {meaning} |", kind(field));
+        let _ = writeln!(out, "- `{name}` ({}{optional}): {meaning}", kind(field));
     }
 }
 

@@ -171,7 +171,8 @@ impl World<Served> for Recorded<'_> {
             self.wrong = Some(format!("input {number} is from {at:?}, and the drive is at {now:?} already"));
         } else if (count, checksum) != said {
             self.wrong = Some(format!(
-                "before input {number} at {at:?} the drive said {} things (checksum {:08x}), and now {count} ({checksum:08x})",
+                "before input {number} at {at:?} the drive said {} things (checksum {:08x}), and now {count} \
+                 ({checksum:08x})",
                 said.0, said.1
             ));
         } else if !self.asked.answered(&input, self.functions) {

@@ -377,7 +377,8 @@ fn ring(
     // A log is taken for its device's user's, and part of it is in the image.
     if let Some(owner) = other_owner(image) {
         return Err(wrong(format_args!(
-            "{}: belongs to user {owner}, who can write what the log says; serve it with --ring as that user, or `chown` it if you trust what it holds",
+            "{}: belongs to user {owner}, who can write what the log says; serve it with --ring as that user, or \
+             `chown` it if you trust what it holds",
             image.name()
         )));
     }
@@ -437,7 +438,8 @@ fn kept(profile: &Profile, functions: &[Function]) -> Vec<String> {
             let (is, given) = (value(&stored), value(profile));
             if is != given {
                 texts.push(format!(
-                    "{key}: function {i} keeps {is}, as its log in the image was set up, and does not take {given}: that takes a new image, or Fast Setup by a host"
+                    "{key}: function {i} keeps {is}, as its log in the image was set up, and does not take {given}: \
+                     that takes a new image, or Fast Setup by a host"
                 ));
             }
         }
@@ -450,9 +452,9 @@ fn survives(backing: &Backing) -> String {
     match backing {
         Backing::Memory => "nothing outlives this process: the image is in memory.".into(),
         Backing::File(path) => format!(
-            "what a host has flushed, or written with FUA, is in {} and synced: it survives a crash of this process, of the \
-             host, and a power loss, as far as the disk below keeps what fdatasync promises. What was not flushed survives \
-             neither.",
+            "what a host has flushed, or written with FUA, is in {} and synced: it survives a crash of this process, \
+             of the host, and a power loss, as far as the disk below keeps what fdatasync promises. What was not \
+             flushed survives neither.",
             path.display()
         ),
     }

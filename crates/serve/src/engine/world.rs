@@ -234,7 +234,8 @@ impl<M> World<M> {
             self.push(Input::StoreFailed);
             let image = self.payload.image();
             self.watch.notes.push(format!(
-                "{}: {}: the drive only reads from now on, and what is flushed is safe; see to the disk, and serve it again",
+                "{}: {}: the drive only reads from now on, and what is flushed is safe; see to the disk, and serve it \
+                 again",
                 image.name(),
                 image.fault().unwrap_or("it can't be read or written"),
             ));

@@ -98,7 +98,8 @@ impl fmt::Display for ImageError {
             ImageError::NotAnImage { name, why } => {
                 write!(
                     f,
-                    "{name}: is no image of a drive: {why}; give another path (a new drive is made where no file is, and on a block device that begins with 4,096 zeroes)"
+                    "{name}: is no image of a drive: {why}; give another path (a new drive is made where no file is, \
+                     and on a block device that begins with 4,096 zeroes)"
                 )
             }
             ImageError::Newer { name, found } => write!(
@@ -112,13 +113,14 @@ impl fmt::Display for ImageError {
             }
             ImageError::WrongProfile { name, what, stored, given } => write!(
                 f,
-                "{name}: was made with {what} = {stored}, not {given}; leave the profile away to use the stored one, or make a \
-                 new image"
+                "{name}: was made with {what} = {stored}, not {given}; leave the profile away to use the stored one, \
+                 or make a new image"
             ),
             ImageError::TooSmall { name, found, needed } => {
                 write!(
                     f,
-                    "{name}: {found} bytes are too few, the drive needs {needed}; use a larger device or a smaller drive"
+                    "{name}: {found} bytes are too few, the drive needs {needed}; use a larger device or a smaller \
+                     drive"
                 )
             }
             ImageError::Unsupported { why } => f.write_str(why),

@@ -211,7 +211,8 @@ proptest! {
         let mut stamp = 0_u8;
         // When the steps are over, everything goes on until nothing is under way.
         let rest = (0..10_000).flat_map(|which| {
-            [Step::Carry { to_host: false, bytes: 9_000 }, Step::Work { which }, Step::Carry { to_host: true, bytes: 9_000 }]
+            let carry = |to_host| Step::Carry { to_host, bytes: 9_000 };
+            [carry(false), Step::Work { which }, carry(true)]
         });
         let count = steps.len();
         for (n, step) in steps.into_iter().chain(rest).enumerate() {
@@ -302,7 +303,9 @@ proptest! {
                     prop_assert!(FatalStatus::from_code(term.status).is_some());
                     prop_assert!(matches!(engine.ended, Some(Ending::Fatal(_))));
                 }
-                Err(Refused::Fatal(Fatal { status: FatalStatus::InvalidHeaderField | FatalStatus::OutOfRange, .. })) => break,
+                Err(Refused::Fatal(Fatal {
+                    status: FatalStatus::InvalidHeaderField | FatalStatus::OutOfRange, ..
+                })) => break,
                 Err(other) => prop_assert!(false, "{other:?}"),
             }
             while session.completion().is_some() {

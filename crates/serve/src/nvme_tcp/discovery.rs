@@ -86,7 +86,8 @@ impl Discovery {
         data[261] = 1 << 2; // LPA: Get Log Page with offsets
         data[320..322].copy_from_slice(&1_u16.to_le_bytes()); // KAS: 100 ms
         data[514..516].copy_from_slice(&128_u16.to_le_bytes()); // MAXCMD
-        data[536..540].copy_from_slice(&(1_u32 | 1 << 20 | 1 << 21).to_le_bytes()); // SGLS: any alignment, offsets, transport
+        // SGLS: any alignment, offsets, transport.
+        data[536..540].copy_from_slice(&(1_u32 | 1 << 20 | 1 << 21).to_le_bytes());
         data[768..768 + DISCOVERY_NQN.len()].copy_from_slice(DISCOVERY_NQN.as_bytes());
         data[1_792..1_796].copy_from_slice(&4_u32.to_le_bytes()); // IOCCSZ: no in-capsule data
         data[1_796..1_800].copy_from_slice(&1_u32.to_le_bytes()); // IORCSZ

@@ -13,7 +13,7 @@
 //!
 //! | what | answer |
 //! |---|---|
-//! | a field of a PDU's header, or a tag that was not given | C2HTermReq, Invalid PDU Header Field, offset of the field |
+//! | a field of a PDU's header, an unknown tag | C2HTermReq, Invalid PDU Header Field, offset of the field |
 //! | another PDU format version | C2HTermReq, Unsupported Parameter, offset of the field |
 //! | a PDU that has no place; more commands than the queue has entries | C2HTermReq, PDU Sequence Error |
 //! | a wrong header digest | C2HTermReq, Header Digest Error, the digest |

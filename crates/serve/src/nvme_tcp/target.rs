@@ -50,7 +50,8 @@ impl fmt::Display for BindError {
         match self {
             BindError::NotLoopback(address) => write!(
                 f,
-                "{address} is not a loopback address: NVMe/TCP is neither encrypted nor authenticated here; allow it with --insecure-bind"
+                "{address} is not a loopback address: NVMe/TCP is neither encrypted nor authenticated here; allow it \
+                 with --insecure-bind"
             ),
             BindError::Listen(address, error) => {
                 write!(f, "cannot listen on {address}: {error}; choose another address")

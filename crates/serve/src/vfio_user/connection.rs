@@ -136,7 +136,8 @@ impl Connection {
             Ok(Received::Message(message)) if message.header.is_reply() => {
                 let mut awaited = lock(&self.awaited);
                 // One that nobody waits for, or waits for any more, is dropped.
-                if matches!(*awaited, Awaited::Id(id, command) if (id, command) == (message.header.id, message.header.command))
+                if matches!(*awaited, Awaited::Id(id, command)
+                    if (id, command) == (message.header.id, message.header.command))
                 {
                     *awaited = Awaited::Here(message);
                 }

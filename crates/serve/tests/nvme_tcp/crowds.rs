@@ -347,13 +347,14 @@ fn the_reference_names_the_limits() {
         format!("| connections that are no queue yet | {} of these;", options.unconnected_max),
         format!("| connections that are kept for the queues of each controller | {} |", options.queues_kept),
         format!(
-            "| controllers | {0}, and 16 discovery controllers; of one host (name and identifier) {1}, of one address {2} of each |",
+            "| controllers | {0}, and 16 discovery controllers; of one host (name and identifier) {1}, of one address \
+             {2} of each |",
             options.functions.len(),
             options.controllers_per_host_max,
             options.controllers_per_address_max
         ),
         format!(
-            "| controllers with a Keep Alive Timeout of 0, or above {silence} s | give way to others after {idle} s"
+            "| controllers with a Keep Alive Timeout of 0, or above {silence} s | give way after {idle} s of silence"
         ),
         format!("| discovery controllers without a Keep Alive Timeout | end after {silence} s of silence |"),
         format!("| time from the connection to the end of Connect | {} s |", seconds(options.handshake_time_max)),

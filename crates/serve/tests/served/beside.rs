@@ -173,7 +173,8 @@ fn a_host_that_withholds_data_stops_no_other() {
         assert!(hostile.iter_mut().all(Hostile::is_there), "they were beside");
         for (what, alone, beside) in [("NVMe/TCP", alone.0, beside.0), ("vfio-user", alone.1, beside.1)] {
             println!(
-                "{timing:?}, {hosts} hostile, {what}: alone {:.0} reads/s (longest {:?}), beside {:.0} reads/s (longest {:?})",
+                "{timing:?}, {hosts} hostile, {what}: alone {:.0} reads/s (longest {:?}), beside {:.0} reads/s \
+                 (longest {:?})",
                 alone.0, alone.1, beside.0, beside.1
             );
         }

@@ -182,7 +182,12 @@ macro_rules! lio_listio {
     ($($name:ident)*) => {$(
         /// `lio_listio(3)`, as [`aio_write`].
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int {
+        pub unsafe extern "C" fn $name(
+            mode: c_int,
+            list: *const *mut aiocb,
+            count: c_int,
+            event: *mut sigevent,
+        ) -> c_int {
             for at in 0..usize::try_from(count).unwrap_or(0) {
                 // SAFETY: the caller's: so many pointers, some of them null.
                 let what = unsafe { (*list.add(at)).as_ref() }.filter(|what| what.aio_lio_opcode == libc::LIO_WRITE);
@@ -218,6 +223,12 @@ macro_rules! io_uring {
 io_uring! {
     io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint)
     io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void)
-    io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut c_void, memory: *mut c_void, len: size_t)
+    io_uring_queue_init_mem(
+        entries: c_uint,
+        ring: *mut c_void,
+        parameters: *mut c_void,
+        memory: *mut c_void,
+        len: size_t
+    )
     io_uring_queue_init_try_nosqarr(entries: c_uint, ring: *mut c_void, parameters: *mut c_void)
 }

@@ -431,7 +431,13 @@ macro_rules! pwritev2 {
     ($($name:ident)*) => {$(
         /// `pwritev2(2)`. An offset of -1 is where the descriptor stands.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(fd: c_int, list: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+        pub unsafe extern "C" fn $name(
+            fd: c_int,
+            list: *const iovec,
+            count: c_int,
+            offset: off_t,
+            flags: c_int,
+        ) -> ssize_t {
             // SAFETY: the caller's.
             let Some((of, parts)) = descriptors::of(fd).zip(unsafe { parts(list, count) }) else {
                 // SAFETY: the caller's.

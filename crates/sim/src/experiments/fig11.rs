@@ -46,7 +46,8 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         worst = worst.max(enough().fold(0.0, f64::max) / enough().fold(f64::MAX, f64::min) - 1.0);
     }
     findings.checks.push(check(
-        "The latency is primarily dominated by the size of the writes, when the queue size is at least as big as the write size",
+        "The latency is primarily dominated by the size of the writes, when the queue size is at least as big as the \
+         write size",
         "queues that are large enough give latencies within 5 %",
         format!("at most {:.1} % apart", worst * 100.0),
         worst <= 0.05,

@@ -114,7 +114,8 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     ));
     let ceiling = table[CONVENTIONAL][last].0;
     findings.checks.push(check(
-        "With 8 threads the conventional side cannot achieve anything better than approximately 200k transactions per second",
+        "With 8 threads the conventional side cannot achieve anything better than approximately 200k transactions per \
+         second",
         "180 to 220 ktxn/s (fitted by the command's time)",
         format!("{:.0} ktxn/s", ceiling / 1e3),
         (180e3..=220e3).contains(&ceiling),

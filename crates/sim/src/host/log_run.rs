@@ -146,7 +146,8 @@ impl LogRun {
         let (sink, client) = if self.to == LogTo::Fast {
             if !device.fast().is_enabled() {
                 let text = format!(
-                    "profile `{}` has no fast side: give [fast] size a value, or take a profile that does, such as the built-in `villars`",
+                    "profile `{}` has no fast side: give [fast] size a value, or take a profile that does, such as the \
+                     built-in `villars`",
                     profile.name
                 );
                 return Err(LogRunError::Setup(SetupError(text)));
@@ -166,7 +167,8 @@ impl LogRun {
             return Err(LogRunError::Drive(failure));
         }
         if self.to == LogTo::Fast && device.control_page(0).status.has(TransportStatus::WAITS_FOR_TRIM) {
-            let text = "the ring of logical pages is full, and nobody trims here: take [fast] on_wrap = \"overwrite-oldest\", or a larger log_size";
+            let text = "the ring of logical pages is full, and nobody trims here: take [fast] on_wrap \
+                        = \"overwrite-oldest\", or a larger log_size";
             return Err(LogRunError::Drive(text.into()));
         }
         let ended = if host.app.workers.is_done() { device.now().min(self.until) } else { self.until };

@@ -313,7 +313,13 @@ fn pieces() -> impl Strategy<Value = Vec<(u64, u64, u8)>> {
 
 proptest! {
     #[test]
-    fn every_byte_arrives_once(pieces in pieces(), seed: u64, oldest: bool, wc_buffers in 1u32..14, headers in 1u32..9) {
+    fn every_byte_arrives_once(
+        pieces in pieces(),
+        seed: u64,
+        oldest: bool,
+        wc_buffers in 1u32..14,
+        headers in 1u32..9,
+    ) {
         let drain = if oldest { Drain::Oldest } else { Drain::Any };
         let cpu = CpuSpec { wc_buffers, ..CpuSpec::default() };
         let spec = PcieSpec { drain, cpu, seed, credits: CreditSpec { headers, data: 4 * headers }, ..spec() };

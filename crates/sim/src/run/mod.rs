@@ -247,8 +247,8 @@ fn check(profile: &Profile, options: &RunOptions) -> Result<(), RunError> {
         let room = u64::from(queues) * u64::from(profile.host.queue_entries - 1);
         if u64::from(depth) > room {
             return refuse(format!(
-                "a queue depth of {depth} does not fit the drive's {queues} submission queues, which hold {room} commands; \
-                 give a larger [host] queue_entries"
+                "a queue depth of {depth} does not fit the drive's {queues} submission queues, which hold {room} \
+                 commands; give a larger [host] queue_entries"
             ));
         }
     }

@@ -188,8 +188,8 @@ impl fmt::Display for RunError {
             RunError::Options(text) => f.write_str(text),
             RunError::Setup(error) => error.fmt(f),
             RunError::NoCapacity => f.write_str(
-                "nothing says how large the drive must be: the workload is read as it comes and does not tell its highest \
-                 address; give [drive] capacity (with --set drive.capacity=SIZE)",
+                "nothing says how large the drive must be: the workload is read as it comes and does not tell its \
+                 highest address; give [drive] capacity (with --set drive.capacity=SIZE)",
             ),
             RunError::Source(error) => error.fmt(f),
             RunError::NoRequests { warmup: 0 } => f.write_str("the workload holds no request"),
@@ -201,8 +201,8 @@ impl fmt::Display for RunError {
                 let place = place.as_ref().map(|p| format!("{p}: ")).unwrap_or_default();
                 write!(
                     f,
-                    "{place}request {index} ({} of {length} bytes at byte {offset}) goes past the end of the drive, which has \
-                     {capacity} bytes; give a larger [drive] capacity, or wrap addresses with --wrap",
+                    "{place}request {index} ({} of {length} bytes at byte {offset}) goes past the end of the drive, \
+                     which has {capacity} bytes; give a larger [drive] capacity, or wrap addresses with --wrap",
                     op.name()
                 )
             }
@@ -210,16 +210,16 @@ impl fmt::Display for RunError {
                 let place = place.as_ref().map(|p| format!("{p}: ")).unwrap_or_default();
                 write!(
                     f,
-                    "{place}request {index} arrives after {days:.0} days, and virtual time ends after 200; give a higher \
-                     --speedup, or a part of the trace with --slice"
+                    "{place}request {index} arrives after {days:.0} days, and virtual time ends after 200; give a \
+                     higher --speedup, or a part of the trace with --slice"
                 )
             }
             RunError::Output(error) => write!(f, "cannot write the line of a request: {error}"),
             RunError::Stalled(state) => {
                 write!(
                     f,
-                    "internal error: the drive has stopped with requests outstanding. Please report this, with the command \
-                     line and these lines:\n{state}"
+                    "internal error: the drive has stopped with requests outstanding. Please report this, with the \
+                     command line and these lines:\n{state}"
                 )
             }
         }

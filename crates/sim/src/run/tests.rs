@@ -488,7 +488,8 @@ fn sections(text: &str) -> JobSource {
 /// because another has many outstanding.
 #[test]
 fn sections_keep_to_their_own_depths() {
-    let text = "[global]\nbs=4k\nsize=16m\nrw=randread\nnumber_ios=100000\nruntime=200ms\n[one]\niodepth=1\n[many]\nbs=8k\niodepth=15\n";
+    let text = "[global]\nbs=4k\nsize=16m\nrw=randread\nnumber_ios=100000\nruntime=200ms\n[one]\niodepth=1\n[many]\n\
+                bs=8k\niodepth=15\n";
     let record = run(&small(), sections(text), at_depth(16)).unwrap().record;
     let reads = record.requests as f64;
     let large = (record.bytes_read as f64 / 4096.0 - reads).round();
@@ -502,7 +503,8 @@ fn sections_keep_to_their_own_depths() {
 
 #[test]
 fn a_section_ends_at_its_own_time_and_leaves_the_others_alone() {
-    let text = "[global]\nbs=4k\nsize=16m\ntime_based\n[long]\nrw=randread\nruntime=40ms\n[short]\nrw=randwrite\nruntime=10ms\n";
+    let text = "[global]\nbs=4k\nsize=16m\ntime_based\n[long]\nrw=randread\nruntime=40ms\n[short]\nrw=randwrite\n\
+                runtime=10ms\n";
     let record =
         run(&tiny(), sections(text), RunOptions { runtime: Some(Duration::from_ms(40)), ..at_depth(2) }).unwrap();
     let intervals = &record.record.time_series.points;
@@ -511,7 +513,8 @@ fn a_section_ends_at_its_own_time_and_leaves_the_others_alone() {
     assert!((0.039..0.041).contains(&record.record.simulated_seconds));
 
     // One without an end of its own does not keep the run from ending.
-    let text = "[endless]\nbs=4k\nsize=16m\ntime_based\nruntime=10ms\n[few]\nbs=4k\nsize=16m\nrw=write\nnumber_ios=5\nfsync=1\n";
+    let text = "[endless]\nbs=4k\nsize=16m\ntime_based\nruntime=10ms\n[few]\nbs=4k\nsize=16m\nrw=write\nnumber_ios=5\n\
+                fsync=1\n";
     let record = run(&tiny(), sections(text), at_depth(2)).unwrap().record;
     assert!((0.009..0.012).contains(&record.simulated_seconds), "{}", record.simulated_seconds);
     assert_eq!((record.requests_by_operation["write"], record.requests_by_operation["flush"]), (5, 5));

@@ -90,8 +90,9 @@ fn out_of_order<S: Source>(host: &Host<S>) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{} of {} are stamped earlier than one before them in the trace, and came at once with it: perhaps several traces stand one \
-         after the other, each from its own time 0 (replay them one by one, or sort the lines by time)",
+        "{} of {} are stamped earlier than one before them in the trace, and came at once with it: perhaps several \
+         traces stand one after the other, each from its own time 0 (replay them one by one, or sort the lines by \
+         time)",
         grouped(late),
         plural_exact(all, "request")
     ))
@@ -103,8 +104,8 @@ fn not_lent(device: &Device) -> Option<String> {
     let offered = LentMemory::offer(profile, wanted);
     (profile.hmb.enabled && wanted > 0 && offered < profile.serve.hmb_min).then(|| {
         format!(
-            "no host memory was lent: {} ([hmb] size) are less than the {} that the drive takes at least ([serve] hmb_min), so what \
-             the profile places there did without",
+            "no host memory was lent: {} ([hmb] size) are less than the {} that the drive takes at least ([serve] \
+             hmb_min), so what the profile places there did without",
             bytes(offered),
             bytes(profile.serve.hmb_min)
         )
@@ -123,9 +124,9 @@ fn little_written(device: &Device, past: Precondition) -> Option<String> {
     let (written, round) = (ftl.host * u64::from(profile.ftl.unit_size), superblock * u64::from(nand.dies()));
     (written < round).then(|| {
         format!(
-            "little was written to flash for a drive in its steady state: {}, where a superblock of each die is {}; write amplification \
-             is that of the collections which were under way when the run began, and can be far from what more writes show (the \
-             more so the more time the drive had between them)",
+            "little was written to flash for a drive in its steady state: {}, where a superblock of each die is {}; \
+             write amplification is that of the collections which were under way when the run began, and can be far \
+             from what more writes show (the more so the more time the drive had between them)",
             bytes(written),
             bytes(round)
         )
@@ -147,9 +148,9 @@ fn uncollected(device: &Device, past: Precondition) -> Option<String> {
         // A hybrid mapping gives blocks back by merges as well.
         _ if ftl.erases > 0 => None,
         Precondition::Filled(_) => Some(format!(
-            "the drive began {}, and its spare flash took all that was written to flash since ({written}): nothing was collected or \
-             erased, so write amplification and latencies are those of a drive that need not collect yet (write more, or \
-             --precondition steady)",
+            "the drive began {}, and its spare flash took all that was written to flash since ({written}): nothing was \
+             collected or erased, so write amplification and latencies are those of a drive that need not collect yet \
+             (write more, or --precondition steady)",
             precondition_text(past)
         )),
         // It collects from its first writes on.
@@ -191,8 +192,8 @@ fn too_small(device: &Device, mut options: tidewater_core::Options) -> Option<St
     let lower =
         if spare > 1.0 { "far lower, as on a nearly empty drive" } else { "lower than a larger drive's would be" };
     Some(format!(
-        "the over-provisioning is {:.0} %, not the {:.0} % of [ftl] over_provisioning, because the drive is small and every die has \
-         whole superblocks: write amplification is {lower} ({remedy})",
+        "the over-provisioning is {:.0} %, not the {:.0} % of [ftl] over_provisioning, because the drive is small and \
+         every die has whole superblocks: write amplification is {lower} ({remedy})",
         spare * 100.0,
         asked * 100.0
     ))
@@ -235,7 +236,8 @@ fn backlog<S: Source>(device: &Device, host: &Host<S>) -> Option<String> {
         return None;
     };
     Some(format!(
-        "requests came in bursts that the drive did not keep up with: up to {} were outstanding at once, and {told}; such {TELLS}",
+        "requests came in bursts that the drive did not keep up with: up to {} were outstanding at once, and {told}; \
+         such {TELLS}",
         grouped(most as u64)
     ))
 }
@@ -259,10 +261,14 @@ fn unsteady(metrics: &Metrics, past: Precondition) -> Option<String> {
     }
     let [third, fourth] = [third, fourth].map(|work| ratio(work.units as f64, work.units_host as f64));
     (ratio(fourth, third) - 1.0).abs().gt(&STEADY_WITHIN).then(|| {
-        let remedy = if past == Precondition::Steady { "a longer run" } else { "a longer run, a warm-up or --precondition steady" };
+        let remedy = if past == Precondition::Steady {
+            "a longer run"
+        } else {
+            "a longer run, a warm-up or --precondition steady"
+        };
         format!(
-            "write amplification was still changing: {third:.2} in the third quarter of the data written, {fourth:.2} in the \
-             fourth; {remedy} would show the drive as it settles"
+            "write amplification was still changing: {third:.2} in the third quarter of the data written, {fourth:.2} \
+             in the fourth; {remedy} would show the drive as it settles"
         )
     })
 }

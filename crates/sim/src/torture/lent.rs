@@ -68,7 +68,8 @@ impl fmt::Display for LentCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} accesses, {} runs, {} faults, {} failed checks, {} refetches, {} lendings, {} cuts, {} commands, {} reads checked",
+            "{} accesses, {} runs, {} faults, {} failed checks, {} refetches, {} lendings, {} cuts, {} commands, {} \
+             reads checked",
             self.accesses,
             self.runs,
             self.faults,

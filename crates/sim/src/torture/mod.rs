@@ -155,7 +155,8 @@ impl fmt::Display for Counts {
         write!(
             f,
             "{} events, {} cuts, {} nested cuts, {} distinct states, {} aftermaths, {} commands, {} reads checked, \
-             {} destaged, {} collections, {} folds, merges {:?}, {} isolated, {} for wear, {} map units, {} failed operations, {:.4} J for a dump{}",
+             {} destaged, {} collections, {} folds, merges {:?}, {} isolated, {} for wear, {} map units, {} failed \
+             operations, {:.4} J for a dump{}",
             self.events,
             self.cuts,
             self.nested_cuts,
@@ -382,7 +383,8 @@ impl Campaign<'_> {
                 again.ftl().assert_consistent();
                 if let Some(lpn) = (0..).zip(expected).find(|&(lpn, &e)| again.content(lpn) != e).map(|(lpn, _)| lpn) {
                     return Err(format!(
-                        "page {lpn} holds {:?} when the power fails again at event {event} of {events} of the recovery, else {:?}",
+                        "page {lpn} holds {:?} when the power fails again at event {event} of {events} of the \
+                         recovery, else {:?}",
                         again.content(lpn),
                         expected[lpn as usize]
                     ));

@@ -80,7 +80,8 @@ fn make(name: &str) -> Vec<u8> {
     let mut text = String::new();
     match name {
         "sample.etw.csv" => text.push_str(
-            "BeginHeader\n               DiskRead,  TimeStamp,     Process Name ( PID),   ThreadID,             IrpPtr,   ByteOffset,     IOSize, ElapsedTime,  DiskNum, IrpFlags\nEndHeader\n",
+            "BeginHeader\n               DiskRead,  TimeStamp,     Process Name ( PID),   ThreadID,             \
+             IrpPtr,   ByteOffset,     IOSize, ElapsedTime,  DiskNum, IrpFlags\nEndHeader\n",
         ),
         "sample.fio2" => text.push_str("fio version 2 iolog\n/dev/sda add\n/dev/sda open\n"),
         "sample.fio3" => text.push_str("fio version 3 iolog\n0 /dev/sda add\n0 /dev/sda open\n"),
@@ -110,7 +111,8 @@ fn make(name: &str) -> Vec<u8> {
             }
             "sample.etw.csv" => writeln!(
                 text,
-                "{:>23},{:>11}, p0 (2004),       3348, 0xfffffadf3ba0d930, {offset:#012x}, {length:#010x},         142, {device:>8}, 0x000a01",
+                "{:>23},{:>11}, p0 (2004),       3348, 0xfffffadf3ba0d930, {offset:#012x}, {length:#010x},         \
+                 142, {device:>8}, 0x000a01",
                 format!("Disk{word}"),
                 1_803_278 + us
             ),
@@ -119,10 +121,9 @@ fn make(name: &str) -> Vec<u8> {
             "sample.mqsim64" => writeln!(text, "{}000 {device} {} {} {one_reads}", us, offset / 64, length / 64),
             "sample.flashsim" => writeln!(text, "{ms}.{ms_part:03}000\t0\t{sector}\t{}\t{one_reads}", length / 4096),
             "sample.replayer" => writeln!(text, "{ms}.{ms_part:03} {device} {offset} {length} {one_reads}"),
-            "sample.biosnoop" => writeln!(
-                text,
-                "{seconds}.{micros:06} demo 4311 nvme{device}n1 {letter} {sector:<10} {length:<6} 0.21"
-            ),
+            "sample.biosnoop" => {
+                writeln!(text, "{seconds}.{micros:06} demo 4311 nvme{device}n1 {letter} {sector:<10} {length:<6} 0.21")
+            }
             "sample.ftrace" => writeln!(
                 text,
                 "   demo-3012  [001] d..1. {}.{micros:06}: block_rq_issue: 259,{device} {letter}S {length} () \
@@ -134,7 +135,8 @@ fn make(name: &str) -> Vec<u8> {
             }
             "sample.wiscsee" => writeln!(
                 text,
-                "39949 D {small_word} {offset} {length} {seconds}.{micros:06}000 0 True\n0 C {small_word} {offset} {length} {seconds}.{micros:06}900 9e-07 True"
+                "39949 D {small_word} {offset} {length} {seconds}.{micros:06}000 0 True\n0 C {small_word} {offset} \
+                 {length} {seconds}.{micros:06}900 9e-07 True"
             ),
             "sample.blkparse" => {
                 for action in ["Q", "D", "C"] {
@@ -159,7 +161,11 @@ fn make(name: &str) -> Vec<u8> {
             }
             "sample.fio3" => writeln!(text, "{us} /dev/sda {small_word} {offset} {length}"),
             "sample.systor17.csv" => {
-                writeln!(text, "145609{:04}.{micros:06}000,0.000806000,{letter},{device},{offset},{length}", 5145 + seconds)
+                writeln!(
+                    text,
+                    "145609{:04}.{micros:06}000,0.000806000,{letter},{device},{offset},{length}",
+                    5145 + seconds
+                )
             }
             "sample.tencent.csv" => {
                 writeln!(text, "{},{sector},{sectors},{},{}", 1_538_323_200 + seconds, 1 - one_reads, 1058 + device)

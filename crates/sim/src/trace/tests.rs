@@ -255,8 +255,10 @@ fn of_many_devices_the_busiest_are_told() {
 
 #[test]
 fn fio_logs_have_waits_or_stamps_syncs_and_trims() {
-    let two = "fio version 2 iolog\nf add\nf open\nf write 0 4096\nf wait 150 0\nf sync 0 0\nf wait 50\nf trim 4096 8192\nf close\n";
-    let three = "fio version 3 iolog\n0 f add\n3 f open\n10 f write 0 4096\n160 f datasync 0 0\n210 f trim 4096 8192\n300 f close\n";
+    let two = "fio version 2 iolog\nf add\nf open\nf write 0 4096\nf wait 150 0\nf sync 0 0\nf wait 50\nf trim 4096 \
+               8192\nf close\n";
+    let three = "fio version 3 iolog\n0 f add\n3 f open\n10 f write 0 4096\n160 f datasync 0 0\n210 f trim 4096 8192\n\
+                 300 f close\n";
     for text in [two, three] {
         let all = read(text, &Options::default());
         let seen: Vec<_> = all.iter().map(|r| (r.op, r.arrival.as_ps() / 1_000_000, r.offset, r.length)).collect();
@@ -266,7 +268,12 @@ fn fio_logs_have_waits_or_stamps_syncs_and_trims() {
 
 #[test]
 fn blkparse_uses_queued_events_or_else_issued_ones() {
-    let text = "  8,0    1        1     0.000000000   697  Q   W 223490 + 8 [kjournald]\n  8,0    1        2     0.000001829   697  G   W 223490 + 8 [kjournald]\n  8,0    1        3     0.000002197   697  D   W 223490 + 8 [kjournald]\n  8,0    1        4     0.5   697  Q WFS 8 + 16 [a]\n  8,0    1        5     0.6   697  Q FWS [a]\n  8,0    1        6     0.7   697  Q  DS 64 + 1024 [a]\n  8,0    1        6     0.7   697  Q   N [a]\nCPU0 (sda):\n Reads Queued:           0,        0KiB\n\nTotal (sda):\n Reads Queued: 1\n";
+    let text = "  8,0    1        1     0.000000000   697  Q   W 223490 + 8 [kjournald]\n  8,0    1        2     \
+                0.000001829   697  G   W 223490 + 8 [kjournald]\n  8,0    1        3     0.000002197   697  D   W \
+                223490 + 8 [kjournald]\n  8,0    1        4     0.5   697  Q WFS 8 + 16 [a]\n  8,0    1        5     \
+                0.6   697  Q FWS [a]\n  8,0    1        6     0.7   697  Q  DS 64 + 1024 [a]\n  8,0    1        6     \
+                0.7   697  Q   N [a]\nCPU0 (sda):\n Reads Queued:           0,        0KiB\n\nTotal (sda):\n Reads \
+                Queued: 1\n";
     let all = read(text, &Options::default());
     let seen: Vec<_> = all.iter().map(|r| (r.op, r.offset / 512, r.length / 512, r.fua)).collect();
     assert_eq!(
@@ -286,8 +293,9 @@ fn blkparse_uses_queued_events_or_else_issued_ones() {
 fn all_that_blkparse_prints_is_read_and_so_are_several_outputs_in_one() {
     let output = |at: u64| {
         format!(
-            "Input file sda.blktrace.0 added\nInput file sda.blktrace.1 added\n  8,0    1        1     {at}.0   697  Q   W 64 + 8 [a]\nCPU0 (sda):\n \
-             Reads Queued: 0, 0KiB\n\nThroughput (R/W): 0KiB/s / 4KiB/s\nEvents (sda): 1 entries\nSkips: 0 forward (0 -   0.0%)\n"
+            "Input file sda.blktrace.0 added\nInput file sda.blktrace.1 added\n  8,0    1        1     {at}.0   697  \
+             Q   W 64 + 8 [a]\nCPU0 (sda):\n Reads Queued: 0, 0KiB\n\nThroughput (R/W): 0KiB/s / 4KiB/s\nEvents (sda): \
+             1 entries\nSkips: 0 forward (0 -   0.0%)\n"
         )
     };
     let all = read(&(output(0) + &output(5)), &Options::default());
@@ -347,7 +355,8 @@ fn gzip_and_zstd_read_like_plain_text() {
 fn a_process_with_a_comma_in_its_name_moves_no_column() {
     let text = "BeginHeader\n DiskRead, TimeStamp, Process Name ( PID)\nEndHeader\n \
                 DiskRead, 1000, index (  12), 34, 0x8b2f1a10, 0x0010000000, 0x00001000, 200, 0, 0x06, 200\n\
-                DiskWrite, 2000, Backup, (x86), v2.exe (  13), 35, 0x8b2f1a20, 0x10001000, 0x00001000, 210, 0, 0x06, 1\n";
+                DiskWrite, 2000, Backup, (x86), v2.exe (  13), 35, 0x8b2f1a20, 0x10001000, 0x00001000, 210, 0, 0x06, \
+                1\n";
     let seen: Vec<_> = read(text, &Options::default()).iter().map(|r| (r.op, r.offset, r.length)).collect();
     assert_eq!(seen, [(Op::Read, 0x1000_0000, 4_096), (Op::Write, 0x1000_1000, 4_096)]);
 }
@@ -499,7 +508,10 @@ proptest! {
 
     #[test]
     fn any_number_in_a_line_is_read_or_refused(
-        fields in proptest::collection::vec("[0-9]{1,22}|0x[0-9a-f]{1,17}|[0-9]{1,22}\\.[0-9]{0,30}|R|W|Read|Write|1e[0-9]{1,3}", 3..9),
+        fields in proptest::collection::vec(
+            "[0-9]{1,22}|0x[0-9a-f]{1,17}|[0-9]{1,22}\\.[0-9]{0,30}|R|W|Read|Write|1e[0-9]{1,3}",
+            3..9,
+        ),
         format in 0..Format::ALL.len(),
         comma: bool,
         compact: bool,

@@ -50,7 +50,8 @@ impl Sizes {
         let largest = shape.read_sizes.iter().chain(&shape.write_sizes).map(|bucket| bucket.value).max().unwrap_or(0);
         if largest > space {
             return Err(SynthError(format!(
-                "the largest request has {} KiB, which is more than the footprint of {} MiB: ask for a larger footprint",
+                "the largest request has {} KiB, which is more than the footprint of {} MiB: ask for a larger \
+                 footprint",
                 largest as f64 / 1024.0,
                 spec.footprint_mib
             )));

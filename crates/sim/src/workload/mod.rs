@@ -187,8 +187,9 @@ impl fmt::Display for SourceError {
             }
             SourceError::Ambiguous { file, candidates } => write!(
                 f,
-                "{file}: its lines hold numbers alone, which tell neither their units nor which digit means write; choose \
-                 the format with --format: {}; or name its columns, as in --columns time_ms,device,sector,sectors,op_1r",
+                "{file}: its lines hold numbers alone, which tell neither their units nor which digit means write; \
+                 choose the format with --format: {}; or name its columns, as in --columns \
+                 time_ms,device,sector,sectors,op_1r",
                 candidates.join(", ")
             ),
             SourceError::Unrecognized { file, found } => write!(

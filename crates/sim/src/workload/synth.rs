@@ -215,8 +215,8 @@ impl Synth {
         let reach = pages_reached(spec, pages_mean);
         if pages as f64 > reach && pages > 1 {
             return Err(SynthError(format!(
-                "{} requests of {} KiB on average touch at most {:.1} MiB, less than the footprint of {} MiB: ask for more \
-                 requests or a smaller footprint",
+                "{} requests of {} KiB on average touch at most {:.1} MiB, less than the footprint of {} MiB: ask for \
+                 more requests or a smaller footprint",
                 spec.requests,
                 sizes.mean_kib(spec),
                 reach / 256.0,

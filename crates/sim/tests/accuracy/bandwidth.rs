@@ -114,7 +114,7 @@ fn erase() -> Row {
     // Those that were still outstanding when the warm-up ended count too: their time is within what is measured.
     let programs = record.flash.programs as f64 * us(profile.nand.program_time[0]);
     Row {
-        what: "erase: one die overwritten in order, time not spent on programs, for each erase".into(),
+        what: "erase: one die overwritten in order, time beside programs, an erase".into(),
         form: "tCA + tBERS".into(),
         expected: us(profile.nand.command_time) + us(profile.nand.erase_time),
         measured: (record.simulated_seconds * 1e6 - programs) / record.erases as f64,

@@ -68,8 +68,8 @@ pub fn section() -> Section {
     let rows = rows.map(|(wear, bound)| {
         let erases = (f64::from(profile.nand.endurance) * wear).round() as u32;
         Row {
-            what: format!("retries for each page read after {erases} erases ({wear:.4} of the endurance)"),
-            form: "sum of P(a code word fails) by attempt, Poisson".into(),
+            what: format!("retries a page read, {erases} erases ({wear:.4} of endurance)"),
+            form: "sum of P(code word fails)".into(),
             expected: retries(&profile, wear),
             measured: measured(&profile, erases),
             unit: "",

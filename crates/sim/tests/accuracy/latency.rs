@@ -59,14 +59,14 @@ pub fn section() -> Section {
     }
     let small = one_die(&["nand.cell=slc", "nand.page_size=4KiB", "nand.oob_size=468"]);
     rows.push(exact(
-        "write of 4 KiB, written through, SLC with 4 KiB pages",
+        "write of 4 KiB, SLC, 4 KiB pages",
         "tCMD + link + tCA + bus + tPROG + tCQE",
         write_path_us(&small, UNIT) + us(small.nand.program_time[0]),
         write_us(&small, UNIT),
     ));
     rows.push(exact(
-        "the same in a row of 16 KiB that does not fill",
-        "as above, with the bus for the row, and the fill timeout",
+        "the same, a row of 16 KiB not full",
+        "as above, the row's bus, fill timeout",
         command_us(&slc)
             + link_us(&slc, UNIT)
             + us(slc.ftl.fill_timeout)
@@ -98,13 +98,13 @@ fn planes(rows: &mut Vec<Row>) {
         let row = 4 * PAGE;
         let times = if turns > 1.0 { "4 " } else { "" };
         rows.push(exact(
-            &format!("read of 4 planes x 16 KiB, {text}"),
+            &format!("read of 4 x 16 KiB, {text}"),
             &format!("tCMD + tCA + {times}tR + bus + link + tCQE"),
             read_path_us(&profile, row) + turns * us(profile.nand.read_time[0]),
             read_us(&profile, 0, 1, row),
         ));
         rows.push(exact(
-            &format!("write of 4 planes x 16 KiB, {text}"),
+            &format!("write of 4 x 16 KiB, {text}"),
             &format!("tCMD + link + tCA + bus + {times}tPROG + tCQE"),
             write_path_us(&profile, row) + turns * us(profile.nand.program_time[0]),
             write_us(&profile, row),
@@ -131,13 +131,13 @@ fn suspension(rows: &mut Vec<Row>) {
     let (read, write, suspensions) = both(&profile);
     assert_eq!(suspensions, 1);
     rows.push(exact(
-        "read of 4 KiB while the die programs, with suspension",
+        "read of 4 KiB while the die programs, suspended",
         "as an idle read, and tSUS",
         read_path_us(&profile, UNIT) + t_read + suspend,
         read,
     ));
     rows.push(exact(
-        "the write of 16 KiB that was suspended",
+        "the suspended write of 16 KiB",
         "as an idle write, and tSUS + tCA + tR + tRES",
         write_path_us(&profile, PAGE) + t_program + suspend + us(profile.nand.command_time) + t_read + resume,
         write,
@@ -149,8 +149,8 @@ fn suspension(rows: &mut Vec<Row>) {
     // The program ends where the write's completion begins; the read reaches the die after its command time.
     let waits = idle_write - us(profile.host.completion_time) - (after_us as f64 + us(profile.host.command_time));
     rows.push(exact(
-        "read of 4 KiB while the die programs, without suspension",
-        "as an idle read, and what is left of tPROG",
+        "the same read without suspension",
+        "as an idle read, and the rest of tPROG",
         read_path_us(&profile, UNIT) + t_read + waits,
         read,
     ));

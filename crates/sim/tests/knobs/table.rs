@@ -109,13 +109,15 @@ macro_rules! knobs {
 /// Every other key.
 pub const KNOBS: &[Knob] = knobs! {
     // A larger drive has room for the same footprint without collecting it.
-    "drive.capacity", &[], load("rw=randwrite,bs=4k,iodepth=8,size=16m,number_ios=12000,norandommap=1").fresh() => "32MiB":
-        Rise(CAPACITY), Fall(COLLECTIONS);
+    "drive.capacity", &[], load("rw=randwrite,bs=4k,iodepth=8,size=16m,number_ios=12000,norandommap=1").fresh()
+        => "32MiB": Rise(CAPACITY), Fall(COLLECTIONS);
 
     // In one queue, reads wait behind the writes that were submitted before them.
-    "host.queues", &["host.queues=1", "host.outstanding_max=4", "buffer.write_policy=none"], CLASSES => "2": Fall(READ_MEAN);
+    "host.queues", &["host.queues=1", "host.outstanding_max=4", "buffer.write_policy=none"], CLASSES
+        => "2": Fall(READ_MEAN);
     // A full queue of writes keeps the host from submitting the reads behind it.
-    "host.queue_entries", &["host.queues=2", "host.outstanding_max=2", "host.queue_entries=4", "buffer.write_policy=none"],
+    "host.queue_entries",
+        &["host.queues=2", "host.outstanding_max=2", "host.queue_entries=4", "buffer.write_policy=none"],
         load("rw=randrw,rwmixread=10,bs=4k,rate_iops=3000,size=16m,number_ios=1000").queue_by_operation().open_loop()
         => "1024": Fall(READ_MEAN);
     "host.outstanding_max", &["host.outstanding_max=1"], MANY_READS => "32": Rise(IOPS);
@@ -142,8 +144,8 @@ pub const KNOBS: &[Knob] = knobs! {
     "buffer.write_size", &[], SKEWED_WRITES => "4MiB": Rise(WRITE_HITS);
     // Flash keeps up, so that the watermark alone says how long a page may wait to be written again.
     "buffer.write_watermark", &["buffer.write_watermark=10%"],
-        load("rw=randwrite,bs=4k,rate_iops=4000,size=16m,number_ios=10000,random_distribution=zipf:1.1,norandommap=1").open_loop()
-        => "100%": Rise(WRITE_HITS);
+        load("rw=randwrite,bs=4k,rate_iops=4000,size=16m,number_ios=10000,random_distribution=zipf:1.1,norandommap=1")
+        .open_loop() => "100%": Rise(WRITE_HITS);
     "buffer.read_policy", &[], load("rw=randread,bs=4k,iodepth=1,size=128k,number_ios=1000,norandommap=1") => "lru":
         Rise(READ_HITS), Fall(READ_MEAN);
     "buffer.read_memory", &["buffer.read_policy=lru", "memory.sram.read_latency=1ms"],
@@ -154,29 +156,33 @@ pub const KNOBS: &[Knob] = knobs! {
     // use.
     "buffer.cbm_threshold", CBM, SKEWED_WRITES => "2": Change(WRITE_HITS), Change(DESTAGE_LENGTH);
     "buffer.cbm_sequential", &["buffer.write_policy=cbm", "buffer.write_size=1MiB", "buffer.cbm_threshold=64"],
-        load("rw=randwrite,bs=64k,iodepth=1,size=16m,number_ios=4000,random_distribution=zipf:1.1,norandommap=1") => "64MiB":
-        Change(WRITE_HITS);
+        load("rw=randwrite,bs=64k,iodepth=1,size=16m,number_ios=4000,random_distribution=zipf:1.1,norandommap=1")
+        => "64MiB": Change(WRITE_HITS);
     "buffer.cbm_merge", CBM, SKEWED_MIX => "false": Fall(PAGES_MERGED), Fall(DESTAGE_LENGTH);
-    "buffer.bplru_padding", &["buffer.write_policy=bplru"], WRITES => "false": Fall(PADDING_READS), Fall(DESTAGE_LENGTH);
+    "buffer.bplru_padding", &["buffer.write_policy=bplru"], WRITES
+        => "false": Fall(PADDING_READS), Fall(DESTAGE_LENGTH);
     // What is read is let go sooner, and leaves room for what is written.
     "buffer.cflru_window", &["buffer.write_policy=cflru"], SKEWED_MIX => "100%": Rise(WRITE_HITS);
 
     // A random write of 4 KiB into a unit of 16 KiB reads and writes the rest of it.
     "hmb.enabled", LENT, FEW_READS => "false": Rise(READ_MEAN), Fall(HOST_MEMORY_READS);
     "hmb.size", LENT, FEW_READS => "64KiB": Rise(READ_MEAN), Fall(READ_HITS);
-    "hmb.in_flight", LENT, load("rw=randread,bs=4k,iodepth=32,size=128k,number_ios=4000,norandommap=1") => "1": Fall(IOPS);
+    "hmb.in_flight", LENT, load("rw=randread,bs=4k,iodepth=32,size=128k,number_ios=4000,norandommap=1")
+        => "1": Fall(IOPS);
 
     "ftl.unit_size", &[], WRITES => "16KiB": Rise(FLASH_READS);
     "ftl.over_provisioning", &[], MANY_WRITES => "28%": Fall(WRITE_AMPLIFICATION);
     // Without spares the drive goes read-only early, with spares it serves on.
-    "ftl.spare_blocks", &["ftl.spare_blocks=0", "ftl.over_provisioning=0", "nand.program_fail_rate=3e-3"], MANY_WRITES => "20%": Fall(COMMANDS_FAILED);
+    "ftl.spare_blocks", &["ftl.spare_blocks=0", "ftl.over_provisioning=0", "nand.program_fail_rate=3e-3"], MANY_WRITES
+        => "20%": Fall(COMMANDS_FAILED);
     "ftl.mapping", &[], HYBRID_WRITES => "fast": Rise(WRITE_AMPLIFICATION), Rise(MERGES);
-    "ftl.log_blocks", &["ftl.mapping=fast", "ftl.log_blocks=8"], HYBRID_WRITES => "64": Fall(WRITE_AMPLIFICATION), Fall(MERGES);
+    "ftl.log_blocks", &["ftl.mapping=fast", "ftl.log_blocks=8"], HYBRID_WRITES
+        => "64": Fall(WRITE_AMPLIFICATION), Fall(MERGES);
     // Few enough writes that none has to wait for a merge.
     "ftl.log_write_points", &["ftl.mapping=fast", "ftl.log_blocks=32", "ftl.log_write_points=1"],
         load("rw=randwrite,bs=4k,iodepth=32,size=16m,number_ios=900,norandommap=1") => "4": Rise(WRITE_BANDWIDTH);
-    "ftl.isolation_share", &["ftl.mapping=faster", "ftl.log_blocks=16", "ftl.log_write_points=1"], HYBRID_WRITES => "0%":
-        Fall(UNITS_ISOLATED);
+    "ftl.isolation_share", &["ftl.mapping=faster", "ftl.log_blocks=16", "ftl.log_write_points=1"], HYBRID_WRITES
+        => "0%": Fall(UNITS_ISOLATED);
     "ftl.merges_max", &["ftl.mapping=fast", "ftl.merges_max=1"], HYBRID_WRITES => "4": Rise(IOPS);
     "ftl.gc_victim", &[], SKEWED_WRITES => "cost-benefit": Fall(WRITE_AMPLIFICATION);
     "ftl.gc_start", &["nand.blocks_per_plane=40"], MANY_WRITES => "9": Rise(WRITE_AMPLIFICATION);
@@ -190,17 +196,20 @@ pub const KNOBS: &[Knob] = knobs! {
     "ftl.map_floor", LENT_MAP, READS => "8KiB": Rise(MAP_HITS), Fall(READ_MEAN);
     "ftl.map_page", SMALL_MAP, LARGE_READS => "1KiB": Fall(MAP_LOADS);
     "ftl.map_prefetch", SMALL_MAP, LARGE_READS => "4": Rise(MAP_HITS);
-    "ftl.map_updates", &["ftl.map_memory=sram", "ftl.map_size=1KiB", "ftl.map_page=512", "ftl.map_updates=64"], MANY_WRITES =>
-        "4096": Rise(WRITE_BANDWIDTH);
+    "ftl.map_updates",
+        &["ftl.map_memory=sram", "ftl.map_size=1KiB", "ftl.map_page=512", "ftl.map_updates=64"], MANY_WRITES
+        => "4096": Rise(WRITE_BANDWIDTH);
     "ftl.fill_timeout", &["buffer.write_policy=none"], WRITES => "5ms": Rise(WRITE_MEAN);
 
     "slc.size", SLC, SLC_WRITES => "0": Rise(WRITE_MEAN), Fall(SLC_WRITTEN);
     "slc.dynamic", &["drive.capacity=64MiB"], SLC_WRITES => "100%": Fall(WRITE_MEAN);
     // Who waits for folding pays for a read and a program more.
     "slc.when_full", &["slc.size=1MiB", "slc.fold_after=1s"], SLC_WRITES => "fold": Rise(WRITE_MEAN), Rise(SLC_WRITTEN);
-    "slc.fold_after", &["slc.size=8MiB", "slc.fold_after=1s"], load("rw=randwrite,bs=4k,rate_iops=400,size=16m,number_ios=800").open_loop()
+    "slc.fold_after", &["slc.size=8MiB", "slc.fold_after=1s"],
+        load("rw=randwrite,bs=4k,rate_iops=400,size=16m,number_ios=800").open_loop()
         => "1ms": Rise(SLC_FOLDED);
-    "slc.read_time", &["slc.size=8MiB", "slc.fold_after=1s"], load("rw=randrw,rwmixread=50,bs=4k,iodepth=1,size=2m,number_ios=2000,norandommap=1").fresh()
+    "slc.read_time", &["slc.size=8MiB", "slc.fold_after=1s"],
+        load("rw=randrw,rwmixread=50,bs=4k,iodepth=1,size=2m,number_ios=2000,norandommap=1").fresh()
         => "150us": Rise(READ_MEAN);
     "slc.program_time", SLC, SLC_WRITES => "700us": Rise(WRITE_MEAN);
 

@@ -226,7 +226,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_64_bytes_parse_or_get_a_status(mut dwords in any::<[u32; 16]>(), kind in 0..10_u32, noise in any::<bool>()) {
+        fn any_64_bytes_parse_or_get_a_status(
+            mut dwords in any::<[u32; 16]>(),
+            kind in 0..10_u32,
+            noise in any::<bool>(),
+        ) {
             if !noise {
                 dwords[0] = dwords[0] & !0xFF | u32::from(OPCODE);
                 dwords[1] = kind;

@@ -174,7 +174,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_parse_or_are_refused(noise in prop::collection::vec(any::<u8>(), SIZE), change in prop::option::of(0..SIZE)) {
+        fn any_bytes_parse_or_are_refused(
+            noise in prop::collection::vec(any::<u8>(), SIZE),
+            change in prop::option::of(0..SIZE),
+        ) {
             let mut bytes: [u8; SIZE] = noise.clone().try_into().unwrap();
             if let Some(at) = change {
                 bytes = entry().to_bytes();

@@ -155,7 +155,11 @@ proptest! {
     }
 
     #[test]
-    fn any_64_bytes_parse_or_get_a_status(mut dwords in any::<[u32; 16]>(), known in any::<bool>(), which in 0..admin_opcode::NAMED.len()) {
+    fn any_64_bytes_parse_or_get_a_status(
+        mut dwords in any::<[u32; 16]>(),
+        known in any::<bool>(),
+        which in 0..admin_opcode::NAMED.len(),
+    ) {
         if known {
             dwords[0] = dwords[0] & 0xFFFF_3C00 | u32::from(admin_opcode::NAMED[which].0);
             // Small numbers, so that selectors hit what exists.

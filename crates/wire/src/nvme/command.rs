@@ -257,7 +257,9 @@ mod tests {
                     prop_assert_eq!(again.opcode(), sqe.opcode());
                     prop_assert_eq!(Command::parse(&again), Ok(command));
                 }
-                Err(status) => prop_assert!(status.sct() == 0 && (status.sc() == 1 || status.sc() == 2) && status.dnr()),
+                Err(status) => {
+                    prop_assert!(status.sct() == 0 && (status.sc() == 1 || status.sc() == 2) && status.dnr());
+                }
             }
         }
 

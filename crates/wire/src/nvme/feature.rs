@@ -471,7 +471,8 @@ mod tests {
                 match Feature::parse(&SetFeatures { fid, save: false, nsid: 1, dwords }) {
                     Ok(feature) => {
                         prop_assert_eq!(feature.fid(), fid);
-                        let again = SetFeatures { fid, save: false, nsid: 1, dwords: [feature.dword(), dwords[1], dwords[2], dwords[3], dwords[4]] };
+                        let dwords = [feature.dword(), dwords[1], dwords[2], dwords[3], dwords[4]];
+                        let again = SetFeatures { fid, save: false, nsid: 1, dwords };
                         prop_assert_eq!(Feature::parse(&again), Ok(feature));
                     }
                     Err(status) => prop_assert_eq!(status, Status::INVALID_FIELD),

@@ -392,7 +392,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_page_and_any_slice(page in prop::collection::vec(any::<u8>(), 0..700), offset in any::<u64>(), near in 0u64..200, numd in any::<u32>()) {
+        fn any_page_and_any_slice(
+            page in prop::collection::vec(any::<u8>(), 0..700),
+            offset in any::<u64>(),
+            near in 0u64..200,
+            numd in any::<u32>(),
+        ) {
             let _ = parse_error_page(&page);
             let _ = parse_supported_pages(&page);
             prop_assert!(SmartLog::parse(&page).is_ok() == (page.len() >= 512));

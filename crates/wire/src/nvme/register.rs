@@ -575,7 +575,12 @@ mod tests {
         }
 
         #[test]
-        fn doorbells_are_found(queue in any::<u16>(), completion in any::<bool>(), stride in 0u8..=6, any_offset in any::<u32>()) {
+        fn doorbells_are_found(
+            queue in any::<u16>(),
+            completion in any::<bool>(),
+            stride in 0u8..=6,
+            any_offset in any::<u32>(),
+        ) {
             let bell = Doorbell { queue, completion };
             prop_assert_eq!(Doorbell::at(bell.bar_offset(stride) as u32, stride), Some(bell));
             if let Some(found) = Doorbell::at(any_offset, stride) {

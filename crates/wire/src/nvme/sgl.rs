@@ -177,7 +177,9 @@ mod tests {
         fn any_16_bytes_are_a_descriptor_or_get_a_status(bytes in any::<[u8; 16]>()) {
             match SglDescriptor::parse(&bytes) {
                 Ok(descriptor) => prop_assert_eq!(SglDescriptor::parse(&descriptor.to_bytes()), Ok(descriptor)),
-                Err(status) => prop_assert!(status == Status::SGL_TYPE_INVALID || status == Status::INVALID_SGL_SEGMENT),
+                Err(status) => {
+                    prop_assert!(status == Status::SGL_TYPE_INVALID || status == Status::INVALID_SGL_SEGMENT);
+                }
             }
         }
     }

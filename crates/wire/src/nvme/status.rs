@@ -232,7 +232,8 @@ statuses! {
     /// Type 1, 22h: there is no such resource.
     INVALID_RESOURCE_ID = COMMAND_SPECIFIC, 0x22, true, "Invalid Resource Identifier";
     /// Type 1, 23h.
-    SANITIZE_PROHIBITED_PMR = COMMAND_SPECIFIC, 0x23, true, "Sanitize Prohibited While Persistent Memory Region is Enabled";
+    SANITIZE_PROHIBITED_PMR = COMMAND_SPECIFIC, 0x23, true,
+        "Sanitize Prohibited While Persistent Memory Region is Enabled";
     /// Type 1, 29h (revision 2.0): an I/O command set that does not exist here.
     COMMAND_SET_NOT_SUPPORTED = COMMAND_SPECIFIC, 0x29, true, "I/O Command Set Not Supported";
     // Figure 129: command specific status values, NVM command set.

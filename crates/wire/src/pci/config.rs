@@ -461,7 +461,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_access_at_any_place(accesses in prop::collection::vec((prop_oneof![0u64..300, 4090u64..4100, any::<u64>()], prop::collection::vec(any::<u8>(), 0..80)), 1..20)) {
+        fn any_access_at_any_place(
+            accesses in prop::collection::vec(
+                (prop_oneof![0u64..300, 4090u64..4100, any::<u64>()], prop::collection::vec(any::<u8>(), 0..80)),
+                1..20,
+            ),
+        ) {
             let mut space = space();
             let fixed = space.clone();
             for (offset, data) in accesses {

@@ -55,13 +55,15 @@ impl fmt::Display for LayoutError {
             LayoutError::Foreign { layout, field, found, want } => {
                 write!(
                     f,
-                    "{layout}: {field} is {found:#x} instead of {want:#x}: these bytes are something else, or of another version"
+                    "{layout}: {field} is {found:#x} instead of {want:#x}: these bytes are something else, or of \
+                     another version"
                 )
             }
             LayoutError::Checksum { layout, found, want } => {
                 write!(
                     f,
-                    "{layout}: the checksum is {found:#010x}, that of the bytes is {want:#010x}: they were damaged or torn"
+                    "{layout}: the checksum is {found:#010x}, that of the bytes is {want:#010x}: they were damaged or \
+                     torn"
                 )
             }
             LayoutError::Field { layout, field, must } => write!(f, "{layout}: {field} must be {must}"),

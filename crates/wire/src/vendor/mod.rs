@@ -153,12 +153,14 @@ registry! {
         ATTACH_PEERS = 0xCD, "Attach Peers", ToDevice, ["12, 15:0" => "function"], Some(&AttachPeers::LAYOUT);
         /// Makes a primary a secondary or stand-alone.
         DEMOTE = 0xD0, "Demote", None,
-            ["12, 15:0" => "function", "12, 23:16" => "role to take: 0 stand-alone, 2 secondary", "14, 15" => "epoch that is given up"],
+            ["12, 15:0" => "function", "12, 23:16" => "role to take: 0 stand-alone, 2 secondary",
+             "14, 15" => "epoch that is given up"],
             Option::None;
         /// Releases log on flash, so that its logical pages may be used again.
         TRIM_LOG = 0xD4, "Trim Log", None,
             ["12, 15:0" => "function", "12, 23:16" => "lane, if by stream offset",
-             "12, 31:24" => "0: by page number; 1: by stream offset", "14, 15" => "first page number, or stream offset, that is kept"],
+             "12, 31:24" => "0: by page number; 1: by stream offset",
+             "14, 15" => "first page number, or stream offset, that is kept"],
             Option::None;
     }
     io_opcode Io "Opcodes of vendor specific I/O commands, for carriers without BARs." {
@@ -176,7 +178,8 @@ registry! {
         /// device stops being primary, or begins another epoch, the wait ends with Deposed Epoch, Not Primary or Stale
         /// Epoch: the bytes may be gone, and others in their place.
         WAIT_CREDIT = 0x84, "Wait for Credit", None,
-            ["2, 3" => "time-out in nanoseconds; all ones waits for ever", "12, 7:0" => "lane", "14, 15" => "stream offset"], Option::None;
+            ["2, 3" => "time-out in nanoseconds; all ones waits for ever", "12, 7:0" => "lane",
+             "14, 15" => "stream offset"], Option::None;
         /// Sets the floor of a lane, as a store into its lane page does.
         WRITE_LANE_PAGE = 0x88, "Write Lane Page", None, ["12, 7:0" => "lane", "14, 15" => "floor"], Option::None;
         /// Reads the control page.
@@ -188,8 +191,8 @@ registry! {
         /// Pins logical blocks into the byte window. Double word 0 of the completion: the entry's first byte in the
         /// window.
         BA_PIN = 0x90, "Pin", None,
-            ["2, 3" => "first byte in the buffer, a multiple of the logical page; all ones: the device chooses", "12, 15:0" => "entry",
-             "13" => "logical blocks", "14, 15" => "first logical block"], Option::None;
+            ["2, 3" => "first byte in the buffer, a multiple of the logical page; all ones: the device chooses",
+             "12, 15:0" => "entry", "13" => "logical blocks", "14, 15" => "first logical block"], Option::None;
         /// Writes an entry to its logical blocks, and lets go of it. Completes when it is on flash.
         BA_FLUSH = 0x94, "Flush Entry", None, ["12, 15:0" => "entry"], Option::None;
         /// Completes when all that was stored into an entry before is safe. With BARs the host needs none: it flushes
@@ -199,10 +202,12 @@ registry! {
         BA_UNPIN = 0x9C, "Unpin", None, ["12, 15:0" => "entry"], Option::None;
         /// Stores bytes into an entry, for carriers without BARs.
         BA_WRITE = 0xA1, "Write Entry", ToDevice,
-            ["12, 15:0" => "entry", "13" => "bytes", "14, 15" => "first byte, from the start of the entry"], Option::None;
+            ["12, 15:0" => "entry", "13" => "bytes", "14, 15" => "first byte, from the start of the entry"],
+            Option::None;
         /// Reads bytes of an entry by the device's DMA engine.
         BA_READ_DMA = 0xA2, "Read Entry by DMA", ToHost,
-            ["12, 15:0" => "entry", "13" => "bytes", "14, 15" => "first byte, from the start of the entry"], Option::None;
+            ["12, 15:0" => "entry", "13" => "bytes", "14, 15" => "first byte, from the start of the entry"],
+            Option::None;
         /// Tells where an entry is.
         BA_ENTRY_INFO = 0xA6, "Entry Info", ToHost, ["12, 15:0" => "entry"], Some(&EntryInfo::LAYOUT);
     }

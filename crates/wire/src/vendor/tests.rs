@@ -290,7 +290,11 @@ macro_rules! layouts_never_panic_and_come_back {
     ($($test:ident $name:ident;)*) => {
         proptest! {
             $(#[test]
-            fn $test(words in any::<[u64; 9]>(), changes in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..6), start in 0..3) {
+            fn $test(
+                words in any::<[u64; 9]>(),
+                changes in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..6),
+                start in 0..3,
+            ) {
                 // From noise, from zeroes, and from what is valid: with some bytes changed.
                 let mut bytes = match start {
                     0 => bytes_of(&words, $name::SIZE),
@@ -434,7 +438,9 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_page_header_is_never_taken_for_a_whole_one(offset in 0..1u64 << OFFSET_BITS, valid in 1..=0xFFFFu32, bit in 0..64 * 8usize) {
+    fn a_damaged_page_header_is_never_taken_for_a_whole_one(
+        offset in 0..1u64 << OFFSET_BITS, valid in 1..=0xFFFFu32, bit in 0..64 * 8usize,
+    ) {
         let header = PageHeader { offset, valid, lane: 3, page: offset, ..Default::default() };
         let mut bytes = header.to_bytes();
         prop_assert_eq!(PageHeader::parse(&bytes), Ok(header));

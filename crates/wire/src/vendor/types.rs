@@ -224,7 +224,7 @@ impl Part for NodeList {
 /// | 3 | deposed: a peer knows a higher epoch |
 /// | 4 | recovering: counters are not final yet |
 /// | 5 | the ring of logical pages is full and waits for Trim Log |
-/// | 31:16 | the stream of lane 0 to 15 is broken: its host wrote past credit + queue size, or below what was released |
+/// | 31:16 | the stream of lane 0 to 15 is broken: its host wrote past credit + queue size, or below the released |
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct TransportStatus(pub u32);
 

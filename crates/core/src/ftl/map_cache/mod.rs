@@ -327,8 +327,8 @@ impl MapCache {
     pub(crate) fn describe(&self) -> String {
         let (changed, writing) = (|s: &&Slot| s.changed != 0, |s: &&Slot| s.writing > 0);
         format!(
-            "\n  mapping cache: {} changes wait (host and collection held back: {:?}), {} requests queued, {} of {} pages changed, {} \
-             being programmed, {} places free, {} rows under way, dies: {:?}",
+            "\n  mapping cache: {} changes wait (host and collection held back: {:?}), {} requests queued, {} of {} \
+             pages changed, {} being programmed, {} places free, {} rows under way, dies: {:?}",
             self.updates,
             self.holding,
             self.queue.len(),

@@ -128,7 +128,8 @@ impl Client {
     /// As [`ClientError`] says.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
         let text = format!(
-            r#"{{"capabilities":{{"max_msg_fds":{DESCRIPTORS_OFFERED},"max_data_xfer_size":{TRANSFER_MAX},"write_multiple":true}}}}"#
+            r#"{{"capabilities":{{"max_msg_fds":{DESCRIPTORS_OFFERED},"max_data_xfer_size":{TRANSFER_MAX},{}}}}}"#,
+            r#""write_multiple":true"#
         );
         Client::connect_saying(path, text.as_bytes())
     }

@@ -70,7 +70,10 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
             .collect();
         findings.checks.push(check(
             statement,
-            format!("the greatest gain against one of the others, at some size of the file, is 60 to 95 % (the paper: {paper})"),
+            format!(
+                "the greatest gain against one of the others, at some size of the file, is 60 to 95 % (the paper: \
+                     {paper})"
+            ),
             format!("{most:.0} %; by size of the file: {}", words.join("; ")),
             HEADLINE.contains(&most),
         ));

@@ -40,7 +40,8 @@ pub(super) fn look(listed: &[String], folder: Option<&Path>) -> Result<Folder, E
     let missing = listed.len() - found.len();
     let skipped = (missing > 0).then(|| {
         format!(
-            "SKIPPED: {missing} of {} traces are not there; --traces FOLDER or TIDEWATER_TRACES names the folder that has them",
+            "SKIPPED: {missing} of {} traces are not there; --traces FOLDER or TIDEWATER_TRACES names the folder that \
+             has them",
             listed.len()
         )
     });

@@ -174,7 +174,8 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
     let reads = [SEQUENTIAL_READ, RANDOM_READ];
     let gains: Vec<f64> = [a, c].iter().flat_map(|&x| reads.map(|p| gain(light[x][p]))).collect();
     findings.checks.push(check(
-        "LIGHT: the I/O performances of SSD-A and SSD-C are improved when the I/O patterns are sequential read and random read",
+        "LIGHT: the I/O performances of SSD-A and SSD-C are improved when the I/O patterns are sequential read and \
+         random read",
         format!("by at least {:.0} %", 100.0 * (helps - 1.0)),
         list(gains.iter().map(|g| 100.0 * (g - 1.0)), "% (A, A, C, C)"),
         gains.iter().all(|&g| g >= helps),
@@ -210,7 +211,8 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
     let similar: Vec<f64> =
         [a, b, c].iter().map(|&x| heavy[x][RANDOM_READ][1] / heavy[x][SEQUENTIAL_READ][1]).collect();
     findings.checks.push(check(
-        "HEAVY: the performance of random read becomes similar to that of sequential read in SSD-A, SSD-B, and SSD-C when HMB is used",
+        "HEAVY: the performance of random read becomes similar to that of sequential read in SSD-A, SSD-B, and SSD-C \
+         when HMB is used",
         format!("random reads at least {close} of sequential ones"),
         list(similar.iter().map(|share| 100.0 * share), "% (A, B, C)"),
         similar.iter().all(|&share| share >= close),

@@ -239,7 +239,8 @@ impl Campaign<'_> {
                 let status = f.transport().status();
                 let lanes: Vec<_> = f.lanes().iter().map(|l| (l.durable(), l.released(), l.credit())).collect();
                 format!(
-                    "\n  node {node}: {:?}, epoch {}, promised {}, flags {:#b}, log pages {}..{} of {}, lanes (durable, released, credit) {lanes:?}, {}",
+                    "\n  node {node}: {:?}, epoch {}, promised {}, flags {:#b}, log pages {}..{} of {}, lanes \
+                     (durable, released, credit) {lanes:?}, {}",
                     status.role,
                     status.epoch,
                     status.promised,

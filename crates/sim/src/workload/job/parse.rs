@@ -266,7 +266,9 @@ mod tests {
 
     #[test]
     fn a_job_file_with_globals_and_clones() {
-        let text = "; a comment\n[global]\nioengine=libaio\ndirect=1\nbs=8k\nsize=1g\n\n[reader]\nrw=randread\niodepth=16\nnumjobs=2\noffset_increment=1g\n[global]\nbs=64k\n# another\n[log]\nrw=write\nfsync=1\nrandom_distribution=zipf:1.2\n";
+        let text = "; a comment\n[global]\nioengine=libaio\ndirect=1\nbs=8k\nsize=1g\n\n[reader]\nrw=randread\n\
+                    iodepth=16\nnumjobs=2\noffset_increment=1g\n[global]\nbs=64k\n# another\n[log]\nrw=write\nfsync=1\n\
+                    random_distribution=zipf:1.2\n";
         let job = JobSpec::from_file("a.fio", text).unwrap();
         assert_eq!(job.threads.len(), 3);
         let second = &job.threads[1];
@@ -374,8 +376,10 @@ mod tests {
         #[test]
         fn any_value_is_read_or_refused(
             key in 0..keys::known().len(),
-            value in "[0-9a-z.,:/%$={}-]{0,20}|(zoned|zoned_abs|zipf|pareto|normal):[0-9k/:.,]{0,20}|(rand)?(write|read|rw):[0-9k]{1,4}",
-            more in "(rw=randrw|rw=trimwrite,verify=md5|rw=write,verify=md5|size=70k,bssplit=4k/50:16k/50|rw=randwrite:3),",
+            value in "[0-9a-z.,:/%$={}-]{0,20}|(zoned|zoned_abs|zipf|pareto|normal):[0-9k/:.,]{0,20}|\
+                      (rand)?(write|read|rw):[0-9k]{1,4}",
+            more in "(rw=randrw|rw=trimwrite,verify=md5|rw=write,verify=md5|size=70k,bssplit=4k/50:16k/50|\
+                     rw=randwrite:3),",
         ) {
             if let Ok(job) = JobSpec::from_inline(&format!("{more}{}={value}", keys::known()[key]))
                 && let Ok(mut source) = job.source(Some(1 << 30), 1)

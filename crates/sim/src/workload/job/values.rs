@@ -19,8 +19,8 @@ pub(super) fn access(value: &str) -> Result<(Access, Order), String> {
         "randtrimwrite" => (Access::TrimWrite, true),
         _ => {
             return Err(format!(
-                "\"{value}\" is not one of read, write, randread, randwrite, rw, readwrite, randrw, trim, randtrim, trimwrite, \
-                 randtrimwrite"
+                "\"{value}\" is not one of read, write, randread, randwrite, rw, readwrite, randrw, trim, randtrim, \
+                 trimwrite, randtrimwrite"
             ));
         }
     };

@@ -141,8 +141,8 @@ impl LogFile {
                 }
                 Some(_) => match self.unit {
                     None => {
-                        let reason = "the unit of time is neither in a header (as in `time_us,size`) nor given; it is one \
-                                      of s, ms, us and ns";
+                        let reason = "the unit of time is neither in a header (as in `time_us,size`) nor given; it is \
+                                      one of s, ms, us and ns";
                         return Err(SourceError::Unfit { file: self.file.clone(), reason: reason.into() });
                     }
                     Some(unit) => parse(line, unit),

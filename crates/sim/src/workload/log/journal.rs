@@ -7,7 +7,7 @@
 //! | transaction | share | metadata blocks |
 //! |---|---|---|
 //! | fsync after an append | 70 % | inode table, block bitmap, group descriptor: 3 |
-//! | fsync after a create or rename | 25 % | two inode table blocks, inode bitmap, block bitmap, group descriptor, directory: 6 |
+//! | fsync after a create or rename | 25 % | 2 inode table blocks, both bitmaps, group descriptor, directory: 6 |
 //! | periodic commit of unrelated updates | 5 % | 20 to 100, uniform |
 
 use super::Kind;

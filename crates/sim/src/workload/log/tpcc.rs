@@ -6,10 +6,10 @@
 //!
 //! | transaction | share | rows written | row bytes |
 //! |---|---|---|---|
-//! | New-Order | 45 % | district, order, new-order; for each of 5 to 15 lines: stock, order-line | 127 + 360 for each line |
+//! | New-Order | 45 % | district, order, new-order; of 5 to 15 lines: stock, order-line | 127 + 360 for each line |
 //! | Payment | 43 % | warehouse, district, customer, history | 885 |
 //! | Order-Status | 4 % | none | 0 |
-//! | Delivery | 4 % | in each of 10 districts: new-order (deleted), order, 5 to 15 order-lines, customer | 6,790 + 54 for each line |
+//! | Delivery | 4 % | in 10 districts: new-order (deleted), order, 5 to 15 order-lines, customer | 6,790 + 54 a line |
 //! | Stock-Level | 4 % | none | 0 |
 
 use super::{Kind, RecordFormat};
