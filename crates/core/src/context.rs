@@ -1,5 +1,5 @@
-//! What all rooms of the controller share: the time and what is due, the ports of its memories and its link, the command
-//! pipeline, and what it has to say.
+//! What all rooms of the controller share: the time and what is due, the ports of its memories and its link, the
+//! command pipeline, and what it has to say.
 
 use crate::border::Output;
 use crate::cost::{Link, MemoryPort};

@@ -159,8 +159,8 @@ impl<M: Medium> Device<M> {
         if remains.dump_lost > 0 {
             device.dump_lost = remains.dump_lost;
             let text = format!(
-                "the dump at the last power loss was cut short: {} pages that had been promised are lost; the capacitors hold less \
-                 than [buffer] energy says",
+                "the dump at the last power loss was cut short: {} pages that had been promised are lost; the capacitors \
+                 hold less than [buffer] energy says",
                 remains.dump_lost
             );
             device.notes.push(Note { placed: Use::WriteBuffer, downgrade: true, text });
@@ -179,7 +179,8 @@ impl<M: Medium> Device<M> {
             remains.log.iter().zip(functions).all(|(of, function)| of.iter().all(|one| one.block.fits(function, fast)));
         // Where nothing of the fast side was stored, it is as it was when the drive was made.
         if !(remains.log.is_empty() || remains.log.len() == functions.len() && fits) {
-            let text = "[fast] functions, size, lanes, queue_size and log_size have no room for the log that the drive had when it lost its power";
+            let text = "[fast] functions, size, lanes, queue_size and log_size have no room for the log that the \
+                        drive had when it lost its power";
             return Err(SetupError(text.into()));
         }
         device.restored_log = remains.log;

@@ -18,8 +18,8 @@
 //! the drive's is there any more it is [`State::Withdrawing`]. What is placed on it has then left, in order; a memory
 //! that is gone without a word ([`Answer::Gone`]) is absent at once.
 //!
-//! The uses are in `block/lent.rs`: they ask for units (numbered from 0, as many as [`HostMemory::units`] says), take in
-//! what came of it, and take out what exists nowhere else when the host wants its memory back.
+//! The uses are in `block/lent.rs`: they ask for units (numbered from 0, as many as [`HostMemory::units`] says), take
+//! in what came of it, and take out what exists nowhere else when the host wants its memory back.
 
 mod faults;
 

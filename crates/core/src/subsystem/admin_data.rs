@@ -2,9 +2,9 @@
 
 use super::admin::{Next, Outcome};
 use super::controller::Controller;
+use super::erase::{Erase, Then};
 use super::features::{self, Asked};
 use super::namespaces::Extent;
-use super::own::{Erase, Then};
 use super::pointers::PAGE;
 use super::sanitize::Begun;
 use super::slots::{Stage, Work};

@@ -51,7 +51,8 @@ impl Line {
         let [_, classes @ ..] = &mut self.queues;
         let (class, most) = self.turns.next(std::array::from_fn(|class| !classes[class].is_empty()))?;
         let queue = classes[class].pop_front()?;
-        // What a queue that is alone in its class does not take now would be lost: its next entries take a while to come.
+        // What a queue that is alone in its class does not take now would be lost: its next entries take a while to
+        // come.
         Some((queue, if classes[class].is_empty() { most } else { most.min(burst) }))
     }
 }

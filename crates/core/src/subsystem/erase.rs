@@ -1,14 +1,12 @@
-//! What the subsystem does by itself: flushes of shutdowns, blocks that are forgotten, timers.
+//! Blocks that are erased for a namespace that goes or comes, for a format or a sanitize operation: a command of the
+//! subsystem's own, behind all that was taken before.
 
 use super::lifecycle::SHUTDOWN_FLUSH;
 use super::namespaces::Extent;
 use super::slots::{Stage, Work};
-use super::timers::Timer;
-use super::{Output, Slot, Subsystem, Transport};
-use tidewater_base::Duration;
+use super::{Output, Slot, Subsystem};
 use tidewater_nand::Medium;
-use tidewater_wire::nvme::log::critical_warning;
-use tidewater_wire::nvme::{DSM_RANGES_MAX, DsmRange, Event, Status};
+use tidewater_wire::nvme::{DSM_RANGES_MAX, DsmRange, Status};
 
 /// Which of the subsystem's own slots forgets blocks.
 const ERASE: u16 = 1;
@@ -165,114 +163,5 @@ impl<M: Medium> Subsystem<M> {
     pub(super) fn is_formatting(&self, nsid: u32) -> bool {
         let formats = |erase: &Erase| matches!(&erase.then, Then::Format { nsids, .. } if nsids.contains(&nsid));
         self.erases.iter().any(formats)
-    }
-
-    /// Something has happened that every host is to know.
-    pub(super) fn raise_everywhere(&mut self, event: Event) {
-        for function in 0..self.controllers.len() {
-            if self.controllers[function].live {
-                self.raise(function as u8, event);
-            }
-        }
-    }
-
-    /// What Identify tells of a namespace has changed, for all that it is attached to.
-    pub(super) fn tell_namespace_changed(&mut self, nsid: u32) {
-        let Ok(attached) = self.state.namespaces.at(nsid).map(|ns| ns.attached) else { return };
-        for function in attached.iter() {
-            self.tell_controller_of_namespace(function, nsid);
-        }
-    }
-
-    /// A namespace has come, gone or changed, as far as a controller is concerned.
-    pub(super) fn tell_controller_of_namespace(&mut self, function: u8, nsid: u32) {
-        if let Some(c) = self.controllers.get_mut(usize::from(function)).filter(|c| c.live) {
-            c.changed.add(nsid);
-            self.raise(function, Event::NamespaceAttributeChanged);
-        }
-    }
-
-    /// Whether the drive takes no writes any more; the first time, hosts are told.
-    #[cold]
-    pub(super) fn look_for_end_of_life(&mut self) {
-        if !self.told_end_of_life && (self.read_only || self.device.ftl().is_read_only()) {
-            self.told_end_of_life = true;
-            self.raise_everywhere(Event::Reliability);
-            self.look_for_short_spares();
-        }
-    }
-
-    /// Blocks have failed, and spare ones have taken their places.
-    #[cold]
-    pub(super) fn on_flash_failed(&mut self) {
-        let statistics = &self.device.ftl().statistics;
-        self.failures_seen = statistics.program_failures + statistics.erase_failures;
-        self.look_for_short_spares();
-    }
-
-    /// Whether spare blocks are short; the first time, hosts are told.
-    fn look_for_short_spares(&mut self) {
-        let flash = super::state::flash_of(&self.device, self.read_only);
-        if !self.told_spare && self.state.smart.warnings(&flash, false) & critical_warning::SPARE != 0 {
-            self.told_spare = true;
-            self.raise_everywhere(Event::SpareBelowThreshold);
-        }
-    }
-
-    /// A self-test may have ended.
-    pub(super) fn on_self_test(&mut self) {
-        let hours = self.state.smart.power_on_hours(self.now);
-        let warnings = self.state.smart.warnings(&super::state::flash_of(&self.device, self.read_only), false);
-        let before = self.state.self_test.deadline();
-        if self.state.self_test.expire(self.now, hours, warnings) {
-            self.raise_everywhere(Event::DiagnosticFailure);
-        }
-        if before.is_some() && self.state.self_test.deadline().is_none() {
-            self.outputs.push_back(Output::SaveState);
-        }
-    }
-
-    /// A self-test runs, that ends some day. One that was aborted before does not.
-    pub(super) fn await_self_test(&mut self) {
-        self.timers.cancel(|timer| *timer == Timer::SelfTest);
-        if let Some(at) = self.state.self_test.deadline() {
-            self.timers.push(at.max(self.now), Timer::SelfTest);
-        }
-    }
-
-    /// The host has to send a command at least so often; 0: it need not.
-    pub(super) fn set_keep_alive(&mut self, function: u8, timeout_ms: u32) {
-        let now = self.now;
-        let c = &mut self.controllers[usize::from(function)];
-        c.keep_alive = Duration::from_ms(timeout_ms.into());
-        c.heard_at = now;
-        c.keep_alive_timer = c.keep_alive_timer.wrapping_add(1);
-        let (at, generation) = (now + c.keep_alive, c.keep_alive_timer);
-        self.timers.cancel(|timer| matches!(timer, Timer::KeepAlive { function: of, .. } if *of == function));
-        if timeout_ms > 0 {
-            self.timers.push(at, Timer::KeepAlive { function, generation });
-        }
-    }
-
-    /// The Keep Alive Timer expires. Over fabrics every command restarts it (Traffic Based Keep Alive), and the front
-    /// end ends the association; over PCIe Keep Alive does, and the controller fails until it is reset (section 7.12).
-    pub(super) fn on_keep_alive(&mut self, function: u8, generation: u32) {
-        let now = self.now;
-        let c = &mut self.controllers[usize::from(function)];
-        if c.keep_alive_timer != generation || !c.live || c.leaving {
-            return;
-        }
-        let due = c.heard_at + c.keep_alive;
-        if due > now {
-            return self.timers.push(due, Timer::KeepAlive { function, generation });
-        }
-        match c.transport {
-            Transport::Fabrics => self.outputs.push_back(Output::KeepAliveExpired { function }),
-            Transport::Pcie => {
-                let count = self.state.smart.error();
-                c.errors.of_queue(count, u16::MAX, Transport::Pcie);
-                self.fail(function);
-            }
-        }
     }
 }
