@@ -10,11 +10,12 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-// The level that a log has unless another is asked for: RING where the ring's memory survives a loss of power, DESTAGED
-// elsewhere.
+// The level that a log has unless another is asked for: RING where the ring's memory survives a loss of power,
+// DESTAGED elsewhere.
 #define TIDEWATER_DEFAULT 0
 
-// In the ring: survives a crash of this process and of the device's; a loss of power only where the ring's memory does.
+// In the ring: survives a crash of this process and of the device's; a loss of power only where the ring's memory
+// does.
 #define TIDEWATER_RING 1
 
 // On the backing store, and synced: survives a loss of power, as far as the disk below keeps what it promises.
@@ -186,61 +187,42 @@ void tidewater_close(struct tidewater_log *log);
 
 // Appends one record. Returns its log sequence number, and where it ends in *end (unless that is NULL): what to wait
 // for. -1 and errno: nothing was appended. EAGAIN: the ring is full, and stayed so. ENOSPC: trim the log.
-int64_t tidewater_append(const struct tidewater_log *log,
-                         const void *buf,
-                         size_t len,
-                         int64_t *end);
+int64_t tidewater_append(const struct tidewater_log *log, const void *buf, size_t len, int64_t *end);
 
 // Appends one record whose payload is the parts one after another, up to 1024. As tidewater_append.
 int64_t tidewater_appendv(const struct tidewater_log *log, const struct iovec *parts, int count, int64_t *end);
 
-// Writes bytes at the end of the stream, as they are, without a record around them. Returns where they begin, and their
-// end in *end; -1 and errno.
-int64_t tidewater_x_pwrite(const struct tidewater_log *log,
-                           const void *buf,
-                           size_t len,
-                           int64_t *end);
+// Writes bytes at the end of the stream, as they are, without a record around them. Returns where they begin, and
+// their end in *end; -1 and errno.
+int64_t tidewater_x_pwrite(const struct tidewater_log *log, const void *buf, size_t len, int64_t *end);
 
 // Waits until all that was appended before, by anybody who has the lane, is at the log's level. Returns where that
 // ends; -1 and errno, as tidewater_wait.
 int64_t tidewater_x_fsync(const struct tidewater_log *log);
 
 // Waits until everything before `end` is at a level, at most so many milliseconds; negative: as long as it takes.
-// Returns 0; -1 and errno. ETIMEDOUT: it is not known how it ended; the same may be waited for again. EPIPE: the device
-// has gone. ESTALE: the stream goes on elsewhere. EIO: it is broken, and stays so. ENOTSUP: nothing offers the level.
-int tidewater_wait(const struct tidewater_log *log,
-                   int64_t end,
-                   int level,
-                   int64_t timeout_ms);
+// Returns 0; -1 and errno. ETIMEDOUT: it is not known how it ended; the same may be waited for again. EPIPE: the
+// device has gone. ESTALE: the stream goes on elsewhere. EIO: it is broken, and stays so. ENOTSUP: nothing offers the
+// level.
+int tidewater_wait(const struct tidewater_log *log, int64_t end, int level, int64_t timeout_ms);
 
 // A descriptor that becomes readable, and stays so, when everything before `end` is at a level or never will be:
-// tidewater_wait with no time tells at once which. For poll, epoll and io_uring; close it when it is of no more use. -1
-// and errno.
-int tidewater_eventfd(const struct tidewater_log *log,
-                      int64_t end,
-                      int level);
+// tidewater_wait with no time tells at once which. For poll, epoll and io_uring; close it when it is of no more use.
+// -1 and errno.
+int tidewater_eventfd(const struct tidewater_log *log, int64_t end, int level);
 
 // Reads the log from `at` on, until `len` bytes are there or the time is over. Returns how many came; -1 and errno.
 // ENXIO: they were trimmed or overwritten. ETIMEDOUT: none came. ENOTSUP: only flash has them, and the process that
 // opened the log has the connection.
-ptrdiff_t tidewater_x_pread(const struct tidewater_log *log,
-                            void *buf,
-                            size_t len,
-                            int64_t at,
-                            int64_t timeout_ms);
+ptrdiff_t tidewater_x_pread(const struct tidewater_log *log, void *buf, size_t len, int64_t at, int64_t timeout_ms);
 
 // Finds the next entry in bytes that were read from `lsn` on. Returns 1, and the entry; 0: there is no whole one any
 // more. The next search goes on at entry->end.
-int tidewater_next(const void *buf,
-                   size_t len,
-                   int64_t lsn,
-                   struct tidewater_entry *entry);
+int tidewater_next(const void *buf, size_t len, int64_t lsn, struct tidewater_entry *entry);
 
-// Reserves room for a record of so many bytes, which is filled piece by piece: by nobody but this process. Returns NULL
-// and errno as tidewater_append. While it is open, nothing behind it comes to any level.
-struct tidewater_record *tidewater_x_alloc(const struct tidewater_log *log,
-                                           uint32_t bytes,
-                                           int64_t *lsn);
+// Reserves room for a record of so many bytes, which is filled piece by piece: by nobody but this process. Returns
+// NULL and errno as tidewater_append. While it is open, nothing behind it comes to any level.
+struct tidewater_record *tidewater_x_alloc(const struct tidewater_log *log, uint32_t bytes, int64_t *lsn);
 
 // Stores bytes at a place of a record's payload. Returns 0; -1 and EINVAL: they are not inside.
 int tidewater_x_fill(struct tidewater_record *record, uint32_t at, const void *buf, size_t len);
@@ -261,20 +243,17 @@ int tidewater_status(const struct tidewater_log *log, struct tidewater_status *s
 const char *tidewater_survives(const struct tidewater_log *log, int level);
 
 // Connects anew, after EPIPE, while other threads and processes use the log. All below recovered->tail is in the ring,
-// or where the device took it to. Returns 0; -1 and errno. ESTALE: the stream goes on elsewhere; close the log and open
-// it again, which tells where.
-int tidewater_reattach(const struct tidewater_log *log,
-                       struct tidewater_recovered *recovered);
+// or where the device took it to. Returns 0; -1 and errno. ESTALE: the stream goes on elsewhere; close the log and
+// open it again, which tells where.
+int tidewater_reattach(const struct tidewater_log *log, struct tidewater_recovered *recovered);
 
 // Descriptors by which another process joins the lane: they are the caller's to hand on, and to close. Returns 0; -1
 // and errno.
-int tidewater_share(const struct tidewater_log *log,
-                    struct tidewater_shared *shared);
+int tidewater_share(const struct tidewater_log *log, struct tidewater_shared *shared);
 
 // Joins a lane that another process shares. The descriptors are the log's from now on, and are closed when this fails.
 // NULL and errno.
-struct tidewater_log *tidewater_join(const struct tidewater_shared *shared,
-                                     const struct tidewater_options *options);
+struct tidewater_log *tidewater_join(const struct tidewater_shared *shared, const struct tidewater_options *options);
 
 // What the last call of this thread that failed had to say, in words. It stays until the next one fails.
 const char *tidewater_message(void);
@@ -282,16 +261,15 @@ const char *tidewater_message(void);
 // The library's version, "0.1.0".
 const char *tidewater_version(void);
 
-// Opens the lane at "vfio-user:SOCKET" for files of this process, and applies to its files what an earlier process left
-// in it. While it is open, the files are synced in the background and the log is trimmed behind them. Of the options
-// `lane` and `level` count. Returns NULL and sets errno when that fails; EBUSY: another process has the device, or
-// writes the lane.
+// Opens the lane at "vfio-user:SOCKET" for files of this process, and applies to its files what an earlier process
+// left in it. While it is open, the files are synced in the background and the log is trimmed behind them. Of the
+// options `lane` and `level` count. Returns NULL and sets errno when that fails; EBUSY: another process has the
+// device, or writes the lane.
 //
 // "window:LBA+BLOCKS:TARGET", TARGET being "vfio-user:SOCKET" or "pci:ADDRESS": the log lies in these blocks of
 // namespace 1 of a drive with a byte window, and syncs are BA_SYNCs. ENOTSUP: the window's memory survives nothing, or
 // the level is not TIDEWATER_DESTAGED; EEXIST: the blocks hold something else.
-struct tidewater_files *tidewater_files_open(const char *target,
-                                             const struct tidewater_options *options);
+struct tidewater_files *tidewater_files_open(const char *target, const struct tidewater_options *options);
 
 // Syncs all files, empties the log and closes it. 0, or -1 and errno: the log keeps what it has, and whoever opens it
 // next applies it. In both cases the handle is gone. NULL is allowed. A child of a fork closes its copy of the handle,
@@ -300,19 +278,16 @@ int tidewater_files_close(struct tidewater_files *files);
 
 // A file of this name, which exists, is about to be written to: what it is now is made durable, and its changes are
 // told from here on. Returns the number by which they are told, or -1 and errno.
-int64_t tidewater_files_enter(const struct tidewater_files *files,
-                              const char *path);
+int64_t tidewater_files_enter(const struct tidewater_files *files, const char *path);
 
 // As tidewater_files_enter, of a file that the process may have locked by fcntl(2), such as a database: the library
 // opens it once, and closes it with the log. For where a process closes any descriptor of a file, the system gives up
 // all its locks of it.
-int64_t tidewater_files_enter_locked(const struct tidewater_files *files,
-                                     const char *path);
+int64_t tidewater_files_enter_locked(const struct tidewater_files *files, const char *path);
 
 // Nothing is told by this number any more, which another file may get; what is kept of the file goes to it first. The
 // log keeps what it has of the file until that is synced. 0, or -1 and errno.
-int tidewater_files_leave(const struct tidewater_files *files,
-                          int64_t number);
+int tidewater_files_leave(const struct tidewater_files *files, int64_t number);
 
 // Writes bytes to a file: puts them on the log, then calls `real`. Nobody may store into `buf` until this returns.
 // Returns 0; 1 when `real` returned 0: then the log has what the file has now; -1 and errno when the log could not
@@ -327,7 +302,8 @@ int tidewater_files_write(const struct tidewater_files *files,
                           void *with);
 
 // As tidewater_files_write, of the bytes of two parts that lie in the file one after the other, such as a head and its
-// page. `real` is called with all of them, where they lie one after the other: so the layer need not put them together.
+// page. `real` is called with all of them, where they lie one after the other: so the layer need not put them
+// together.
 int tidewater_files_write_frame(const struct tidewater_files *files,
                                 int64_t number,
                                 const struct iovec *frame,
@@ -339,15 +315,11 @@ int tidewater_files_write_frame(const struct tidewater_files *files,
 // has kept, and returns any value but 0 where all of it was written. It is called as `real` is, by any thread, before
 // the file is synced, gets another length or is left, and by tidewater_files_catch_up. A process that dies leaves what
 // it kept on the log, for the process that opens that next. 0, or -1 and errno.
-int tidewater_files_keep(const struct tidewater_files *files,
-                         int64_t number,
-                         tidewater_real bring,
-                         void *with);
+int tidewater_files_keep(const struct tidewater_files *files, int64_t number, tidewater_real bring, void *with);
 
 // What is kept of a file goes to it, -1: of all files: to be called before somebody reads it. 0, or -1 and errno: it
 // could not, and the log alone has it.
-int tidewater_files_catch_up(const struct tidewater_files *files,
-                             int64_t number);
+int tidewater_files_catch_up(const struct tidewater_files *files, int64_t number);
 
 // Gives a file a length: tells the log, then calls `real`. Returns as tidewater_files_write.
 int tidewater_files_truncate(const struct tidewater_files *files,
@@ -358,13 +330,10 @@ int tidewater_files_truncate(const struct tidewater_files *files,
 
 // Removes a file by its name, of the log or not: says so on the log, which must come first, then calls `real`. Returns
 // as tidewater_files_write.
-int tidewater_files_remove(const struct tidewater_files *files,
-                           const char *path,
-                           tidewater_real real,
-                           void *with);
+int tidewater_files_remove(const struct tidewater_files *files, const char *path, tidewater_real real, void *with);
 
-// Gives a file or a folder another name, be it of the log or not: says so on the log, which must come first, then calls
-// `real`. What is kept of the file goes to it before. Returns as tidewater_files_write.
+// Gives a file or a folder another name, be it of the log or not: says so on the log, which must come first, then
+// calls `real`. What is kept of the file goes to it before. Returns as tidewater_files_write.
 int tidewater_files_rename(const struct tidewater_files *files,
                            const char *from,
                            const char *to,
@@ -373,8 +342,7 @@ int tidewater_files_rename(const struct tidewater_files *files,
 
 // Waits until all that was written so far, to any file of the log, is at the log's level: instead of a sync of the
 // file. 0, or -1 and errno, for good.
-int tidewater_files_sync(const struct tidewater_files *files,
-                         int64_t number);
+int tidewater_files_sync(const struct tidewater_files *files, int64_t number);
 
 // To be called before any other file is synced, renamed or truncated: waits until the log survives whatever that
 // survives. 0, or -1 and errno, for good.

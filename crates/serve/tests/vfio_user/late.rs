@@ -34,7 +34,7 @@ impl Hostile {
     /// Counts how often it is asked for memory, until the connection ends.
     fn stay(self, drive: &Drive, stop: &AtomicBool, asked: &AtomicU32) {
         let Ok(stream) = UnixStream::connect(&drive.ready.vfio_user[0]) else { return };
-        stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a time-out");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         let mut raw = Raw(stream);
         // Questions that come before the last reply.
         let mut early = VecDeque::new();
