@@ -183,7 +183,8 @@ impl Profile {
         let reserve = crate::fast::reserve_pages(fast, self.ftl.unit_size);
         require(pages >= 2 * reserve, "fast.log_size", || {
             format!(
-                "{} are {pages} pages; at least {} are needed, of which {reserve} are kept for what is in the ring when the power fails",
+                "{} are {pages} pages; at least {} are needed, of which {reserve} are kept for what is in the ring \
+                 when the power fails",
                 format_bytes(fast.log_size),
                 2 * reserve
             )
@@ -192,7 +193,8 @@ impl Profile {
         let needed = crate::fast::energy_needed(self);
         require(survives != Some(Survives::ByCapacitors) || needed <= fast.energy, "fast.energy", || {
             format!(
-                "{} J do not last for destaging full rings: {needed:.4} J are needed for {} of them; give more energy, a smaller ring or a memory that keeps its content by itself",
+                "{} J do not last for destaging full rings: {needed:.4} J are needed for {} of them; give more \
+                 energy, a smaller ring or a memory that keeps its content by itself",
                 fast.energy,
                 format_bytes(fast.size * u64::from(fast.functions))
             )
@@ -217,7 +219,8 @@ impl Profile {
         let needed = crate::window::energy_needed(self);
         require(survives != Some(Survives::ByCapacitors) || needed <= window.energy, "window.energy", || {
             format!(
-                "{} J do not last for dumping a full buffer: {needed:.4} J are needed for {}; give more energy, a smaller buffer or a memory that keeps its content by itself",
+                "{} J do not last for dumping a full buffer: {needed:.4} J are needed for {}; give more energy, a \
+                 smaller buffer or a memory that keeps its content by itself",
                 window.energy,
                 format_bytes(window.size)
             )
@@ -228,7 +231,8 @@ impl Profile {
         if let Some(needed) = crate::power::buffer_energy_needed(self) {
             require(needed <= self.buffer.energy, "buffer.energy", || {
                 format!(
-                    "{} J do not last for dumping a full write buffer of {}: {needed:.4} J are needed; give more energy, a smaller buffer or a memory that keeps its content by itself",
+                    "{} J do not last for dumping a full write buffer of {}: {needed:.4} J are needed; give more \
+                     energy, a smaller buffer or a memory that keeps its content by itself",
                     self.buffer.energy,
                     format_bytes(self.buffer.write_size)
                 )
@@ -248,7 +252,8 @@ impl Profile {
         let row = u64::from(nand.planes) * u64::from(nand.page_size / ftl.unit_size.max(1));
         require(row <= UNITS_OF_ROW_MAX, "ftl.unit_size", || {
             format!(
-                "{row} units of {} in a page of each of {} planes, at most {UNITS_OF_ROW_MAX} can be mapped; use larger units",
+                "{row} units of {} in a page of each of {} planes, at most {UNITS_OF_ROW_MAX} can be mapped; use \
+                 larger units",
                 size(ftl.unit_size),
                 nand.planes
             )

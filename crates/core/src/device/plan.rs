@@ -32,7 +32,8 @@ pub fn resolve(profile: &Profile, options: &Options) -> Result<(Profile, Plan), 
     let plan = plan(&profile, if capacity > 0 { capacity + bytes } else { 0 }).map_err(SetupError)?;
     if plan.units <= reserved {
         return Err(SetupError(format!(
-            "[fast] log_size and [window] size leave no usable capacity: LBA rings and dumps take {bytes} bytes of flash"
+            "[fast] log_size and [window] size leave no usable capacity: LBA rings and dumps take {bytes} bytes of \
+             flash"
         )));
     }
     profile.nand.blocks_per_plane = plan.blocks_per_plane;

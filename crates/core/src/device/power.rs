@@ -159,8 +159,8 @@ impl<M: Medium> Device<M> {
         if remains.dump_lost > 0 {
             device.dump_lost = remains.dump_lost;
             let text = format!(
-                "the dump at the last power loss was cut short: {} pages that had been promised are lost; the capacitors \
-                 hold less than [buffer] energy says",
+                "the dump at the last power loss was cut short: {} pages that had been promised are lost; the \
+                 capacitors hold less than [buffer] energy says",
                 remains.dump_lost
             );
             device.notes.push(Note { placed: Use::WriteBuffer, downgrade: true, text });

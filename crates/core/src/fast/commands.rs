@@ -454,7 +454,8 @@ impl Fast {
             return Err(vendor_status::BUSY);
         }
         if f.destage_failed {
-            return Err(Status::NAMESPACE_WRITE_PROTECTED); // A new log would find a place no more than the old one does.
+            // A new log would find a place no more than the old one does.
+            return Err(Status::NAMESPACE_WRITE_PROTECTED);
         }
         let empty = f.log.head() == f.log.tail() && f.lanes.iter().all(Lane::is_idle);
         if !empty || self.waits.iter().any(|wait| wait.function == function && wait.what != What::Free) {

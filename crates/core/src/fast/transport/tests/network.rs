@@ -292,7 +292,8 @@ impl Network {
                     });
                     if let Some((at, (_, epoch, _))) = lost {
                         return Err(format!(
-                            "{at} of lane {lane}, acknowledged in {epoch}, is not in the log of node {number}, primary in {}",
+                            "{at} of lane {lane}, acknowledged in {epoch}, is not in the log of node {number}, \
+                             primary in {}",
                             own.history.last()
                         ));
                     }
