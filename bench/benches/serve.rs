@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_bench::{Served, setup};
 use tidewater_core::profile::{Profile, Timing};
+use tidewater_driver::nvme_tcp::{Controller, Host, Transfer};
+use tidewater_driver::vfio_user::Client;
+use tidewater_driver::vfio_user::{Buffer, Nvme};
 use tidewater_serve::engine::{Backing, Ready, Setup, TcpSetup};
-use tidewater_serve::nvme_tcp::initiator::{Controller, Host, Transfer};
-use tidewater_serve::vfio_user::client::Client;
-use tidewater_serve::vfio_user::client::nvme::{Buffer, Nvme};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::Sqe;
 

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use tidewater_base::{Duration, Instant};
 use tidewater_core::subsystem::{Input, MoveError, Slot};
-use tidewater_serve::nvme_tcp::initiator::{Session, Transfer};
+use tidewater_driver::nvme_tcp::{Session, Transfer};
 use tidewater_serve::nvme_tcp::{Border, CommandId, Options, Target};
 use tidewater_wire::fabrics::{CONTROLLER_ANY, Connect, ConnectData, DataPointer, Fabrics, Nqn, PropertySet, property};
 use tidewater_wire::nvme::{Cqe, Sqe, Status, opcode};

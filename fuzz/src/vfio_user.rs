@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use nix::errno::Errno;
-use tidewater_serve::vfio_user::client::Client;
+use tidewater_driver::vfio_user::Client;
+use tidewater_ipc::SharedMemory;
 use tidewater_serve::vfio_user::{
-    Connection, DOORBELL_PAGE, Device, Function, GuestMemory, Interrupts, Region, Server, SharedMemory,
+    Connection, DOORBELL_PAGE, Device, Function, GuestMemory, Interrupts, Region, Server,
 };
 use tidewater_wire::vfio_user::{Header, Version, command, region};
 

@@ -16,17 +16,22 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("wire", Some(&["base"])),
     ("nand", Some(&["base", "wire"])),
     ("core", Some(&["base", "wire", "nand"])),
+    ("ipc", Some(&["wire"])),
+    ("driver", Some(&["wire", "ipc"])),
     ("client", Some(&["base", "wire"])),
     ("capi", Some(&["base", "client"])),
     ("report", Some(&["base"])),
     ("probe", Some(&["base", "report"])),
     ("sim", Some(&["base", "wire", "nand", "core", "client", "report", "probe"])),
-    ("serve", Some(&["base", "wire", "nand", "core"])),
+    ("serve", Some(&["base", "wire", "nand", "core", "ipc", "driver"])),
     ("shim", Some(&["client"])),
-    ("tidewater", Some(&["base", "wire", "nand", "core", "client", "report", "probe", "sim", "serve"])),
+    ("tidewater", Some(&["base", "wire", "nand", "core", "driver", "client", "report", "probe", "sim", "serve"])),
     ("bench", None),
     ("tests", None),
 ];
+
+/// Uses that only tests have: a server has no client in what is shipped.
+const TESTS_ONLY: &[(&str, &str)] = &[("serve", "driver")];
 
 /// Licences of dependencies that go together with Apache-2.0 OR MIT in one binary.
 const LICENCES: &[&str] = &[
@@ -51,11 +56,11 @@ const TOOLS: &[(&str, &str)] = &[("cbindgen", "MPL-2.0")];
 /// Files that may hold the keyword `unsafe`, each with its reason. Empty: nobody may.
 const UNSAFE_HOMES: &[(&str, &str)] = &[
     (
-        "crates/serve/src/vfio_user/memory.rs",
+        "crates/ipc/src/memory.rs",
         "mappings that two processes share: no reference may point into them, so bytes are copied by raw pointers",
     ),
     (
-        "crates/serve/src/vfio_user/guard.rs",
+        "crates/ipc/src/guard.rs",
         "the handler of SIGBUS for mappings of files that a client can make shorter: it maps zeroes there",
     ),
     (
@@ -187,6 +192,22 @@ fn uses(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
     uses
 }
 
+/// The uses of [`TESTS_ONLY`] that are not development dependencies alone.
+fn beyond_tests(metadata: &Value) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (user, used) in TESTS_ONLY {
+        let packages = metadata["packages"].as_array().expect("packages");
+        let package = packages.iter().find(|package| text(package, "name") == format!("tidewater-{user}"));
+        let dependencies = package.expect("a package of the workspace")["dependencies"].as_array();
+        let mut of_used =
+            dependencies.into_iter().flatten().filter(|one| text(one, "name") == format!("tidewater-{used}"));
+        if of_used.any(|one| text(one, "kind") != "dev") {
+            wrong.push(format!("{user} must not use {used} outside of its tests"));
+        }
+    }
+    wrong
+}
+
 /// What of `uses` the table does not allow, in words.
 fn against_direction(uses: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -208,8 +229,10 @@ fn against_direction(uses: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
 
 #[test]
 fn crates_depend_in_one_direction() {
-    let uses = uses(&metadata());
-    let wrong = against_direction(&uses);
+    let mut metadata = metadata();
+    let uses = uses(&metadata);
+    let mut wrong = against_direction(&uses);
+    wrong.extend(beyond_tests(&metadata));
     assert!(wrong.is_empty(), "{wrong:#?}");
     for (name, _) in DIRECTION {
         assert!(uses.contains_key(*name), "{name} is in the table of directions, and not in the workspace");
@@ -220,6 +243,14 @@ fn crates_depend_in_one_direction() {
     broken.get_mut("base").expect("base exists").insert("core".to_owned());
     broken.insert("new".to_owned(), BTreeSet::new());
     assert_eq!(against_direction(&broken).len(), 2);
+
+    // And one that tests alone may have, in what is shipped.
+    for package in metadata["packages"].as_array_mut().expect("packages") {
+        for dependency in package["dependencies"].as_array_mut().into_iter().flatten() {
+            dependency["kind"] = Value::Null;
+        }
+    }
+    assert_eq!(beyond_tests(&metadata).len(), TESTS_ONLY.len());
 }
 
 /// Is an SPDX expression satisfied by the licences in `allowed`? AND needs both sides, OR needs one. Old manifests

@@ -18,7 +18,7 @@ use tidewater_wire::vendor::{
 };
 use tidewater_wire::vfio_user::Area;
 
-use crate::vfio_user::Mapping;
+use tidewater_ipc::Mapping;
 
 const OPTION: &str = "--ring";
 /// How often a word that its writer changes meanwhile is read again.

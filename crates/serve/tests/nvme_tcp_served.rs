@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use limit::PATIENCE;
 use tidewater_core::profile::{Profile, Timing, builtin};
+use tidewater_driver::nvme_tcp::{Controller, Error, Host, Queue, Transfer, discover};
 use tidewater_serve::engine::{Backing, Event, NamespaceSetup, SERVE_TIME, Server, Setup, TcpSetup};
-use tidewater_serve::nvme_tcp::initiator::{Controller, Error, Host, Queue, Transfer, discover};
 use tidewater_wire::fabrics::{
     CONTROLLER_ANY, Connect, ConnectData, DataPointer, Fabrics, Nqn, PropertyGet, PropertySet, Response, property,
 };

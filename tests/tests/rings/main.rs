@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 use tidewater_client::live::{Level, LiveError, Log, Options, WriteBack};
 use tidewater_client::{End, Entry, Records};
-use tidewater_serve::vfio_user::client::Client;
+use tidewater_driver::vfio_user::Client;
 use tidewater_tests::ring::{Device, RING};
 use tidewater_tests::{PATIENCE, run, run_well};
 use tidewater_wire::vendor::{ControlPage, LanePage, RING_FILE_BAR2, RingLanePage};

@@ -7,7 +7,7 @@ use crate::failure::{Failure, reason};
 use std::io::Read;
 use std::path::Path as FilePath;
 use tidewater_client::hardware::{BarAccess, Completion, Device, HardwareError, Path, Queue};
-use tidewater_serve::nvme_tcp::initiator::{self, Controller, Transfer};
+use tidewater_driver::nvme_tcp::{self as initiator, Controller, Transfer};
 use tidewater_wire::nvme::Sqe;
 use tidewater_wire::vendor::Direction;
 

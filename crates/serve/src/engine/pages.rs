@@ -9,10 +9,11 @@
 use super::doorbells::is_kick;
 use super::served::Served;
 use super::world::World;
-use crate::vfio_user::{DOORBELL_PAGE, SharedMemory};
+use crate::vfio_user::DOORBELL_PAGE;
 use std::sync::Arc;
 use std::time::Duration;
 use tidewater_core::subsystem::{Input, Queues};
+use tidewater_ipc::SharedMemory;
 use tidewater_wire::nvme::register::offset::DOORBELLS;
 
 /// Doorbells in a page.

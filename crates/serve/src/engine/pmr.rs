@@ -5,10 +5,10 @@
 //! it away.
 
 use crate::image::{Image, Memory};
-use crate::vfio_user::SharedMemory;
 use std::cell::RefCell;
 use std::sync::Arc;
 use tidewater_core::subsystem::StoreFault;
+use tidewater_ipc::SharedMemory;
 
 /// What is stored, is stored in whole pages of so many bytes.
 const PAGE: u64 = 4096;

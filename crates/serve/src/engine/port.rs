@@ -4,9 +4,10 @@ use super::courier::Courier;
 use super::pages::DoorbellPage;
 use super::pmr::Pmr;
 use super::rings::MappedRing;
-use crate::vfio_user::{Connection, DmaError, Doorbell, GuestMemory, Interrupts, Mailbox, SharedMemory};
+use crate::vfio_user::{Connection, DmaError, Doorbell, GuestMemory, Interrupts, Mailbox};
 use std::sync::Arc;
 use tidewater_core::subsystem::Region;
+use tidewater_ipc::SharedMemory;
 use tidewater_wire::pci::{ConfigSpace, command};
 
 /// Whether bytes could be copied.

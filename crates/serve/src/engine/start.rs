@@ -14,9 +14,7 @@ use crate::image::{Image, ImageOptions, Memory, MemoryKind, Payload, Target as I
 use crate::mailbox::Mailbox;
 use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
 use crate::trace::TraceWriter;
-use crate::vfio_user::{
-    self, DOORBELL_PAGE, Device as VfioDevice, Doorbell, GuestMemory, Interrupts, Region, SharedMemory, Waker,
-};
+use crate::vfio_user::{self, DOORBELL_PAGE, Device as VfioDevice, Doorbell, GuestMemory, Interrupts, Region, Waker};
 use crate::{control, metrics, runtime};
 use std::fmt;
 use std::net::SocketAddr;
@@ -31,6 +29,7 @@ use tidewater_core::ftl::RecoveryReport;
 use tidewater_core::memory::{Note, Use};
 use tidewater_core::profile::{Access, Doorbells, Interrupts as Kind, Profile, Timing};
 use tidewater_core::subsystem::{Input, Options, Subsystem, Unit};
+use tidewater_ipc::SharedMemory;
 use tidewater_nand::{Nand, Recorder};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::pci::{ConfigSpace, Options as PciOptions};

@@ -2,7 +2,6 @@
 
 use super::commands::{Commands, Fetch};
 use super::options::Patience;
-use super::reader::{Piece, Reader};
 use super::sender::Sender;
 use tidewater_base::Instant;
 use tidewater_core::subsystem::{MoveError, Slot};
@@ -12,6 +11,7 @@ use tidewater_wire::nvme_tcp::{
     ADMIN_CAPSULE_DATA_BYTES, DataPdu, Fatal, FatalStatus, Framing, IcReq, IcResp, Pdu, R2t, Receiver, Rules, TermReq,
     offset,
 };
+use tidewater_wire::nvme_tcp::{Piece, Reader};
 
 /// Commands that may be under way before a connection is a queue: Connect, and one that is out of place.
 const COMMANDS_UNCONNECTED: u16 = 2;

@@ -2,12 +2,12 @@
 //! things in any order.
 
 use super::connection::{Connection, Ending, Event, Limits};
-use super::initiator::{Refused, Session, Transfer};
 use super::options::Patience;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use tidewater_base::Duration;
 use tidewater_core::subsystem::{MoveError, Slot};
+use tidewater_driver::nvme_tcp::{Refused, Session, Transfer};
 use tidewater_wire::fabrics::{DataPointer, Response};
 use tidewater_wire::nvme::{Sqe, Status, opcode};
 use tidewater_wire::nvme_tcp::{Fatal, FatalStatus, IcReq};

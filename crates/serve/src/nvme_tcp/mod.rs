@@ -1,4 +1,4 @@
-//! NVMe/TCP: a target for remote hosts, and an [`initiator`].
+//! NVMe/TCP: a target for remote hosts.
 //!
 //! The target has no thread of its own: the engine's thread polls it, and it never blocks. [`Border`] is what it wants
 //! of the engine.
@@ -40,9 +40,7 @@ mod connection;
 mod connection_tests;
 mod discovery;
 mod fabrics;
-pub mod initiator;
 mod options;
-mod reader;
 mod sender;
 mod target;
 

@@ -12,7 +12,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tidewater_wire::vfio_user::{DmaAccess, Header, TRANSFER_DEFAULT, command};
 
 use super::guest::{DmaError, GuestMemory};
-use super::socket::{Message, Received, Receiver, SEND_TIME, TRANSFER_MAX, readable, send};
+use tidewater_ipc::{Message, Received, Receiver, SEND_TIME, TRANSFER_MAX, readable, send};
 
 /// Commands that wait for the socket's thread, at most; more stay on the socket.
 const QUEUE_MAX: usize = 256;

@@ -10,7 +10,7 @@ use tidewater_wire::vfio_user::{Area, region};
 use super::doorbell::Doorbell;
 use super::guest::GuestMemory;
 use super::interrupts::Interrupts;
-use super::memory::{PAGE, SharedMemory};
+use tidewater_ipc::{PAGE, SharedMemory};
 
 /// What handles a function's registers. Its methods are called on the thread of the function's socket, one at a time,
 /// and the client waits meanwhile: QEMU for no more than five seconds.

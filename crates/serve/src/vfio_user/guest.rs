@@ -10,7 +10,7 @@ use nix::sys::stat::{SFlag, fstat};
 use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
 use nix::sys::uio::{pread, pwrite};
 
-use super::memory::{Mapping, PAGE};
+use tidewater_ipc::{Mapping, PAGE};
 
 /// Ranges that a client may lend at a time, unless said otherwise. A virtual machine lends some ten.
 pub const RANGES_MAX: usize = 1024;

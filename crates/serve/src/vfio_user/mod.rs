@@ -7,19 +7,15 @@
 //!
 //! Why this is not the `vfio_user` crate: `docs/adr/0008-own-vfio-user.md`.
 
-pub mod client;
 mod connection;
 mod device;
 mod doorbell;
-mod guard;
 mod guest;
 mod interrupts;
 mod mailbox;
-pub mod memory;
 mod pci;
 mod server;
 mod session;
-mod socket;
 
 pub use connection::Connection;
 pub use device::{Device, Function, Region};
@@ -27,8 +23,6 @@ pub use doorbell::Doorbell;
 pub use guest::{DmaError, GuestMemory, Lent, RANGES_MAX, Reached, Transfers};
 pub use interrupts::{Interrupts, VECTORS_MAX};
 pub use mailbox::{Bytes, DEPTH, Letter, Mailbox, PATIENCE, Reply, Slot, Waker, mailbox};
-pub use memory::{Mapping, SharedMemory};
 pub use pci::{Pci, PciState};
 pub use server::{Server, ServerError};
 pub use session::DOORBELL_PAGE;
-pub use socket::{DESCRIPTORS_MAX, DESCRIPTORS_OFFERED, MESSAGE_MAX, Message, TRANSFER_MAX};

@@ -12,8 +12,8 @@ use super::connection::Connection;
 use super::device::{Device, Function, Region};
 use super::guest::GuestMemory;
 use super::interrupts::Interrupts;
-use super::memory::SharedMemory;
 use super::session::DOORBELL_PAGE;
+use tidewater_ipc::SharedMemory;
 
 /// What the host has said about a function in its configuration space. Any thread may look.
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::connection::Connection;
 use super::device::{Device, Function};
 use super::session::Session;
-use super::socket::readable;
+use tidewater_ipc::readable;
 
 /// How long a client may take from the start of a message to its end.
 const MESSAGE_TIME: Duration = Duration::from_secs(5);

@@ -14,7 +14,7 @@ use tidewater_wire::vfio_user::{
 use super::connection::Connection;
 use super::device::{Device, Function};
 use super::guest::Lent;
-use super::socket::{DESCRIPTORS_OFFERED, Message, TRANSFER_MAX};
+use tidewater_ipc::{DESCRIPTORS_OFFERED, Message, TRANSFER_MAX};
 
 /// What a command is answered with.
 #[derive(Debug, Default)]
@@ -134,7 +134,7 @@ impl<'a> Session<'a> {
             "max_msg_fds": DESCRIPTORS_OFFERED,
             "max_data_xfer_size": TRANSFER_MAX,
             "max_dma_maps": self.device.memory.ranges_max(),
-            "pgsizes": super::memory::PAGE,
+            "pgsizes": tidewater_ipc::PAGE,
         });
         if offered["write_multiple"] == Value::Bool(true) {
             capabilities["write_multiple"] = Value::Bool(true);

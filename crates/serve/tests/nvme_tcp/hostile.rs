@@ -4,8 +4,8 @@
 use crate::mock::{BLOCK, Served, VENDOR_SILENT, host, options};
 use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
 use std::net::SocketAddr;
+use tidewater_driver::nvme_tcp::Transfer;
 use tidewater_serve::nvme_tcp::Options;
-use tidewater_serve::nvme_tcp::initiator::Transfer;
 use tidewater_wire::fabrics::{
     self, CONTROLLER_ANY, ConnectData, DISCOVERY_NQN, DataPointer, Fabrics, PropertySet, property,
 };

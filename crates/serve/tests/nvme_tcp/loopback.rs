@@ -7,7 +7,7 @@ use crate::mock::{
 };
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use tidewater_serve::nvme_tcp::initiator::{Controller, Error, Host, Queue, Transfer, discover};
+use tidewater_driver::nvme_tcp::{Controller, Error, Host, Queue, Transfer, discover};
 use tidewater_serve::nvme_tcp::{BindError, HostRule, Hosts, Options, Target};
 use tidewater_wire::fabrics::{self, SubsystemKind, property};
 use tidewater_wire::nvme::{Sqe, Status};

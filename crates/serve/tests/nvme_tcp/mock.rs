@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Instant as Wall;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::subsystem::{Input, MoveError, Slot};
-use tidewater_serve::nvme_tcp::initiator::{Controller, Host};
+use tidewater_driver::nvme_tcp::{Controller, Host};
 use tidewater_serve::nvme_tcp::{Border, CommandId, Options, Statistics, Target};
 use tidewater_wire::fabrics::{Nqn, property};
 use tidewater_wire::nvme::{Cqe, Sqe, Status, opcode};

@@ -2,7 +2,7 @@
 
 use crate::mock::{BLOCK, Served, host, options};
 use std::time::{Duration, Instant};
-use tidewater_serve::nvme_tcp::initiator::{Host, Transfer};
+use tidewater_driver::nvme_tcp::{Host, Transfer};
 use tidewater_wire::nvme::Sqe;
 
 /// Random commands of 4 KiB at a depth, for a while; per second.

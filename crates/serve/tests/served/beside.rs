@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use tidewater_core::profile::Timing;
+use tidewater_driver::nvme_tcp::{self as initiator, Controller, Transfer};
 use tidewater_serve::engine::{Backing, TcpSetup};
-use tidewater_serve::nvme_tcp::initiator::{self, Controller, Transfer};
 use tidewater_wire::fabrics::{
     CONTROLLER_ANY, Connect, ConnectData, DataPointer, Fabrics, Nqn, PropertySet, Response, property,
 };

@@ -2,9 +2,9 @@
 
 use super::support::{BLOCK, Drive, Host, UNIT, blocks_of, setup, tiny};
 use tidewater_core::profile::{Profile, Timing};
+use tidewater_driver::vfio_user::Buffer;
 use tidewater_serve::control::{HostMemoryFault, Request};
 use tidewater_serve::engine::Backing;
-use tidewater_serve::vfio_user::client::nvme::Buffer;
 use tidewater_wire::nvme::{Sqe, feature};
 
 /// Units that are read again and again.

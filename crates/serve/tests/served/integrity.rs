@@ -4,9 +4,9 @@ use crate::support::{BLOCK, Drive, Host, Model, TRANSFER, UNIT, block_of, blocks
 use std::time::Duration;
 use tidewater_base::Rng;
 use tidewater_core::profile::{Mapping, Timing};
+use tidewater_driver::vfio_user::NvmeError;
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::Backing;
-use tidewater_serve::vfio_user::client::nvme::NvmeError;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::pci::{command, offset};
 use tidewater_wire::vfio_user::region;

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_core::profile::Timing;
+use tidewater_driver::vfio_user::Client;
+use tidewater_driver::vfio_user::{Nvme, NvmeError};
 use tidewater_serve::control::{Request, ask};
 use tidewater_serve::engine::Backing;
-use tidewater_serve::vfio_user::client::Client;
-use tidewater_serve::vfio_user::client::nvme::{Nvme, NvmeError};
 use tidewater_wire::nvme::{Sqe, Status};
 
 /// The folder that the child serves from.

@@ -4,8 +4,8 @@ use crate::support::{BLOCK, Drive, Host, PATIENCE, setup, tiny};
 use std::time::Instant;
 use tidewater_core::profile::Timing;
 use tidewater_core::subsystem::namespaces::NAMESPACES_MAX;
+use tidewater_driver::vfio_user::NvmeError;
 use tidewater_serve::engine::Backing;
-use tidewater_serve::vfio_user::client::nvme::NvmeError;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::{ControlPage, IoCommand, PageHeader};
 

@@ -4,8 +4,8 @@ use crate::support::{BLOCK, Drive, Host, PATIENCE, blocks_of, setup, tiny};
 use std::time::Instant;
 use tempfile::TempDir;
 use tidewater_core::profile::Timing;
+use tidewater_ipc::Mapping;
 use tidewater_serve::engine::Backing;
-use tidewater_serve::vfio_user::Mapping;
 use tidewater_wire::nvme::Sqe;
 use tidewater_wire::vfio_user::region;
 

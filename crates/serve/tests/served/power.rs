@@ -4,9 +4,9 @@ use crate::support::{BLOCK, Drive, Host, Model, PATIENCE, blocks_of, setup, tiny
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_core::profile::{Profile, Timing};
+use tidewater_driver::vfio_user::Buffer;
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::{Backing, Event, Server, Setup};
-use tidewater_serve::vfio_user::client::nvme::Buffer;
 use tidewater_wire::nvme::Sqe;
 
 const BLOCKS: u64 = 4_096;

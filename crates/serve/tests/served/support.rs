@@ -14,10 +14,10 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidewater_core::profile::{Profile, Timing, builtin};
+use tidewater_driver::vfio_user::{Buffer, Nvme, NvmeError, QueuePair};
+use tidewater_driver::vfio_user::{Client, ClientError};
 use tidewater_serve::control::{Request, ask};
 use tidewater_serve::engine::{Backing, Ended, Event, NamespaceSetup, Ready, SERVE_TIME, ServeError, Server, Setup};
-use tidewater_serve::vfio_user::client::nvme::{Buffer, Nvme, NvmeError, QueuePair};
-use tidewater_serve::vfio_user::client::{Client, ClientError};
 use tidewater_wire::nvme::{Cqe, DsmRange, Sqe};
 use tidewater_wire::vfio_user::region;
 

@@ -10,10 +10,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_core::profile::{Profile, Timing, builtin};
+use tidewater_driver::vfio_user::Client;
+use tidewater_driver::vfio_user::{Nvme, NvmeError};
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::{Backing, Setup, rerun};
-use tidewater_serve::vfio_user::client::Client;
-use tidewater_serve::vfio_user::client::nvme::{Nvme, NvmeError};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::{
     ANYWHERE, BarLayout, ControlPage, EntryInfo, IoCommand, ReadLogHeader, WindowCommand, WindowStatus, log_page,

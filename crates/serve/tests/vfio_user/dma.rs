@@ -9,8 +9,9 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
-use tidewater_serve::vfio_user::client::{Client, ClientError};
-use tidewater_serve::vfio_user::{DmaError, GuestMemory, Lent, RANGES_MAX, Reached, SharedMemory};
+use tidewater_driver::vfio_user::{Client, ClientError};
+use tidewater_ipc::SharedMemory;
+use tidewater_serve::vfio_user::{DmaError, GuestMemory, Lent, RANGES_MAX, Reached};
 use tidewater_wire::vfio_user::{DmaAccess, DmaMap, DmaUnmap, Header, command};
 
 use crate::drive::PATIENCE;

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use tidewater_serve::vfio_user::client::Client;
+use tidewater_driver::vfio_user::Client;
 use tidewater_wire::vfio_user::{IrqAction, IrqData, IrqIndex, SetIrqs};
 
 use crate::support::{Bench, VECTORS, eventually};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tidewater_serve::vfio_user::client::Client;
+use tidewater_driver::vfio_user::Client;
 use tidewater_serve::vfio_user::{Server, ServerError};
 use tidewater_wire::vfio_user::{Header, command, region};
 

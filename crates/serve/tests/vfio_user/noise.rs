@@ -6,9 +6,10 @@ use std::sync::{LazyLock, Mutex};
 
 use nix::errno::Errno;
 use proptest::prelude::*;
-use tidewater_serve::vfio_user::client::Client;
-use tidewater_serve::vfio_user::memory::PAGE;
-use tidewater_serve::vfio_user::{DmaError, GuestMemory, Lent, SharedMemory};
+use tidewater_driver::vfio_user::Client;
+use tidewater_ipc::SharedMemory;
+use tidewater_ipc::PAGE;
+use tidewater_serve::vfio_user::{DmaError, GuestMemory, Lent};
 use tidewater_wire::vfio_user::Header;
 
 use crate::support::{Bench, Raw};

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use tidewater_serve::vfio_user::client::Client;
-use tidewater_serve::vfio_user::client::nvme::{Nvme, NvmeError, QueuePair};
+use tidewater_driver::vfio_user::Client;
+use tidewater_driver::vfio_user::{Nvme, NvmeError, QueuePair};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vfio_user::{IrqIndex, region};
 

@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use tidewater_serve::vfio_user::client::Client;
-use tidewater_serve::vfio_user::{MESSAGE_MAX, SharedMemory, TRANSFER_MAX};
+use tidewater_driver::vfio_user::Client;
+use tidewater_ipc::{MESSAGE_MAX, SharedMemory, TRANSFER_MAX};
 use tidewater_wire::vfio_user::{
     Area, DmaMap, DmaUnmap, Header, IrqIndex, RegionAccess, RegionInfo, Version, command, parse_areas, region,
 };

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tempfile::TempDir;
+use tidewater_ipc::SharedMemory;
 use tidewater_serve::vfio_user::{
-    Connection, DOORBELL_PAGE, Device, Function, GuestMemory, Interrupts, Region, Server, SharedMemory,
+    Connection, DOORBELL_PAGE, Device, Function, GuestMemory, Interrupts, Region, Server,
 };
 use tidewater_wire::vfio_user::{Area, Header, Version, command, region};
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use tempfile::TempDir;
+use tidewater_ipc::SharedMemory;
 use tidewater_serve::vfio_user::{
-    Connection, GuestMemory, Interrupts, Letter, Mailbox, Pci, Region, Server, SharedMemory, Waker, mailbox,
+    Connection, GuestMemory, Interrupts, Letter, Mailbox, Pci, Region, Server, Waker, mailbox,
 };
 use tidewater_wire::nvme::register::offset;
 use tidewater_wire::nvme::{Cqe, Sqe, Status};

@@ -5,15 +5,18 @@
 //!
 //! A PDU is a header, its digest, padding, data, and the data's digest; all but the header are optional.
 //! [`CommonHeader::layout`] tells from the first 8 bytes and from what was agreed ([`Framing`]) where each of them is,
-//! or why the connection must end ([`Fatal`]). [`Pdu::parse`] reads the header. Data is left to whoever carries it.
+//! or why the connection must end ([`Fatal`]). [`Pdu::parse`] reads the header. [`Reader`] cuts a stream into
+//! PDUs; where their data goes is left to the transport.
 
 mod header;
 mod pdu;
+mod reader;
 #[cfg(test)]
 mod tests;
 
 pub use header::{CommonHeader, Fatal, FatalStatus, Framing, Layout, Receiver, Rules};
 pub use pdu::{DataPdu, IcReq, IcResp, Pdu, R2t, TermReq};
+pub use reader::{Piece, Reader};
 
 /// Bytes of the common header that every PDU starts with.
 pub const COMMON_BYTES: usize = 8;

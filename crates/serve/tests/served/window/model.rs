@@ -4,7 +4,7 @@ use super::{BLOCKS, PAGE, Window as _, refused};
 use crate::support::Host;
 use std::collections::{BTreeMap, HashMap};
 use tidewater_base::Rng;
-use tidewater_serve::vfio_user::client::nvme::NvmeError;
+use tidewater_driver::vfio_user::NvmeError;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::{WindowCommand, WindowStatus, log_page, status as vendor_status};
 

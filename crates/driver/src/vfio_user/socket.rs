@@ -1,8 +1,6 @@
 //! A small client: drives a function from another process or thread, without a virtual machine.
 //!
-//! It is for tests and benchmarks. [`nvme`] is a driver on top of it.
-
-pub mod nvme;
+//! [`Nvme`](super::Nvme) is a driver on top of it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,8 +16,9 @@ use tidewater_wire::vfio_user::{
     RegionAccess, RegionInfo, SetIrqs, Version, command, parse_areas, region_info_flag,
 };
 
-use super::memory::{Mapping, SharedMemory};
-use super::socket::{DESCRIPTORS_OFFERED, Message, Received, Receiver, SEND_TIME, TRANSFER_MAX, readable, send};
+use tidewater_ipc::{
+    DESCRIPTORS_OFFERED, Mapping, Message, Received, Receiver, SEND_TIME, SharedMemory, TRANSFER_MAX, readable, send,
+};
 
 /// How long the server may take for a reply.
 pub const REPLY_TIME: Duration = Duration::from_secs(5);

@@ -1,12 +1,12 @@
 //! One queue as its host sees it: commands and bytes in, completions and bytes out. It does no I/O.
 
-use super::super::reader::{Piece, Reader};
 use super::queue::Completion;
 use std::collections::VecDeque;
 use tidewater_wire::fabrics::{DataPointer, OPCODE, Response};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::nvme_tcp::{
-    ADMIN_CAPSULE_DATA_BYTES, DataPdu, Fatal, FatalStatus, Framing, IcReq, Pdu, R2t, Receiver, Rules, TermReq, offset,
+    ADMIN_CAPSULE_DATA_BYTES, DataPdu, Fatal, FatalStatus, Framing, IcReq, Pdu, Piece, R2t, Reader, Receiver, Rules,
+    TermReq, offset,
 };
 
 /// Bytes of one C2HData PDU that are taken, at most: more than any command moves.

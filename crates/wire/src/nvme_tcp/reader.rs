@@ -1,10 +1,12 @@
 //! Cuts a byte stream into PDUs: headers are gathered, data is handed on as it comes.
 
-use tidewater_wire::nvme_tcp::{COMMON_BYTES, CommonHeader, DIGEST_BYTES, Fatal, HEADER_BYTES_MAX, Layout, Pdu, Rules};
+use tidewater_base::checksum::crc32c_append;
+
+use super::{COMMON_BYTES, CommonHeader, DIGEST_BYTES, Fatal, HEADER_BYTES_MAX, Layout, Pdu, Rules};
 
 /// A part of the stream.
 #[derive(Debug, PartialEq)]
-pub(super) enum Piece<'a> {
+pub enum Piece<'a> {
     /// A header is there, and good; so many bytes of data follow.
     Pdu(Pdu, u32),
     /// Data of the PDU: at least one byte.
@@ -36,7 +38,7 @@ enum State {
 }
 
 /// Reads PDUs from a stream that comes in pieces of any length.
-pub(super) struct Reader {
+pub struct Reader {
     rules: Rules,
     state: State,
     /// The header that is being gathered, or that was read last.
@@ -54,7 +56,8 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(rules: Rules) -> Reader {
+    /// A reader at the start of a stream.
+    pub fn new(rules: Rules) -> Reader {
         Reader {
             rules,
             state: State::Head(None),
@@ -68,28 +71,28 @@ impl Reader {
     }
 
     /// What the reader insists on from the next PDU on.
-    pub(super) fn rules_mut(&mut self) -> &mut Rules {
+    pub fn rules_mut(&mut self) -> &mut Rules {
         &mut self.rules
     }
 
     /// Whether a PDU has begun and is not complete.
-    pub(super) fn mid_pdu(&self) -> bool {
+    pub fn mid_pdu(&self) -> bool {
         self.have > 0 || !matches!(self.state, State::Head(None))
     }
 
     /// PDUs that are complete.
-    pub(super) fn complete(&self) -> u64 {
+    pub fn complete(&self) -> u64 {
         self.complete
     }
 
     /// The header that was read last, or what is there of it: what a termination request quotes.
-    pub(super) fn header(&self) -> &[u8] {
+    pub fn header(&self) -> &[u8] {
         &self.head[..self.quotable.min(HEADER_BYTES_MAX)]
     }
 
     /// The next part of the stream; `None` when `input` is used up. After an error nothing of the stream means
     /// anything.
-    pub(super) fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Fatal> {
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Fatal> {
         loop {
             match self.state {
                 State::Head(layout) => {
@@ -132,7 +135,7 @@ impl Reader {
                     let (bytes, rest) = input.split_at(input.len().min(left as usize));
                     *input = rest;
                     if digest {
-                        self.digest = crc32c::crc32c_append(self.digest, bytes);
+                        self.digest = crc32c_append(self.digest, bytes);
                     }
                     self.state = State::Data { left: left - bytes.len() as u32, digest };
                     return Ok(Some(Piece::Data(bytes)));
@@ -167,9 +170,9 @@ fn gather(out: &mut [u8], have: &mut usize, input: &mut &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nvme::Sqe;
+    use crate::nvme_tcp::{DataPdu, Framing, Receiver};
     use proptest::prelude::*;
-    use tidewater_wire::nvme::Sqe;
-    use tidewater_wire::nvme_tcp::{DataPdu, Framing, Receiver};
 
     fn rules(framing: Framing) -> Rules {
         Rules { receiver: Receiver::Controller, framing, capsule_data_max: 8_192, data_max: 65_536 }

@@ -13,7 +13,7 @@ use tidewater_wire::pci;
 use tidewater_wire::vfio_user::region;
 
 use super::{Client, ClientError};
-use crate::vfio_user::memory::{Mapping, PAGE, SharedMemory};
+use tidewater_ipc::{Mapping, PAGE, SharedMemory};
 
 /// Admin commands (figure 139).
 mod admin {
