@@ -9,7 +9,7 @@ use tidewater_base::Rng;
 use tidewater_bench::{Served, setup};
 use tidewater_core::profile::{Profile, Timing};
 use tidewater_driver::nvme_tcp::{Controller, Host, Transfer};
-use tidewater_driver::vfio_user::Client;
+use tidewater_driver::vfio_user::Socket;
 use tidewater_driver::vfio_user::{Buffer, Nvme};
 use tidewater_serve::engine::{Backing, Ready, Setup, TcpSetup};
 use tidewater_wire::fabrics::Nqn;
@@ -207,7 +207,7 @@ fn main() {
     let folder = std::env::temp_dir().join(format!("tidewater-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let served = serve(&folder);
-    let client = Client::connect(&served.ready.vfio_user[0]).expect("a client");
+    let client = Socket::connect(&served.ready.vfio_user[0]).expect("a client");
     let mut nvme = Nvme::start(client, 64 << 20).expect("a controller");
     nvme.use_shadow_doorbells().expect("shadow doorbells");
     let Reached { random, sequential, memcpy } = vfio(&mut nvme, only);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use nix::errno::Errno;
-use tidewater_driver::vfio_user::Client;
+use tidewater_driver::vfio_user::Socket;
 use tidewater_ipc::SharedMemory;
 use tidewater_serve::vfio_user::{
     Connection, DOORBELL_PAGE, Device, Function, GuestMemory, Interrupts, Region, Server,
@@ -85,7 +85,7 @@ pub fn vfio_user(data: &[u8]) {
     let _ = stream.set_write_timeout(Some(std::time::Duration::from_millis(200)));
     let _ = stream.write_all(rest);
     drop(stream);
-    let mut client = Client::connect(&bench.path).expect("the next client is served");
+    let mut client = Socket::connect(&bench.path).expect("the next client is served");
     assert!(bench.memory.is_empty(), "memory of a client that has gone is kept");
     client.reset().expect("it is reset");
     assert_eq!(client.read_u64(region::BAR0, 0).expect("it reads"), 0);

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer};
-use tidewater_driver::vfio_user::Client;
+use tidewater_driver::vfio_user::Socket;
 use tidewater_tests::block::Loop;
 use tidewater_tests::{Build, run, run_well, skipped, tidewater};
 use tidewater_wire::fabrics::Nqn;
@@ -258,7 +258,7 @@ fn a_drive_says_what_it_is() {
 
     // A drive without a fast side has no such page, and no second client may disturb the one that is attached.
     refused_with_help(here, &["nvme", "fast-status", &by_tcp], 1, &["Fast Status", "Invalid Log Page"]);
-    let mut client = Client::connect(&here.join("vfio.sock")).unwrap();
+    let mut client = Socket::connect(&here.join("vfio.sock")).unwrap();
     let version = u64::from(register::VS);
     let before = client.read_u32(region::BAR0, version).unwrap();
     refused_with_help(here, &["nvme", "id-ctrl", "vfio-user:vfio.sock"], 1, &["in use", "one at a time"]);

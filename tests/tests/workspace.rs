@@ -18,7 +18,7 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("core", Some(&["base", "wire", "nand"])),
     ("ipc", Some(&["wire"])),
     ("driver", Some(&["wire", "ipc"])),
-    ("client", Some(&["base", "wire"])),
+    ("client", Some(&["base", "wire", "driver"])),
     ("capi", Some(&["base", "client"])),
     ("report", Some(&["base"])),
     ("probe", Some(&["base", "report"])),

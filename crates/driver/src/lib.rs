@@ -3,3 +3,23 @@
 
 pub mod nvme_tcp;
 pub mod vfio_user;
+
+use tidewater_wire::nvme::Status;
+
+/// Which queue a command is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Queue {
+    /// The admin queue.
+    Admin,
+    /// An I/O queue.
+    Io,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// Its status.
+    pub status: Status,
+    /// Double word 0.
+    pub result: u32,
+}

@@ -74,7 +74,7 @@ fn doorbells_are_mapped_polled_or_trapped() {
         profile.serve.doorbells = doorbells;
         let (_folder, drive) = start(profile);
         let mut host = Host::attach(&drive, 0);
-        let areas = host.nvme.client().region_info(region::BAR0).expect("BAR0").areas;
+        let areas = host.nvme.socket().region_info(region::BAR0).expect("BAR0").areas;
         assert_eq!(areas.len(), usize::from(doorbells != Doorbells::Trapped), "{doorbells:?}");
         let messages = host.pair.messages();
         host.write(0, &blocks_of(0, 1, 1));
@@ -106,8 +106,8 @@ fn interrupts_are_of_the_kind_that_was_asked_for() {
         let (_folder, drive) = start(profile);
         let mut host = Host::attach(&drive, 0);
         let counts =
-            [IrqIndex::Msi, IrqIndex::MsiX].map(|index| host.nvme.client().irq_info(index).expect("a kind").count);
-        let capability = |at: u16| host.nvme.client().read_u32(region::CONFIG, at.into()).expect("a capability") as u8;
+            [IrqIndex::Msi, IrqIndex::MsiX].map(|index| host.nvme.socket().irq_info(index).expect("a kind").count);
+        let capability = |at: u16| host.nvme.socket().read_u32(region::CONFIG, at.into()).expect("a capability") as u8;
         let there = [capability(pci::offset::MSI) == 0x05, capability(pci::offset::MSIX) == 0x11];
         let index = match kind {
             Interrupts::Msi => {
@@ -121,7 +121,7 @@ fn interrupts_are_of_the_kind_that_was_asked_for() {
             }
         };
         let event = EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK).expect("an event");
-        host.nvme.client().set_events(index, &[event.as_fd()]).expect("descriptors");
+        host.nvme.socket().set_events(index, &[event.as_fd()]).expect("descriptors");
         let mut pair = host.nvme.queue_pair(8, Some(0)).expect("a queue pair");
         let _ = event.read();
         pair.run(&Sqe::flush(1).with_nsid(1), PATIENCE).expect("a flush");
@@ -145,7 +145,7 @@ fn cmb_size_is_what_hosts_find() {
         host.set_register(offset::CMBMSC, 1);
         let size = CmbSz::from_bits(host.register(offset::CMBSZ).expect("CMBSZ"));
         assert_eq!(u64::from(size.size) << 12, bytes);
-        assert!(host.nvme.client().region_info(region::BAR2).expect("BAR2").info.size >= bytes);
+        assert!(host.nvme.socket().region_info(region::BAR2).expect("BAR2").info.size >= bytes);
         host.write(0, &blocks_of(0, 1, 1));
     }
 }
@@ -160,7 +160,7 @@ fn pmr_size_is_what_hosts_find() {
         assert_eq!(Cap::from_bits(host.nvme.capabilities()).pmr, bytes > 0);
         assert_eq!(host.register(offset::PMRCAP).expect("PMRCAP") != 0, bytes > 0);
         host.set_register(offset::PMRCTL, 1);
-        let mut client = host.nvme.client();
+        let mut client = host.nvme.socket();
         assert_eq!(client.region_info(region::BAR4).expect("BAR4").info.size, bytes);
         if bytes > 0 {
             client.write(region::BAR4, bytes - 8, &[9; 8]).expect("a store at its end");

@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 use tidewater_client::live::{Level, LiveError, Log, Options, WriteBack};
 use tidewater_client::{End, Entry, Records};
-use tidewater_driver::vfio_user::Client;
+use tidewater_driver::vfio_user::Socket;
 use tidewater_tests::ring::{Device, RING};
 use tidewater_tests::{PATIENCE, run, run_well};
 use tidewater_wire::vendor::{ControlPage, LanePage, RING_FILE_BAR2, RingLanePage};
@@ -539,7 +539,7 @@ fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
             assert!(matches!(Log::open(&device.target(), ring_level()), Err(LiveError::NotMapped)));
             let start = Instant::now();
             let mut client = loop {
-                match Client::connect(&socket) {
+                match Socket::connect(&socket) {
                     Ok(client) => break client,
                     // The one before has just gone.
                     Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),

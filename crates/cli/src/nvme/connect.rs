@@ -8,7 +8,7 @@ use tidewater_client::WindowError;
 use tidewater_client::hardware::{self, HardwareError};
 use tidewater_driver::nvme_tcp::{self as initiator, Controller, Host, Transfer};
 use tidewater_driver::vfio_user::{Buffer, Nvme, NvmeError};
-use tidewater_driver::vfio_user::{Client, ClientError};
+use tidewater_driver::vfio_user::{Socket, SocketError};
 use tidewater_wire::fabrics::{self, Nqn, SubsystemKind};
 use tidewater_wire::nvme::{AdminCommand, Status};
 use tidewater_wire::vendor;
@@ -185,8 +185,8 @@ fn by_vfio_user(path: &Path) -> Result<Device, Failure> {
     let name = path.display();
     // Somebody else who is attached there is not disturbed: the server closes the newer connection before it has said
     // anything.
-    let client = Client::connect(path).map_err(|error| match error {
-        ClientError::Io(error)
+    let client = Socket::connect(path).map_err(|error| match error {
+        SocketError::Io(error)
             if matches!(
                 error.kind(),
                 ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
@@ -197,14 +197,16 @@ fn by_vfio_user(path: &Path) -> Result<Device, Failure> {
             ))
             .help("detach the other client, or give tcp:HOST:PORT, which many hosts share")
         }
-        ClientError::Io(error) if error.kind() == ErrorKind::NotFound => {
+        SocketError::Unreachable { error, .. } if error.kind() == ErrorKind::NotFound => {
             Failure::run(format_args!("{name}: {}", reason(&error)))
                 .help("give the socket that `tidewater serve --vfio-user` made")
         }
-        ClientError::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
+        SocketError::Unreachable { error, .. } if error.kind() == ErrorKind::ConnectionRefused => {
             Failure::run(format_args!("{name}: nobody serves this socket")).help("start `tidewater serve` there")
         }
-        ClientError::Io(error) => Failure::run(format_args!("{name}: {}", reason(&error))),
+        SocketError::Unreachable { error, .. } | SocketError::Io(error) => {
+            Failure::run(format_args!("{name}: {}", reason(&error)))
+        }
         other => Failure::run(format_args!("{name}: {other}")),
     })?;
     let failed = |error: NvmeError| Failure::run(format_args!("{name}: {error}"));

@@ -40,33 +40,16 @@ mod window_log;
 
 pub use error::HardwareError;
 pub use fast::{Fast, Settled};
+pub use tidewater_driver::{Completion, Queue};
 pub use window::{Window, WindowPlace};
 pub use window_log::{LogPlace, Reopened, WindowLog};
 
 use tidewater_wire::nvme::identify::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace};
-use tidewater_wire::nvme::{AdminCommand, Cns, GetLogPage, Identify, NSID_ALL, Sqe, Status};
+use tidewater_wire::nvme::{AdminCommand, Cns, GetLogPage, Identify, NSID_ALL, Sqe};
 use tidewater_wire::vendor::{self, BarLayout, ControlPage, FastStatus, IoCommand, TrimTo, WindowStatus, log_page};
 
 /// Bytes of data that one command moves, at most: what every carrier and every drive takes.
 pub const DATA_MAX: usize = 64 << 10;
-
-/// Which queue a command is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Queue {
-    /// The admin queue.
-    Admin,
-    /// An I/O queue.
-    Io,
-}
-
-/// How a command ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Completion {
-    /// Its status.
-    pub status: Status,
-    /// Double word 0.
-    pub result: u32,
-}
 
 /// BAR2 of a function.
 pub trait BarAccess {

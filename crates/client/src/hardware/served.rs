@@ -1,42 +1,56 @@
 //! A function of a served drive, by its vfio-user socket: a carrier that needs neither a machine nor rights.
 
 use std::path::Path as FilePath;
+use std::time::Duration;
 
+use tidewater_driver::vfio_user::{Function as Driver, NvmeError, Socket, SocketError};
 use tidewater_wire::nvme::Sqe;
 use tidewater_wire::vfio_user::region;
 
 use super::{BarAccess, Completion, HardwareError, Path, Queue};
 use crate::live::LiveError;
-use crate::live::nvme::Nvme;
-use crate::live::socket::Socket;
 
 /// Bytes that one message moves, at most: a device takes a mebibyte, and a page is enough to be quick.
 const MESSAGE_MAX: usize = 64 << 10;
+/// How long a command may take: what Linux gives an NVMe drive (`nvme_core.io_timeout`).
+const TIME: Duration = Duration::from_secs(30);
 
 /// A function with queues of our own.
 pub(super) struct Function {
-    nvme: Nvme,
+    driver: Driver,
+}
+
+impl From<SocketError> for HardwareError {
+    fn from(error: SocketError) -> HardwareError {
+        HardwareError::Served(error.into())
+    }
+}
+
+impl From<NvmeError> for HardwareError {
+    fn from(error: NvmeError) -> HardwareError {
+        HardwareError::Served(error.into())
+    }
 }
 
 impl Function {
     /// Connects, and resets and enables the controller.
     pub(super) fn open(path: &FilePath) -> Result<Function, HardwareError> {
-        let start = || Nvme::start(Socket::connect(path)?);
-        Ok(Function { nvme: start().map_err(LiveError::turned_away)? })
+        let start = || -> Result<Driver, LiveError> { Ok(Driver::start(Socket::connect(path)?)?) };
+        Ok(Function { driver: start().map_err(LiveError::turned_away)? })
     }
 }
 
 impl BarAccess for Function {
     fn load(&mut self, offset: u64, to: &mut [u8]) -> Result<(), HardwareError> {
         for (piece, at) in to.chunks_mut(MESSAGE_MAX).zip((offset..).step_by(MESSAGE_MAX)) {
-            self.nvme.socket.read(region::BAR2, at, piece)?;
+            self.driver.socket().read(region::BAR2, at, piece)?;
         }
         Ok(())
     }
 
     fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<(), HardwareError> {
         for (piece, at) in bytes.chunks(MESSAGE_MAX).zip((offset..).step_by(MESSAGE_MAX)) {
-            self.nvme.socket.post(region::BAR2, at, piece)?;
+            self.driver.socket().post(region::BAR2, at, piece)?;
         }
         Ok(())
     }
@@ -51,18 +65,16 @@ impl BarAccess for Function {
 
 impl Path for Function {
     fn command(&mut self, queue: Queue, sqe: &Sqe, data: &mut [u8]) -> Result<Completion, HardwareError> {
-        let cqe = self.nvme.command(u16::from(queue == Queue::Io), *sqe, data)?;
-        Ok(Completion { status: cqe.status, result: cqe.dw0 })
+        Ok(self.driver.command(queue, *sqe, data, TIME)?)
     }
 
     fn begin(&mut self, queue: Queue, sqe: &Sqe) -> Result<Option<Completion>, HardwareError> {
-        self.nvme.begin(u16::from(queue == Queue::Io), *sqe)?;
+        self.driver.begin(queue, *sqe)?;
         Ok(None)
     }
 
     fn poll(&mut self, wait: bool) -> Result<Option<Completion>, HardwareError> {
-        let cqe = self.nvme.poll(wait)?;
-        Ok(cqe.map(|cqe| Completion { status: cqe.status, result: cqe.dw0 }))
+        Ok(self.driver.poll(wait.then_some(TIME))?)
     }
 
     fn bar(&mut self) -> Option<&mut dyn BarAccess> {
@@ -70,6 +82,6 @@ impl Path for Function {
     }
 
     fn user(&self) -> Option<u32> {
-        Some(self.nvme.socket.user())
+        Some(self.driver.socket().user())
     }
 }

@@ -2,43 +2,63 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use tidewater_driver::vfio_user::{Function, Patience, Socket, SocketError};
 use tidewater_wire::vendor::{COPY_SECTOR, CopyBuffer};
-use tidewater_wire::vfio_user::region;
+use tidewater_wire::vfio_user::{Area, region};
 
 use super::error::LiveError;
 use super::inode::takes_direct;
 use super::log::Log;
-use super::nvme::Nvme;
 use super::ring::reopen;
-use super::socket::{Mappable, Socket};
+
+/// How long a command may take beyond what it is itself asked to wait; as long as a reply.
+pub(super) const TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
+/// How long what listens at the path may take: a device that does not answer in time has gone.
+const PATIENCE: Patience = Patience { greeting: Duration::from_secs(if cfg!(test) { 1 } else { 5 }), reply: TIME };
+
+/// A region that can be mapped.
+#[derive(Debug)]
+pub(super) struct Mappable {
+    /// Where the region begins in the file.
+    pub(super) offset: u64,
+    pub(super) areas: Vec<Area>,
+    pub(super) file: OwnedFd,
+}
 
 #[derive(Debug)]
 pub(super) enum Device {
     /// Regions are reached; no command was needed yet.
     Plain(Socket),
     /// Commands are run.
-    Enabled(Box<Nvme>),
+    Enabled(Box<Function>),
     Gone,
 }
 
 impl Device {
-    pub(super) fn socket(&mut self) -> Result<&mut Socket, LiveError> {
-        match self {
-            Device::Plain(socket) => Ok(socket),
-            Device::Enabled(nvme) => Ok(&mut nvme.socket),
-            Device::Gone => Err(LiveError::Gone),
-        }
+    /// Does something with the socket.
+    pub(super) fn socket<T>(
+        &mut self,
+        operation: impl FnOnce(&mut Socket) -> Result<T, SocketError>,
+    ) -> Result<T, LiveError> {
+        let result = match self {
+            Device::Plain(socket) => operation(socket),
+            Device::Enabled(function) => operation(&mut function.socket()),
+            Device::Gone => return Err(LiveError::Gone),
+        };
+        Ok(result?)
     }
 
-    pub(super) fn nvme(&mut self) -> Result<&mut Nvme, LiveError> {
+    /// The function, which is enabled for its first command.
+    pub(super) fn function(&mut self) -> Result<&mut Function, LiveError> {
         if let Device::Plain(_) = self {
             let Device::Plain(socket) = std::mem::replace(self, Device::Gone) else { return Err(LiveError::Gone) };
-            *self = Device::Enabled(Box::new(Nvme::start(socket)?));
+            *self = Device::Enabled(Box::new(Function::start(socket)?));
         }
         match self {
-            Device::Enabled(nvme) => Ok(nvme),
+            Device::Enabled(function) => Ok(function),
             _ => Err(LiveError::Gone),
         }
     }
@@ -64,15 +84,21 @@ impl Log {
     /// # Errors
     /// `Gone`, `Joined`, or that the ring's file can't be looked at.
     pub fn writers(&self) -> Result<[u32; 2], LiveError> {
-        let device = self.device()?.run(|device| device.socket().map(|socket| socket.user()))?;
+        let device = self.device()?.run(|device| device.socket(|socket| Ok(socket.user())))?;
         Ok([self.ring.user()?, device])
     }
 }
 
 pub(super) fn connect(path: &Path) -> Result<(Socket, Mappable), LiveError> {
-    let mut socket = Socket::connect(path)?;
-    let lent = socket.mappable(region::BAR2)?.ok_or(LiveError::NotMapped)?;
+    let mut socket = Socket::connect_within(path, PATIENCE)?;
+    let lent = mappable(&mut socket, region::BAR2)?.ok_or(LiveError::NotMapped)?;
     Ok((socket, lent))
+}
+
+/// The part of a region that can be mapped; `None`: nothing of it.
+fn mappable(socket: &mut Socket, region: u32) -> Result<Option<Mappable>, LiveError> {
+    let found = socket.region_info(region)?;
+    Ok(found.file.map(|file| Mappable { offset: found.info.offset, areas: found.areas, file }))
 }
 
 /// The ring's copy on a disk, which a device lends whose ring's header says that there is one.
@@ -80,7 +106,7 @@ pub(super) fn connect(path: &Path) -> Result<(Socket, Mappable), LiveError> {
 /// The description is this handle's own: an error of the disk is told to each description once, and not to another lane
 /// instead.
 pub(super) fn copy(socket: &mut Socket) -> Result<Option<OwnedFd>, LiveError> {
-    let lent = socket.mappable(region::RING_COPY)?;
+    let lent = mappable(socket, region::RING_COPY)?;
     lent.map(|lent| reopen(&lent.file).map(|file| past_the_cache(file.into()))).transpose()
 }
 
@@ -149,13 +175,15 @@ mod tests {
                     answer(&mut stream, wrongly);
                     stream
                 });
-                let mut device = Device::Plain(Socket::connect(&path).unwrap());
-                let asked = device.run(|device| device.socket()?.read(region::BAR2, 0, &mut [0; 4])).unwrap_err();
+                let mut device = Device::Plain(Socket::connect_within(&path, PATIENCE).unwrap());
+                let asked =
+                    device.run(|device| device.socket(|socket| socket.read(region::BAR2, 0, &mut [0; 4]))).unwrap_err();
                 (device, asked, server.join().unwrap())
             });
             assert_eq!(matches!(asked, LiveError::Malformed { .. }), wrongly, "{asked}");
             assert!(wrongly || asked.errno() == Errno::EPIPE as i32, "a new connection may do: {asked}");
-            let again = device.run(|device| device.socket()?.read(region::BAR2, 0, &mut [0; 4])).unwrap_err();
+            let again =
+                device.run(|device| device.socket(|socket| socket.read(region::BAR2, 0, &mut [0; 4]))).unwrap_err();
             assert!(matches!(again, LiveError::Gone), "{again}");
         }
     }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
+use tidewater_driver::vfio_user::{NvmeError, SocketError};
+
 use super::Level;
 
 /// Why an operation on a live log failed. [`LiveError::errno`] says it in one number.
@@ -127,13 +129,6 @@ pub enum LiveError {
 }
 
 impl LiveError {
-    pub(super) fn gone(error: io::Error) -> LiveError {
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => LiveError::NoReply,
-            _ => LiveError::Gone,
-        }
-    }
-
     /// What it means to be left before anything was said.
     pub(crate) fn turned_away(self) -> LiveError {
         if let LiveError::Gone = self { LiveError::Taken } else { self }
@@ -215,3 +210,30 @@ impl fmt::Display for LiveError {
 }
 
 impl std::error::Error for LiveError {}
+
+impl From<SocketError> for LiveError {
+    fn from(error: SocketError) -> LiveError {
+        match error {
+            SocketError::Unreachable { path, error } => LiveError::Unreachable { path, error },
+            SocketError::Io(_) => LiveError::Gone,
+            SocketError::Timeout { .. } => LiveError::NoReply,
+            SocketError::Refused { command, errno } => LiveError::Refused { command, error: errno.into() },
+            SocketError::Malformed { command } => {
+                LiveError::Malformed { what: format!("the reply to vfio-user command {command}") }
+            }
+        }
+    }
+}
+
+impl From<NvmeError> for LiveError {
+    fn from(error: NvmeError) -> LiveError {
+        match error {
+            NvmeError::Socket(error) => error.into(),
+            NvmeError::System(errno) => LiveError::System { what: "make memory for queues", errno },
+            NvmeError::Status(status) => {
+                LiveError::Status { what: "a command that sets the controller up", status: status.to_string() }
+            }
+            error => LiveError::Malformed { what: error.to_string() },
+        }
+    }
+}

@@ -10,17 +10,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use tidewater_driver::vfio_user::Socket;
 use tidewater_wire::vendor::RingLanePage;
 use tidewater_wire::vfio_user::region;
 
 use super::copy::{Copy, Disk, System};
-use super::device::{Device, connect};
+use super::device::{Device, Mappable, connect};
 use super::error::LiveError;
 use super::event::Watcher;
 use super::level::{Level, Options, Written};
 use super::memory::{WriteBack, fence};
 use super::ring::{Recovered, Ring};
-use super::socket::{Mappable, Socket};
 use super::writer::{Begun, Claim, Writer};
 use super::{cut, device, owner};
 use crate::lane::OFFSET_END;
@@ -103,7 +103,7 @@ fn patiently<T>(mut connect: impl FnMut() -> Result<T, LiveError>) -> Result<T, 
 }
 
 fn doorbell(socket: &mut Socket, lane: u8) -> Result<Option<OwnedFd>, LiveError> {
-    socket.doorbell(region::BAR2, word_at(lane, RingLanePage::WANTED_OFFSET))
+    Ok(socket.doorbell(region::BAR2, word_at(lane, RingLanePage::WANTED_OFFSET))?)
 }
 
 impl Log {
@@ -313,7 +313,8 @@ impl Log {
     /// `Gone`; in a process that has joined, `Joined`.
     pub fn is_there(&self) -> Result<(), LiveError> {
         cut::check()?;
-        self.device()?.run(|device| if device.socket()?.is_gone() { Err(LiveError::Gone) } else { Ok(()) })
+        self.device()?
+            .run(|device| if device.socket(|socket| Ok(socket.is_closed()))? { Err(LiveError::Gone) } else { Ok(()) })
     }
 
     /// Whether this process opened the log, and has the connection.
@@ -464,7 +465,7 @@ impl Log {
             Err(TryLockError::WouldBlock) => return Ok(()),
         };
         let address = word_at(self.ring.lane(), offset);
-        device.run(|device| device.socket()?.tell(region::BAR2, address, &word.to_le_bytes()))
+        device.run(|device| device.socket(|socket| socket.post_if_room(region::BAR2, address, &word.to_le_bytes())))
     }
 
     /// The device looks at once, whoever is connected to it.

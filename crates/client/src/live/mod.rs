@@ -22,6 +22,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("the words of a mapped ring are little-endian");
 
+mod commands;
 mod copy;
 mod cut;
 mod device;
@@ -31,11 +32,9 @@ pub(crate) mod inode;
 mod level;
 mod log;
 pub(crate) mod memory;
-pub(crate) mod nvme;
 pub(crate) mod owner;
 mod ring;
 mod room;
-pub(crate) mod socket;
 mod stores;
 pub(crate) mod thread;
 mod writer;

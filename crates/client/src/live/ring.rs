@@ -17,11 +17,11 @@ use tidewater_wire::vendor::{
 };
 use tidewater_wire::vfio_user::Area;
 
+use super::device::Mappable;
 use super::error::LiveError;
 use super::inode::names;
 use super::memory::{LINE, Mapping, fence};
 use super::owner;
-use super::socket::Mappable;
 use crate::writers::{Reserved, Writers};
 
 const PAGE: u64 = 4096;

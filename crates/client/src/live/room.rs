@@ -3,6 +3,7 @@
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
+use super::commands;
 use super::cut;
 use super::device::Device;
 use super::error::LiveError;
@@ -44,7 +45,7 @@ impl Log {
             // What the device has not taken can't be trimmed, and DESTAGED does not tell that it has.
             self.wait_device(offset.min(self.ring.tail()), self.options.timeout)?;
         }
-        self.device()?.run(|device| device.nvme()?.trim(function, lane, offset))
+        self.device()?.run(|device| commands::trim(device.function()?, function, lane, offset))
     }
 
     /// Bytes of the ring.
@@ -55,7 +56,9 @@ impl Log {
     /// How it is doing. The device is asked, who may take 30 seconds to answer when it is stopped.
     pub fn status(&self) -> Status {
         let function = self.ring.header().function;
-        let ask = |mut device: MutexGuard<'_, Device>| device.run(|device| device.nvme()?.fast_status(function));
+        let ask = |mut device: MutexGuard<'_, Device>| {
+            device.run(|device| commands::fast_status(device.function()?, function))
+        };
         let device = self.device().and_then(ask).ok().map(Box::new);
         let ring_survives = match (self.ring.header().persistent, self.ring.survives()) {
             (true, _) => "a crash of this process and of the device's; a loss of power, once lines are written back",

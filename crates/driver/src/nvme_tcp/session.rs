@@ -119,7 +119,7 @@ impl Session {
     pub fn submit(&mut self, sqe: Sqe, transfer: Transfer) -> Option<u16> {
         assert!(self.initialized, "commands come after ICResp");
         let cid = self.free.pop()?;
-        let sqe = sqe.with_dword(0, sqe.dwords()[0] & 0xFFFF | u32::from(cid) << 16);
+        let sqe = sqe.with_cid(cid);
         let spare = self.buffers.pop();
         let pending = &mut self.pending[usize::from(cid)];
         pending.used = true;

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use tidewater_ipc::{Mapping, PAGE, SharedMemory};
 use tidewater_wire::nvme::{Cqe, Sqe, Status, register::offset as register};
 use tidewater_wire::pci;
 use tidewater_wire::vfio_user::region;
 
-use super::{Client, ClientError};
-use tidewater_ipc::{Mapping, PAGE, SharedMemory};
+use super::{Socket, SocketError};
 
 /// Admin commands (figure 139).
 mod admin {
@@ -36,18 +36,36 @@ const BUS_BASE: u64 = 1 << 32;
 const ANSWER_TIME: Duration = Duration::from_micros(100);
 /// How often a wait for a completion looks whether the server is still there.
 const LOOK_TIME: Duration = Duration::from_millis(20);
-/// How long an admin command may take.
-const ADMIN_TIME: Duration = Duration::from_secs(10);
+/// How long an admin command may take: what Linux gives a drive (`nvme_core.io_timeout`).
+const ADMIN_TIME: Duration = Duration::from_secs(30);
 
-/// Why the controller did not do as it was told.
+/// How a driver reaches its controller.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Options {
+    /// Bytes of memory for queues and data.
+    pub memory: u64,
+    /// The controller gets no descriptor of the memory, and asks for its bytes. They are sent while a method of the
+    /// driver, or of a queue pair, waits for something.
+    pub memory_by_message: bool,
+    /// Doorbells are messages even where they can be mapped, so that they are behind all messages before them.
+    pub doorbells_by_message: bool,
+    /// How long a wait for a completion sleeps between two looks; zero: it spins.
+    pub pause: Duration,
+}
+
+/// Why a controller did not do what it was asked for.
 #[derive(Debug)]
 pub enum NvmeError {
     /// The connection failed.
-    Client(ClientError),
+    Socket(SocketError),
+    /// The system refused memory.
+    System(Errno),
     /// A command ended with a status.
     Status(Status),
     /// This did not happen in time.
     Timeout(&'static str),
+    /// A completion of a command that is not under way, or that was never begun.
+    Unexpected,
     /// The controller says that it has failed (CSTS.CFS).
     Fatal,
     /// The driver's memory is used up, or a queue can't be that size.
@@ -57,9 +75,11 @@ pub enum NvmeError {
 impl std::fmt::Display for NvmeError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            NvmeError::Client(error) => write!(f, "{error}"),
+            NvmeError::Socket(error) => write!(f, "{error}"),
+            NvmeError::System(errno) => write!(f, "no memory for queues: {errno}"),
             NvmeError::Status(status) => write!(f, "the command ended with status {status:?}"),
             NvmeError::Timeout(what) => write!(f, "{what} did not happen in time"),
+            NvmeError::Unexpected => write!(f, "a completion of a command that is not under way"),
             NvmeError::Fatal => write!(f, "the controller reports a fatal status"),
             NvmeError::Memory => write!(f, "the driver's memory does not suffice"),
         }
@@ -68,15 +88,15 @@ impl std::fmt::Display for NvmeError {
 
 impl std::error::Error for NvmeError {}
 
-impl From<ClientError> for NvmeError {
-    fn from(error: ClientError) -> NvmeError {
-        NvmeError::Client(error)
+impl From<SocketError> for NvmeError {
+    fn from(error: SocketError) -> NvmeError {
+        NvmeError::Socket(error)
     }
 }
 
 impl From<Errno> for NvmeError {
     fn from(errno: Errno) -> NvmeError {
-        NvmeError::Client(errno.into())
+        NvmeError::System(errno)
     }
 }
 
@@ -141,7 +161,7 @@ fn with_prps(sqe: Sqe, first: u64, second: u64) -> Sqe {
 /// Where doorbells are rung.
 #[derive(Clone, Debug)]
 struct Doorbells {
-    client: Arc<Mutex<Client>>,
+    socket: Arc<Mutex<Socket>>,
     /// The doorbells, where the function lets them be mapped.
     mapped: Option<Arc<Mapping>>,
     /// Bytes from one doorbell to the next (CAP.DSTRD).
@@ -150,6 +170,8 @@ struct Doorbells {
     shadow: Option<Shadow>,
     /// The driver's memory is reached by messages, which are to be answered.
     answers: bool,
+    /// How long a wait sleeps between two looks.
+    pause: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -165,7 +187,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Doorbells {
     /// Tells the controller a new value. Whether it took a message.
-    fn ring(&self, queue: u16, completion: bool, old: u16, new: u16) -> Result<bool, ClientError> {
+    fn ring(&self, queue: u16, completion: bool, old: u16, new: u16) -> Result<bool, SocketError> {
         let at = (2 * u64::from(queue) + u64::from(completion)) * self.stride;
         if let Some(shadow) = self.shadow.as_ref().filter(|_| queue > 0) {
             assert!(shadow.memory.store_u32(shadow.doorbells + at, new.into()), "a page has room for the queues made");
@@ -179,7 +201,7 @@ impl Doorbells {
         if self.mapped.as_ref().is_some_and(|mapped| mapped.store_u32(at, new.into())) {
             return Ok(false);
         }
-        lock(&self.client).write(region::BAR0, u64::from(register::DOORBELLS) + at, &u32::from(new).to_le_bytes())?;
+        lock(&self.socket).write(region::BAR0, u64::from(register::DOORBELLS) + at, &u32::from(new).to_le_bytes())?;
         Ok(true)
     }
 }
@@ -234,7 +256,7 @@ impl QueuePair {
     }
 
     /// Tells the controller of one of both, if it has changed.
-    fn ring_one(&mut self, completion: bool) -> Result<(), ClientError> {
+    fn ring_one(&mut self, completion: bool) -> Result<(), SocketError> {
         let (old, new) = if completion { (self.freed, self.head) } else { (self.rung, self.tail) };
         if old != new {
             self.messages += u64::from(self.doorbells.ring(self.id, completion, old, new)?);
@@ -252,8 +274,8 @@ impl QueuePair {
     /// ahead of what it has seen. (One behind, it can be passed by the very store that the controller has just seen.)
     ///
     /// # Errors
-    /// As [`ClientError`] says, where doorbells take messages.
-    pub fn ring(&mut self) -> Result<(), ClientError> {
+    /// As [`SocketError`] says, where doorbells take messages.
+    pub fn ring(&mut self) -> Result<(), SocketError> {
         self.ring_one(true)?;
         self.ring_one(false)
     }
@@ -291,12 +313,32 @@ impl QueuePair {
             return Err(NvmeError::Memory);
         }
         self.ring()?;
+        let cqe = self.wait(time)?;
+        if cqe.status == Status::SUCCESS { Ok(cqe) } else { Err(NvmeError::Status(cqe.status)) }
+    }
+
+    /// Takes a completion, if there is one, and frees its entry.
+    ///
+    /// # Errors
+    /// As [`SocketError`] says.
+    pub fn take(&mut self) -> Result<Option<Cqe>, SocketError> {
+        let cqe = self.poll();
+        if cqe.is_some() {
+            self.ring()?;
+        }
+        Ok(cqe)
+    }
+
+    /// Waits for a completion while it polls, and frees its entry.
+    ///
+    /// # Errors
+    /// As [`NvmeError`] says.
+    pub fn wait(&mut self, time: Duration) -> Result<Cqe, NvmeError> {
         let mut now = Instant::now();
         let (until, mut look_at) = (now + time, now + LOOK_TIME);
         loop {
-            if let Some(cqe) = self.poll() {
-                self.ring()?;
-                return if cqe.status == Status::SUCCESS { Ok(cqe) } else { Err(NvmeError::Status(cqe.status)) };
+            if let Some(cqe) = self.take()? {
+                return Ok(cqe);
             }
             now = Instant::now();
             if now > until {
@@ -304,14 +346,17 @@ impl QueuePair {
             }
             if now > look_at {
                 look_at = now + LOOK_TIME;
-                if lock(&self.doorbells.client).is_closed() {
-                    return Err(ClientError::Io(io::ErrorKind::ConnectionReset.into()).into());
+                if lock(&self.doorbells.socket).is_closed() {
+                    return Err(SocketError::Io(io::ErrorKind::ConnectionReset.into()).into());
                 }
             }
             if self.doorbells.answers {
-                lock(&self.doorbells.client).serve_memory(ANSWER_TIME)?;
+                lock(&self.doorbells.socket).serve_memory(ANSWER_TIME)?;
             }
-            std::hint::spin_loop();
+            match self.doorbells.pause {
+                Duration::ZERO => std::hint::spin_loop(),
+                pause => std::thread::sleep(pause),
+            }
         }
     }
 }
@@ -319,10 +364,10 @@ impl QueuePair {
 /// An enabled controller.
 #[derive(Debug)]
 pub struct Nvme {
-    client: Arc<Mutex<Client>>,
+    socket: Arc<Mutex<Socket>>,
     memory: Arc<SharedMemory>,
     used: u64,
-    admin: QueuePair,
+    pub(super) admin: QueuePair,
     doorbells: Doorbells,
     cap: u64,
     cid: u16,
@@ -335,49 +380,42 @@ impl Nvme {
     ///
     /// # Errors
     /// As [`NvmeError`] says.
-    pub fn start(client: Client, memory: u64) -> Result<Nvme, NvmeError> {
-        Nvme::start_with(client, memory, false)
+    pub fn start(socket: Socket, memory: u64) -> Result<Nvme, NvmeError> {
+        Nvme::start_with(socket, Options { memory, ..Options::default() })
     }
 
-    /// As [`Nvme::start`]; the controller has no descriptor of the memory, and asks for its bytes. They are told while
-    /// a method of this, or of a queue pair, waits for something.
+    /// As [`Nvme::start`], reached as the options say.
     ///
     /// # Errors
     /// As [`NvmeError`] says.
-    pub fn start_by_messages(client: Client, memory: u64) -> Result<Nvme, NvmeError> {
-        Nvme::start_with(client, memory, true)
-    }
-
-    fn start_with(mut client: Client, memory: u64, answers: bool) -> Result<Nvme, NvmeError> {
-        let memory = Arc::new(SharedMemory::new("nvme-driver", memory)?);
-        if answers {
-            client.lend_by_message(BUS_BASE, &memory)?;
+    pub fn start_with(mut socket: Socket, options: Options) -> Result<Nvme, NvmeError> {
+        let memory = Arc::new(SharedMemory::new("nvme-driver", options.memory)?);
+        if options.memory_by_message {
+            socket.lend_by_message(BUS_BASE, &memory)?;
         } else {
-            client.lend(BUS_BASE, &memory)?;
+            socket.lend(BUS_BASE, &memory)?;
         }
-        let bar0 = client.region_info(region::BAR0)?;
-        // Not all need be mapped: doorbells are in one page, if there are not too many.
-        let doorbells = bar0.areas.iter().find(|area| area.offset == u64::from(register::DOORBELLS));
-        let mapped = doorbells.map(|area| bar0.map(*area)).transpose()?.map(Arc::new);
+        let mapped = if options.doorbells_by_message { None } else { map_doorbells(&mut socket)? };
         // The function answers to its BARs and may reach memory.
         let command = pci::command::MEMORY | pci::command::BUS_MASTER;
-        client.write(region::CONFIG, pci::offset::COMMAND.into(), &command.to_le_bytes())?;
-        let cap = client.read_u64(region::BAR0, u64::from(register::CAP))?;
+        socket.write(region::CONFIG, pci::offset::COMMAND.into(), &command.to_le_bytes())?;
+        let cap = socket.read_u64(region::BAR0, u64::from(register::CAP))?;
         let stride = 4 << (cap >> 32 & 0xF);
-        let client = Arc::new(Mutex::new(client));
-        let doorbells = Doorbells { client: Arc::clone(&client), mapped, stride, shadow: None, answers };
+        let socket = Arc::new(Mutex::new(socket));
+        let Options { memory_by_message: answers, pause, .. } = options;
+        let doorbells = Doorbells { socket: Arc::clone(&socket), mapped, stride, shadow: None, answers, pause };
         let mut used = 0;
         let entries = ADMIN_ENTRIES;
         let admin = queue_pair(&memory, &mut used, &doorbells, 0, entries).ok_or(NvmeError::Memory)?;
-        let mut nvme = Nvme { client, memory, used, admin, doorbells, cap, cid: 0, queues: 0 };
+        let mut nvme = Nvme { socket, memory, used, admin, doorbells, cap, cid: 0, queues: 0 };
         nvme.enable()?;
         nvme.ask_for_queues()?;
         Ok(nvme)
     }
 
-    /// The client, for accesses to regions.
-    pub fn client(&self) -> MutexGuard<'_, Client> {
-        lock(&self.client)
+    /// The socket, for accesses to regions.
+    pub fn socket(&self) -> MutexGuard<'_, Socket> {
+        lock(&self.socket)
     }
 
     /// The Controller Capabilities register.
@@ -393,7 +431,7 @@ impl Nvme {
     fn wait_ready(&self, ready: bool) -> Result<(), NvmeError> {
         let until = Instant::now() + self.patience();
         loop {
-            let csts = self.client().read_u32(region::BAR0, u64::from(register::CSTS))?;
+            let csts = self.socket().read_u32(region::BAR0, u64::from(register::CSTS))?;
             if csts & 2 != 0 && ready {
                 return Err(NvmeError::Fatal);
             }
@@ -429,7 +467,7 @@ impl Nvme {
         self.doorbells.shadow = None;
         self.queues = 0;
         let command = pci::command::MEMORY | pci::command::BUS_MASTER;
-        self.client().write(region::CONFIG, pci::offset::COMMAND.into(), &command.to_le_bytes())?;
+        self.socket().write(region::CONFIG, pci::offset::COMMAND.into(), &command.to_le_bytes())?;
         self.write_u32(u64::from(register::CC), 0)?;
         self.wait_ready(false)?;
         // Old completions must not be taken for new ones.
@@ -445,12 +483,12 @@ impl Nvme {
         self.admin(asked.with_dword(11, 0xFFFE_FFFE)).map(drop)
     }
 
-    fn write_u32(&self, offset: u64, value: u32) -> Result<(), ClientError> {
-        self.client().write(region::BAR0, offset, &value.to_le_bytes())
+    fn write_u32(&self, offset: u64, value: u32) -> Result<(), SocketError> {
+        self.socket().write(region::BAR0, offset, &value.to_le_bytes())
     }
 
-    fn write_u64(&self, offset: u64, value: u64) -> Result<(), ClientError> {
-        self.client().write(region::BAR0, offset, &value.to_le_bytes())
+    fn write_u64(&self, offset: u64, value: u64) -> Result<(), SocketError> {
+        self.socket().write(region::BAR0, offset, &value.to_le_bytes())
     }
 
     /// Disables the controller (CC.EN). Its queues are of no use afterwards.
@@ -467,10 +505,10 @@ impl Nvme {
     /// # Errors
     /// As [`NvmeError`] says.
     pub fn shut_down(&mut self) -> Result<(), NvmeError> {
-        let cc = self.client().read_u32(region::BAR0, u64::from(register::CC))?;
+        let cc = self.socket().read_u32(region::BAR0, u64::from(register::CC))?;
         self.write_u32(u64::from(register::CC), cc & !(3 << 14) | 1 << 14)?;
         let until = Instant::now() + self.patience();
-        while self.client().read_u32(region::BAR0, u64::from(register::CSTS))? >> 2 & 3 != 2 {
+        while self.socket().read_u32(region::BAR0, u64::from(register::CSTS))? >> 2 & 3 != 2 {
             if Instant::now() > until {
                 return Err(NvmeError::Timeout("a shutdown"));
             }
@@ -507,8 +545,7 @@ impl Nvme {
     /// As [`NvmeError`] says, a status other than success included.
     pub fn admin(&mut self, sqe: Sqe) -> Result<Cqe, NvmeError> {
         self.cid = self.cid.wrapping_add(1);
-        let sqe = sqe.with_dword(0, sqe.dwords()[0] & 0xFFFF | u32::from(self.cid) << 16);
-        self.admin.run(&sqe, ADMIN_TIME)
+        self.admin.run(&sqe.with_cid(self.cid), ADMIN_TIME)
     }
 
     /// Identify (section 5.15): 4,096 bytes.
@@ -573,6 +610,14 @@ impl Nvme {
         }
         Ok(())
     }
+}
+
+/// The doorbells, where the function lets them be mapped: not all of a region need be.
+fn map_doorbells(socket: &mut Socket) -> Result<Option<Arc<Mapping>>, NvmeError> {
+    let bar0 = socket.region_info(region::BAR0)?;
+    // They are in one page, if there are not too many.
+    let area = bar0.areas.iter().find(|area| area.offset == u64::from(register::DOORBELLS));
+    Ok(area.map(|area| bar0.map(*area)).transpose()?.map(Arc::new))
 }
 
 /// Takes whole pages.

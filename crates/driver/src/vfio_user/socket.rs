@@ -1,34 +1,53 @@
-//! A small client: drives a function from another process or thread, without a virtual machine.
-//!
-//! [`Nvme`](super::Nvme) is a driver on top of it.
+//! A client of a function's socket: regions, interrupts, and memory that is lent.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv};
-use tidewater_wire::vfio_user::{
-    Area, DeviceInfo, DmaAccess, DmaMap, DmaUnmap, Header, IrqAction, IrqData, IrqIndex, IrqInfo, MAJOR, MINOR,
-    RegionAccess, RegionInfo, SetIrqs, Version, command, parse_areas, region_info_flag,
-};
-
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use tidewater_ipc::{
-    DESCRIPTORS_OFFERED, Mapping, Message, Received, Receiver, SEND_TIME, SharedMemory, TRANSFER_MAX, readable, send,
+    DESCRIPTORS_OFFERED, Mapping, Message, Received, Receiver, SharedMemory, TRANSFER_MAX, readable, send,
+};
+use tidewater_wire::vfio_user::{
+    Area, DeviceInfo, DmaAccess, DmaMap, DmaUnmap, Header, IoEventFd, IrqAction, IrqData, IrqIndex, IrqInfo, MAJOR,
+    MINOR, RegionAccess, RegionInfo, RegionIoFds, SetIrqs, Version, command, parse_areas, region_info_flag,
 };
 
-/// How long the server may take for a reply.
-pub const REPLY_TIME: Duration = Duration::from_secs(5);
+/// How long a server may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Until it says its version: what listens at the path may be no device.
+    pub greeting: Duration,
+    /// Until it takes a message, and until it replies.
+    pub reply: Duration,
+}
 
-/// Why a server did not do as it was told.
+impl Default for Patience {
+    /// 5 s for the version, and then what Linux gives an NVMe drive (`nvme_core.io_timeout`): on a busy machine, or
+    /// with a disk that stalls, a device is slow and not gone.
+    fn default() -> Patience {
+        Patience { greeting: Duration::from_secs(5), reply: Duration::from_secs(30) }
+    }
+}
+
+/// Why a server did not do what it was asked for.
 #[derive(Debug)]
-pub enum ClientError {
-    /// It could not be reached, or the connection broke.
+pub enum SocketError {
+    /// It could not be reached.
+    Unreachable {
+        /// Its socket.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The connection broke.
     Io(io::Error),
-    /// It said so.
+    /// It refused.
     Refused {
         /// The command: [`tidewater_wire::vfio_user::command`].
         command: u16,
@@ -40,42 +59,40 @@ pub enum ClientError {
         /// The command.
         command: u16,
     },
-    /// It did not reply in time.
+    /// It did not reply in time, or did not take the message.
     Timeout {
         /// The command.
         command: u16,
     },
 }
 
-impl std::fmt::Display for ClientError {
+impl std::fmt::Display for SocketError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            ClientError::Io(error) => write!(f, "the connection failed: {error}"),
-            ClientError::Refused { command, errno } => write!(f, "vfio-user command {command} was refused: {errno}"),
-            ClientError::Malformed { command } => write!(f, "the reply to vfio-user command {command} is malformed"),
-            ClientError::Timeout { command } => write!(f, "vfio-user command {command} got no reply in time"),
+            SocketError::Unreachable { path, error } => write!(f, "{}: {error}", path.display()),
+            SocketError::Io(error) => write!(f, "the connection failed: {error}"),
+            SocketError::Refused { command, errno } => write!(f, "vfio-user command {command} was refused: {errno}"),
+            SocketError::Malformed { command } => write!(f, "the reply to vfio-user command {command} is malformed"),
+            SocketError::Timeout { command } => write!(f, "vfio-user command {command} got no reply in time"),
         }
     }
 }
 
-impl std::error::Error for ClientError {
+impl std::error::Error for SocketError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            ClientError::Io(error) => Some(error),
+            SocketError::Unreachable { error, .. } | SocketError::Io(error) => Some(error),
             _ => None,
         }
     }
 }
 
-impl From<io::Error> for ClientError {
-    fn from(error: io::Error) -> ClientError {
-        ClientError::Io(error)
-    }
-}
-
-impl From<Errno> for ClientError {
-    fn from(errno: Errno) -> ClientError {
-        ClientError::Io(errno.into())
+/// What a failed system call says of a command.
+fn failed(command: u16) -> impl Fn(Errno) -> SocketError {
+    move |errno| match errno {
+        Errno::ETIMEDOUT => SocketError::Timeout { command },
+        Errno::EPROTO => SocketError::Malformed { command },
+        errno => SocketError::Io(errno.into()),
     }
 }
 
@@ -112,42 +129,70 @@ struct ByMessage {
 
 /// A connection to a function's socket.
 #[derive(Debug)]
-pub struct Client {
+pub struct Socket {
     stream: UnixStream,
+    user: u32,
+    /// How long the server may take to read a message, and to reply.
+    time: Duration,
     receiver: Receiver,
     id: u16,
     by_message: Vec<ByMessage>,
     capabilities: String,
 }
 
-impl Client {
+impl Socket {
     /// Connects and agrees on a version.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn connect(path: &Path) -> Result<Client, ClientError> {
-        let text = format!(
-            r#"{{"capabilities":{{"max_msg_fds":{DESCRIPTORS_OFFERED},"max_data_xfer_size":{TRANSFER_MAX},{}}}}}"#,
-            r#""write_multiple":true"#
-        );
-        Client::connect_saying(path, text.as_bytes())
+    /// As [`SocketError`] says.
+    pub fn connect(path: &Path) -> Result<Socket, SocketError> {
+        Socket::connect_within(path, Patience::default())
     }
 
-    /// Connects and agrees on a version with these capabilities; none: without any text.
+    /// As [`Socket::connect`], with other times.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn connect_saying(path: &Path, capabilities: &[u8]) -> Result<Client, ClientError> {
-        let stream = UnixStream::connect(path)?;
-        let receiver = Receiver::default();
-        let mut client = Client { stream, receiver, id: 0, by_message: Vec::new(), capabilities: String::new() };
+    /// As [`SocketError`] says.
+    pub fn connect_within(path: &Path, patience: Patience) -> Result<Socket, SocketError> {
+        let sizes = format!(r#""max_msg_fds":{DESCRIPTORS_OFFERED},"max_data_xfer_size":{TRANSFER_MAX}"#);
+        let text = format!(r#"{{"capabilities":{{{sizes},"write_multiple":true}}}}"#);
+        Socket::open(path, text.as_bytes(), patience)
+    }
+
+    /// As [`Socket::connect`], with these capabilities; none: without any text.
+    ///
+    /// # Errors
+    /// As [`SocketError`] says.
+    pub fn connect_saying(path: &Path, capabilities: &[u8]) -> Result<Socket, SocketError> {
+        Socket::open(path, capabilities, Patience::default())
+    }
+
+    fn open(path: &Path, capabilities: &[u8], patience: Patience) -> Result<Socket, SocketError> {
+        let unreachable = |error| SocketError::Unreachable { path: path.to_owned(), error };
+        let stream = UnixStream::connect(path).map_err(unreachable)?;
+        let user = getsockopt(&stream, PeerCredentials).map_err(|errno| unreachable(errno.into()))?.uid();
+        let mut socket = Socket {
+            stream,
+            user,
+            time: patience.greeting,
+            receiver: Receiver::default(),
+            id: 0,
+            by_message: Vec::new(),
+            capabilities: String::new(),
+        };
         let offer = Version { major: MAJOR, minor: MINOR, data: capabilities }.to_bytes();
         let offer = if capabilities.is_empty() { &offer[..4] } else { &offer };
-        let reply = client.ask(command::VERSION, &[offer], &[])?;
-        let malformed = ClientError::Malformed { command: command::VERSION };
+        let reply = socket.ask(command::VERSION, &[offer], &[])?;
+        let malformed = SocketError::Malformed { command: command::VERSION };
         let version = Version::parse(&reply.payload).filter(|version| version.major == MAJOR).ok_or(malformed)?;
-        client.capabilities = String::from_utf8_lossy(version.data).into_owned();
-        Ok(client)
+        socket.capabilities = String::from_utf8_lossy(version.data).into_owned();
+        socket.time = patience.reply;
+        Ok(socket)
+    }
+
+    /// The user whose process has the other end: what comes from there is what this one wrote.
+    pub fn user(&self) -> u32 {
+        self.user
     }
 
     /// The server's capabilities, as JSON.
@@ -158,39 +203,40 @@ impl Client {
     /// Sends a command and waits for its reply. Meanwhile the server may ask for memory.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// As [`SocketError`] says.
     pub fn ask(
         &mut self,
         command: u16,
         parts: &[&[u8]],
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<Message, ClientError> {
+    ) -> Result<Message, SocketError> {
         self.id = self.id.wrapping_add(1);
         let payload = parts.iter().map(|part| part.len()).sum();
-        let header = Header::command(self.id, command, payload);
-        send(self.stream.as_fd(), &[&[header.to_bytes().as_slice()], parts].concat(), descriptors, SEND_TIME)?;
-        let until = Instant::now() + REPLY_TIME;
+        let header = Header::command(self.id, command, payload).to_bytes();
+        let message = [&[header.as_slice()], parts].concat();
+        send(self.stream.as_fd(), &message, descriptors, self.time).map_err(failed(command))?;
+        let until = Instant::now() + self.time;
         loop {
-            let left = until.checked_duration_since(Instant::now()).ok_or(ClientError::Timeout { command })?;
-            let Some(message) = self.receive(left)? else { continue };
+            let left = until.checked_duration_since(Instant::now()).ok_or(SocketError::Timeout { command })?;
+            let Some(message) = self.receive(left).map_err(failed(command))? else { continue };
             if message.header.is_command() {
-                self.serve(&message)?;
+                self.serve(&message).map_err(failed(command))?;
                 continue;
             }
             if !message.header.is_reply() || (message.header.id, message.header.command) != (self.id, command) {
-                return Err(ClientError::Malformed { command });
+                return Err(SocketError::Malformed { command });
             }
             if message.header.is_failure() {
-                return Err(ClientError::Refused { command, errno: Errno::from_raw(message.header.error as i32) });
+                return Err(SocketError::Refused { command, errno: Errno::from_raw(message.header.error as i32) });
             }
             return Ok(message);
         }
     }
 
-    fn receive(&mut self, time: Duration) -> Result<Option<Message>, ClientError> {
+    fn receive(&mut self, time: Duration) -> Result<Option<Message>, Errno> {
         match self.receiver.receive(self.stream.as_fd())? {
             Received::Message(message) => Ok(Some(message)),
-            Received::Closed => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Received::Closed => Err(Errno::ECONNRESET),
             Received::Nothing => {
                 readable(&[self.stream.as_fd()], Some(time))?;
                 Ok(None)
@@ -200,43 +246,51 @@ impl Client {
 
     /// Whether the server has closed the connection. A client whose doorbells are mapped sends nothing that would fail.
     pub fn is_closed(&self) -> bool {
-        let mut byte = [0];
-        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-        match recv(self.stream.as_raw_fd(), &mut byte, flags) {
-            Ok(bytes) => bytes == 0,
-            Err(error) => !matches!(error, Errno::EAGAIN | Errno::EINTR),
+        !self.poll(PollFlags::empty()).is_empty()
+    }
+
+    /// Which of the events asked for there are; that the connection is closed is among them in any case.
+    fn poll(&self, asked: PollFlags) -> PollFlags {
+        let mut polled = [PollFd::new(self.stream.as_fd(), asked)];
+        loop {
+            match poll(&mut polled, PollTimeout::ZERO) {
+                Ok(_) => return polled[0].revents().unwrap_or(PollFlags::POLLERR),
+                // A signal can end even a call that does not wait.
+                Err(Errno::EINTR) => {}
+                Err(_) => return PollFlags::POLLERR,
+            }
         }
     }
 
     /// Answers what the server asks for, for this long.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn serve_memory(&mut self, time: Duration) -> Result<(), ClientError> {
+    /// As [`SocketError`] says.
+    pub fn serve_memory(&mut self, time: Duration) -> Result<(), SocketError> {
         let until = Instant::now() + time;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
-            if let Some(message) = self.receive(left)?
+            if let Some(message) = self.receive(left).map_err(failed(command::DMA_READ))?
                 && message.header.is_command()
             {
-                self.serve(&message)?;
+                self.serve(&message).map_err(failed(message.header.command))?;
             }
         }
         Ok(())
     }
 
     /// Answers one question of the server about memory.
-    fn serve(&mut self, message: &Message) -> Result<(), ClientError> {
+    fn serve(&mut self, message: &Message) -> Result<(), Errno> {
         let writing = message.header.command == command::DMA_WRITE;
         let answer = self.access(message, writing);
         let socket = self.stream.as_fd();
         match answer {
             Some((access, data)) => {
                 let header = message.header.reply(DmaAccess::SIZE + data.len()).to_bytes();
-                send(socket, &[&header, &access.to_bytes(), &data], &[], SEND_TIME)?;
+                send(socket, &[&header, &access.to_bytes(), &data], &[], self.time)?;
             }
             None => {
                 let failure = message.header.failure(Errno::EINVAL as u32);
-                send(socket, &[&failure.to_bytes()], &[], SEND_TIME)?;
+                send(socket, &[&failure.to_bytes()], &[], self.time)?;
             }
         }
         Ok(())
@@ -260,23 +314,23 @@ impl Client {
     /// What the function is.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn device_info(&mut self) -> Result<DeviceInfo, ClientError> {
+    /// As [`SocketError`] says.
+    pub fn device_info(&mut self) -> Result<DeviceInfo, SocketError> {
         let asked = DeviceInfo { argsz: DeviceInfo::SIZE as u32, flags: 0, regions: 0, irqs: 0 };
         let reply = self.ask(command::DEVICE_GET_INFO, &[&asked.to_bytes()], &[])?;
-        DeviceInfo::parse(&reply.payload).ok_or(ClientError::Malformed { command: command::DEVICE_GET_INFO })
+        DeviceInfo::parse(&reply.payload).ok_or(SocketError::Malformed { command: command::DEVICE_GET_INFO })
     }
 
     /// What a region is; asks again if the reply needs more room.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn region_info(&mut self, index: u32) -> Result<Described, ClientError> {
-        let malformed = || ClientError::Malformed { command: command::DEVICE_GET_REGION_INFO };
+    /// As [`SocketError`] says.
+    pub fn region_info(&mut self, index: u32) -> Result<Described, SocketError> {
+        let malformed = || SocketError::Malformed { command: command::DEVICE_GET_REGION_INFO };
         let mut room = RegionInfo::SIZE as u32;
         loop {
             let asked = RegionInfo { argsz: room, flags: 0, index, cap_offset: 0, size: 0, offset: 0 };
-            let mut reply = self.ask(command::DEVICE_GET_REGION_INFO, &[&asked.to_bytes()], &[])?;
+            let reply = self.ask(command::DEVICE_GET_REGION_INFO, &[&asked.to_bytes()], &[])?;
             let info = RegionInfo::parse(&reply.payload).ok_or_else(malformed)?;
             if info.argsz > room {
                 if info.argsz > 1 << 16 {
@@ -285,7 +339,7 @@ impl Client {
                 room = info.argsz;
                 continue;
             }
-            let file = reply.descriptors.pop();
+            let file = reply.descriptors.into_iter().next();
             let areas = match parse_areas(&reply.payload).ok_or_else(malformed)? {
                 Some(areas) => areas,
                 None if info.flags & region_info_flag::MMAP != 0 => vec![Area { offset: 0, size: info.size }],
@@ -298,26 +352,26 @@ impl Client {
     /// What interrupts of a kind there are.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn irq_info(&mut self, index: IrqIndex) -> Result<IrqInfo, ClientError> {
+    /// As [`SocketError`] says.
+    pub fn irq_info(&mut self, index: IrqIndex) -> Result<IrqInfo, SocketError> {
         let asked = IrqInfo { argsz: IrqInfo::SIZE as u32, flags: 0, index: index.number(), count: 0 };
         let reply = self.ask(command::DEVICE_GET_IRQ_INFO, &[&asked.to_bytes()], &[])?;
-        IrqInfo::parse(&reply.payload).ok_or(ClientError::Malformed { command: command::DEVICE_GET_IRQ_INFO })
+        IrqInfo::parse(&reply.payload).ok_or(SocketError::Malformed { command: command::DEVICE_GET_IRQ_INFO })
     }
 
     /// Changes what interrupts do; with descriptors, where they go.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn set_irqs(&mut self, set: &SetIrqs<'_>, events: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
+    /// As [`SocketError`] says.
+    pub fn set_irqs(&mut self, set: &SetIrqs<'_>, events: &[BorrowedFd<'_>]) -> Result<(), SocketError> {
         self.ask(command::DEVICE_SET_IRQS, &[&set.to_bytes()], events).map(drop)
     }
 
     /// Sends the vectors of a kind, from the first, to event descriptors.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn set_events(&mut self, index: IrqIndex, events: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
+    /// As [`SocketError`] says.
+    pub fn set_events(&mut self, index: IrqIndex, events: &[BorrowedFd<'_>]) -> Result<(), SocketError> {
         let count = events.len() as u32;
         let set = SetIrqs { index, start: 0, count, data: IrqData::Event, action: IrqAction::Trigger };
         self.set_irqs(&set, events)
@@ -326,8 +380,8 @@ impl Client {
     /// Reads bytes of a region.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn read(&mut self, region: u32, offset: u64, to: &mut [u8]) -> Result<(), ClientError> {
+    /// As [`SocketError`] says.
+    pub fn read(&mut self, region: u32, offset: u64, to: &mut [u8]) -> Result<(), SocketError> {
         let access = RegionAccess { offset, region, count: to.len() as u32 };
         let reply = self.ask(command::REGION_READ, &[&access.to_bytes()], &[])?;
         match RegionAccess::parse(&reply.payload, true) {
@@ -335,28 +389,69 @@ impl Client {
                 to.copy_from_slice(data);
                 Ok(())
             }
-            _ => Err(ClientError::Malformed { command: command::REGION_READ }),
+            _ => Err(SocketError::Malformed { command: command::REGION_READ }),
         }
     }
 
     /// Writes bytes of a region.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn write(&mut self, region: u32, offset: u64, from: &[u8]) -> Result<(), ClientError> {
+    /// As [`SocketError`] says.
+    pub fn write(&mut self, region: u32, offset: u64, from: &[u8]) -> Result<(), SocketError> {
         let access = RegionAccess { offset, region, count: from.len() as u32 };
         let reply = self.ask(command::REGION_WRITE, &[&access.to_bytes(), from], &[])?;
         match RegionAccess::parse(&reply.payload, false) {
             Some((got, _)) if got == access => Ok(()),
-            _ => Err(ClientError::Malformed { command: command::REGION_WRITE }),
+            _ => Err(SocketError::Malformed { command: command::REGION_WRITE }),
         }
+    }
+
+    /// Writes bytes of a region and asks for no reply, as a bus posts writes: a later read of the function is behind
+    /// it, and finds out when the server has gone.
+    ///
+    /// # Errors
+    /// As [`SocketError`] says.
+    pub fn post(&mut self, region: u32, offset: u64, from: &[u8]) -> Result<(), SocketError> {
+        let access = RegionAccess { offset, region, count: from.len() as u32 };
+        self.id = self.id.wrapping_add(1);
+        let header = Header::command(self.id, command::REGION_WRITE, RegionAccess::SIZE + from.len());
+        let header = Header { flags: header.flags | Header::NO_REPLY, ..header }.to_bytes();
+        send(self.stream.as_fd(), &[&header, &access.to_bytes(), from], &[], self.time)
+            .map_err(failed(command::REGION_WRITE))
+    }
+
+    /// As [`Socket::post`], for what is sent again later anyway: left out while a server that does not read has its
+    /// socket full.
+    ///
+    /// # Errors
+    /// As [`SocketError`] says.
+    pub fn post_if_room(&mut self, region: u32, offset: u64, from: &[u8]) -> Result<(), SocketError> {
+        match self.poll(PollFlags::POLLOUT) {
+            PollFlags::POLLOUT => self.post(region, offset, from),
+            events if events.is_empty() => Ok(()),
+            _ => Err(SocketError::Io(io::ErrorKind::ConnectionReset.into())),
+        }
+    }
+
+    /// The event descriptor that stands for a write to the region at this offset; `None`: there is none.
+    ///
+    /// # Errors
+    /// As [`SocketError`] says.
+    pub fn doorbell(&mut self, region: u32, offset: u64) -> Result<Option<OwnedFd>, SocketError> {
+        let asked = RegionIoFds { argsz: 4096, flags: 0, index: region, count: 0 };
+        let reply = self.ask(command::DEVICE_GET_REGION_IO_FDS, &[&asked.to_bytes()], &[])?;
+        let malformed = SocketError::Malformed { command: command::DEVICE_GET_REGION_IO_FDS };
+        let all = IoEventFd::parse_all(&reply.payload).ok_or(malformed)?;
+        // The first descriptor of the message is the one that is kept.
+        let first = reply.descriptors.into_iter().next();
+        Ok(first.filter(|_| all.iter().any(|one| one.offset == offset && one.descriptor == 0)))
     }
 
     /// Reads a register of 4 bytes.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn read_u32(&mut self, region: u32, offset: u64) -> Result<u32, ClientError> {
+    /// As [`SocketError`] says.
+    pub fn read_u32(&mut self, region: u32, offset: u64) -> Result<u32, SocketError> {
         let mut bytes = [0; 4];
         self.read(region, offset, &mut bytes)?;
         Ok(u32::from_le_bytes(bytes))
@@ -365,8 +460,8 @@ impl Client {
     /// Reads a register of 8 bytes.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn read_u64(&mut self, region: u32, offset: u64) -> Result<u64, ClientError> {
+    /// As [`SocketError`] says.
+    pub fn read_u64(&mut self, region: u32, offset: u64) -> Result<u64, SocketError> {
         let mut bytes = [0; 8];
         self.read(region, offset, &mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
@@ -375,16 +470,16 @@ impl Client {
     /// Lends memory at a bus address, readable and writable, by its descriptor.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn lend(&mut self, address: u64, memory: &SharedMemory) -> Result<(), ClientError> {
+    /// As [`SocketError`] says.
+    pub fn lend(&mut self, address: u64, memory: &SharedMemory) -> Result<(), SocketError> {
         self.lend_file(address, memory.len(), memory.as_fd(), 0)
     }
 
     /// Lends part of a file at a bus address, readable and writable.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn lend_file(&mut self, address: u64, size: u64, file: BorrowedFd<'_>, offset: u64) -> Result<(), ClientError> {
+    /// As [`SocketError`] says.
+    pub fn lend_file(&mut self, address: u64, size: u64, file: BorrowedFd<'_>, offset: u64) -> Result<(), SocketError> {
         let flags = DmaMap::READABLE | DmaMap::WRITABLE;
         let map = DmaMap { argsz: DmaMap::SIZE as u32, flags, offset, address, size };
         self.ask(command::DMA_MAP, &[&map.to_bytes()], &[file]).map(drop)
@@ -393,8 +488,8 @@ impl Client {
     /// Lends memory at a bus address without a descriptor: the server asks for its bytes.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn lend_by_message(&mut self, address: u64, memory: &Arc<SharedMemory>) -> Result<(), ClientError> {
+    /// As [`SocketError`] says.
+    pub fn lend_by_message(&mut self, address: u64, memory: &Arc<SharedMemory>) -> Result<(), SocketError> {
         let (flags, size) = (DmaMap::READABLE | DmaMap::WRITABLE, memory.len());
         let map = DmaMap { argsz: DmaMap::SIZE as u32, flags, offset: 0, address, size };
         self.ask(command::DMA_MAP, &[&map.to_bytes()], &[])?;
@@ -405,22 +500,22 @@ impl Client {
     /// Takes memory back. When this returns, the server does not touch it any more.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn take_back(&mut self, address: u64, size: u64) -> Result<(), ClientError> {
+    /// As [`SocketError`] says.
+    pub fn take_back(&mut self, address: u64, size: u64) -> Result<(), SocketError> {
         let unmap = DmaUnmap { argsz: DmaUnmap::SIZE as u32, flags: 0, address, size };
         let reply = self.ask(command::DMA_UNMAP, &[&unmap.to_bytes()], &[])?;
         self.by_message.retain(|lent| lent.address < address || lent.address - address >= size);
         match DmaUnmap::parse(&reply.payload) {
             Some(got) if got == unmap => Ok(()),
-            _ => Err(ClientError::Malformed { command: command::DMA_UNMAP }),
+            _ => Err(SocketError::Malformed { command: command::DMA_UNMAP }),
         }
     }
 
     /// Takes all memory back.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn take_back_all(&mut self) -> Result<(), ClientError> {
+    /// As [`SocketError`] says.
+    pub fn take_back_all(&mut self) -> Result<(), SocketError> {
         let unmap = DmaUnmap { argsz: DmaUnmap::SIZE as u32, flags: DmaUnmap::ALL, address: 0, size: 0 };
         self.ask(command::DMA_UNMAP, &[&unmap.to_bytes()], &[])?;
         self.by_message.clear();
@@ -430,8 +525,8 @@ impl Client {
     /// Resets the function.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub fn reset(&mut self) -> Result<(), ClientError> {
+    /// As [`SocketError`] says.
+    pub fn reset(&mut self) -> Result<(), SocketError> {
         self.ask(command::DEVICE_RESET, &[], &[]).map(drop)
     }
 }

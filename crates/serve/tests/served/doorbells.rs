@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_core::profile::{Access, Doorbells, Timing};
-use tidewater_driver::vfio_user::{Nvme, QueuePair};
+use tidewater_driver::vfio_user::{Nvme, Options, QueuePair};
 use tidewater_serve::engine::Backing;
 use tidewater_wire::nvme::register::offset;
 use tidewater_wire::nvme::{Cqe, Sqe};
@@ -133,7 +133,8 @@ fn doorbells_that_only_messages_reach_are_heard() {
                     }
                 });
             }
-            let nvme = Nvme::start_by_messages(drive.client(0), 8 << 20).expect("a controller");
+            let by_message = Options { memory: 8 << 20, memory_by_message: true, ..Options::default() };
+            let nvme = Nvme::start_with(drive.client(0), by_message).expect("a controller");
             let mut host = Host::over(nvme, shadow);
             // More than the queues hold.
             for round in 1..100 {
@@ -153,7 +154,7 @@ fn doorbells_that_only_messages_reach_are_heard() {
                 while taken < 50 {
                     assert!(Instant::now() < until, "{taken} of 50 commands");
                     taken += u32::from(host.pair.poll().is_some());
-                    host.nvme.client().serve_memory(Duration::from_micros(20)).expect("memory");
+                    host.nvme.socket().serve_memory(Duration::from_micros(20)).expect("memory");
                 }
             }
             done.store(true, Ordering::Relaxed);
@@ -172,7 +173,7 @@ fn full_queues_are_worked_off() {
         for round in 0..50u16 {
             let mut under_way = Vec::new();
             let mut cid = 0;
-            while host.pair.submit(&sqe.with_dword(0, sqe.dwords()[0] & 0xFFFF | u32::from(cid) << 16)) {
+            while host.pair.submit(&sqe.with_cid(cid)) {
                 under_way.push(cid);
                 cid += 1;
             }
@@ -204,7 +205,7 @@ fn queues_in_the_controllers_memory_work() {
         let mut host = Host::attach(&drive, 0);
         // BAR2 at an address of its own, and its buffer enabled for the controller (CMBMSC: CRE and CMSE).
         let bus = 0x7_0000_0000u64;
-        host.nvme.client().write(region::BAR0, offset::CMBMSC.into(), &(bus | 3).to_le_bytes()).expect("CMBMSC");
+        host.nvme.socket().write(region::BAR0, offset::CMBMSC.into(), &(bus | 3).to_le_bytes()).expect("CMBMSC");
         assert_eq!(host.register(offset::CMBSTS).expect("CMBSTS"), 0);
         let (size, location) =
             (host.register(offset::CMBSZ).expect("CMBSZ"), host.register(offset::CMBLOC).expect("CMBLOC"));
@@ -230,7 +231,7 @@ fn queues_in_the_controllers_memory_work() {
             let phase = (round / u64::from(entries)).is_multiple_of(2);
             host.buffer.write(0, &data);
             let sqe = host.buffer.attach(Sqe::write(round as u16, round, 7).with_nsid(1), data.len() as u64);
-            let mut client = host.nvme.client();
+            let mut client = host.nvme.socket();
             client.write(region::BAR2, sq + slot * 64, &sqe.to_bytes()).expect("an entry");
             let doorbell = |queue: u64, completion: u64| 0x1000 + (2 * queue + completion) * 4;
             let next = ((slot + 1) % u64::from(entries)) as u32;

@@ -169,7 +169,7 @@ fn a_client_that_does_not_answer_for_its_memory_is_given_up() {
     let (_folder, drive) = start(Timing::None, 2);
     let mut silent = Host::attach(&drive, 0);
     let (far, memory) = (1u64 << 40, Arc::new(SharedMemory::new("silent", 0x1000).expect("a memfd")));
-    silent.nvme.client().lend_by_message(far, &memory).expect("by message");
+    silent.nvme.socket().lend_by_message(far, &memory).expect("by message");
     // A completion queue lies there, and its submission queue where the device reaches it by itself.
     let queue = silent.nvme.buffer(4096).expect("memory");
     queue.write(0, &Sqe::flush(9).with_nsid(1).to_bytes());
@@ -183,7 +183,7 @@ fn a_client_that_does_not_answer_for_its_memory_is_given_up() {
     // When it completes, its host asks for nothing, and so hears nothing.
     drive.ask(&Request::FaultDelay { function: 0, by_ns: 100_000_000, count: 1 });
     let doorbell = u64::from(offset::DOORBELLS) + 2 * 2 * 4;
-    silent.nvme.client().write(region::BAR0, doorbell, &1u32.to_le_bytes()).expect("a doorbell");
+    silent.nvme.socket().write(region::BAR0, doorbell, &1u32.to_le_bytes()).expect("a doorbell");
     Host::attach(&drive, 1).flush();
     // A function has one client: it is another's once the device has given this one up.
     let mut next = Host::attach(&drive, 0);

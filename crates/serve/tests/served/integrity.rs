@@ -264,7 +264,7 @@ fn a_function_that_is_no_bus_master_leaves_its_hosts_memory_alone() {
     let mut host = Host::attach(&drive, 0);
     host.write(0, &blocks_of(0, UNIT, 1));
     let command = |host: &Host, value: u16| {
-        let mut client = host.nvme.client();
+        let mut client = host.nvme.socket();
         client.write(region::CONFIG, offset::COMMAND.into(), &value.to_le_bytes()).expect("the configuration space");
     };
     for round in 0..3 {

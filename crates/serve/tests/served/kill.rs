@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_core::profile::Timing;
-use tidewater_driver::vfio_user::Client;
+use tidewater_driver::vfio_user::Socket;
 use tidewater_driver::vfio_user::{Nvme, NvmeError};
 use tidewater_serve::control::{Request, ask};
 use tidewater_serve::engine::Backing;
@@ -82,7 +82,7 @@ fn lives(test: &str, seed: u64, number: u64) {
     let (mut completed, mut lost) = (0, 0);
     for life in 0..number {
         let mut process = spawn_server(test, &[(JOB, &folder.path().to_string_lossy())]);
-        let client = Client::connect(&serve(folder.path()).vfio_user[0]).expect("a client");
+        let client = Socket::connect(&serve(folder.path()).vfio_user[0]).expect("a client");
         let mut host = Host::over(Nvme::start(client, 8 << 20).expect("a controller"), false);
         lost += model.check_all(&mut host, BLOCKS);
         let after = Duration::from_micros(rng.below(60_000));
@@ -143,7 +143,7 @@ fn a_full_disk_makes_a_drive_that_only_reads() {
         "kill::a_full_disk_makes_a_drive_that_only_reads",
         &[(JOB, &folder.path().to_string_lossy()), (LIMIT, &(len / 2).to_string())],
     );
-    let client = Client::connect(&served.vfio_user[0]).expect("a client");
+    let client = Socket::connect(&served.vfio_user[0]).expect("a client");
     let mut host = Host::over(Nvme::start(client, 8 << 20).expect("a controller"), false);
     let blocks = host.blocks();
     let mut failed = None;

@@ -12,8 +12,8 @@ use tidewater_base::Rng;
 use tidewater_base::checksum::crc32c;
 use tidewater_core::fast::bar;
 use tidewater_core::profile::{Profile, Timing, builtin};
-use tidewater_driver::vfio_user::{Client, ClientError};
 use tidewater_driver::vfio_user::{Nvme, NvmeError};
+use tidewater_driver::vfio_user::{Socket, SocketError};
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::{Backing, Setup};
 use tidewater_wire::nvme::register::offset;
@@ -63,7 +63,7 @@ struct Known {
 }
 
 /// The control page, as words of 8 bytes.
-fn control_page(client: &mut Client) -> Result<ControlPage, ClientError> {
+fn control_page(client: &mut Socket) -> Result<ControlPage, SocketError> {
     let mut page = vec![0; ControlPage::SIZE];
     for at in (0..page.len()).step_by(8) {
         client.read(region::BAR2, at as u64, &mut page[at..at + 8])?;
@@ -71,12 +71,12 @@ fn control_page(client: &mut Client) -> Result<ControlPage, ClientError> {
     Ok(ControlPage::parse(&page).expect("a control page"))
 }
 
-fn credit(client: &mut Client, lane: usize) -> Result<u64, ClientError> {
+fn credit(client: &mut Socket, lane: usize) -> Result<u64, SocketError> {
     client.read_u64(region::BAR2, ControlPage::lane_offset(lane as u8) as u64)
 }
 
 /// Stores pieces into both lanes until the client's device has gone, or `rounds` have been.
-fn store(client: &mut Client, known: &mut Known, rng: &mut Rng, rounds: u64) -> Result<(), ClientError> {
+fn store(client: &mut Socket, known: &mut Known, rng: &mut Rng, rounds: u64) -> Result<(), SocketError> {
     let ring = 8 << 10;
     for _ in 0..rounds {
         let lane = rng.below(LANES as u64) as usize;
@@ -100,7 +100,7 @@ fn store(client: &mut Client, known: &mut Known, rng: &mut Rng, rounds: u64) -> 
 
 /// Reads all of the log that is there, and goes on where it ends. Returns how many bytes were read.
 fn check(host: &mut Host, known: &mut Known, whole: bool) -> u64 {
-    let page = control_page(&mut host.nvme.client()).expect("a control page");
+    let page = control_page(&mut host.nvme.socket()).expect("a control page");
     let mut total = 0;
     for lane in 0..LANES {
         let record = page.lane[lane];
@@ -118,7 +118,7 @@ fn check(host: &mut Host, known: &mut Known, whole: bool) -> u64 {
                 Err(NvmeError::Status(status)) if status.same_code(vendor_status::OFFSET_RELEASED) => {
                     // What was in the ring goes on to flash meanwhile, and a full log releases its oldest pages for
                     // that.
-                    let page = control_page(&mut host.nvme.client()).expect("a control page");
+                    let page = control_page(&mut host.nvme.socket()).expect("a control page");
                     let head = page.lane[lane].lba_head;
                     assert!(at < head && head <= end, "{at} was released, and the log begins at {head} ({what})");
                     let pages = page.lba_tail - page.lba_head;
@@ -144,7 +144,7 @@ fn check(host: &mut Host, known: &mut Known, whole: bool) -> u64 {
     total
 }
 
-fn host_of(client: Client) -> Host {
+fn host_of(client: Socket) -> Host {
     Host::over(Nvme::start(client, 8 << 20).expect("a controller"), false)
 }
 
@@ -161,9 +161,9 @@ fn stops(profile: Profile, seed: u64) {
         let drive = Drive::start(&served);
         let mut host = host_of(drive.client(0));
         read += check(&mut host, &mut known, true);
-        store(&mut host.nvme.client(), &mut known, &mut rng, 400).expect("it is served");
+        store(&mut host.nvme.socket(), &mut known, &mut rng, 400).expect("it is served");
         for lane in 0..LANES {
-            known.credit[lane] = credit(&mut host.nvme.client(), lane).expect("credit");
+            known.credit[lane] = credit(&mut host.nvme.socket(), lane).expect("credit");
         }
         drop(host);
         drive.stop();
@@ -200,9 +200,9 @@ fn cuts(profile: Profile, survives: bool, seed: u64) {
     let mut drive = Drive::start(&served);
     let mut host = host_of(drive.client(0));
     for cut in 0..8 {
-        store(&mut host.nvme.client(), &mut known, &mut rng, 300).expect("it is served");
+        store(&mut host.nvme.socket(), &mut known, &mut rng, 300).expect("it is served");
         for lane in 0..LANES {
-            known.credit[lane] = credit(&mut host.nvme.client(), lane).expect("credit");
+            known.credit[lane] = credit(&mut host.nvme.socket(), lane).expect("credit");
         }
         drive.ask(&Request::PowerCut { off_ms: 3 });
         if cut % 4 == 3 {
@@ -255,7 +255,7 @@ fn kills(test: &str, timing: Timing, partial_after: &str, seed: u64, lives: u64)
     let (mut known, mut rng, mut read) = (Known::default(), Rng::new(seed, b"kills"), 0);
     for life in 0..lives {
         let mut process = spawn_server(test, &[(JOB, &job)]);
-        let mut host = host_of(Client::connect(&served.vfio_user[0]).expect("a client"));
+        let mut host = host_of(Socket::connect(&served.vfio_user[0]).expect("a client"));
         read += check(&mut host, &mut known, true);
         if life % 5 == 4 {
             // What the host has no use for any more.
@@ -269,7 +269,7 @@ fn kills(test: &str, timing: Timing, partial_after: &str, seed: u64, lives: u64)
                 process.kill().expect("it is killed");
             });
             let begin = Instant::now();
-            while store(&mut host.nvme.client(), &mut known, &mut rng, 50).is_ok() {
+            while store(&mut host.nvme.socket(), &mut known, &mut rng, 50).is_ok() {
                 assert!(begin.elapsed() < PATIENCE, "it does not die");
             }
         });
@@ -336,7 +336,7 @@ fn store_and_wait(host: &mut Host, known: &mut Known) -> Cqe {
     assert!(host.pair.submit(&wait.emit(50).with_nsid(1)));
     host.pair.ring().expect("a doorbell");
     known.stored[0] = end;
-    host.nvme.client().write(region::BAR2, bar::RINGS + from % ring, &bytes(0, from..end)).expect("a store");
+    host.nvme.socket().write(region::BAR2, bar::RINGS + from % ring, &bytes(0, from..end)).expect("a store");
     let begin = Instant::now();
     loop {
         if let Some(cqe) = host.pair.poll() {
@@ -357,15 +357,15 @@ fn what_a_full_disk_does_not_take_is_not_credited() {
         let served = served(tiny_log(timing, true), folder.path());
         let (mut known, mut rng) = (Known::default(), Rng::new(seed, b"full"));
         let mut process = spawn_server(test, &[(JOB, &format!("{name}:1ms:{}", folder.path().display()))]);
-        let mut host = host_of(Client::connect(&served.vfio_user[0]).expect("a client"));
-        store(&mut host.nvme.client(), &mut known, &mut rng, 100).expect("it is served");
+        let mut host = host_of(Socket::connect(&served.vfio_user[0]).expect("a client"));
+        store(&mut host.nvme.socket(), &mut known, &mut rng, 100).expect("it is served");
         assert!(store_and_wait(&mut host, &mut known).status.is_success());
         let mut asked = UnixStream::connect(folder.path().join("full")).expect("it listens");
         assert_eq!(asked.read(&mut [0]).expect("it hangs up"), 0);
         let told = store_and_wait(&mut host, &mut known);
         assert!(told.status.same_code(Status::WRITE_FAULT), "{told:?}");
-        store(&mut host.nvme.client(), &mut known, &mut rng, 300).expect("it is served");
-        let status = control_page(&mut host.nvme.client()).expect("a control page").status;
+        store(&mut host.nvme.socket(), &mut known, &mut rng, 300).expect("it is served");
+        let status = control_page(&mut host.nvme.socket()).expect("a control page").status;
         assert!(status.has(TransportStatus::DESTAGE_FAILED), "{status}");
         process.kill().expect("it is killed");
         process.wait().expect("it has ended");
@@ -378,7 +378,7 @@ fn what_a_full_disk_does_not_take_is_not_credited() {
 }
 
 /// A store into the persistent memory region, and whether a barrier follows.
-fn put(client: &mut Client, at: u64, bytes: &[u8], barrier: bool) -> Result<(), ClientError> {
+fn put(client: &mut Socket, at: u64, bytes: &[u8], barrier: bool) -> Result<(), SocketError> {
     client.write(region::BAR4, at, bytes)?;
     if barrier {
         let status = client.read_u32(region::BAR0, offset::PMRSTS.into())?;
@@ -387,7 +387,7 @@ fn put(client: &mut Client, at: u64, bytes: &[u8], barrier: bool) -> Result<(), 
     Ok(())
 }
 
-fn region_of(client: &mut Client) -> Vec<u8> {
+fn region_of(client: &mut Socket) -> Vec<u8> {
     let mut all = vec![0; 32 << 10];
     for at in (0..all.len()).step_by(4096) {
         client.read(region::BAR4, at as u64, &mut all[at..at + 4096]).expect("the region");
@@ -395,7 +395,7 @@ fn region_of(client: &mut Client) -> Vec<u8> {
     all
 }
 
-fn enable_region(client: &mut Client) {
+fn enable_region(client: &mut Socket) {
     client.write(region::BAR0, offset::PMRCTL.into(), &1u32.to_le_bytes()).expect("a register");
 }
 
@@ -477,8 +477,8 @@ fn a_sanitize_leaves_nothing_in_a_persistent_memory_region() {
         profile.serve.timing = Timing::None;
         let drive = Drive::start(&served(profile, folder.path()));
         let mut host = Host::attach(&drive, 0);
-        enable_region(&mut host.nvme.client());
-        put(&mut host.nvme.client(), 5_000, b"nobody's business", true).expect("a store");
+        enable_region(&mut host.nvme.socket());
+        put(&mut host.nvme.socket(), 5_000, b"nobody's business", true).expect("a store");
         let sanitize = Sqe::default().with_dword(0, SANITIZE).with_dword(10, 2);
         let refused = host.nvme.admin(sanitize);
         assert!(
@@ -492,11 +492,11 @@ fn a_sanitize_leaves_nothing_in_a_persistent_memory_region() {
         while host.try_read(0, BLOCK).is_err() {
             assert!(Instant::now() < until, "it does not end");
         }
-        enable_region(&mut host.nvme.client());
-        assert!(region_of(&mut host.nvme.client()).iter().all(|&byte| byte == 0), "{access}");
+        enable_region(&mut host.nvme.socket());
+        assert!(region_of(&mut host.nvme.socket()).iter().all(|&byte| byte == 0), "{access}");
         drive.ask(&Request::PowerCut { off_ms: 1 });
         drive.wait_for("serving");
-        assert!(region_of(&mut host.nvme.client()).iter().all(|&byte| byte == 0), "{access}, behind a loss of power");
+        assert!(region_of(&mut host.nvme.socket()).iter().all(|&byte| byte == 0), "{access}, behind a loss of power");
         drop(host);
         drive.stop();
     }
@@ -518,7 +518,7 @@ fn what_a_barrier_covers_outlives_the_process() {
     let mut barriers = 0;
     for life in 0..10 {
         let mut process = spawn_server(test, &[(JOB, &job)]);
-        let mut client = Client::connect(&served.vfio_user[0]).expect("a client");
+        let mut client = Socket::connect(&served.vfio_user[0]).expect("a client");
         for (word, bytes) in region_of(&mut client).as_chunks::<8>().0.iter().enumerate() {
             let found = u64::from_le_bytes(*bytes);
             assert!(may[word].contains(&found), "life {life}, word {word}: {found}, may be {:?}", may[word]);

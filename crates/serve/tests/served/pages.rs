@@ -17,7 +17,7 @@ fn start(functions: usize) -> (TempDir, Drive) {
 
 /// The doorbell page, as another part of the same client has it.
 fn page(host: &Host) -> Mapping {
-    let bar0 = host.nvme.client().region_info(region::BAR0).expect("BAR0");
+    let bar0 = host.nvme.socket().region_info(region::BAR0).expect("BAR0");
     bar0.map(bar0.areas[0]).expect("a mapping")
 }
 
@@ -85,7 +85,7 @@ fn a_page_holds_nothing_of_the_time_before_a_reset() {
         // A tail that is in range, and was never meant for what comes: the commands it would name are zeroes.
         host.nvme.disable().expect("a disabled controller");
         assert!(page.store_u32(doorbell(1, false), 40) && page.store_u32(doorbell(0, false), 30));
-        host.nvme.client().reset().expect("a reset");
+        host.nvme.socket().reset().expect("a reset");
         host.restart().expect("an enabled controller");
         host.read(0, BLOCK);
         assert_eq!(page.load_u32(doorbell(1, false)), Some(1), "round {round}");
@@ -122,7 +122,7 @@ fn values_that_can_not_be_are_refused_once_each() {
     }
     // The same by message: it is stored where the page is.
     let at = 0x1000 + doorbell(3, false);
-    host.nvme.client().write(region::BAR0, at, &7u32.to_le_bytes()).expect("a message");
+    host.nvme.socket().write(region::BAR0, at, &7u32.to_le_bytes()).expect("a message");
     assert_eq!(page.load_u32(doorbell(3, false)), Some(7));
     count += 1;
     wait_for_errors(&mut host, count);
@@ -140,7 +140,7 @@ fn messages_and_mapped_doorbells_keep_their_order() {
     let sqe = host.buffer.attach(Sqe::read(1, 0, 0).with_nsid(1), BLOCK as u64);
     for round in 0..200 {
         // The function may not read memory: what is rung now would fail. Then it may, and the doorbell is next.
-        let client = |value: u16| host.nvme.client().write(region::CONFIG, 4, &value.to_le_bytes()).expect("a message");
+        let client = |value: u16| host.nvme.socket().write(region::CONFIG, 4, &value.to_le_bytes()).expect("a message");
         client(2);
         client(6);
         host.pair.run(&sqe, PATIENCE).unwrap_or_else(|error| panic!("round {round}: {error}"));

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidewater_core::profile::{Profile, Timing, builtin};
 use tidewater_driver::vfio_user::{Buffer, Nvme, NvmeError, QueuePair};
-use tidewater_driver::vfio_user::{Client, ClientError};
+use tidewater_driver::vfio_user::{Socket, SocketError};
 use tidewater_serve::control::{Request, ask};
 use tidewater_serve::engine::{Backing, Ended, Event, NamespaceSetup, Ready, SERVE_TIME, ServeError, Server, Setup};
 use tidewater_wire::nvme::{Cqe, DsmRange, Sqe};
@@ -106,14 +106,16 @@ impl Drive {
     }
 
     /// The client of a function.
-    pub fn client(&self, function: usize) -> Client {
+    pub fn client(&self, function: usize) -> Socket {
         let until = Instant::now() + PATIENCE;
         loop {
-            match Client::connect(&self.ready.vfio_user[function]) {
+            match Socket::connect(&self.ready.vfio_user[function]) {
                 Ok(client) => return client,
                 // A function has one client. The last one's socket may be open for a moment longer, in a process that
                 // another test is just making out of this one.
-                Err(ClientError::Io(error)) => assert!(Instant::now() < until, "no client: {error}"),
+                Err(SocketError::Unreachable { error, .. } | SocketError::Io(error)) => {
+                    assert!(Instant::now() < until, "no client: {error}");
+                }
                 Err(error) => panic!("no client: {error}"),
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -268,12 +270,12 @@ impl Host {
         u64::from_le_bytes(data[..8].try_into().expect("8 bytes"))
     }
 
-    pub fn register(&self, offset: u32) -> Result<u32, ClientError> {
-        self.nvme.client().read_u32(region::BAR0, offset.into())
+    pub fn register(&self, offset: u32) -> Result<u32, SocketError> {
+        self.nvme.socket().read_u32(region::BAR0, offset.into())
     }
 
     pub fn set_register(&self, offset: u32, value: u32) {
-        self.nvme.client().write(region::BAR0, offset.into(), &value.to_le_bytes()).expect("a register");
+        self.nvme.socket().write(region::BAR0, offset.into(), &value.to_le_bytes()).expect("a register");
     }
 }
 

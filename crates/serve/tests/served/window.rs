@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_core::profile::{Profile, Timing, builtin};
-use tidewater_driver::vfio_user::Client;
+use tidewater_driver::vfio_user::Socket;
 use tidewater_driver::vfio_user::{Nvme, NvmeError};
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::{Backing, Setup, rerun};
@@ -56,7 +56,7 @@ fn served(profile: Profile, folder: &Path) -> Setup {
     setup(profile, folder, Backing::File(folder.join("drive")), 1)
 }
 
-fn host_of(client: Client) -> Host {
+fn host_of(client: Socket) -> Host {
     Host::over(Nvme::start(client, 8 << 20).expect("a controller"), false)
 }
 
@@ -96,12 +96,12 @@ impl Window for Host {
     }
 
     fn store(&mut self, at: u64, bytes: &[u8]) -> Result<(), NvmeError> {
-        Ok(self.nvme.client().write(region::BAR2, WINDOW + at, bytes)?)
+        Ok(self.nvme.socket().write(region::BAR2, WINDOW + at, bytes)?)
     }
 
     fn load(&mut self, at: u64, len: usize) -> Result<Vec<u8>, NvmeError> {
         let mut bytes = vec![0; len];
-        self.nvme.client().read(region::BAR2, WINDOW + at, &mut bytes)?;
+        self.nvme.socket().read(region::BAR2, WINDOW + at, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -241,7 +241,7 @@ fn kills(test: &str, timing: Timing, seed: u64, lives: u64) {
     let name = if timing == Timing::Model { "model" } else { "none" };
     for life in 0..lives {
         let mut process = spawn_server(test, &[(JOB, &format!("{name}:{}", folder.path().display()))]);
-        let mut host = host_of(Client::connect(&served.vfio_user[0]).expect("a client"));
+        let mut host = host_of(Socket::connect(&served.vfio_user[0]).expect("a client"));
         model.check(&mut host, false);
         kill_after(&mut process, Duration::from_micros(rng.below(30_000)), || {
             let begin = Instant::now();
@@ -334,7 +334,7 @@ fn entries_stay_when_their_host_goes_and_when_the_controller_is_reset() {
     let mut host = Host::attach_again(host, &drive);
     assert_eq!(host.load(at, 6).expect("a load"), b"before");
     host.store(at, b"after!").expect("a store");
-    host.nvme.client().reset().expect("a function level reset");
+    host.nvme.socket().reset().expect("a function level reset");
     host.restart().expect("it starts again");
     assert_eq!(host.dma(7, 0, 6).expect("a read"), b"after!");
     host.order(WindowCommand::Flush { entry: 7 }).expect("a flush");
@@ -389,14 +389,14 @@ fn a_drive_with_both_byte_sides_keeps_both_over_stops_and_power_cuts() {
             // No further than the intake queue goes, nor over the end of the ring.
             let len = (1 + rng.below(300)).min(RING - stored % RING);
             let bytes: Vec<u8> = (stored..stored + len).map(byte).collect();
-            host.nvme.client().write(region::BAR2, (1 << 20) + stored % RING, &bytes).expect("a store");
+            host.nvme.socket().write(region::BAR2, (1 << 20) + stored % RING, &bytes).expect("a store");
             stored += len;
             let at = rng.below(2 * PAGE as u64 - 8) as usize;
             window[at..at + 8].copy_from_slice(&(round << 32 | step).to_le_bytes());
-            host.nvme.client().write(region::BAR2, BOTH + at as u64, &window[at..at + 8]).expect("a store");
+            host.nvme.socket().write(region::BAR2, BOTH + at as u64, &window[at..at + 8]).expect("a store");
             let credit = ControlPage::lane_offset(0) as u64;
             let until = Instant::now() + PATIENCE;
-            while host.nvme.client().read_u64(region::BAR2, credit).expect("credit") < stored {
+            while host.nvme.socket().read_u64(region::BAR2, credit).expect("credit") < stored {
                 assert!(Instant::now() < until, "{stored} bytes are not credited");
             }
             // A part of a page, or a block that is deallocated.
@@ -409,7 +409,7 @@ fn a_drive_with_both_byte_sides_keeps_both_over_stops_and_power_cuts() {
         }
         host.flush();
         let mut found = vec![0; 8];
-        host.nvme.client().read(region::BAR2, BOTH, &mut found).expect("a load");
+        host.nvme.socket().read(region::BAR2, BOTH, &mut found).expect("a load");
         if round % 3 == 2 {
             drop(host);
             drive.stop();

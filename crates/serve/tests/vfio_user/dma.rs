@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
-use tidewater_driver::vfio_user::{Client, ClientError};
+use tidewater_driver::vfio_user::{Socket, SocketError};
 use tidewater_ipc::SharedMemory;
 use tidewater_serve::vfio_user::{DmaError, GuestMemory, Lent, RANGES_MAX, Reached};
 use tidewater_wire::vfio_user::{DmaAccess, DmaMap, DmaUnmap, Header, command};
@@ -17,9 +17,9 @@ use tidewater_wire::vfio_user::{DmaAccess, DmaMap, DmaUnmap, Header, command};
 use crate::drive::PATIENCE;
 use crate::support::{Bench, Raw, eventually};
 
-fn refused<T: std::fmt::Debug>(result: Result<T, ClientError>) -> Errno {
+fn refused<T: std::fmt::Debug>(result: Result<T, SocketError>) -> Errno {
     match result {
-        Err(ClientError::Refused { errno, .. }) => errno,
+        Err(SocketError::Refused { errno, .. }) => errno,
         other => panic!("{other:?} is no refusal"),
     }
 }
@@ -34,7 +34,7 @@ fn unsealed(len: u64) -> OwnedFd {
 #[test]
 fn bytes_span_ranges_of_every_kind() {
     let bench = Bench::new();
-    let mut client = Client::connect(&bench.path).expect("a client");
+    let mut client = Socket::connect(&bench.path).expect("a client");
     let sealed = SharedMemory::new("client", 0x2000).expect("a memfd");
     let file = unsealed(0x3000);
     client.lend_file(0x1000, 0x1000, sealed.as_fd(), 0x1000).expect("its second page");
@@ -68,7 +68,7 @@ fn bytes_span_ranges_of_every_kind() {
 #[test]
 fn words_and_entries_are_stored_at_once_or_not_at_all() {
     let bench = Bench::new();
-    let mut client = Client::connect(&bench.path).expect("a client");
+    let mut client = Socket::connect(&bench.path).expect("a client");
     let sealed = SharedMemory::new("client", 0x1000).expect("a memfd");
     client.lend(0x1000, &sealed).expect("memory");
     client.lend_file(0x2000, 0x1000, unsealed(0x1000).as_fd(), 0).expect("a file");
@@ -136,7 +136,7 @@ fn a_file_that_is_made_shorter_ends_in_an_error() {
     drop(raw);
 
     // Sealed against it, it is mapped, and can't be.
-    let mut client = Client::connect(&bench.path).expect("a client");
+    let mut client = Socket::connect(&bench.path).expect("a client");
     let bytes = vec![1; 0x4000];
     let sealed = unsealed(0x4000);
     fcntl(&sealed, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).expect("a seal");
@@ -179,7 +179,7 @@ fn files_of_other_kinds_are_for_trusted_clients() {
 #[test]
 fn ranges_are_bounded_and_all_of_them_go_with_the_client() {
     let bench = Bench::new();
-    let mut client = Client::connect(&bench.path).expect("a client");
+    let mut client = Socket::connect(&bench.path).expect("a client");
     let sealed = SharedMemory::new("client", 0x1000).expect("a memfd");
     let before = bench.memory.generation();
     for at in 0..RANGES_MAX as u64 {
@@ -208,7 +208,7 @@ fn ranges_are_bounded_and_all_of_them_go_with_the_client() {
 #[test]
 fn taking_memory_back_waits_for_copies_under_way() {
     let bench = Bench::new();
-    let mut client = Client::connect(&bench.path).expect("a client");
+    let mut client = Socket::connect(&bench.path).expect("a client");
     let sealed = SharedMemory::new("client", 0x1000).expect("a memfd");
     client.lend(0x1000, &sealed).expect("memory");
     let taken = AtomicBool::new(false);
@@ -232,7 +232,7 @@ fn taking_memory_back_waits_for_copies_under_way() {
 #[test]
 fn copies_go_on_while_other_memory_comes_and_goes() {
     let bench = Bench::new();
-    let mut client = Client::connect(&bench.path).expect("a client");
+    let mut client = Socket::connect(&bench.path).expect("a client");
     let (stays, goes) =
         (SharedMemory::new("a", 0x4000).expect("a memfd"), SharedMemory::new("b", 0x4000).expect("a memfd"));
     client.lend(0x10000, &stays).expect("memory");
@@ -265,7 +265,7 @@ fn copies_go_on_while_other_memory_comes_and_goes() {
 fn memory_without_descriptors_is_reached_by_messages() {
     let bench = Bench::new();
     let capabilities = br#"{"capabilities":{"max_data_xfer_size":1000}}"#;
-    let mut client = Client::connect_saying(&bench.path, capabilities).expect("a client");
+    let mut client = Socket::connect_saying(&bench.path, capabilities).expect("a client");
     let (far, near) =
         (SharedMemory::new("far", 0x3000).expect("a memfd"), SharedMemory::new("near", 0x1000).expect("a memfd"));
     let far = Arc::new(far);
@@ -300,7 +300,7 @@ fn memory_without_descriptors_is_reached_by_messages() {
 #[test]
 fn a_question_and_a_command_don_t_wait_for_each_other() {
     let bench = Bench::new();
-    let mut client = Client::connect(&bench.path).expect("a client");
+    let mut client = Socket::connect(&bench.path).expect("a client");
     let far = Arc::new(SharedMemory::new("far", 0x10000).expect("a memfd"));
     client.lend_by_message(0x10000, &far).expect("by message");
     let connection = bench.connection();

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use tidewater_driver::vfio_user::Client;
+use tidewater_driver::vfio_user::Socket;
 use tidewater_wire::vfio_user::{IrqAction, IrqData, IrqIndex, SetIrqs};
 
 use crate::support::{Bench, VECTORS, eventually};
@@ -34,7 +34,7 @@ fn msix(start: u32, count: u32, data: IrqData<'_>, action: IrqAction) -> SetIrqs
 #[test]
 fn vectors_are_raised_masked_and_taken_away() {
     let bench = Bench::new();
-    let mut client = Client::connect(&bench.path).expect("a client");
+    let mut client = Socket::connect(&bench.path).expect("a client");
     let events = events(4);
     bench.interrupts.raise(0);
     client.set_events(IrqIndex::MsiX, &fds(&events)).expect("descriptors");
@@ -76,7 +76,7 @@ fn vectors_are_raised_masked_and_taken_away() {
 #[test]
 fn a_change_that_is_refused_changes_nothing() {
     let bench = Bench::new();
-    let mut client = Client::connect(&bench.path).expect("a client");
+    let mut client = Socket::connect(&bench.path).expect("a client");
     let (old, new) = (events(2), events(1));
     client.set_events(IrqIndex::MsiX, &fds(&old)).expect("descriptors");
     let file = std::fs::File::open("/dev/null").expect("a device");
@@ -88,7 +88,7 @@ fn a_change_that_is_refused_changes_nothing() {
 #[test]
 fn msi_serves_where_msix_is_not_enabled() {
     let bench = Bench::new();
-    let mut client = Client::connect(&bench.path).expect("a client");
+    let mut client = Socket::connect(&bench.path).expect("a client");
     let (msi, msix) = (events(1), events(2));
     client.set_events(IrqIndex::Msi, &fds(&msi)).expect("descriptors");
     for vector in [0, 1, 8] {
@@ -103,7 +103,7 @@ fn msi_serves_where_msix_is_not_enabled() {
 #[test]
 fn a_counter_that_is_full_keeps_nobody_waiting() {
     let bench = Bench::new();
-    let mut client = Client::connect(&bench.path).expect("a client");
+    let mut client = Socket::connect(&bench.path).expect("a client");
     let event = EventFd::from_value_and_flags(0, EfdFlags::empty()).expect("an event that blocks");
     client.set_events(IrqIndex::MsiX, &[event.as_fd()]).expect("a descriptor");
     event.write(u64::MAX - 1).expect("it is full");
@@ -115,14 +115,14 @@ fn a_counter_that_is_full_keeps_nobody_waiting() {
 fn interrupts_go_with_the_client() {
     let bench = Bench::new();
     let events = events(1);
-    let mut client = Client::connect(&bench.path).expect("a client");
+    let mut client = Socket::connect(&bench.path).expect("a client");
     client.set_events(IrqIndex::MsiX, &fds(&events)).expect("a descriptor");
     client.set_irqs(&msix(0, 1, IrqData::None, IrqAction::Mask), &[]).expect("a mask");
     bench.interrupts.raise(0);
     assert_eq!(bench.interrupts.pending(0), 1);
     drop(client);
     eventually("the loss of interrupts", || bench.interrupts.pending(0) == 0);
-    let mut client = Client::connect(&bench.path).expect("another client");
+    let mut client = Socket::connect(&bench.path).expect("another client");
     client.set_events(IrqIndex::MsiX, &fds(&events)).expect("a descriptor");
     assert_eq!(counts(&events), [0]);
     bench.interrupts.raise(0);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tidewater_driver::vfio_user::Client;
+use tidewater_driver::vfio_user::Socket;
 use tidewater_serve::vfio_user::{Server, ServerError};
 use tidewater_wire::vfio_user::{Header, command, region};
 
@@ -22,7 +22,7 @@ fn the_socket_is_for_its_owner_and_goes_with_the_server() {
     bench.server = None;
     assert!(!bench.path.exists());
     bench.start();
-    Client::connect(&bench.path).expect("a client of the new one");
+    Socket::connect(&bench.path).expect("a client of the new one");
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_socket_is_replaced_only_if_nobody_serves_it() {
     let mut bench = Bench::new();
     let again = Server::start(&bench.path, bench.device(), Shared(Arc::clone(&bench.plain)));
     assert!(matches!(again, Err(ServerError::InUse(_))), "{again:?}");
-    let mut client = Client::connect(&bench.path).expect("the first serves on");
+    let mut client = Socket::connect(&bench.path).expect("the first serves on");
     client.reset().expect("a reset");
     bench.server = None;
 
@@ -38,7 +38,7 @@ fn a_socket_is_replaced_only_if_nobody_serves_it() {
     drop(UnixListener::bind(&bench.path).expect("a socket"));
     assert!(bench.path.exists());
     bench.start();
-    Client::connect(&bench.path).expect("a client");
+    Socket::connect(&bench.path).expect("a client");
     bench.server = None;
 
     std::fs::write(&bench.path, b"precious").expect("a file");
@@ -60,21 +60,21 @@ fn a_socket_is_replaced_only_if_nobody_serves_it() {
 #[test]
 fn one_client_at_a_time() {
     let bench = Bench::new();
-    let mut first = Client::connect(&bench.path).expect("a client");
+    let mut first = Socket::connect(&bench.path).expect("a client");
     for _ in 0..10 {
-        Client::connect(&bench.path).expect_err("it is turned away");
+        Socket::connect(&bench.path).expect_err("it is turned away");
         first.reset().expect("the first stays");
     }
     drop(first);
     // The server sees the end of the first before it sees the second.
-    Client::connect(&bench.path).expect("the next one");
+    Socket::connect(&bench.path).expect("the next one");
 }
 
 #[test]
 fn registers_stay_when_a_client_goes_and_the_next_comes() {
     let bench = Bench::new();
     for round in 0..20u8 {
-        let mut client = Client::connect(&bench.path).expect("a client");
+        let mut client = Socket::connect(&bench.path).expect("a client");
         let mut bytes = [0; 4];
         client.read(region::BAR0, 0x14, &mut bytes).expect("a read");
         assert_eq!(bytes, [round; 4]);
@@ -83,7 +83,7 @@ fn registers_stay_when_a_client_goes_and_the_next_comes() {
         drop(client);
         eventually("the loss of the client", || bench.plain.disconnects.load(Ordering::SeqCst) == u32::from(round) + 1);
     }
-    let mut client = Client::connect(&bench.path).expect("a client");
+    let mut client = Socket::connect(&bench.path).expect("a client");
     client.reset().expect("a reset");
     assert_eq!(client.read_u32(region::BAR0, 0x14).expect("a read"), 0);
 }
@@ -99,7 +99,7 @@ fn clients_that_go_at_any_point_leave_a_server_that_serves() {
         let mut raw = Raw::connect(&bench);
         raw.send(&whole[..end.max(1)], &[]);
         drop(raw);
-        let mut client = Client::connect(&bench.path).expect("the next one");
+        let mut client = Socket::connect(&bench.path).expect("the next one");
         client.reset().expect("a reset");
         drop(client);
     }
@@ -150,5 +150,5 @@ fn a_client_that_reads_no_replies_is_given_up() {
     let raw = Raw::agreed(&bench);
     clog(&raw);
     eventually("the end of that client", || bench.plain.disconnects.load(Ordering::SeqCst) == 1);
-    Client::connect(&bench.path).expect("the next one");
+    Socket::connect(&bench.path).expect("the next one");
 }

@@ -6,9 +6,9 @@ use std::sync::{LazyLock, Mutex};
 
 use nix::errno::Errno;
 use proptest::prelude::*;
-use tidewater_driver::vfio_user::Client;
-use tidewater_ipc::SharedMemory;
+use tidewater_driver::vfio_user::Socket;
 use tidewater_ipc::PAGE;
+use tidewater_ipc::SharedMemory;
 use tidewater_serve::vfio_user::{DmaError, GuestMemory, Lent};
 use tidewater_wire::vfio_user::Header;
 
@@ -19,7 +19,7 @@ static BENCH: LazyLock<Mutex<Bench>> = LazyLock::new(|| Mutex::new(Bench::new())
 
 /// The server still serves, and holds nothing of whoever was there before.
 fn check(bench: &Bench) {
-    let mut client = Client::connect(&bench.path).expect("the next one");
+    let mut client = Socket::connect(&bench.path).expect("the next one");
     assert!(bench.memory.is_empty());
     client.reset().expect("a reset");
     assert_eq!(client.read_u64(0, 0).expect("a read"), 0);

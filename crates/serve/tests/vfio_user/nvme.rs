@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use tidewater_driver::vfio_user::Client;
+use tidewater_driver::vfio_user::Socket;
 use tidewater_driver::vfio_user::{Nvme, NvmeError, QueuePair};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vfio_user::{IrqIndex, region};
@@ -15,7 +15,7 @@ use crate::support::eventually;
 use crate::trial::{BLOCKS, Trial, VECTORS};
 
 fn start(trial: &Trial) -> Nvme {
-    let client = Client::connect(&trial.path()).expect("a client");
+    let client = Socket::connect(&trial.path()).expect("a client");
     Nvme::start(client, 32 << 20).expect("an enabled controller")
 }
 
@@ -104,7 +104,7 @@ fn completions_raise_the_interrupt_of_their_queue() {
     let events: Vec<EventFd> =
         (0..VECTORS).map(|_| EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK).expect("an event")).collect();
     let fds: Vec<BorrowedFd<'_>> = events.iter().map(|event| event.as_fd()).collect();
-    nvme.client().set_events(IrqIndex::MsiX, &fds).expect("descriptors");
+    nvme.socket().set_events(IrqIndex::MsiX, &fds).expect("descriptors");
     let mut pair = nvme.queue_pair(16, Some(3)).expect("a queue pair");
     for _ in 0..5 {
         pair.run(&Sqe::flush(1), PATIENCE).expect("a flush");
@@ -138,7 +138,7 @@ fn the_next_driver_finds_the_data_of_the_last() {
 #[test]
 fn the_configuration_space_is_answered_without_the_engine() {
     let trial = Trial::new(false);
-    let mut client = Client::connect(&trial.path()).expect("a client");
+    let mut client = Socket::connect(&trial.path()).expect("a client");
     let mut config = vec![0; 4096];
     client.read(region::CONFIG, 0, &mut config).expect("all of it");
     assert_eq!(config[9..12], [2, 8, 1], "an NVMe controller");

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use tidewater_driver::vfio_user::Client;
+use tidewater_driver::vfio_user::Socket;
 use tidewater_ipc::{MESSAGE_MAX, SharedMemory, TRANSFER_MAX};
 use tidewater_wire::vfio_user::{
     Area, DmaMap, DmaUnmap, Header, IrqIndex, RegionAccess, RegionInfo, Version, command, parse_areas, region,
@@ -362,7 +362,7 @@ fn versions_are_agreed_on_with_and_without_text() {
 fn a_client_of_our_own_reads_what_the_server_says_of_itself() {
     let bench = Bench::new();
     for capabilities in ["", "{}", r#"{"capabilities":{"write_multiple":true}}"#] {
-        let mut client = Client::connect_saying(&bench.path, capabilities.as_bytes()).expect("a client");
+        let mut client = Socket::connect_saying(&bench.path, capabilities.as_bytes()).expect("a client");
         assert_eq!(client.capabilities().contains("write_multiple"), capabilities.contains("write_multiple"));
         let info = client.device_info().expect("information");
         assert_eq!((info.flags, info.regions, info.irqs), (3, region::COUNT, 3));
@@ -398,7 +398,7 @@ fn a_region_that_lacks_room_for_its_list_says_how_much_it_needs() {
 #[test]
 fn mapped_and_trapped_bytes_are_those_of_the_region() {
     let bench = Bench::new();
-    let mut client = Client::connect(&bench.path).expect("a client");
+    let mut client = Socket::connect(&bench.path).expect("a client");
     let bar0 = client.region_info(region::BAR0).expect("BAR0");
     let page = bar0.map(bar0.areas[0]).expect("a mapping");
     assert!(page.store_u32(8, 0x1234_5678));

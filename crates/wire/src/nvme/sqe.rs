@@ -190,6 +190,12 @@ impl Sqe {
         self
     }
 
+    /// The same entry with another command identifier.
+    pub const fn with_cid(mut self, cid: u16) -> Sqe {
+        self.0[0] = self.0[0] & 0xFFFF | (cid as u32) << 16;
+        self
+    }
+
     /// The same entry for another namespace.
     pub const fn with_nsid(mut self, nsid: u32) -> Sqe {
         self.0[1] = nsid;

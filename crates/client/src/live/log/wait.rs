@@ -1,6 +1,7 @@
 //! Waiting until bytes of a log are at a level, and reading them back.
 
 use super::{Log, SEAL_AFTER, TELL_AGAIN, pause};
+use crate::live::commands;
 use crate::live::cut;
 use crate::live::error::LiveError;
 use crate::live::level::Level;
@@ -155,7 +156,7 @@ impl Log {
 
     fn read_flash(&self, at: u64, to: &mut [u8], wait: Duration) -> Result<usize, LiveError> {
         let lane = self.ring.lane();
-        match self.device()?.run(|device| device.nvme()?.read_log(lane, at, to, wait)) {
+        match self.device()?.run(|device| commands::read_log(device.function()?, lane, at, to, wait)) {
             Ok((from, len)) if from == at => Ok(len),
             Ok((from, _)) if from > at => Err(LiveError::Released { offset: at }),
             Ok(_) => Ok(0),
