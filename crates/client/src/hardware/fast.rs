@@ -210,7 +210,7 @@ impl<'d> Fast<'d> {
     fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<(), HardwareError> {
         let (lane, epoch) = (self.lane.setup().lane, self.lane.setup().epoch);
         if let (Some(place), Some(bar)) = (self.place, self.device.path.bar()) {
-            return bar.store(place.lane.window_offset + offset % place.lane.window_bytes, bytes);
+            return bar.store(place.lane.address(offset), bytes);
         }
         for (piece, at) in bytes.chunks(DATA_MAX).zip((offset..).step_by(DATA_MAX)) {
             let command = IoCommand::Append { lane, epoch, offset: at, bytes: piece.len() as u32 };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use tidewater_driver::vfio_user::Socket;
-use tidewater_wire::vendor::RingLanePage;
+use tidewater_wire::vendor::{LANE_PAGES_OFFSET, RingLanePage};
 use tidewater_wire::vfio_user::region;
 
 use super::copy::{Copy, Disk, System};
@@ -88,7 +88,7 @@ fn available(level: Option<Level>) -> Result<(), LiveError> {
 
 /// Where a word of a lane's page is in BAR2.
 fn word_at(lane: u8, offset: usize) -> u64 {
-    4096 * (1 + u64::from(lane)) + offset as u64
+    LANE_PAGES_OFFSET + u64::from(lane) * RingLanePage::SIZE as u64 + offset as u64
 }
 
 /// A device whose client has just gone may still be at it: it turns the next one away, and takes it a moment later.

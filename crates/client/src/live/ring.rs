@@ -12,8 +12,8 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use tidewater_wire::vendor::{
-    RECORD_ALIGN, RING_FILE_BAR2, RING_PAGE_OFFSET, RING_SLOTS, RecordHeader, RingHeader, RingLane, RingLanePage,
-    RingPage,
+    LANE_PAGES_OFFSET, RECORD_ALIGN, RING_FILE_BAR2, RING_PAGE_OFFSET, RING_SLOTS, RINGS_OFFSET, RecordHeader,
+    RingHeader, RingLane, RingLanePage, RingPage,
 };
 use tidewater_wire::vfio_user::Area;
 
@@ -25,10 +25,6 @@ use super::owner;
 use crate::writers::{Reserved, Writers};
 
 const PAGE: u64 = 4096;
-/// Where the first lane page is in BAR2.
-const LANE_PAGES: u64 = PAGE;
-/// Where the rings begin in BAR2.
-const RINGS: u64 = 1 << 20;
 /// The byte of the file that the writer of lane 0 locks; lane n's is n further.
 const LOCKS: i64 = 1 << 40;
 
@@ -128,9 +124,9 @@ fn look_at(file: &File, lane: u8) -> Result<(RingHeader, (u64, u64)), LiveError>
 fn places(header: &RingHeader, lane: u8) -> [Area; 3] {
     let ring = header.ring_bytes;
     [
-        Area { offset: LANE_PAGES + u64::from(lane) * PAGE, size: PAGE },
+        Area { offset: LANE_PAGES_OFFSET + u64::from(lane) * PAGE, size: PAGE },
         Area { offset: RING_PAGE_OFFSET, size: PAGE },
-        Area { offset: RINGS + u64::from(lane) * ring, size: ring },
+        Area { offset: RINGS_OFFSET + u64::from(lane) * ring, size: ring },
     ]
 }
 
@@ -537,7 +533,7 @@ mod tests {
         file.set_len(header.file_bytes).expect("there is room");
         file.write_all_at(&header.to_bytes(), 0).expect("there is room");
         file.write_all_at(&page.to_bytes(), RING_FILE_BAR2 + RING_PAGE_OFFSET).expect("there is room");
-        file.write_all_at(&mine.to_bytes(), RING_FILE_BAR2 + LANE_PAGES).expect("there is room");
+        file.write_all_at(&mine.to_bytes(), RING_FILE_BAR2 + LANE_PAGES_OFFSET).expect("there is room");
         file
     }
 

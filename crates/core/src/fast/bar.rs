@@ -2,16 +2,16 @@
 //! lane that the client writes, and the lanes' ring windows.
 
 use super::Setup;
-use tidewater_wire::vendor::LANES_MAX;
+use tidewater_wire::vendor::{LANE_PAGES_OFFSET, LANES_MAX, RINGS_OFFSET};
 
 /// Bytes of a control page.
 pub const PAGE: u64 = 4096;
 /// Where the page is that only the device writes.
 pub const CONTROL: u64 = 0;
 /// Where the lanes' pages begin.
-pub const LANE_PAGES: u64 = PAGE;
-/// Where the ring windows begin: a megabyte is what a huge page or an IOMMU window is a multiple or a part of.
-pub const RINGS: u64 = 1 << 20;
+pub const LANE_PAGES: u64 = LANE_PAGES_OFFSET;
+/// Where the ring windows begin.
+pub const RINGS: u64 = RINGS_OFFSET;
 
 /// What an address stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -129,7 +129,11 @@ impl Fast {
         status
     }
 
-    fn bar_layout(&self, function: usize) -> BarLayout {
+    /// Log page C1h.
+    ///
+    /// # Panics
+    /// When there is no such function.
+    pub fn bar_layout(&self, function: usize) -> BarLayout {
         let setup = self.functions[function].setup();
         let mut layout = BarLayout {
             function: function as u16,

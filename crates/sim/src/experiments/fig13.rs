@@ -8,7 +8,7 @@ use tidewater_core::Output;
 use tidewater_core::cost::lane_bytes_per_second;
 use tidewater_core::device::Input;
 use tidewater_core::drive::Machine;
-use tidewater_core::fast::{Content, bar};
+use tidewater_core::fast::Content;
 use tidewater_core::profile::Profile;
 use tidewater_report::experiment::{Form, Point, Series};
 use tidewater_wire::vendor::{AdminCommand, Epoch, Mode, NodeList, Role, TransportSetup};
@@ -60,7 +60,7 @@ fn measure(setting: &Setting, profile: &Profile, period: f64, options: &Options<
             return Err(ExperimentError::new(format!("the set-up of replication failed: {status}")));
         }
     }
-    let lane_setup = *cluster.device(0).and_then(|d| d.fast().function(0)).expect("it has one").setup();
+    let place = cluster.device(0).expect("it has one").fast().bar_layout(0).lane[0];
     let mut next = now + Duration::from_ms(1); // The epoch is accepted by then.
     let mut waiting: std::collections::VecDeque<(u64, Instant)> = Default::default();
     let (mut written, mut us) = (0u64, Vec::with_capacity(writes));
@@ -71,7 +71,7 @@ fn measure(setting: &Setting, profile: &Profile, period: f64, options: &Options<
         if next < due {
             now = next;
             next = now + every;
-            let address = bar::ring_address(&lane_setup, 0, written);
+            let address = place.address(written);
             let store = Input::Store { function: 0, address, content: Content::Absent(LINE) };
             assert!(cluster.handle(now, (0, store)).is_ok(), "stores are never refused");
             written += u64::from(LINE);

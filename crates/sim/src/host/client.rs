@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use tidewater_base::Instant;
 use tidewater_client::{Action, Answer, Fsync, Health, Lane, Operation, Outcome, Pwrite, Setup};
 use tidewater_core::device::Input;
-use tidewater_core::fast::{self, Content, bar};
-use tidewater_wire::vendor::{ControlPage, LanePage};
+use tidewater_core::fast::Content;
+use tidewater_wire::vendor::{BarLayout, ControlPage, LanePage, LanePlace};
 
 /// The operation under way.
 #[derive(Clone, Debug)]
@@ -27,7 +27,9 @@ enum Load {
 pub struct LogClient {
     root: RootComplex,
     lane: Lane,
-    fast: fast::Setup,
+    /// Where the control page and the lane are, as the device publishes it.
+    control: u64,
+    place: LanePlace,
     function: u8,
     mapping: Mapping,
     /// Bytes after which an eviction parts a store from the next; `None`: only where the processor does.
@@ -49,15 +51,15 @@ pub struct LogClient {
 const CORE: u32 = 0;
 
 impl LogClient {
-    /// Attaches to a lane of a function whose control page this is.
+    /// Attaches to a lane of a function whose control page and layout these are.
     ///
     /// # Panics
     /// When there is no such lane, or an earlier client has left something there.
     pub fn attach(
         spec: &PcieSpec,
         page: &ControlPage,
+        layout: &BarLayout,
         lane: u8,
-        fast: fast::Setup,
         mapping: Mapping,
         piece: Option<u64>,
     ) -> LogClient {
@@ -65,7 +67,8 @@ impl LogClient {
         LogClient {
             root: RootComplex::new(spec),
             lane: Lane::stream(setup).expect("nobody has used the lane"),
-            fast,
+            control: layout.control_page_offset,
+            place: layout.lane[usize::from(lane)],
             function: page.function as u8,
             mapping,
             piece,
@@ -186,22 +189,22 @@ impl LogClient {
             };
             let Some(action) = action else { return };
             match action {
-                Action::Store { lane, offset, bytes } => self.plan_stores(lane, offset, bytes.len() as u64),
-                Action::StoreFloor { lane, .. } => {
-                    let offset = bar::lane_page_address(lane.into()) + LanePage::FLOOR_OFFSET as u64;
+                Action::Store { offset, bytes, .. } => self.plan_stores(offset, bytes.len() as u64),
+                Action::StoreFloor { .. } => {
+                    let offset = self.place.lane_page_offset + LanePage::FLOOR_OFFSET as u64;
                     self.ops.push_back(Op::Write { offset, length: 8, mapping: Mapping::Uncached });
                 }
                 Action::Fence => self.ops.push_back(Op::Fence),
                 Action::ReadCredit { lane } => {
                     self.load = Some(Load::Credit);
                     self.loads += 1;
-                    let offset = bar::CONTROL + ControlPage::lane_offset(lane) as u64;
+                    let offset = self.control + ControlPage::lane_offset(lane) as u64;
                     self.ops.push_back(Op::Read { offset, length: 8 });
                 }
                 Action::ReadStatus => {
                     self.load = Some(Load::Status);
                     self.loads += 1;
-                    let offset = bar::CONTROL + ControlPage::STATUS_OFFSET as u64;
+                    let offset = self.control + ControlPage::STATUS_OFFSET as u64;
                     self.ops.push_back(Op::Read { offset, length: 8 });
                 }
                 Action::Wait { until } => self.waits_until = Some(until),
@@ -218,13 +221,13 @@ impl LogClient {
         }
     }
 
-    fn plan_stores(&mut self, lane: u8, offset: u64, length: u64) {
+    fn plan_stores(&mut self, offset: u64, length: u64) {
         let mapping = self.mapping;
         let piece = self.piece.unwrap_or(length);
         let mut at = 0;
         while at < length {
             let part = piece.min(length - at);
-            let address = bar::ring_address(&self.fast, lane.into(), offset + at);
+            let address = self.place.address(offset + at);
             self.ops.push_back(Op::Write { offset: address, length: part, mapping });
             if self.piece.is_some() && mapping == Mapping::WriteCombining {
                 self.ops.push_back(Op::Evict);

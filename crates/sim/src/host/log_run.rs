@@ -227,6 +227,5 @@ pub fn client_of(device: &Device, mapping: Mapping, piece: Option<u64>, seed: u6
         drain: Drain::Any,
         seed,
     };
-    let setup = *device.fast().function(0).expect("the profile has a fast side").setup();
-    LogClient::attach(&spec, &device.control_page(0), 0, setup, mapping, piece)
+    LogClient::attach(&spec, &device.control_page(0), &device.fast().bar_layout(0), 0, mapping, piece)
 }

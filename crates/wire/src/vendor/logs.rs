@@ -85,6 +85,13 @@ layout! {
     }
 }
 
+impl LanePlace {
+    /// Where byte `offset` of the stream is written in BAR2. Asserts that the lane has a window.
+    pub fn address(&self, offset: u64) -> u64 {
+        self.window_offset + offset % self.window_bytes
+    }
+}
+
 layout! {
     /// Log page C1h, Layout: where the parts of a function's BAR2 are: its fast side, the byte window, and the slice
     /// for queues.

@@ -33,8 +33,8 @@ pub use media::{PageHeader, StampVersion};
 pub use pages::{ControlPage, LanePage, LaneRecord, NO_FLOOR, PAGE_BYTES};
 pub use record::{RECORD_ALIGN, RecordHeader, RecordKind};
 pub use ring::{
-    RING_FILE_BAR2, RING_IDLE, RING_PAGE_OFFSET, RING_RESERVE_BITS, RING_SLOTS, RingHeader, RingLane, RingLanePage,
-    RingPage, RingSlot,
+    LANE_PAGES_OFFSET, RING_FILE_BAR2, RING_IDLE, RING_PAGE_OFFSET, RING_RESERVE_BITS, RING_SLOTS, RINGS_OFFSET,
+    RingHeader, RingLane, RingLanePage, RingPage, RingSlot,
 };
 pub use setup::{AttachPeers, FastSetup, PeerAddress, Promote, TransportSetup};
 pub use types::{DestagePriority, Epoch, FlowState, Mode, NodeList, OnWrap, Role, TransportStatus};

@@ -14,6 +14,10 @@ use super::{Epoch, LANES_MAX};
 
 /// Where byte 0 of BAR2 is in the file.
 pub const RING_FILE_BAR2: u64 = 4096;
+/// Where the lanes' pages begin in BAR2: a page of 4 KiB for each.
+pub const LANE_PAGES_OFFSET: u64 = 0x1000;
+/// Where the lanes' rings begin in BAR2: a megabyte is what a huge page or an IOMMU window is a multiple or a part of.
+pub const RINGS_OFFSET: u64 = 1 << 20;
 /// Where the ring page is in BAR2: behind the pages of 16 lanes.
 pub const RING_PAGE_OFFSET: u64 = 0x11000;
 /// Slots for writers in a lane page.
@@ -72,12 +76,9 @@ layout! {
 }
 
 impl RingHeader {
-    /// Where the rings begin in BAR2.
-    const RINGS: u64 = 1 << 20;
-
     /// Bytes of the file of so many lanes (at most 16) with rings of so many bytes (at most 1 TiB).
     pub const fn file_bytes(lanes: u64, ring_bytes: u64) -> u64 {
-        RING_FILE_BAR2 + RingHeader::RINGS + lanes * ring_bytes
+        RING_FILE_BAR2 + RINGS_OFFSET + lanes * ring_bytes
     }
 }
 

@@ -72,8 +72,8 @@ fn measure(
     };
     let fast = (side == Side::Fast).then(|| {
         let spec = pcie(&device, options.seed);
-        let lanes = *device.fast().function(0).expect("the drive has a fast side").setup();
-        LogClient::attach(&spec, &device.control_page(0), 0, lanes, Mapping::WriteCombining, None)
+        let layout = device.fast().bar_layout(0);
+        LogClient::attach(&spec, &device.control_page(0), &layout, 0, Mapping::WriteCombining, None)
     });
     let app = Database::new(Workers::new(spec, source), sink, at(warm), at(warm + time));
     let mut host = Attached::new(app, fast, BLOCK.trailing_zeros());

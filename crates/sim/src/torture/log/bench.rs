@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::drive::Machine;
-use tidewater_core::fast::{Content, Flaw, Function, bar};
+use tidewater_core::fast::{Content, Flaw, Function};
 use tidewater_core::power::Remains;
 use tidewater_nand::{FaultyNand, Nand};
 use tidewater_wire::nvme::{Sqe, Status};
@@ -178,13 +178,13 @@ impl<'a> Bench<'a> {
             return 0;
         };
         let page = device.control_page(0);
-        let setup = *device.fast().function(0).expect("the profile has a fast side").setup();
         let lane = self.writers[index].lane;
+        let place = device.fast().bar_layout(0).lane[lane];
         let view = View::of(&page, lane);
         let bytes = |offset: u64, len: u32| -> Vec<u8> {
             (offset..offset + u64::from(len)).map(|o| writer::byte(lane, view.epoch, o)).collect()
         };
-        match self.writers[index].act(self.now, &setup, view) {
+        match self.writers[index].act(self.now, &place, view) {
             Action::Store { address, offset, len } => {
                 let bytes = bytes(offset, len);
                 let store = Input::Store { function: 0, address, content: Content::Bytes(&bytes) };
@@ -198,7 +198,7 @@ impl<'a> Bench<'a> {
                 1 << node
             }
             Action::Release { floor } => {
-                let (address, bytes) = (bar::lane_page_address(lane), floor.to_le_bytes());
+                let (address, bytes) = (place.lane_page_offset, floor.to_le_bytes());
                 let store = Input::Store { function: 0, address, content: Content::Bytes(&bytes) };
                 let _ = self.cluster.handle(self.now, (node, store));
                 1 << node

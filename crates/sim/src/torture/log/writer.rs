@@ -1,8 +1,7 @@
 //! A client of a lane: stores pieces of its stream in any order within its credit, and polls the credit counter.
 
 use tidewater_base::{Duration, Instant, Rng};
-use tidewater_core::fast::{Setup, bar};
-use tidewater_wire::vendor::{ControlPage, Role, TransportStatus};
+use tidewater_wire::vendor::{ControlPage, LanePlace, Role, TransportStatus};
 
 /// The byte at an offset of a lane's stream, as written in an epoch.
 pub(super) fn byte(lane: usize, epoch: u64, offset: u64) -> u8 {
@@ -85,7 +84,7 @@ impl Writer {
     }
 
     /// Its next action, and when the one after that comes.
-    pub(super) fn act(&mut self, now: Instant, setup: &Setup, view: View) -> Action {
+    pub(super) fn act(&mut self, now: Instant, place: &LanePlace, view: View) -> Action {
         if !view.writable {
             self.begin_anew();
             self.sleep(now);
@@ -106,7 +105,7 @@ impl Writer {
         }
         if self.pending.is_empty() && self.rng.below(3) > 0 {
             // After a power loss the credit of a primary begins at 0 and comes back with its peers' reports.
-            let room = (self.credit + setup.queue_size).saturating_sub(self.written);
+            let room = (self.credit + u64::from(place.queue_bytes)).saturating_sub(self.written);
             if room > 0 {
                 self.cut_up(1 + self.rng.clone().below(room));
             }
@@ -117,7 +116,7 @@ impl Writer {
             if self.rng.below(8) == 0 {
                 return Action::Append { offset, len };
             }
-            return Action::Store { address: bar::ring_address(setup, self.lane, offset), offset, len };
+            return Action::Store { address: place.address(offset), offset, len };
         }
         self.credit = view.credit;
         if self.rng.below(40) == 0 && self.credit > self.trimmed {
