@@ -135,7 +135,7 @@ fn what_a_dead_client_left_open_is_sealed() {
     let place = device.layout().expect("a page").lane[0];
     // Behind a hole of 150 bytes, and within the queue.
     let hole = first.end + 150;
-    let bar = device.path().bar().expect("a function has one");
+    let bar = device.transport().bar().expect("a function has one");
     bar.store(place.window_offset + hole, &[9; 40]).expect("the device takes it");
     drop(device);
     let mut device = served.open();

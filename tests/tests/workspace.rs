@@ -126,7 +126,7 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
     ),
     ("crates/shim/src/calls/refused.rs", "symbols of the C library that stand before its own: mmap and its kin"),
     (
-        "crates/client/src/hardware/system.rs",
+        "crates/driver/src/pci/system.rs",
         "BARs that sysfs lets a process map, whose every access is one that is meant, and the kernel's passthrough of \
          NVMe commands",
     ),

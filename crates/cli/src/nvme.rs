@@ -3,15 +3,17 @@
 mod connect;
 pub mod fast;
 mod pages;
-mod reach;
 mod table;
 pub mod window;
 
 use crate::args::served::{Nvme, NvmeWhat};
-use crate::failure::Failure;
+use crate::failure::{Failure, reason};
 use crate::output;
-use connect::{Device, Target};
+use connect::explain;
+use std::io::Read;
+use std::path::Path;
 use table::Table;
+use tidewater_client::hardware::Device;
 use tidewater_wire::nvme::identify::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, parse_namespace_list};
 use tidewater_wire::nvme::log::{ErrorEntry, SmartLog, parse_error_page};
 use tidewater_wire::nvme::{AdminCommand, Cns, GetLogPage, Identify, NSID_ALL, log_page};
@@ -22,13 +24,12 @@ use tidewater_wire::vendor;
 /// # Errors
 /// When the device can't be reached, or refuses.
 pub fn command(nvme: &Nvme) -> Result<(), Failure> {
-    let target = Target::parse(&nvme.target)?;
-    let mut device = Device::connect(&target, nvme.host_nqn.as_deref())?;
-    let said = read(&mut device, nvme);
-    // What it said comes first: that it could not be detached in good order is of interest only without that.
-    let left = device.leave();
-    let table = said?;
-    left?;
+    let mut device = connect::open(&nvme.target, nvme.host_nqn.as_deref())?;
+    let page = read(&mut device, nvme);
+    // Why the page can't be had comes first.
+    let shut_down = device.shut_down();
+    let table = page?;
+    shut_down.map_err(|error| Failure::run(format_args!("the controller does not shut down: {error}")))?;
     output::print(&if nvme.json { table.json() } else { table.text() })
 }
 
@@ -56,12 +57,12 @@ fn read(device: &mut Device, asked: &Nvme) -> Result<Table, Failure> {
             Ok(pages::errors(&parse_error_page(&page)))
         }
         NvmeWhat::FastStatus => {
-            let function = fast_function(device)?;
+            let function = device.function();
             let page = log(device, vendor::log_page::FAST_STATUS, function, vendor::FastStatus::SIZE)?;
             Ok(pages::fast_status(&vendor::FastStatus::parse(&page).map_err(malformed)?))
         }
         NvmeWhat::FastLayout => {
-            let function = fast_function(device)?;
+            let function = device.function();
             let page = log(device, vendor::log_page::LAYOUT, function, vendor::BarLayout::SIZE)?;
             Ok(pages::fast_layout(&vendor::BarLayout::parse(&page).map_err(malformed)?))
         }
@@ -74,7 +75,7 @@ fn malformed(error: vendor::LayoutError) -> Failure {
 
 fn identify(device: &mut Device, cns: Cns, nsid: u32) -> Result<Vec<u8>, Failure> {
     let command = AdminCommand::Identify(Identify { cns, nsid, controller: 0, csi: 0 });
-    device.read(&command, IDENTIFY_BYTES as u32, "Identify")
+    device.read(&command, IDENTIFY_BYTES, "Identify").map_err(explain)
 }
 
 fn controller(device: &mut Device) -> Result<IdentifyController, Failure> {
@@ -92,11 +93,6 @@ fn namespace(device: &mut Device, nsid: u32) -> Result<IdentifyNamespace, Failur
     IdentifyNamespace::parse(&page).map_err(malformed)
 }
 
-/// The function whose fast side is meant: the controller's own. Fabrics controllers use the first.
-fn fast_function(device: &mut Device) -> Result<u16, Failure> {
-    if device.is_pcie() { controller(device).map(|controller| controller.cntlid) } else { Ok(0) }
-}
-
 fn log(device: &mut Device, lid: u8, identifier: u16, len: usize) -> Result<Vec<u8>, Failure> {
     // Reading must not use up events that the host of the controller waits for.
     let get =
@@ -104,5 +100,20 @@ fn log(device: &mut Device, lid: u8, identifier: u16, len: usize) -> Result<Vec<
     let standard = log_page::NAMED.iter().find(|(id, _)| *id == lid).map(|(_, name)| *name);
     let own = vendor::REGISTRY.iter().find(|entry| entry.set == vendor::Set::LogPage && entry.code == lid);
     let name = standard.or(own.map(|entry| entry.name)).unwrap_or("the log page");
-    device.read(&AdminCommand::GetLogPage(get), len as u32, name)
+    device.read(&AdminCommand::GetLogPage(get), len, name).map_err(explain)
+}
+
+/// All bytes of a file, or of standard input.
+///
+/// # Errors
+/// When they can't be read.
+fn bytes_of(file: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let read = if file.as_os_str() == "-" {
+        std::io::stdin().read_to_end(&mut bytes).map(drop)
+    } else {
+        std::fs::read(file).map(|read| bytes = read)
+    };
+    read.map_err(|error| Failure::run(format_args!("{}: {}", file.display(), reason(&error))))?;
+    Ok(bytes)
 }

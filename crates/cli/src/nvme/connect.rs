@@ -1,35 +1,32 @@
-//! Devices that are reached from here: by the socket of a function, or by NVMe/TCP.
+//! Drives that are reached from here: by the socket of a function, by NVMe/TCP, or as a function of this machine.
 
+use crate::args::hardware::Reached;
 use crate::failure::{Failure, reason, without_number};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use tidewater_client::WindowError;
-use tidewater_client::hardware::{self, HardwareError};
-use tidewater_driver::nvme_tcp::{self as initiator, Controller, Host, Transfer};
-use tidewater_driver::vfio_user::{Buffer, Nvme, NvmeError};
-use tidewater_driver::vfio_user::{Socket, SocketError};
-use tidewater_wire::fabrics::{self, Nqn, SubsystemKind};
-use tidewater_wire::nvme::{AdminCommand, Status};
+use tidewater_client::hardware::{Device, HardwareError};
+use tidewater_driver::nvme_tcp::{self, Host, Remote};
+use tidewater_driver::vfio_user::{Function, Socket, SocketError};
+use tidewater_driver::{Transport, pci};
+use tidewater_wire::fabrics::{self, Nqn};
+use tidewater_wire::nvme::Status;
 use tidewater_wire::vendor;
 
 /// This command's name as a host, where the user gives none.
 const HOST_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:74696465-7761-4765-b220-6e766d650000";
 /// And its identifier.
 const HOST_ID: [u8; 16] = *b"tidewater nvme\0\0";
-/// Memory for a controller's queues and what it says, in bytes: the longest page is 16 KiB of errors.
-const MEMORY: u64 = 256 << 10;
-/// Bytes of it for what it says.
-const DATA: u64 = 64 << 10;
 
 /// Where a device is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+enum Target {
     /// A function's vfio-user socket.
     VfioUser(PathBuf),
     /// A host's name or address, and a port.
     Tcp(String),
-    /// A PCI function of this machine, as `pci:ADDRESS`.
+    /// The address of a PCI function of this machine.
     Pci(String),
 }
 
@@ -38,13 +35,13 @@ impl Target {
     ///
     /// # Errors
     /// When it is none of them.
-    pub fn parse(text: &str) -> Result<Target, Failure> {
+    fn parse(text: &str) -> Result<Target, Failure> {
         match text.split_once(':') {
             Some(("vfio-user", path)) if !path.is_empty() => Ok(Target::VfioUser(path.into())),
             Some(("tcp", address)) if is_host_and_port(address) => Ok(Target::Tcp(address.to_owned())),
             Some(("tcp", address)) => Err(Failure::usage(format_args!("`{address}` is no host and port"))
                 .help("give both, as in tcp:127.0.0.1:4420 or tcp:[::1]:4420")),
-            Some(("pci", address)) if !address.is_empty() => Ok(Target::Pci(text.to_owned())),
+            Some(("pci", address)) if !address.is_empty() => Ok(Target::Pci(address.to_owned())),
             _ => Err(Failure::usage(format_args!("`{text}` is no device")).help(
                 "give vfio-user:SOCKET or tcp:HOST:PORT, as `tidewater serve` printed them, or pci:ADDRESS, as lspci \
                  lists it",
@@ -57,104 +54,32 @@ fn is_host_and_port(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
-/// A controller that is enabled.
-pub enum Device {
-    /// By NVMe/TCP.
-    Tcp(Box<Controller>),
-    /// A PCIe function, and memory for what it says.
-    VfioUser(Box<Nvme>, Buffer),
-    /// A function of this machine, which the kernel's driver has.
-    Pci(Box<hardware::Device>),
+/// As [`open`], of a drive whose fast side or byte window is used.
+///
+/// # Errors
+/// As there.
+pub fn open_reached(reached: &Reached) -> Result<Device, Failure> {
+    open(&reached.target, reached.host_nqn.as_deref())
 }
 
-impl Device {
-    /// Connects, and enables the controller.
-    ///
-    /// # Errors
-    /// When it can't be reached, or somebody else uses it.
-    pub fn connect(target: &Target, host_nqn: Option<&str>) -> Result<Device, Failure> {
-        match target {
-            Target::VfioUser(_) | Target::Pci(_) if host_nqn.is_some() => Err(no_name()),
-            Target::VfioUser(path) => by_vfio_user(path),
-            Target::Tcp(address) => Ok(Device::Tcp(Box::new(by_tcp(address, host_nqn)?))),
-            Target::Pci(target) => {
-                hardware::Device::open(target).map(|device| Device::Pci(Box::new(device))).map_err(told)
-            }
+/// Opens a drive: `vfio-user:SOCKET`, `tcp:HOST:PORT` or `pci:ADDRESS`.
+///
+/// # Errors
+/// When it can't be reached, or another client has it.
+pub fn open(target: &str, host_nqn: Option<&str>) -> Result<Device, Failure> {
+    let transport: Box<dyn Transport> = match Target::parse(target)? {
+        Target::VfioUser(_) | Target::Pci(_) if host_nqn.is_some() => {
+            return Err(Failure::usage("a PCIe function knows no names of hosts").help("leave --host-nqn out"));
         }
-    }
-
-    /// Whether it is a PCIe function.
-    pub fn is_pcie(&self) -> bool {
-        !matches!(self, Device::Tcp(_))
-    }
-
-    /// Runs an admin command that brings `len` bytes; `what` names it.
-    ///
-    /// # Errors
-    /// When the command or the connection fails.
-    pub fn read(&mut self, command: &AdminCommand, len: u32, what: &str) -> Result<Vec<u8>, Failure> {
-        let sqe = command.emit(0);
-        match self {
-            Device::Tcp(controller) => {
-                let done = controller.admin.call(sqe, Transfer::In(len)).map_err(|error| lost(&error))?;
-                if !done.status.is_success() {
-                    return Err(refused(what, done.status));
-                }
-                let complete = done.data.len() == len as usize;
-                if complete { Ok(done.data) } else { Err(Failure::run(format_args!("{what} came short"))) }
-            }
-            Device::VfioUser(nvme, data) => {
-                nvme.admin(data.attach(sqe, len.into())).map_err(|error| match error {
-                    NvmeError::Status(status) => refused(what, status),
-                    other => Failure::run(format_args!("{what}: {other}")),
-                })?;
-                let mut bytes = vec![0; len as usize];
-                data.read(0, &mut bytes);
-                Ok(bytes)
-            }
-            Device::Pci(device) => {
-                let mut bytes = vec![0; len as usize];
-                let done = device.path().command(hardware::Queue::Admin, &sqe, &mut bytes).map_err(told)?;
-                if done.status.is_success() { Ok(bytes) } else { Err(refused(what, done.status)) }
-            }
-        }
-    }
-
-    /// Shuts the controller down, and goes.
-    ///
-    /// # Errors
-    /// When it can't be shut down.
-    pub fn leave(self) -> Result<(), Failure> {
-        match self {
-            Device::Tcp(mut controller) => controller.shutdown().map_err(|error| lost(&error)),
-            Device::VfioUser(mut nvme, _) => {
-                let done = nvme.shut_down().and_then(|()| nvme.disable());
-                done.map_err(|error| Failure::run(format_args!("the controller does not shut down: {error}")))
-            }
-            // The kernel's driver goes on with it.
-            Device::Pci(_) => Ok(()),
-        }
-    }
-}
-
-pub fn lost(error: &initiator::Error) -> Failure {
-    Failure::run(format_args!("NVMe/TCP: {}", words(error)))
-}
-
-fn words(error: &initiator::Error) -> String {
-    match error {
-        initiator::Error::Io(error) => reason(error),
-        other => other.to_string(),
-    }
-}
-
-/// A host's name for what asks for none.
-pub fn no_name() -> Failure {
-    Failure::usage("a PCIe function knows no names of hosts").help("leave --host-nqn out")
+        Target::VfioUser(path) => Box::new(by_vfio_user(&path)?),
+        Target::Tcp(address) => Box::new(by_tcp(&address, host_nqn)?),
+        Target::Pci(address) => Box::new(pci::Function::open(&address).map_err(|error| explain(error.into()))?),
+    };
+    Device::over(transport).map_err(explain)
 }
 
 /// What went wrong with a drive, and what to do where that is known.
-pub fn told(error: HardwareError) -> Failure {
+pub fn explain(error: HardwareError) -> Failure {
     match error {
         HardwareError::Status { what, status } => refused(what, status),
         HardwareError::Target(_) => {
@@ -166,7 +91,7 @@ pub fn told(error: HardwareError) -> Failure {
 }
 
 /// A command that ended with a status.
-pub fn refused(what: &str, status: Status) -> Failure {
+fn refused(what: &str, status: Status) -> Failure {
     let own = vendor::status::NAMED.iter().find(|(known, ..)| known.same_code(status)).map(|(_, name, _)| *name);
     let name = status.name().or(own).unwrap_or("a status without name");
     let failure = Failure::run(format_args!("{what}: {name} (type {}, code {:02X}h)", status.sct(), status.sc()));
@@ -181,11 +106,10 @@ pub fn refused(what: &str, status: Status) -> Failure {
     }
 }
 
-fn by_vfio_user(path: &Path) -> Result<Device, Failure> {
+fn by_vfio_user(path: &Path) -> Result<Function, Failure> {
     let name = path.display();
-    // Somebody else who is attached there is not disturbed: the server closes the newer connection before it has said
-    // anything.
-    let client = Socket::connect(path).map_err(|error| match error {
+    // A client that is attached there is not disturbed: the server closes the newer connection before it says anything.
+    let socket = Socket::connect(path).map_err(|error| match error {
         SocketError::Io(error)
             if matches!(
                 error.kind(),
@@ -209,14 +133,11 @@ fn by_vfio_user(path: &Path) -> Result<Device, Failure> {
         }
         other => Failure::run(format_args!("{name}: {other}")),
     })?;
-    let failed = |error: NvmeError| Failure::run(format_args!("{name}: {error}"));
-    let mut nvme = Nvme::start(client, MEMORY).map_err(failed)?;
-    let data = nvme.buffer(DATA).map_err(failed)?;
-    Ok(Device::VfioUser(Box::new(nvme), data))
+    Function::start(socket).map_err(|error| Failure::run(format_args!("{name}: {error}")))
 }
 
 /// Connects to the first subsystem with namespaces that an address names.
-pub fn by_tcp(address: &str, host_nqn: Option<&str>) -> Result<Controller, Failure> {
+fn by_tcp(address: &str, host_nqn: Option<&str>) -> Result<Remote, Failure> {
     let host_nqn = host_nqn.unwrap_or(HOST_NQN);
     let name = Nqn::new(host_nqn).ok_or_else(|| {
         Failure::usage(format_args!("`{host_nqn}` is no NQN"))
@@ -229,39 +150,28 @@ pub fn by_tcp(address: &str, host_nqn: Option<&str>) -> Result<Controller, Failu
         .collect();
     let mut last = Failure::run(format_args!("{address}: no address"));
     for one in found {
-        match by_address(one, &host) {
-            Ok(controller) => return Ok(controller),
-            Err(failure) => last = failure,
+        match Remote::connect(one, &host) {
+            Ok(remote) => return Ok(remote),
+            Err(error) => last = no_remote(one, &error),
         }
     }
     Err(last)
 }
 
-/// Asks the discovery service at an address, and connects to the first subsystem that it names.
-fn by_address(address: SocketAddr, host: &Host) -> Result<Controller, Failure> {
-    let failed = |error: initiator::Error| {
-        let failure = Failure::run(format_args!("{address}: {}", words(&error)));
-        match error {
-            initiator::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                failure.help("give the address that `tidewater serve --nvme-tcp` printed")
-            }
-            initiator::Error::Status(status, _) if status.same_code(fabrics::status::INVALID_HOST) => {
-                failure.help("give a name that the server allows (--allow-host) with --host-nqn")
-            }
-            initiator::Error::Status(status, _) if status.same_code(fabrics::status::CONTROLLER_BUSY) => {
-                failure.help("every controller has a host: wait until one goes")
-            }
-            _ => failure,
+fn no_remote(address: SocketAddr, error: &nvme_tcp::Error) -> Failure {
+    let failure = Failure::run(without_number(&format!("{address}: {error}")));
+    match error {
+        nvme_tcp::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            failure.help("give the address that `tidewater serve --nvme-tcp` printed")
         }
-    };
-    let entries = initiator::discover(address, host).map_err(failed)?;
-    let entry = entries.into_iter().find(|entry| entry.kind == SubsystemKind::Nvm);
-    let entry = entry.ok_or_else(|| Failure::run(format_args!("{address} names no subsystem with namespaces")))?;
-    let there = entry.address.parse().map(|ip| SocketAddr::new(ip, entry.port));
-    let there = there.map_err(|_| Failure::run(format_args!("{address} names a place that is no address")))?;
-    let mut controller = Controller::connect(there, host, &entry.subsystem).map_err(failed)?;
-    controller.enable().map_err(failed)?;
-    Ok(controller)
+        nvme_tcp::Error::Status(status, _) if status.same_code(fabrics::status::INVALID_HOST) => {
+            failure.help("give a name that the server allows (--allow-host) with --host-nqn")
+        }
+        nvme_tcp::Error::Status(status, _) if status.same_code(fabrics::status::CONTROLLER_BUSY) => {
+            failure.help("every controller has a host: wait until one goes")
+        }
+        _ => failure,
+    }
 }
 
 #[cfg(test)]

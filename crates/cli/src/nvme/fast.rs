@@ -1,8 +1,8 @@
 //! `tidewater fast`: the log of a drive's fast side.
 
-use super::connect::told;
+use super::connect::{self, explain};
 use super::table::Table;
-use super::{pages, reach};
+use super::{bytes_of, pages};
 use crate::args::hardware::{FastAppend, FastCommand, FastRead};
 use crate::failure::Failure;
 use crate::output;
@@ -27,9 +27,11 @@ pub fn command(command: &FastCommand) -> Result<(), Failure> {
     match command {
         FastCommand::Append(asked) => append(asked),
         FastCommand::Read(asked) => read(asked),
-        FastCommand::Trim(asked) => reach::open(&asked.reached)?.trim(asked.lane.lane, asked.to).map_err(told),
+        FastCommand::Trim(asked) => {
+            connect::open_reached(&asked.reached)?.trim(asked.lane.lane, asked.to).map_err(explain)
+        }
         FastCommand::Status(asked) => {
-            let status = reach::open(&asked.reached)?.fast_status().map_err(told)?;
+            let status = connect::open_reached(&asked.reached)?.fast_status().map_err(explain)?;
             let table = pages::fast_status(&status);
             output::print(&if asked.json { table.json() } else { table.text() })
         }
@@ -37,11 +39,11 @@ pub fn command(command: &FastCommand) -> Result<(), Failure> {
 }
 
 fn append(asked: &FastAppend) -> Result<(), Failure> {
-    let bytes = reach::bytes_of(&asked.file)?;
-    let mut device = reach::open(&asked.reached)?;
-    let mut lane = device.fast(asked.lane.lane, patience()).map_err(told)?;
-    let written = if asked.record { lane.append(&bytes) } else { lane.x_pwrite(&bytes) }.map_err(told)?;
-    lane.x_fsync().map_err(told)?;
+    let bytes = bytes_of(&asked.file)?;
+    let mut device = connect::open_reached(&asked.reached)?;
+    let mut lane = device.fast(asked.lane.lane, patience()).map_err(explain)?;
+    let written = if asked.record { lane.append(&bytes) } else { lane.x_pwrite(&bytes) }.map_err(explain)?;
+    lane.x_fsync().map_err(explain)?;
     let mut table =
         Table::default().number("offset", written.start).number("end", written.end).number("credit", lane.credit());
     if let Some(settled) = lane.settled() {
@@ -51,13 +53,13 @@ fn append(asked: &FastAppend) -> Result<(), Failure> {
 }
 
 fn read(asked: &FastRead) -> Result<(), Failure> {
-    let mut device = reach::open(&asked.reached)?;
-    let mut lane = device.fast(asked.lane.lane, patience()).map_err(told)?;
+    let mut device = connect::open_reached(&asked.reached)?;
+    let mut lane = device.fast(asked.lane.lane, patience()).map_err(explain)?;
     let end = asked.from.saturating_add(asked.bytes);
     let mut at = asked.from;
     while at < end {
         let mut piece = vec![0; (end - at).min(PIECE as u64) as usize];
-        lane.x_pread(at, &mut piece).map_err(told)?;
+        lane.x_pread(at, &mut piece).map_err(explain)?;
         output::bytes(&piece)?;
         at += piece.len() as u64;
     }

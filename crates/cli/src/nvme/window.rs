@@ -1,8 +1,8 @@
 //! `tidewater window`: the byte window of a drive.
 
-use super::connect::told;
+use super::connect::{self, explain};
 use super::table::Table;
-use super::{pages, reach};
+use super::{bytes_of, pages};
 use crate::args::hardware::{WindowCommand, WindowEntry, WindowLoad, WindowPin, WindowStore};
 use crate::failure::Failure;
 use crate::output;
@@ -19,23 +19,23 @@ pub fn command(command: &WindowCommand) -> Result<(), Failure> {
         WindowCommand::Store(asked) => store(asked),
         WindowCommand::Load(asked) => load(asked),
         WindowCommand::Sync(asked) => with(asked, |window| {
-            let entry = window.entry(asked.entry).map_err(told)?;
-            window.sync(&entry, 0, entry.bytes).map_err(told)
+            let entry = window.entry(asked.entry).map_err(explain)?;
+            window.sync(&entry, 0, entry.bytes).map_err(explain)
         }),
         WindowCommand::Info(asked) => with(asked, |window| {
-            let table = info(&window.info(asked.entry).map_err(told)?);
+            let table = info(&window.info(asked.entry).map_err(explain)?);
             output::print(&if asked.json { table.json() } else { table.text() })
         }),
         WindowCommand::Flush(asked) => with(asked, |window| {
-            let entry = window.entry(asked.entry).map_err(told)?;
-            window.flush(&entry).map_err(told)
+            let entry = window.entry(asked.entry).map_err(explain)?;
+            window.flush(&entry).map_err(explain)
         }),
         WindowCommand::Unpin(asked) => with(asked, |window| {
-            let entry = window.entry(asked.entry).map_err(told)?;
-            window.unpin(&entry).map_err(told)
+            let entry = window.entry(asked.entry).map_err(explain)?;
+            window.unpin(&entry).map_err(explain)
         }),
         WindowCommand::Status(asked) => {
-            let table = pages::window_status(&reach::open(&asked.reached)?.window_status().map_err(told)?);
+            let table = pages::window_status(&connect::open_reached(&asked.reached)?.window_status().map_err(explain)?);
             output::print(&if asked.json { table.json() } else { table.text() })
         }
     }
@@ -43,8 +43,8 @@ pub fn command(command: &WindowCommand) -> Result<(), Failure> {
 
 /// Does something with the window that an entry is of.
 fn with(asked: &WindowEntry, run: impl FnOnce(&mut Window<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
-    let mut device: Device = reach::open(&asked.reached)?;
-    let mut window = device.window(asked.nsid).map_err(told)?;
+    let mut device: Device = connect::open_reached(&asked.reached)?;
+    let mut window = device.window(asked.nsid).map_err(explain)?;
     run(&mut window)
 }
 
@@ -62,24 +62,24 @@ fn info(info: &EntryInfo) -> Table {
 fn pin(asked: &WindowPin) -> Result<(), Failure> {
     let WindowEntry { entry, json, .. } = asked.entry;
     with(&asked.entry, |window| {
-        window.pin(entry, asked.at, asked.lba, asked.blocks).map_err(told)?;
-        let table = info(&window.info(entry).map_err(told)?);
+        window.pin(entry, asked.at, asked.lba, asked.blocks).map_err(explain)?;
+        let table = info(&window.info(entry).map_err(explain)?);
         output::print(&if json { table.json() } else { table.text() })
     })
 }
 
 fn store(asked: &WindowStore) -> Result<(), Failure> {
-    let bytes = reach::bytes_of(&asked.file)?;
+    let bytes = bytes_of(&asked.file)?;
     with(&asked.entry, |window| {
-        let entry = window.entry(asked.entry.entry).map_err(told)?;
-        window.write(&entry, asked.at, &bytes).map_err(told)?;
-        if asked.sync { window.sync(&entry, asked.at, bytes.len() as u64).map_err(told) } else { Ok(()) }
+        let entry = window.entry(asked.entry.entry).map_err(explain)?;
+        window.write(&entry, asked.at, &bytes).map_err(explain)?;
+        if asked.sync { window.sync(&entry, asked.at, bytes.len() as u64).map_err(explain) } else { Ok(()) }
     })
 }
 
 fn load(asked: &WindowLoad) -> Result<(), Failure> {
     with(&asked.entry, |window| {
-        let entry = window.entry(asked.entry.entry).map_err(told)?;
+        let entry = window.entry(asked.entry.entry).map_err(explain)?;
         let bytes = asked.bytes.unwrap_or(entry.bytes.saturating_sub(asked.at));
         // Bytes are given a place only when they are in the entry: what was asked for may be anything.
         if asked.at.checked_add(bytes).is_none_or(|end| end > entry.bytes) {
@@ -92,7 +92,7 @@ fn load(asked: &WindowLoad) -> Result<(), Failure> {
         } else {
             window.load(&entry, asked.at, &mut found)
         };
-        loaded.map_err(told)?;
+        loaded.map_err(explain)?;
         output::bytes(&found)
     })
 }

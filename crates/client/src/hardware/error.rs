@@ -25,7 +25,7 @@ pub enum HardwareError {
     },
     /// What this needs of the system is not there: in words, with what to do.
     Lacking(String),
-    /// The carrier of commands failed: in words.
+    /// The transport of commands failed: in words.
     Carrier(String),
     /// A served device, or the connection to it, failed.
     Served(LiveError),
@@ -38,7 +38,7 @@ pub enum HardwareError {
     },
     /// The device said what makes no sense.
     Malformed(String),
-    /// The drive has no byte window, or this carrier does not reach it.
+    /// The drive has no byte window, or this transport does not reach it.
     NoWindow,
     /// An operation on the fast side failed.
     Fast(Error),
@@ -131,6 +131,20 @@ impl From<WindowError> for HardwareError {
 impl From<LayoutError> for HardwareError {
     fn from(error: LayoutError) -> HardwareError {
         HardwareError::Malformed(error.to_string())
+    }
+}
+
+impl From<tidewater_driver::Error> for HardwareError {
+    fn from(error: tidewater_driver::Error) -> HardwareError {
+        use tidewater_driver::Error;
+        match error {
+            Error::Target(target) => HardwareError::Target(target),
+            Error::File { path, error } => HardwareError::File { path, error },
+            Error::Lacking(what) => HardwareError::Lacking(what),
+            Error::Function(error) => HardwareError::Served(error.into()),
+            Error::Malformed(what) => HardwareError::Malformed(what),
+            Error::Kernel(_) | Error::Tcp(_) => HardwareError::Carrier(error.to_string()),
+        }
     }
 }
 

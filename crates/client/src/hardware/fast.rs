@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::time::Instant as WallInstant;
 
 use tidewater_base::Instant;
+use tidewater_driver::{DATA_MAX, Queue};
 use tidewater_wire::vendor::{
     ANYWHERE, ControlPage, IoCommand, LanePage, LanePlace, RECORD_ALIGN, ReadLogHeader, status,
 };
 
-use super::{DATA_MAX, Device, HardwareError, Queue};
+use super::{Device, HardwareError};
 use crate::{
     Abort, Action, Answer, Fsync, Health, Lane, Operation, Outcome, Patience, Pread, Pwrite, Reader, Region, Setup,
     fill_void,
@@ -176,7 +177,7 @@ impl<'d> Fast<'d> {
                     continue;
                 }
                 Action::Fence => {
-                    if let Some(bar) = self.device.path.bar() {
+                    if let Some(bar) = self.device.transport.bar() {
                         bar.fence();
                     }
                     continue;
@@ -191,7 +192,7 @@ impl<'d> Fast<'d> {
                 Action::Done(outcome) => return Ok(outcome?),
                 // Windows here are never mapped, and reads of the log have a loop of their own.
                 Action::AnnounceTail { .. } | Action::ReadLog { .. } => {
-                    return Err(HardwareError::Malformed("an action that this carrier does not know".into()));
+                    return Err(HardwareError::Malformed("an action that this transport does not know".into()));
                 }
             };
             let now = self.now();
@@ -209,8 +210,8 @@ impl<'d> Fast<'d> {
     /// Stores bytes at a stream offset; they do not cross the end of the ring.
     fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<(), HardwareError> {
         let (lane, epoch) = (self.lane.setup().lane, self.lane.setup().epoch);
-        if let (Some(place), Some(bar)) = (self.place, self.device.path.bar()) {
-            return bar.store(place.lane.address(offset), bytes);
+        if let (Some(place), Some(bar)) = (self.place, self.device.transport.bar()) {
+            return Ok(bar.store(place.lane.address(offset), bytes)?);
         }
         for (piece, at) in bytes.chunks(DATA_MAX).zip((offset..).step_by(DATA_MAX)) {
             let command = IoCommand::Append { lane, epoch, offset: at, bytes: piece.len() as u32 };
@@ -238,7 +239,7 @@ impl<'d> Fast<'d> {
     }
 
     fn store_floor(&mut self, floor: u64) -> Result<(), HardwareError> {
-        if let (Some(place), Some(bar)) = (self.place, self.device.path.bar()) {
+        if let (Some(place), Some(bar)) = (self.place, self.device.transport.bar()) {
             bar.store(place.lane.lane_page_offset + LanePage::FLOOR_OFFSET as u64, &floor.to_le_bytes())?;
             bar.fence();
             return Ok(());
@@ -249,7 +250,7 @@ impl<'d> Fast<'d> {
 
     fn read_credit(&mut self) -> Result<u64, HardwareError> {
         let lane = self.lane.setup().lane;
-        if let (Some(place), Some(bar)) = (self.place, self.device.path.bar()) {
+        if let (Some(place), Some(bar)) = (self.place, self.device.transport.bar()) {
             let mut credit = [0; 8];
             bar.load(place.control + ControlPage::lane_offset(lane) as u64, &mut credit)?;
             return Ok(u64::from_le_bytes(credit));
@@ -269,7 +270,7 @@ impl<'d> Fast<'d> {
         let bytes = to.len().min(DATA_MAX - ReadLogHeader::SIZE);
         let command = IoCommand::ReadLog { lane, offset, bytes: bytes as u32, wait_ns: READ_WAIT_NS };
         let mut data = vec![0; (command.data_bytes() as usize).next_multiple_of(4)];
-        let done = self.device.path.command(Queue::Io, &command.emit(0), &mut data)?;
+        let done = self.device.transport.command(Queue::Io, &command.emit(0), &mut data)?;
         if done.status.same_code(status::OFFSET_RELEASED) {
             let head = self.device.fast_status()?.lane[usize::from(lane)].readable;
             return Ok(Answer::Released { head });

@@ -22,8 +22,8 @@
 //!   `resource2_wc`, loads through `resource2`, commands through the kernel driver's passthrough.
 //! - `vfio-user:SOCKET`: a function of a served drive, with no other client attached. Bytes go by messages, commands by
 //!   queues of our own.
-//! - Anything else: a [`Path`] of the caller's, as NVMe/TCP. Bytes go by its [`BarAccess`], or by commands where it has
-//!   none, commands by [`Path::command`].
+//! - Anything else: a [`Transport`] of the caller's, as NVMe/TCP. Bytes go by its BAR, or by commands
+//!   where it has none.
 //!
 //! A [`WindowLog`] is a write-ahead log in the window: its end is pinned, a commit is a `BA_SYNC`.
 //!
@@ -32,89 +32,25 @@
 
 mod error;
 mod fast;
-mod pci;
-mod served;
-mod system;
 mod window;
 mod window_log;
 
 pub use error::HardwareError;
 pub use fast::{Fast, Settled};
-pub use tidewater_driver::{Completion, Queue};
+pub use tidewater_driver::Queue;
 pub use window::{Window, WindowPlace};
 pub use window_log::{LogPlace, Reopened, WindowLog};
 
+use crate::live::LiveError;
+use tidewater_driver::vfio_user::{self, Socket};
+use tidewater_driver::{Transport, pci};
 use tidewater_wire::nvme::identify::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace};
 use tidewater_wire::nvme::{AdminCommand, Cns, GetLogPage, Identify, NSID_ALL, Sqe};
 use tidewater_wire::vendor::{self, BarLayout, ControlPage, FastStatus, IoCommand, TrimTo, WindowStatus, log_page};
 
-/// Bytes of data that one command moves, at most: what every carrier and every drive takes.
-pub const DATA_MAX: usize = 64 << 10;
-
-/// BAR2 of a function.
-pub trait BarAccess {
-    /// Loads bytes. All loads are behind the stores before them.
-    ///
-    /// # Errors
-    /// When the place is outside, or the function is gone.
-    fn load(&mut self, offset: u64, to: &mut [u8]) -> Result<(), HardwareError>;
-
-    /// Stores bytes, through write-combining memory if there is any. It is posted: what a function does not take, it
-    /// drops.
-    ///
-    /// # Errors
-    /// As [`BarAccess::load`], as far as this side can tell.
-    fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<(), HardwareError>;
-
-    /// Lets all stores before leave the host before anything after.
-    fn fence(&mut self);
-
-    /// Flushes the cache lines that hold some bytes.
-    ///
-    /// # Errors
-    /// As [`BarAccess::load`].
-    fn flush_lines(&mut self, offset: u64, bytes: u64) -> Result<(), HardwareError>;
-}
-
-/// How commands, and bytes where there is a BAR, reach a controller that is enabled.
-pub trait Path {
-    /// Runs a command, whatever its status. Its data are all of `data`, [`DATA_MAX`] bytes at most; bits 1:0 of the
-    /// opcode tell which way they go.
-    ///
-    /// # Errors
-    /// When it could not be run.
-    fn command(&mut self, queue: Queue, sqe: &Sqe, data: &mut [u8]) -> Result<Completion, HardwareError>;
-
-    /// Begins a command without data, of which one at a time is under way. `None`: [`Path::poll`] tells when it ends;
-    /// else it has ended already, because this carrier waits for each.
-    ///
-    /// # Errors
-    /// As [`Path::command`].
-    fn begin(&mut self, queue: Queue, sqe: &Sqe) -> Result<Option<Completion>, HardwareError> {
-        self.command(queue, sqe, &mut []).map(Some)
-    }
-
-    /// How the command that was begun has ended; `None`: it has not. `wait`: until it has.
-    ///
-    /// # Errors
-    /// As [`Path::command`]; none is under way.
-    fn poll(&mut self, wait: bool) -> Result<Option<Completion>, HardwareError> {
-        let _ = wait;
-        Err(HardwareError::Malformed("no command is under way".into()))
-    }
-
-    /// BAR2. `None`: this carrier has none, and bytes go by commands.
-    fn bar(&mut self) -> Option<&mut dyn BarAccess>;
-
-    /// The user whose process the drive is. `None`: it is the machine's.
-    fn user(&self) -> Option<u32> {
-        None
-    }
-}
-
 /// A drive.
 pub struct Device {
-    path: Box<dyn Path + Send>,
+    transport: Box<dyn Transport>,
     /// The controller's function: what log pages and admin commands of the fast side name.
     function: u16,
     bars: bool,
@@ -129,19 +65,21 @@ impl Device {
         match target.split_once(':') {
             Some(("pci", address)) => Device::over(Box::new(pci::Function::open(address)?)),
             Some(("vfio-user", path)) if !path.is_empty() => {
-                Device::over(Box::new(served::Function::open(path.as_ref())?))
+                let start =
+                    || -> Result<_, LiveError> { Ok(vfio_user::Function::start(Socket::connect(path.as_ref())?)?) };
+                Device::over(Box::new(start().map_err(LiveError::turned_away)?))
             }
             _ => Err(HardwareError::Target(target.to_owned())),
         }
     }
 
-    /// A drive behind a carrier of the caller's.
+    /// A drive behind a transport of the caller's.
     ///
     /// # Errors
     /// When it does not answer Identify.
-    pub fn over(mut path: Box<dyn Path + Send>) -> Result<Device, HardwareError> {
-        let bars = path.bar().is_some();
-        let mut device = Device { path, function: 0, bars };
+    pub fn over(mut transport: Box<dyn Transport>) -> Result<Device, HardwareError> {
+        let bars = transport.bar().is_some();
+        let mut device = Device { transport, function: 0, bars };
         if bars {
             let page = device.identify(Cns::Controller, 0)?;
             device.function = IdentifyController::parse(&page)?.cntlid;
@@ -161,12 +99,20 @@ impl Device {
 
     /// The user whose process the drive is. `None`: it is the machine's.
     pub fn user(&self) -> Option<u32> {
-        self.path.user()
+        self.transport.user()
     }
 
     /// What carries commands and bytes.
-    pub fn path(&mut self) -> &mut dyn Path {
-        self.path.as_mut()
+    pub fn transport(&mut self) -> &mut dyn Transport {
+        self.transport.as_mut()
+    }
+
+    /// Shuts the controller down, where this host has it alone. It runs no more commands.
+    ///
+    /// # Errors
+    /// When it does not shut down.
+    pub fn shut_down(&mut self) -> Result<(), HardwareError> {
+        Ok(self.transport.shut_down()?)
     }
 
     /// Runs a command that has to end well; `what` names it.
@@ -174,7 +120,7 @@ impl Device {
     /// # Errors
     /// [`HardwareError::Status`], or that it could not be run.
     pub fn run(&mut self, queue: Queue, sqe: &Sqe, data: &mut [u8], what: &'static str) -> Result<u32, HardwareError> {
-        let done = self.path.command(queue, sqe, data)?;
+        let done = self.transport.command(queue, sqe, data)?;
         if done.status.is_success() {
             Ok(done.result)
         } else {
@@ -267,7 +213,7 @@ impl Device {
         const LOOKS: u32 = 100;
         // What is behind the lanes is reserved.
         const BYTES: usize = ControlPage::lane_offset(vendor::LANES_MAX as u8);
-        let bar = self.path.bar().ok_or(HardwareError::NoWindow)?;
+        let bar = self.transport.bar().ok_or(HardwareError::NoWindow)?;
         for _ in 0..LOOKS {
             let mut bytes = vec![0; ControlPage::SIZE];
             bar.load(at, &mut bytes[..BYTES])?;

@@ -1,9 +1,10 @@
 //! The byte window of a drive, carried out: what a [`WindowCall`] says, by BAR2 or by commands.
 
+use tidewater_driver::{BarAccess, Completion, DATA_MAX, Queue};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::{EntryInfo, WindowCommand};
 
-use super::{Completion, DATA_MAX, Device, HardwareError, Queue};
+use super::{Device, HardwareError};
 use crate::{Carrier, WindowAction, WindowAnswer, WindowCall, WindowEntry, WindowError, WindowOutcome};
 
 /// The byte window, for blocks of one namespace.
@@ -131,13 +132,13 @@ impl<'d> Window<'d> {
         }
     }
 
-    /// Begins to pin ([`Window::pin`]) or to flush, as `command` says, and does not wait where the carrier lets it go
+    /// Begins to pin ([`Window::pin`]) or to flush, as `command` says, and does not wait where the transport lets it go
     /// on meanwhile. `None`: it is under way, and [`Window::poll`] tells when it ends; one at a time.
     ///
     /// # Errors
     /// As [`Window::pin`].
     pub(super) fn begin(&mut self, command: &WindowCommand) -> Result<Option<u32>, HardwareError> {
-        let done = self.device.path.begin(Queue::Io, &command.emit(0).with_nsid(self.at.nsid))?;
+        let done = self.device.transport.begin(Queue::Io, &command.emit(0).with_nsid(self.at.nsid))?;
         done.map(ended).transpose()
     }
 
@@ -146,7 +147,7 @@ impl<'d> Window<'d> {
     /// # Errors
     /// As [`Window::pin`].
     pub(super) fn poll(&mut self, wait: bool) -> Result<Option<u32>, HardwareError> {
-        self.device.path.poll(wait)?.map(ended).transpose()
+        self.device.transport.poll(wait)?.map(ended).transpose()
     }
 
     /// Loads bytes of an entry through BAR2, one register after the other; by DMA where there is no BAR.
@@ -228,8 +229,8 @@ impl<'d> Window<'d> {
         Err(HardwareError::Malformed("a call of the window that does not end".into()))
     }
 
-    fn bar(&mut self) -> Result<&mut dyn super::BarAccess, HardwareError> {
-        self.device.path.bar().ok_or(HardwareError::NoWindow)
+    fn bar(&mut self) -> Result<&mut dyn BarAccess, HardwareError> {
+        self.device.transport.bar().ok_or(HardwareError::NoWindow)
     }
 
     fn command(&mut self, command: &WindowCommand, data: &mut [u8]) -> Result<WindowAnswer, HardwareError> {
@@ -237,7 +238,7 @@ impl<'d> Window<'d> {
         let mut whole = vec![0; data.len().next_multiple_of(4)];
         whole[..data.len()].copy_from_slice(data);
         let sqe: Sqe = command.emit(0).with_nsid(self.at.nsid);
-        let done = self.device.path.command(Queue::Io, &sqe, &mut whole)?;
+        let done = self.device.transport.command(Queue::Io, &sqe, &mut whole)?;
         let brings = matches!(command, WindowCommand::EntryInfo { .. } | WindowCommand::ReadDma { .. });
         let brings = brings && done.status == Status::SUCCESS;
         if brings {

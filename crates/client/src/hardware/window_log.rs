@@ -14,9 +14,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use tidewater_base::checksum::crc32c_append;
+use tidewater_driver::DATA_MAX;
 use tidewater_wire::vendor::{Epoch, RECORD_ALIGN, RecordHeader, RecordKind};
 
-use super::{DATA_MAX, Device, HardwareError};
+use super::{Device, HardwareError};
 use crate::lane::OFFSET_END;
 use crate::live::{LiveError, Written};
 use crate::{Entry, Records};

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tidewater_wire::nvme::{Cqe, Sqe};
 use tidewater_wire::vendor::Direction;
+use tidewater_wire::vfio_user::region;
 
 use super::{Buffer, Nvme, NvmeError, Options, QueuePair, Socket};
-use crate::{Completion, Queue};
+use crate::{BarAccess, Completion, Error, Queue, Transport};
 
 /// Bytes of data that one command moves, at most.
 pub const DATA_MAX: u64 = 128 << 10;
@@ -15,6 +16,10 @@ pub const DATA_MAX: u64 = 128 << 10;
 const MEMORY: u64 = DATA_MAX + (32 << 10);
 /// Entries of the I/O queue: two commands are under way, and one entry of a queue stays free.
 const ENTRIES: u16 = 4;
+/// Bytes that one message moves, at most: a device takes a mebibyte, and a page is enough to be quick.
+const MESSAGE_MAX: usize = 64 << 10;
+/// How long a command may take: what Linux gives an NVMe drive (`nvme_core.io_timeout`).
+const TIME: Duration = Duration::from_secs(30);
 /// How long a wait sleeps between two looks: commands wait for flash or a disk, and the processor is for others.
 const PAUSE: Duration = Duration::from_micros(20);
 
@@ -63,15 +68,6 @@ impl Function {
         &self.data
     }
 
-    /// Shuts the controller down, and disables it.
-    ///
-    /// # Errors
-    /// As [`NvmeError`] says.
-    pub fn shut_down(&mut self) -> Result<(), NvmeError> {
-        self.nvme.shut_down()?;
-        self.nvme.disable()
-    }
-
     /// Runs a command with the first `len` bytes of [`Function::data`], whatever its status. Asserts that they are
     /// inside.
     ///
@@ -86,62 +82,6 @@ impl Function {
                 return Ok(completion(cqe));
             }
             self.keep(queue, cqe)?;
-        }
-    }
-
-    /// As [`Function::run`], and moves the data: bits 1:0 of the opcode tell which way they go.
-    ///
-    /// # Errors
-    /// As [`NvmeError`] says.
-    pub fn command(
-        &mut self,
-        queue: Queue,
-        sqe: Sqe,
-        data: &mut [u8],
-        time: Duration,
-    ) -> Result<Completion, NvmeError> {
-        let direction = Direction::of(sqe.opcode());
-        if direction == Some(Direction::ToDevice) {
-            self.data.write(0, data);
-        }
-        let done = self.run(queue, sqe, data.len() as u64, time)?;
-        if direction == Some(Direction::ToHost) && done.status.is_success() {
-            self.data.read(0, data);
-        }
-        Ok(done)
-    }
-
-    /// Begins a command without data. Asserts that no other was begun.
-    ///
-    /// # Errors
-    /// As [`NvmeError`] says.
-    pub fn begin(&mut self, queue: Queue, sqe: Sqe) -> Result<(), NvmeError> {
-        assert!(self.begun.is_none(), "one at a time");
-        let cid = self.submit(queue, sqe)?;
-        self.begun = Some(Begun { queue, cid, done: None });
-        Ok(())
-    }
-
-    /// How the command that was begun has ended; `None`: it has not. `time`: waits so long, if it does.
-    ///
-    /// # Errors
-    /// As [`NvmeError`] says; `Unexpected`: none was begun.
-    pub fn poll(&mut self, time: Option<Duration>) -> Result<Option<Completion>, NvmeError> {
-        loop {
-            let begun = self.begun.ok_or(NvmeError::Unexpected)?;
-            if let Some(cqe) = begun.done {
-                self.begun = None;
-                return Ok(Some(completion(cqe)));
-            }
-            let pair = self.pair(begun.queue);
-            let found = match time {
-                Some(time) => Some(pair.wait(time)?),
-                None => pair.take()?,
-            };
-            match found {
-                Some(cqe) => self.keep(begun.queue, cqe)?,
-                None => return Ok(None),
-            }
         }
     }
 
@@ -172,5 +112,77 @@ impl Function {
             }
             _ => Err(NvmeError::Unexpected),
         }
+    }
+}
+
+impl BarAccess for Function {
+    fn load(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+        for (piece, at) in to.chunks_mut(MESSAGE_MAX).zip((offset..).step_by(MESSAGE_MAX)) {
+            self.socket().read(region::BAR2, at, piece)?;
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        for (piece, at) in bytes.chunks(MESSAGE_MAX).zip((offset..).step_by(MESSAGE_MAX)) {
+            self.socket().post(region::BAR2, at, piece)?;
+        }
+        Ok(())
+    }
+
+    // Messages arrive in their order, so what is asked for later is behind all stores.
+    fn fence(&mut self) {}
+
+    fn flush_lines(&mut self, _: u64, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl Transport for Function {
+    fn command(&mut self, queue: Queue, sqe: &Sqe, data: &mut [u8]) -> Result<Completion, Error> {
+        let direction = Direction::of(sqe.opcode());
+        if direction == Some(Direction::ToDevice) {
+            self.data.write(0, data);
+        }
+        let done = self.run(queue, *sqe, data.len() as u64, TIME)?;
+        if direction == Some(Direction::ToHost) && done.status.is_success() {
+            self.data.read(0, data);
+        }
+        Ok(done)
+    }
+
+    fn begin(&mut self, queue: Queue, sqe: &Sqe) -> Result<Option<Completion>, Error> {
+        assert!(self.begun.is_none(), "one at a time");
+        let cid = self.submit(queue, *sqe)?;
+        self.begun = Some(Begun { queue, cid, done: None });
+        Ok(None)
+    }
+
+    fn poll(&mut self, wait: bool) -> Result<Option<Completion>, Error> {
+        loop {
+            let begun = self.begun.ok_or(NvmeError::Unexpected)?;
+            if let Some(cqe) = begun.done {
+                self.begun = None;
+                return Ok(Some(completion(cqe)));
+            }
+            let pair = self.pair(begun.queue);
+            match if wait { Some(pair.wait(TIME)?) } else { pair.take()? } {
+                Some(cqe) => self.keep(begun.queue, cqe)?,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn bar(&mut self) -> Option<&mut dyn BarAccess> {
+        Some(self)
+    }
+
+    fn user(&self) -> Option<u32> {
+        Some(self.socket().user())
+    }
+
+    fn shut_down(&mut self) -> Result<(), Error> {
+        self.nvme.shut_down()?;
+        Ok(self.nvme.disable()?)
     }
 }

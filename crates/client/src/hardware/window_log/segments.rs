@@ -1,10 +1,11 @@
 //! The segments of a log in the byte window: pinned, stored into, synced and flushed in turn.
 
 use super::{HEADS, LogPlace, told};
-use crate::hardware::{DATA_MAX, Device, HardwareError, Queue, Window, WindowPlace};
+use crate::hardware::{Device, HardwareError, Window, WindowPlace};
 use crate::live::LiveError;
 use crate::{Entry, Records, WindowEntry, WindowError};
 use nix::errno::Errno;
+use tidewater_driver::{DATA_MAX, Queue};
 use tidewater_wire::nvme::Sqe;
 use tidewater_wire::vendor::{ANYWHERE, Epoch, RecordHeader, WindowCommand, WindowLogHead, status};
 

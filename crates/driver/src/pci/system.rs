@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use tidewater_wire::nvme::{Sqe, Status};
 
-use super::Completion;
+use crate::Completion;
 
 /// A BAR, or the start of one.
 #[derive(Debug)]
@@ -201,11 +201,9 @@ mod tests {
     /// The bytes of a file instead of a BAR's: what is checked is which go where.
     #[test]
     fn bytes_go_where_they_are_meant_at_every_alignment() {
-        let folder = std::env::temp_dir().join(format!("tidewater-bar-{}", std::process::id()));
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&folder).expect("a file");
+        let file = tempfile::tempfile().expect("a file");
         file.set_len(4096).expect("a file");
         let bar = Bar::map(&file, 4096).expect("a mapping");
-        std::fs::remove_file(&folder).expect("a file");
         let bytes: Vec<u8> = (1..=40).collect();
         for offset in 0..17 {
             for len in 0..bytes.len() {

@@ -1,15 +1,17 @@
 //! A PCI function of the machine that this runs on: sysfs lets its BAR be mapped, and the kernel's NVMe driver passes
 //! commands on.
 
+mod system;
+
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use tidewater_wire::nvme::Sqe;
 
-use super::system::{Bar, fence, pass};
-use super::{BarAccess, Completion, HardwareError, Path, Queue};
+use crate::{BarAccess, Completion, Error, Queue, Transport};
+use system::{Bar, fence, pass};
 
 /// Where the system shows its PCI functions.
 const FUNCTIONS: &str = "/sys/bus/pci/devices";
@@ -17,7 +19,7 @@ const FUNCTIONS: &str = "/sys/bus/pci/devices";
 const TIME_MS: u32 = 30_000;
 
 /// A function with its driver.
-pub(super) struct Function {
+pub struct Function {
     /// Where sysfs shows the driver's controller.
     shown: PathBuf,
     controller: File,
@@ -34,13 +36,13 @@ struct MappedBar {
     combining: Option<Bar>,
 }
 
-fn failed(path: &FilePath) -> impl Fn(io::Error) -> HardwareError {
+fn failed(path: &Path) -> impl Fn(io::Error) -> Error {
     let path = path.to_owned();
-    move |error| HardwareError::File { path: path.clone(), error }
+    move |error| Error::File { path: path.clone(), error }
 }
 
 /// The whole address of a function: `01:00.0` is in domain 0.
-fn whole(address: &str) -> Result<String, HardwareError> {
+fn whole(address: &str) -> Result<String, Error> {
     let plain = address.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'));
     let whole = match address.matches(':').count() {
         1 => format!("0000:{address}"),
@@ -49,11 +51,11 @@ fn whole(address: &str) -> Result<String, HardwareError> {
     let parts: Vec<usize> = whole.split([':', '.']).map(str::len).collect();
     // Domains have four digits, or more where a machine has many.
     let shaped = matches!(parts[..], [4..=8, 2, 2, 1]) && whole.matches(':').count() == 2;
-    if plain && shaped { Ok(whole.to_ascii_lowercase()) } else { Err(HardwareError::Target(format!("pci:{address}"))) }
+    if plain && shaped { Ok(whole.to_ascii_lowercase()) } else { Err(Error::Target(format!("pci:{address}"))) }
 }
 
 /// Names in a folder that begin so.
-fn names(folder: &FilePath, prefix: &str) -> Vec<String> {
+fn names(folder: &Path, prefix: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| name.starts_with(prefix)).collect();
@@ -72,16 +74,18 @@ fn device_file(shown: &str) -> Option<PathBuf> {
 }
 
 impl Function {
-    pub(super) fn open(address: &str) -> Result<Function, HardwareError> {
+    /// Opens the function at an address, as `lspci` names it.
+    ///
+    /// # Errors
+    /// `Target`: it is no address. `Lacking`: there is no such function, or the kernel does not let it be used. `File`.
+    pub fn open(address: &str) -> Result<Function, Error> {
         let address = whole(address)?;
-        let folder = FilePath::new(FUNCTIONS).join(&address);
+        let folder = Path::new(FUNCTIONS).join(&address);
         if !folder.is_dir() {
-            return Err(HardwareError::Lacking(format!("there is no PCI function {address}: `lspci` lists them")));
+            return Err(Error::Lacking(format!("there is no PCI function {address}: `lspci` lists them")));
         }
         let name = names(&folder.join("nvme"), "nvme").into_iter().next().ok_or_else(|| {
-            HardwareError::Lacking(format!(
-                "the kernel's NVMe driver is not bound to {address}: commands go through it"
-            ))
+            Error::Lacking(format!("the kernel's NVMe driver is not bound to {address}: commands go through it"))
         })?;
         let file = PathBuf::from("/dev").join(&name);
         let controller = File::open(&file).map_err(failed(&file))?;
@@ -90,7 +94,7 @@ impl Function {
     }
 
     /// The file of a namespace; of the first one for commands that name none.
-    fn namespace(&mut self, nsid: u32) -> Result<usize, HardwareError> {
+    fn namespace(&mut self, nsid: u32) -> Result<usize, Error> {
         if let Some(known) = self.namespaces.iter().position(|(known, _)| *known == nsid || nsid == 0) {
             return Ok(known);
         }
@@ -105,51 +109,51 @@ impl Function {
             }
         }
         let which = if nsid == 0 { "no namespace".to_owned() } else { format!("no namespace {nsid}") };
-        Err(HardwareError::Lacking(format!("the driver shows {which} of this function: I/O commands go through one")))
+        Err(Error::Lacking(format!("the driver shows {which} of this function: I/O commands go through one")))
     }
 }
 
 impl MappedBar {
-    fn open(folder: &FilePath) -> Result<MappedBar, HardwareError> {
+    fn open(folder: &Path) -> Result<MappedBar, Error> {
         // The combining mapping first: where the kernel gives one place one memory type only, that of the first one
         // stays.
         let combining = folder.join("resource2_wc");
         let combining = if combining.exists() { Some(map(&combining)?) } else { None };
         let plain = map(&folder.join("resource2"))?;
         if let Some(other) = combining.as_ref().filter(|other| other.len() != plain.len()) {
-            return Err(HardwareError::Malformed(format!("BAR2 has {} bytes, or {}", plain.len(), other.len())));
+            return Err(Error::Malformed(format!("BAR2 has {} bytes, or {}", plain.len(), other.len())));
         }
         Ok(MappedBar { plain, combining })
     }
 
-    fn check(&self, offset: u64, len: u64) -> Result<(), HardwareError> {
+    fn check(&self, offset: u64, len: u64) -> Result<(), Error> {
         let whole = self.plain.len();
         match offset.checked_add(len) {
             Some(end) if end <= whole => Ok(()),
-            _ => Err(HardwareError::Malformed(format!("byte {offset} and {len} behind it of a BAR of {whole}"))),
+            _ => Err(Error::Malformed(format!("byte {offset} and {len} behind it of a BAR of {whole}"))),
         }
     }
 }
 
-fn map(path: &FilePath) -> Result<Bar, HardwareError> {
+fn map(path: &Path) -> Result<Bar, Error> {
     let file = File::options().read(true).write(true).open(path).map_err(failed(path))?;
     let len = file.metadata().map_err(failed(path))?.len();
     if len == 0 {
-        return Err(HardwareError::Lacking(format!("{}: the function has no BAR2", path.display())));
+        return Err(Error::Lacking(format!("{}: the function has no BAR2", path.display())));
     }
     Bar::map(&file, len).map_err(|errno| match errno {
         // With CONFIG_IO_STRICT_DEVMEM the kernel refuses what a driver has claimed.
-        Errno::EPERM | Errno::EBUSY | Errno::EINVAL => HardwareError::Lacking(format!(
+        Errno::EPERM | Errno::EBUSY | Errno::EINVAL => Error::Lacking(format!(
             "{}: the kernel refuses to map it ({errno}): beside a bound driver it may need iomem=relaxed on its \
              command line",
             path.display()
         )),
-        errno => HardwareError::File { path: path.to_owned(), error: errno.into() },
+        errno => Error::File { path: path.to_owned(), error: errno.into() },
     })
 }
 
 impl BarAccess for MappedBar {
-    fn load(&mut self, offset: u64, to: &mut [u8]) -> Result<(), HardwareError> {
+    fn load(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
         self.check(offset, to.len() as u64)?;
         // Combined stores leave the processor first; on the bus, reads do not pass writes.
         fence();
@@ -157,7 +161,7 @@ impl BarAccess for MappedBar {
         Ok(())
     }
 
-    fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<(), HardwareError> {
+    fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.check(offset, bytes.len() as u64)?;
         self.combining.as_ref().unwrap_or(&self.plain).store(offset, bytes);
         Ok(())
@@ -167,20 +171,20 @@ impl BarAccess for MappedBar {
         fence();
     }
 
-    fn flush_lines(&mut self, offset: u64, bytes: u64) -> Result<(), HardwareError> {
+    fn flush_lines(&mut self, offset: u64, bytes: u64) -> Result<(), Error> {
         self.check(offset, bytes)?;
         self.combining.as_ref().unwrap_or(&self.plain).flush_lines(offset, bytes);
         Ok(())
     }
 }
 
-impl Path for Function {
-    fn command(&mut self, queue: Queue, sqe: &Sqe, data: &mut [u8]) -> Result<Completion, HardwareError> {
+impl Transport for Function {
+    fn command(&mut self, queue: Queue, sqe: &Sqe, data: &mut [u8]) -> Result<Completion, Error> {
         let refused = |errno: Errno| match errno {
             Errno::EPERM | Errno::EACCES => {
-                HardwareError::Lacking("the kernel passes commands on for the superuser alone".into())
+                Error::Lacking("the kernel passes commands on for the superuser alone".into())
             }
-            errno => HardwareError::Carrier(format!("the kernel's driver can't run the command: {errno}")),
+            errno => Error::Kernel(errno),
         };
         match queue {
             Queue::Admin => pass(&self.controller, true, sqe, data, TIME_MS).map_err(refused),
@@ -209,7 +213,7 @@ mod tests {
         for wrong in
             ["", "..", "01", "01:00", "0000:01:00", "../../1:0.0", "0000:01:00.0/..", "0000:01:00:0", "01.00.0"]
         {
-            assert!(matches!(whole(wrong), Err(HardwareError::Target(_))), "{wrong}");
+            assert!(matches!(whole(wrong), Err(Error::Target(_))), "{wrong}");
         }
     }
 
