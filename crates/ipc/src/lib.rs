@@ -1,5 +1,5 @@
-//! What both ends of a vfio-user socket use: [messages](Message) with their descriptors on a UNIX socket, and [memory](
-//! SharedMemory) that two processes share.
+//! What both ends of a vfio-user socket use: each [`Message`] on a UNIX socket with its descriptors, and
+//! [`SharedMemory`] of two processes.
 
 mod guard;
 mod memory;

@@ -195,8 +195,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Memory of this process that it lends to others by descriptor: a memfd that is sealed, so that nobody can change its
-/// size, with a mapping of it.
+/// Memory of this process that it lends to others by descriptor: a memfd that is sealed, so that no process can change
+/// its size, with a mapping of it.
 #[derive(Debug)]
 pub struct SharedMemory {
     file: OwnedFd,
@@ -204,7 +204,7 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// `len` bytes of zeroes, rounded up to whole pages. `name` is for whoever lists the process's mappings.
+    /// `len` bytes of zeroes, rounded up to whole pages. `name` is shown in lists of the process's mappings.
     ///
     /// # Errors
     /// EINVAL for a length of 0 or beyond what can be mapped, or a name with a zero byte; ENOMEM, EMFILE.
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_change_the_size_of_what_is_lent() {
+    fn the_size_of_what_is_lent_can_not_be_changed() {
         let memory = SharedMemory::new("test", PAGE).expect("a memfd");
         assert_eq!(ftruncate(memory.as_fd(), 0), Err(Errno::EPERM));
         assert_eq!(ftruncate(memory.as_fd(), 3 * PAGE as i64), Err(Errno::EPERM));

@@ -66,8 +66,8 @@ impl Receiver {
     /// Takes what is on the socket, without waiting.
     ///
     /// # Errors
-    /// EPROTO: a size that no message has, or more descriptors than any needs: what follows can't be told any more;
-    /// what the system says.
+    /// EPROTO: a size that no message has, or more descriptors than any needs: where the next message begins is
+    /// unknown; what the system says.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Received, Errno> {
         while self.have < Header::SIZE {
             let mut head = self.head;

@@ -31,7 +31,7 @@ pub(super) struct Mappable {
 #[derive(Debug)]
 pub(super) enum Device {
     /// Regions are reached; no command was needed yet.
-    Plain(Socket),
+    Plain(Box<Socket>),
     /// Commands are run.
     Enabled(Box<Function>),
     Gone,
@@ -55,7 +55,7 @@ impl Device {
     pub(super) fn function(&mut self) -> Result<&mut Function, LiveError> {
         if let Device::Plain(_) = self {
             let Device::Plain(socket) = std::mem::replace(self, Device::Gone) else { return Err(LiveError::Gone) };
-            *self = Device::Enabled(Box::new(Function::start(socket)?));
+            *self = Device::Enabled(Box::new(Function::start(*socket)?));
         }
         match self {
             Device::Enabled(function) => Ok(function),
@@ -175,7 +175,7 @@ mod tests {
                     answer(&mut stream, wrongly);
                     stream
                 });
-                let mut device = Device::Plain(Socket::connect_within(&path, PATIENCE).unwrap());
+                let mut device = Device::Plain(Box::new(Socket::connect_within(&path, PATIENCE).unwrap()));
                 let asked =
                     device.run(|device| device.socket(|socket| socket.read(region::BAR2, 0, &mut [0; 4]))).unwrap_err();
                 (device, asked, server.join().unwrap())

@@ -132,7 +132,7 @@ impl Log {
         let (ring, recovered) = Ring::attach(&lent, options.lane)?;
         let copy = if ring.header().copied { device::copy(&mut socket)? } else { None };
         let copy = copy.map(|file| Copy::new(file, &ring, &System));
-        let log = Log::of(Some(path), options, ring, copy, Device::Plain(socket), doorbell)?;
+        let log = Log::of(Some(path), options, ring, copy, Device::Plain(Box::new(socket)), doorbell)?;
         Ok((log, recovered))
     }
 
@@ -295,7 +295,7 @@ impl Log {
             // What is written to it leads nowhere.
             self.ring.unsaved().store(1, Ordering::Release);
         }
-        *device = Device::Plain(socket);
+        *device = Device::Plain(Box::new(socket));
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = doorbell;
         drop(device);
         if !self.ring.is_of(&lent) || !self.ring.is_current() || !self.ring.is_open() {

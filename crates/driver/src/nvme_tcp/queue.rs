@@ -95,7 +95,7 @@ impl From<io::Error> for Error {
 /// How a command ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Its identifier, as [`Queue::submit`] told it.
+    /// Its identifier, as [`Queue::submit`] returned it.
     pub cid: u16,
     /// Double words 0 and 1 of the entry.
     pub value: u64,

@@ -28,7 +28,7 @@ pub enum Transfer {
 /// Why a connection can't go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The controller did what the transport does not allow; it is told so.
+    /// The controller did what the transport does not allow; a termination request says so.
     Fatal(Fatal),
     /// The controller ended the connection, and said why.
     Controller(TermReq),

@@ -216,12 +216,12 @@ pub struct QueuePair {
     cq: u64,
     entries: u16,
     tail: u16,
-    /// The tail that the controller has been told.
+    /// The tail that the controller knows.
     rung: u16,
     /// The controller's head, from its last completion.
     sq_head: u16,
     head: u16,
-    /// The head that the controller has been told.
+    /// The head that the controller knows.
     freed: u16,
     phase: bool,
     messages: u64,
@@ -423,9 +423,9 @@ impl Nvme {
         self.cap
     }
 
-    /// Time that enabling and disabling may take (CAP.TO, in 500 ms), and a second.
+    /// Time that enabling and disabling may take: what the controller says (CAP.TO, in 500 ms), or a command's.
     fn patience(&self) -> Duration {
-        Duration::from_millis(500 * (self.cap >> 24 & 0xFF) + 1000)
+        Duration::from_millis(500 * (self.cap >> 24 & 0xFF)).max(ADMIN_TIME)
     }
 
     fn wait_ready(&self, ready: bool) -> Result<(), NvmeError> {
