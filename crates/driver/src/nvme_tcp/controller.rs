@@ -8,16 +8,10 @@ use tidewater_wire::fabrics::{
     CONTROLLER_ANY, DISCOVERY_LOG_PAGE, DISCOVERY_NQN, DiscoveryEntry, DiscoveryHeader, Fabrics, Nqn, PropertyGet,
     PropertySet, property,
 };
-use tidewater_wire::nvme::Sqe;
+use tidewater_wire::nvme::identify::IDENTIFY_BYTES;
+use tidewater_wire::nvme::{Sqe, admin_opcode, feature};
 use tidewater_wire::nvme_tcp::ADMIN_CAPSULE_DATA_BYTES;
 
-/// Admin opcodes (figure 140 of the base specification).
-const GET_LOG_PAGE: u8 = 0x02;
-const IDENTIFY: u8 = 0x06;
-const SET_FEATURES: u8 = 0x09;
-const KEEP_ALIVE: u8 = 0x18;
-/// Feature: Number of Queues.
-const NUMBER_OF_QUEUES: u32 = 0x07;
 /// Controller Configuration: enable, entries of 64 and 16 bytes; and normal shutdown.
 const CC_ENABLE: u32 = 1 | 6 << 16 | 4 << 20;
 const CC_SHUTDOWN: u32 = 1 << 14;
@@ -28,8 +22,6 @@ const CSTS_SHST: u32 = 3 << 2;
 const CSTS_SHST_COMPLETE: u32 = 2 << 2;
 /// Entries of the admin queue.
 const ADMIN_ENTRIES: u16 = 32;
-/// Bytes of Identify data.
-const IDENTIFY_BYTES: u32 = 4_096;
 /// Offset of IOCCSZ in Identify Controller: 16 bytes each, the command's 64 included.
 const IOCCSZ: usize = 1_792;
 
@@ -124,9 +116,9 @@ impl Controller {
     /// # Errors
     /// The connection or the command failed.
     pub fn identify(&mut self, cns: u8, nsid: u32) -> Result<Vec<u8>, Error> {
-        let sqe = admin(IDENTIFY).with_nsid(nsid).with_dword(10, cns.into());
-        let data = self.admin.call(sqe, Transfer::In(IDENTIFY_BYTES))?.good()?.data;
-        if data.len() == IDENTIFY_BYTES as usize { Ok(data) } else { Err(Error::Unexpected("Identify came short")) }
+        let sqe = admin(admin_opcode::IDENTIFY).with_nsid(nsid).with_dword(10, cns.into());
+        let data = self.admin.call(sqe, Transfer::In(IDENTIFY_BYTES as u32))?.good()?.data;
+        if data.len() == IDENTIFY_BYTES { Ok(data) } else { Err(Error::Unexpected("Identify came short")) }
     }
 
     /// Asks for a number of I/O queues, 1 to 65,535; tells how many there may be.
@@ -135,7 +127,9 @@ impl Controller {
     /// The connection or the command failed.
     pub fn set_queues(&mut self, queues: u16) -> Result<u16, Error> {
         let count = u32::from(queues - 1);
-        let sqe = admin(SET_FEATURES).with_dword(10, NUMBER_OF_QUEUES).with_dword(11, count | count << 16);
+        let sqe = admin(admin_opcode::SET_FEATURES)
+            .with_dword(10, feature::NUMBER_OF_QUEUES.into())
+            .with_dword(11, count | count << 16);
         let granted = self.admin.call(sqe, Transfer::None)?.good()?.value;
         Ok((granted as u16).min((granted >> 16) as u16).saturating_add(1).min(queues))
     }
@@ -155,7 +149,7 @@ impl Controller {
     /// # Errors
     /// The connection or the command failed.
     pub fn keep_alive(&mut self) -> Result<Completion, Error> {
-        self.admin.call(admin(KEEP_ALIVE), Transfer::None)?.good()
+        self.admin.call(admin(admin_opcode::KEEP_ALIVE), Transfer::None)?.good()
     }
 
     /// A log page: `len` bytes, a multiple of 4, from `offset`, one too.
@@ -164,7 +158,7 @@ impl Controller {
     /// The connection or the command failed.
     pub fn log_page(&mut self, id: u8, offset: u64, len: u32) -> Result<Vec<u8>, Error> {
         let dwords = len / 4 - 1;
-        let sqe = admin(GET_LOG_PAGE)
+        let sqe = admin(admin_opcode::GET_LOG_PAGE)
             .with_dword(10, u32::from(id) | dwords << 16)
             .with_dword(11, dwords >> 16)
             .with_dword(12, offset as u32)

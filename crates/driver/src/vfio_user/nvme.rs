@@ -9,25 +9,15 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use tidewater_ipc::{Mapping, PAGE, SharedMemory};
-use tidewater_wire::nvme::{Cqe, Sqe, Status, register::offset as register};
+use tidewater_wire::nvme::{
+    AdminCommand, Cqe, CreateCq, CreateSq, QueuePriority, Sqe, Status, admin_opcode, feature,
+    register::offset as register,
+};
 use tidewater_wire::pci;
 use tidewater_wire::vfio_user::region;
 
 use super::{Socket, SocketError};
 
-/// Admin commands (figure 139).
-mod admin {
-    pub const DELETE_SQ: u32 = 0x00;
-    pub const CREATE_SQ: u32 = 0x01;
-    pub const DELETE_CQ: u32 = 0x04;
-    pub const CREATE_CQ: u32 = 0x05;
-    pub const IDENTIFY: u32 = 0x06;
-    pub const SET_FEATURES: u32 = 0x09;
-    pub const DOORBELL_BUFFER_CONFIG: u32 = 0x7C;
-}
-
-/// Number of Queues (section 5.21.1.7).
-const FEATURE_QUEUES: u32 = 0x07;
 /// Entries of the admin queues.
 const ADMIN_ENTRIES: u16 = 32;
 /// Where the driver's memory is on the bus.
@@ -479,8 +469,8 @@ impl Nvme {
 
     /// Asks for as many I/O queues as there are.
     fn ask_for_queues(&mut self) -> Result<(), NvmeError> {
-        let asked = Sqe::from_dwords([0; 16]).with_dword(0, admin::SET_FEATURES).with_dword(10, FEATURE_QUEUES);
-        self.admin(asked.with_dword(11, 0xFFFE_FFFE)).map(drop)
+        let asked = Sqe::default().with_dword(0, admin_opcode::SET_FEATURES.into());
+        self.admin(asked.with_dword(10, feature::NUMBER_OF_QUEUES.into()).with_dword(11, 0xFFFE_FFFE)).map(drop)
     }
 
     fn write_u32(&self, offset: u64, value: u32) -> Result<(), SocketError> {
@@ -553,7 +543,7 @@ impl Nvme {
     /// # Errors
     /// As [`NvmeError`] says.
     pub fn identify(&mut self, cns: u8, nsid: u32, data: &Buffer) -> Result<Vec<u8>, NvmeError> {
-        let sqe = Sqe::from_dwords([0; 16]).with_dword(0, admin::IDENTIFY).with_dword(1, nsid);
+        let sqe = Sqe::default().with_dword(0, admin_opcode::IDENTIFY.into()).with_nsid(nsid);
         self.admin(data.attach(sqe.with_dword(10, cns.into()), PAGE))?;
         let mut bytes = vec![0; PAGE as usize];
         data.read(0, &mut bytes);
@@ -568,8 +558,8 @@ impl Nvme {
     pub fn use_shadow_doorbells(&mut self) -> Result<(), NvmeError> {
         let doorbells = allocate(&self.memory, &mut self.used, 1).ok_or(NvmeError::Memory)?;
         let events = allocate(&self.memory, &mut self.used, 1).ok_or(NvmeError::Memory)?;
-        let sqe = Sqe::from_dwords([0; 16]).with_dword(0, admin::DOORBELL_BUFFER_CONFIG);
-        self.admin(with_prps(sqe, BUS_BASE + doorbells, BUS_BASE + events))?;
+        let (shadow, event_index) = (BUS_BASE + doorbells, BUS_BASE + events);
+        self.admin(AdminCommand::DoorbellBufferConfig { shadow, event_index }.emit(0))?;
         self.doorbells.shadow = Some(Shadow { memory: Arc::clone(&self.memory), doorbells, events });
         Ok(())
     }
@@ -582,15 +572,11 @@ impl Nvme {
         let id = self.queues + 1;
         let (memory, used) = (&self.memory, &mut self.used);
         let pair = queue_pair(memory, used, &self.doorbells, id, entries).ok_or(NvmeError::Memory)?;
-        let size = u32::from(entries - 1) << 16 | u32::from(id);
-        let make = |opcode: u32, address: u64, cdw11: u32| {
-            let sqe = Sqe::from_dwords([0; 16]).with_dword(0, opcode).with_dword(10, size).with_dword(11, cdw11);
-            with_prps(sqe, BUS_BASE + address, 0)
-        };
-        // Physically contiguous; interrupts enabled.
-        let interrupts = vector.map_or(0, |vector| u32::from(vector) << 16 | 2);
-        self.admin(make(admin::CREATE_CQ, pair.cq, interrupts | 1))?;
-        self.admin(make(admin::CREATE_SQ, pair.sq, u32::from(id) << 16 | 1))?;
+        let (queue, entries, priority) = (id, entries.into(), QueuePriority::Urgent);
+        let (cq, sq) = (BUS_BASE + pair.cq, BUS_BASE + pair.sq);
+        self.admin(AdminCommand::CreateIoCq(CreateCq { queue, entries, address: cq, vector }).emit(0))?;
+        let create = CreateSq { queue, entries, address: sq, completion_queue: id, priority };
+        self.admin(AdminCommand::CreateIoSq(create).emit(0))?;
         self.queues = id;
         Ok(pair)
     }
@@ -602,10 +588,11 @@ impl Nvme {
     /// # Errors
     /// As [`NvmeError`] says.
     pub fn delete(&mut self, pair: QueuePair) -> Result<(), NvmeError> {
-        for opcode in [admin::DELETE_SQ, admin::DELETE_CQ] {
-            self.admin(Sqe::from_dwords([0; 16]).with_dword(0, opcode).with_dword(10, pair.id.into()))?;
+        let queue = pair.id;
+        for command in [AdminCommand::DeleteIoSq { queue }, AdminCommand::DeleteIoCq { queue }] {
+            self.admin(command.emit(0))?;
         }
-        if pair.id == self.queues {
+        if queue == self.queues {
             self.queues -= 1;
         }
         Ok(())
