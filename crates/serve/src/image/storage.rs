@@ -7,7 +7,11 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tidewater_base::table::Bytes;
+
+/// How long opening an image waits for its lock.
+const LOCK_TIME: Duration = Duration::from_millis(500);
 
 /// Makes safe what was written before it was asked for; it may run on another thread.
 pub type Syncing = Box<dyn FnOnce() -> io::Result<()> + Send>;
@@ -169,10 +173,15 @@ impl FileStorage {
     }
 
     fn lock(file: File, name: String, is_device: bool) -> Result<FileStorage, ImageError> {
-        match file.try_lock() {
-            Ok(()) => Ok(FileStorage { file: Arc::new(file), name, is_device }),
-            Err(TryLockError::WouldBlock) => Err(ImageError::Locked { name }),
-            Err(TryLockError::Error(error)) => Err(ImageError::Io { name, what: "lock it", error }),
+        let begin = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(FileStorage { file: Arc::new(file), name, is_device }),
+                // A child of who had it last has its files as well, until it has become another program.
+                Err(TryLockError::WouldBlock) if begin.elapsed() < LOCK_TIME => std::thread::sleep(LOCK_TIME / 100),
+                Err(TryLockError::WouldBlock) => return Err(ImageError::Locked { name }),
+                Err(TryLockError::Error(error)) => return Err(ImageError::Io { name, what: "lock it", error }),
+            }
         }
     }
 

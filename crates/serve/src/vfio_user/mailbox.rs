@@ -26,6 +26,28 @@ pub const BYTES_MAX: usize = 8 << 20;
 /// How long a client's message may wait for the engine: below the five seconds after which QEMU gives a device up.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How often a wait looks whether this process was stopped meanwhile.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// The time that a message may still wait. A process that was stopped, or got no processor, has not waited for an
+/// engine that stood still with it: of each slice no more counts than its length.
+#[derive(Clone, Copy, Debug)]
+struct Patience(Duration);
+
+impl Patience {
+    /// Waits for a change, for a slice of the time at most.
+    fn wait<'a, T>(&mut self, change: &Condvar, of: MutexGuard<'a, T>) -> Result<MutexGuard<'a, T>, Errno> {
+        let most = self.0.min(SLICE);
+        if most.is_zero() {
+            return Err(Errno::ETIMEDOUT);
+        }
+        let begin = Instant::now();
+        let of = change.wait_timeout(of, most).unwrap_or_else(PoisonError::into_inner).0;
+        self.0 -= begin.elapsed().min(most);
+        Ok(of)
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -165,14 +187,13 @@ impl Drop for Reply {
 }
 
 impl Answer {
-    fn wait(&self, until: Instant) -> Result<Box<[u8]>, Errno> {
+    fn wait(&self, mut patience: Patience) -> Result<Box<[u8]>, Errno> {
         let mut value = lock(&self.value);
         loop {
             if let Some(value) = value.take() {
                 return value;
             }
-            let left = until.checked_duration_since(Instant::now()).ok_or(Errno::ETIMEDOUT)?;
-            value = self.there.wait_timeout(value, left).unwrap_or_else(PoisonError::into_inner).0;
+            value = patience.wait(&self.there, value)?;
         }
     }
 }
@@ -280,17 +301,16 @@ impl Mailbox {
 }
 
 impl Slot {
-    fn until(&self) -> Instant {
-        Instant::now() + self.0.patience
+    fn patience(&self) -> Patience {
+        Patience(self.0.patience)
     }
 
     /// Puts a letter in, if need be when there is room again.
-    fn put(&self, letter: Letter, until: Instant) -> Result<(), Errno> {
+    fn put(&self, letter: Letter, patience: &mut Patience) -> Result<(), Errno> {
         let bytes = letter.bytes();
         let mut queue = lock(&self.0.queue);
         while queue.letters.len() >= self.0.depth || (queue.bytes > 0 && queue.bytes + bytes > BYTES_MAX) {
-            let left = until.checked_duration_since(Instant::now()).ok_or(Errno::ETIMEDOUT)?;
-            queue = self.0.room.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+            queue = patience.wait(&self.0.room, queue)?;
         }
         self.push(queue, letter);
         Ok(())
@@ -307,18 +327,18 @@ impl Slot {
 
 impl Function for Slot {
     fn region_read(&self, region: u32, offset: u64, to: &mut [u8]) -> Result<(), Errno> {
-        let until = self.until();
+        let mut patience = self.patience();
         let len = u32::try_from(to.len()).map_err(|_| Errno::E2BIG)?;
         let (reply, answer) = Reply::new();
-        self.put(Letter::Read { region, offset, len, reply }, until)?;
-        let bytes = answer.wait(until)?;
+        self.put(Letter::Read { region, offset, len, reply }, &mut patience)?;
+        let bytes = answer.wait(patience)?;
         assert_eq!(bytes.len(), to.len(), "the engine answers with as many bytes as were asked for");
         to.copy_from_slice(&bytes);
         Ok(())
     }
 
     fn region_write(&self, region: u32, offset: u64, from: &[u8]) -> Result<(), Errno> {
-        self.put(Letter::Write { region, offset, bytes: from.into() }, self.until())
+        self.put(Letter::Write { region, offset, bytes: from.into() }, &mut self.patience())
     }
 
     /// A doorbell, in the page of them: the engine looks there.
@@ -329,10 +349,10 @@ impl Function for Slot {
     }
 
     fn reset(&self) -> Result<(), Errno> {
-        let until = self.until();
+        let mut patience = self.patience();
         let (reply, answer) = Reply::new();
-        self.put(Letter::Reset { reply }, until)?;
-        answer.wait(until).map(drop)
+        self.put(Letter::Reset { reply }, &mut patience)?;
+        answer.wait(patience).map(drop)
     }
 
     // Comings and goings are few, and must not be lost: they go in even if there is no room.
