@@ -164,8 +164,12 @@ impl<M: Medium> Device<M> {
                 }
             }
             Input::Begin(request) => {
-                self.host.begin(request);
-                self.fetch();
+                if self.is_recovering() {
+                    cold_path();
+                    self.host.hold(request);
+                } else if let Some(permit) = self.host.begin(request) {
+                    self.enter_pipeline(permit);
+                }
             }
             Input::Timer => {
                 if let Some(event) = self.cx.events.pop_due(now) {

@@ -109,12 +109,8 @@ impl Host {
         if self.slots.is_full() {
             return None;
         }
-        if let Some(Request { cid, tag, command, ranges }) = self.requests.pop_front() {
-            // What it was checked against may have changed since.
-            let is_refused = self.namespace.read_only && command.kind.modifies();
-            let command = if is_refused { Err(Status::NAMESPACE_WRITE_PROTECTED) } else { Ok(command) };
-            let slot = Slot { queue: 0, cid, tag, command, ranges, holds_cid: false, taken: true };
-            return Some(self.slots.take(slot));
+        if let Some(request) = self.requests.pop_front() {
+            return Some(self.take(request));
         }
         let queue = self.arbiter.pick(self.queues.occupied())?;
         let submission = self.queues.pop(queue);
@@ -158,10 +154,30 @@ impl Host {
         Ok(command)
     }
 
-    /// Takes a command that was parsed and checked. It begins before those in queues; [`Host::fetch`] gives it a slot.
+    /// Takes a command that was parsed and checked, and a slot for it. `None`: no slot is free, and [`Host::fetch`] gives
+    /// it one, before commands in queues.
     #[inline]
-    pub fn begin(&mut self, request: Request) {
+    pub fn begin(&mut self, request: Request) -> Option<Permit> {
+        if self.slots.is_full() || !self.requests.is_empty() {
+            cold_path();
+            self.requests.push_back(request);
+            return None;
+        }
+        Some(self.take(request))
+    }
+
+    /// As [`Host::begin`], of a device that takes no commands yet.
+    pub fn hold(&mut self, request: Request) {
         self.requests.push_back(request);
+    }
+
+    #[inline(always)]
+    fn take(&mut self, request: Request) -> Permit {
+        let Request { cid, tag, command, ranges } = request;
+        // What it was checked against may have changed since.
+        let is_refused = self.namespace.read_only && command.kind.modifies();
+        let command = if is_refused { Err(Status::NAMESPACE_WRITE_PROTECTED) } else { Ok(command) };
+        self.slots.take(Slot { queue: 0, cid, tag, command, ranges, holds_cid: false, taken: true })
     }
 
     /// Whether [`Host::fetch`] has something to take, if a slot is free.
