@@ -41,6 +41,8 @@ pub struct Options {
     pub doorbells_by_message: bool,
     /// How long a wait for a completion sleeps between two looks; zero: it spins.
     pub pause: Duration,
+    /// Weighted round robin with urgent priority class is selected (CC.AMS). The controller has to offer it.
+    pub weighted: bool,
 }
 
 /// Why a controller did not do what it was asked for.
@@ -362,6 +364,7 @@ pub struct Nvme {
     cap: u64,
     cid: u16,
     queues: u16,
+    weighted: bool,
 }
 
 impl Nvme {
@@ -392,12 +395,12 @@ impl Nvme {
         let cap = socket.read_u64(region::BAR0, u64::from(register::CAP))?;
         let stride = 4 << (cap >> 32 & 0xF);
         let socket = Arc::new(Mutex::new(socket));
-        let Options { memory_by_message: answers, pause, .. } = options;
+        let Options { memory_by_message: answers, pause, weighted, .. } = options;
         let doorbells = Doorbells { socket: Arc::clone(&socket), mapped, stride, shadow: None, answers, pause };
         let mut used = 0;
         let entries = ADMIN_ENTRIES;
         let admin = queue_pair(&memory, &mut used, &doorbells, 0, entries).ok_or(NvmeError::Memory)?;
-        let mut nvme = Nvme { socket, memory, used, admin, doorbells, cap, cid: 0, queues: 0 };
+        let mut nvme = Nvme { socket, memory, used, admin, doorbells, cap, cid: 0, queues: 0, weighted };
         nvme.enable()?;
         nvme.ask_for_queues()?;
         Ok(nvme)
@@ -444,7 +447,7 @@ impl Nvme {
         self.write_u64(u64::from(register::ASQ), BUS_BASE + self.admin.sq)?;
         self.write_u64(u64::from(register::ACQ), BUS_BASE + self.admin.cq)?;
         // Entries of 64 and 16 bytes, pages of 4 KiB, the NVM command set.
-        self.write_u32(u64::from(register::CC), 4 << 20 | 6 << 16 | 1)?;
+        self.write_u32(u64::from(register::CC), 4 << 20 | 6 << 16 | u32::from(self.weighted) << 11 | 1)?;
         self.wait_ready(true)
     }
 
@@ -569,10 +572,23 @@ impl Nvme {
     /// # Errors
     /// As [`NvmeError`] says.
     pub fn queue_pair(&mut self, entries: u16, vector: Option<u16>) -> Result<QueuePair, NvmeError> {
+        self.queue_pair_of(entries, vector, QueuePriority::Urgent)
+    }
+
+    /// As [`Nvme::queue_pair`], in a priority class, which counts under weighted round robin ([`Options::weighted`]).
+    ///
+    /// # Errors
+    /// As [`NvmeError`] says.
+    pub fn queue_pair_of(
+        &mut self,
+        entries: u16,
+        vector: Option<u16>,
+        priority: QueuePriority,
+    ) -> Result<QueuePair, NvmeError> {
         let id = self.queues + 1;
         let (memory, used) = (&self.memory, &mut self.used);
         let pair = queue_pair(memory, used, &self.doorbells, id, entries).ok_or(NvmeError::Memory)?;
-        let (queue, entries, priority) = (id, entries.into(), QueuePriority::Urgent);
+        let (queue, entries) = (id, entries.into());
         let (cq, sq) = (BUS_BASE + pair.cq, BUS_BASE + pair.sq);
         self.admin(AdminCommand::CreateIoCq(CreateCq { queue, entries, address: cq, vector }).emit(0))?;
         let create = CreateSq { queue, entries, address: sq, completion_queue: id, priority };

@@ -12,4 +12,6 @@ mod log_namespace;
 mod pages;
 mod power;
 mod support;
+
+mod weights;
 mod window;
