@@ -164,10 +164,7 @@ impl<M: Medium> Device<M> {
                 }
             }
             Input::Begin(request) => {
-                if self.is_recovering() {
-                    cold_path();
-                    self.host.hold(request);
-                } else if let Some(permit) = self.host.begin(request) {
+                if let Some(permit) = self.host.begin(request, self.is_recovering()) {
                     self.enter_pipeline(permit);
                 }
             }

@@ -154,21 +154,16 @@ impl Host {
         Ok(command)
     }
 
-    /// Takes a command that was parsed and checked, and a slot for it. `None`: no slot is free, and [`Host::fetch`] gives
-    /// it one, before commands in queues.
+    /// Takes a command that was parsed and checked, and a slot for it. `None`: no slot is free, or it is to wait, and
+    /// [`Host::fetch`] gives it one, before commands in queues.
     #[inline]
-    pub fn begin(&mut self, request: Request) -> Option<Permit> {
-        if self.slots.is_full() || !self.requests.is_empty() {
+    pub fn begin(&mut self, request: Request, waits: bool) -> Option<Permit> {
+        if waits || self.slots.is_full() || !self.requests.is_empty() {
             cold_path();
             self.requests.push_back(request);
             return None;
         }
         Some(self.take(request))
-    }
-
-    /// As [`Host::begin`], of a device that takes no commands yet.
-    pub fn hold(&mut self, request: Request) {
-        self.requests.push_back(request);
     }
 
     #[inline(always)]
