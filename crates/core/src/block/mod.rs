@@ -12,6 +12,7 @@ use crate::host::{Permit, Slot};
 use crate::host_memory::HostMemory;
 use crate::memory::Use;
 use std::collections::VecDeque;
+use tidewater_base::Instant;
 use tidewater_wire::nvme::Status;
 
 /// The block side of a device: commands under way, and the memories that they go through.
@@ -115,6 +116,13 @@ impl Block {
     /// Commands that wait for room.
     pub(crate) fn stalled(&self) -> usize {
         self.stalled.len()
+    }
+
+    /// Forgets the counters of its memories.
+    pub(crate) fn reset_statistics(&mut self, now: Instant) {
+        self.caches.write.reset_statistics(now);
+        self.caches.read.reset_statistics(now);
+        self.memory.statistics = Default::default();
     }
 
     /// A line that says where a command stands, for messages.

@@ -142,9 +142,7 @@ impl<M: Medium> Device<M> {
         self.ftl.flash.reset_statistics(now);
         self.ftl.statistics = Default::default();
         self.ftl.reset_map_statistics();
-        self.block.caches.write.reset_statistics(now);
-        self.block.caches.read.reset_statistics(now);
-        self.block.memory.statistics = Default::default();
+        self.block.reset_statistics(now);
     }
 
     /// The version of what a logical page holds, as a read would find it now; needs stamps.
