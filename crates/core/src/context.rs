@@ -22,8 +22,8 @@ pub struct Options {
     /// Payload is kept outside: [`Output::Taken`] says of every page that is written. Needs stamps, and commands whose
     /// tags are versions that never come again.
     pub payload: bool,
-    /// The write buffer is taken as volatile, whatever the profile says of its memory: the payload of
-    /// the buffer is kept in ordinary memory outside. A flush then empties it to flash, and FUA goes through it.
+    /// The write buffer is taken as volatile, whatever the profile says of its memory: its payload is kept outside, in
+    /// ordinary memory. A flush then empties it to flash, and FUA goes through it.
     pub volatile_buffer: bool,
     /// Pages that are read before they were written were written before the run: they cost a flash read.
     pub premap: bool,

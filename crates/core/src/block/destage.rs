@@ -18,7 +18,7 @@ impl Block {
         ftl.can_write() && self.destage_row(cx, ftl)
     }
 
-    /// As [`Device::destage`], when a row is open.
+    /// As [`Block::destage`], when a row is open.
     fn destage_row<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>) -> bool {
         if !self.caches.write.is_leaving() {
             self.choose_leaving(cx, ftl);
@@ -65,7 +65,7 @@ impl Block {
         let mut of_part = [0u64; 3];
         self.caches.write.leaving().iter().for_each(|page| of_part[page.part as usize] += 1);
         let [dirty, cached, padding] = of_part;
-        // Nobody waits for the pages to leave the memory, but they take its bandwidth.
+        // No command waits for the pages to leave the memory, but they take its bandwidth.
         cx.memories[self.caches.write_port].read(cx.now, (dirty + padding) << cx.shift.unit);
         if cached > 0 {
             cx.memories[self.caches.read_port].read(cx.now, cached << cx.shift.unit);
@@ -91,7 +91,7 @@ impl Block {
         }
     }
 
-    /// To read padding that nobody has written is to say that it was written before the run.
+    /// Padding that is read and was never written counts as written before the run.
     fn premap_leaving<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>) {
         for i in 0..self.caches.write.leaving().len() {
             let page = self.caches.write.leaving()[i];
@@ -119,10 +119,10 @@ impl Block {
         true
     }
 
-    /// Destages what nobody waits for: what has begun to leave, and what is more than the profile lets stay.
+    /// Destages what no command waits for: what has begun to leave, and what is more than the profile lets stay.
     #[inline(always)]
     pub(crate) fn background_destage<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>) {
-        // What most often says no is asked first.
+        // The cheapest test that most often fails comes first.
         if ftl.may_write() && self.wants_to_destage() && ftl.can_write() {
             self.go_on_with_rows(cx, ftl);
         }

@@ -25,7 +25,7 @@ pub(super) struct Found {
 }
 
 impl Block {
-    /// The world answers an [`Access`](super::Access).
+    /// The world answers an [`Access`](crate::border::Access).
     pub(crate) fn on_host_answer<M: Medium>(
         &mut self,
         cx: &mut Context,
@@ -46,7 +46,7 @@ impl Block {
         }
     }
 
-    /// An access has ended. This is where each use of host memory hears of its own.
+    /// An access has ended: it goes to the use that began it.
     fn on_host_done<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, host: &Host, done: Done) {
         if done.outcome == Outcome::Gone {
             self.host_memory_gone(cx, ftl, host);
@@ -130,13 +130,9 @@ impl Block {
             return;
         }
         self.memory.leave(true);
+        self.host_memory_leaves(cx, ftl);
         if self.caches.lent {
-            self.caches.read.set_capacity(0);
             self.forget_cache();
-        }
-        if self.lends_map {
-            ftl.lend_to_map(cx.now, &mut cx.events, 0);
-            self.map_moved = true;
         }
         while let Some(done) = self.memory.abandon() {
             self.on_host_done(cx, ftl, host, done);

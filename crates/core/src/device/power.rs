@@ -11,12 +11,12 @@ use crate::profile::Profile;
 use tidewater_nand::Medium;
 
 impl<M: Medium> Device<M> {
-    /// What it is, for whoever stores it: see [`Remains::from_flash`].
+    /// What it is, to be stored beside its flash: see [`Remains::from_flash`].
     pub fn identity(&self) -> Identity {
         Identity { options: self.cx.options, plan: self.plan, unit_size: self.profile.ftl.unit_size }
     }
 
-    /// The power fails now. Programs and erases under way are torn; whatever was only in volatile memory is gone.
+    /// The power fails now. Programs and erases under way are torn; what was only in volatile memory is gone.
     ///
     /// # Panics
     /// When the device keeps no stamps: it could not be brought back.
@@ -77,7 +77,7 @@ impl<M: Medium> Device<M> {
         };
         let dumps = buffer_energy_needed(&self.profile).is_some();
         let dump = if dumps { Dump::of(&self.profile, (buffered.len() - restored) as u64, joules) } else { None };
-        // Nobody was told before recovery has ended.
+        // What was lost is reported once recovery has ended.
         let mut dump_lost = if self.ftl.is_recovering() { self.dump_lost } else { 0 };
         if let Some(dump) = dump {
             buffered.truncate(restored + dump.pages as usize);
@@ -106,7 +106,7 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// The log pages among the outputs that nobody has taken, with their bytes.
+    /// The log pages among the outputs that were not taken, with their bytes.
     fn untaken_pages(&self) -> Vec<Destaged> {
         let pages = self.cx.outputs.iter().filter_map(|output| match *output {
             Output::Store { function, lpn, number, epoch, page } => {

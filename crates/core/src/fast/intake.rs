@@ -155,7 +155,7 @@ impl Fast {
         }
     }
 
-    /// As [`Device::drain_intake`], for all lanes: a function has found room.
+    /// As [`Fast::drain_intake`], for all lanes: a function has found room.
     pub(super) fn drain_intakes(&mut self, cx: &mut Context, function: usize) {
         for lane in 0..self.functions[function].lanes.len() {
             self.drain_intake(cx, function, lane);
@@ -268,7 +268,7 @@ impl Fast {
         self.arm_destage_after(cx, ftl, function, Instant::ZERO);
     }
 
-    /// As [`Device::arm_destage`], but for bytes that are due after this instant.
+    /// As [`Fast::arm_destage`], but for bytes that are due after this instant.
     fn arm_destage_after<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, function: usize, after: Instant) {
         let row_waits = ftl.log_row_fill() > 0;
         let f = &mut self.functions[function];

@@ -36,7 +36,7 @@ enum Executed {
     Drain,
     /// It has ended, with this for the host.
     Data(Vec<u8>),
-    /// It has ended and let go of its entry.
+    /// It has ended and released its entry.
     Released,
 }
 

@@ -16,7 +16,7 @@ use tidewater_wire::nvme::{Command, Kind};
 pub(crate) enum Gated {
     /// It goes on.
     Passes,
-    /// It waits until an entry is let go of.
+    /// It waits until an entry is released.
     Waits,
     /// It is refused.
     Refused,
@@ -50,7 +50,7 @@ impl Window {
         }
         self.statistics.gated += 1;
         match self.gate {
-            // Those that let go of entries need places, too.
+            // Commands that release entries need slots, too.
             Gate::Hold if self.held.len() < self.held_max => {
                 self.held.push_back(slot);
                 Gated::Waits

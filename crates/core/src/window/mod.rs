@@ -89,7 +89,7 @@ pub(crate) enum Progress {
     None,
     /// A Pin waits for block commands: [`Window::go_on_draining`].
     Drains,
-    /// An entry was let go of: block commands that the gate has held go on, and then the command ends.
+    /// An entry was released: block commands that the gate has held go on, and then the command ends.
     Released(Ending),
     /// All that a dump holds is back, or lost: commands are taken.
     Restored,
@@ -115,7 +115,7 @@ pub struct Window {
     /// The firmware's core, which moves pages between buffer and flash.
     engine: Server,
     loads: VecDeque<Load>,
-    /// Block commands that wait for entries to be let go of, oldest first.
+    /// Block commands that wait for entries to be released, oldest first.
     held: VecDeque<u16>,
     restoring: Option<Box<recovery::Restoring>>,
     /// The memory of the buffer among the device's ports.
@@ -201,7 +201,7 @@ impl Window {
         self.flaw = flaw;
     }
 
-    /// Ends a command that let go of an entry.
+    /// Ends a command that released an entry.
     pub(crate) fn end(&mut self, cx: &mut Context, ending: Ending) {
         let Ending { cid, status, result, data, travels } = ending;
         if travels {
@@ -232,7 +232,7 @@ impl Window {
         self.restoring.is_some()
     }
 
-    /// Block commands that wait for entries to be let go of.
+    /// Block commands that wait for entries to be released.
     pub fn held(&self) -> usize {
         self.held.len()
     }

@@ -83,7 +83,7 @@ enum Phase {
     Table,
     /// The pages are read.
     Pages,
-    /// Both areas are let go of, up to this mark.
+    /// Both areas are deallocated, up to this mark.
     Clearing((u64, u64)),
 }
 
