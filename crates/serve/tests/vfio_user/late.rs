@@ -39,17 +39,14 @@ impl Hostile {
         // Questions that come before the last reply.
         let mut early = VecDeque::new();
         // A reply that does not come: the last connection is not over yet.
-        let mut tell = |command: u16, payload: &[u8]| {
+        let mut tell = |command: u16, payload: &[u8]| -> Option<Vec<u8>> {
             let header = Header::command(1, command, payload.len());
             let message = [header.to_bytes().as_slice(), payload].concat();
-            if raw.try_send(&message, &[]).is_err() {
-                return false;
-            }
+            raw.try_send(&message, &[]).ok()?;
             loop {
-                match raw.reply() {
-                    Some((header, _)) if header.is_reply() => return true,
-                    Some(question) => early.push_back(question),
-                    None => return false,
+                match raw.reply()? {
+                    (header, payload) if header.is_reply() => return Some(payload),
+                    question => early.push_back(question),
                 }
             }
         };
@@ -59,8 +56,8 @@ impl Hostile {
         };
         let (flags, address) = (DmaMap::READABLE | DmaMap::WRITABLE, 1u64 << 32);
         let map = DmaMap { argsz: DmaMap::SIZE as u32, flags, offset: 0, address, size: 1 << 20 };
-        let begun = tell(command::VERSION, &Version { major: 0, minor: 1, data: b"" }.to_bytes())
-            && tell(command::DMA_MAP, &map.to_bytes())
+        let begun = tell(command::VERSION, &Version { major: 0, minor: 1, data: b"" }.to_bytes()).is_some()
+            && tell(command::DMA_MAP, &map.to_bytes()).is_some()
             && [
                 (region::CONFIG, 4, vec![6, 0]),
                 (region::BAR0, register::AQA, (31u32 << 16 | 31).to_le_bytes().to_vec()),
@@ -69,14 +66,20 @@ impl Hostile {
                 (region::BAR0, register::CC, (4u32 << 20 | 6 << 16 | 1).to_le_bytes().to_vec()),
             ]
             .iter()
-            .all(|(region, offset, bytes)| tell(command::REGION_WRITE, &write(*region, *offset, bytes)));
+            .all(|(region, offset, bytes)| tell(command::REGION_WRITE, &write(*region, *offset, bytes)).is_some());
         if !begun {
             return;
         }
-        let ready = RegionAccess { offset: register::CSTS.into(), region: region::BAR0, count: 4 }.to_bytes();
-        if !tell(command::REGION_READ, &ready)
-            || !tell(command::REGION_WRITE, &write(region::BAR0, 0x1000, &[31, 0, 0, 0]))
-        {
+        let status = RegionAccess { offset: register::CSTS.into(), region: region::BAR0, count: 4 };
+        // A doorbell that is rung before the controller is ready (RDY, bit 0) is not heard. It becomes ready late where
+        // the last client's transfers still end.
+        loop {
+            let Some(reply) = tell(command::REGION_READ, &status.to_bytes()) else { return };
+            if reply.get(RegionAccess::SIZE).is_some_and(|byte| byte & 1 != 0) {
+                break;
+            }
+        }
+        if tell(command::REGION_WRITE, &write(region::BAR0, 0x1000, &[31, 0, 0, 0])).is_none() {
             return;
         }
         while let Some((header, payload)) = early.pop_front().or_else(|| raw.reply()) {
