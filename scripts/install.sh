@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
-# Installs the C library: header, shared and static library, pkg-config file and manual pages; the library that
-# `tidewater run` preloads; and the layers for SQLite and RocksDB, as far as what they are compiled with is there, else
-# their sources alone. PREFIX says where (/usr/local), DESTDIR what stands before it while a package is built,
-# CAPI_PROFILE how it is compiled (abi: as a release, but a panic is an error and no abort).
+# Installs everything: the binary with its manual pages and completions, and the library that `tidewater run` preloads;
+# units, users and folders for systemd; the C library (header, shared and static library, pkg-config file, manual
+# pages); and the layers for SQLite and RocksDB where what they are compiled with is there, else their sources alone.
+#
+#   PREFIX        where (/usr/local)
+#   LIBDIR        folder of the C library below it (lib)
+#   DESTDIR       what stands before PREFIX while a package is built
+#   CAPI_PROFILE  how it is compiled: `abi` (the libraries as a release, but a panic is an error of the call and does
+#                 not end the program), or `dev`
 set -euo pipefail
 # shellcheck source=scripts/toolchain.sh
 . "$(dirname "${BASH_SOURCE[0]}")/toolchain.sh"
@@ -10,22 +15,44 @@ cd "$root"
 
 prefix=${PREFIX:-/usr/local}
 to=${DESTDIR:-}$prefix
+lib=${LIBDIR:-lib}
 profile=${CAPI_PROFILE:-abi}
-cargo build --locked --package tidewater-capi --package tidewater-shim --profile "$profile"
+target=${CARGO_TARGET_DIR:-target}
 case $profile in
-dev) built=${CARGO_TARGET_DIR:-target}/debug ;;
-*) built=${CARGO_TARGET_DIR:-target}/$profile ;;
+dev) of_binary=dev built=$target/debug binary=$target/debug/tidewater ;;
+*) of_binary=release built=$target/$profile binary=$target/release/tidewater ;;
 esac
+cargo build --locked --package tidewater-capi --package tidewater-shim --profile "$profile"
+cargo build --locked --package tidewater --bin tidewater --profile "$of_binary"
+
+# The binary, with what describes it.
+install -d "$to/share/man/man1" "$to/share/bash-completion/completions" "$to/share/zsh/site-functions" \
+    "$to/share/fish/vendor_completions.d"
+install -D -m 755 "$binary" "$to/bin/tidewater"
+"$binary" man "$to/share/man/man1"
+"$binary" completions bash >"$to/share/bash-completion/completions/tidewater"
+"$binary" completions zsh >"$to/share/zsh/site-functions/_tidewater"
+"$binary" completions fish >"$to/share/fish/vendor_completions.d/tidewater.fish"
+
+# Services. Nothing is started or enabled.
+units=$to/lib/systemd/system
+install -d "$units" "$to/lib/sysusers.d" "$to/lib/tmpfiles.d"
+for unit in packaging/systemd/*.service; do
+    sed -e "s|@PREFIX@|$prefix|" "$unit" >"$units/${unit##*/}"
+done
+install -m 644 packaging/systemd/tidewater.sysusers "$to/lib/sysusers.d/tidewater.conf"
+install -m 644 packaging/systemd/tidewater.tmpfiles "$to/lib/tmpfiles.d/tidewater.conf"
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 here=crates/capi
-install -d "$to/include" "$to/lib/pkgconfig" "$to/share/man/man3"
+install -d "$to/include" "$to/$lib/pkgconfig" "$to/share/man/man3"
 install -m 644 $here/include/tidewater.h "$to/include/tidewater.h"
-install -m 755 "$built/libtidewater_capi.so" "$to/lib/libtidewater.so.$version"
-ln -sf "libtidewater.so.$version" "$to/lib/libtidewater.so.0"
-ln -sf libtidewater.so.0 "$to/lib/libtidewater.so"
-install -m 644 "$built/libtidewater_capi.a" "$to/lib/libtidewater.a"
-sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" $here/tidewater.pc.in >"$to/lib/pkgconfig/tidewater.pc"
+install -m 755 "$built/libtidewater_capi.so" "$to/$lib/libtidewater.so.$version"
+ln -sf "libtidewater.so.$version" "$to/$lib/libtidewater.so.0"
+ln -sf libtidewater.so.0 "$to/$lib/libtidewater.so"
+install -m 644 "$built/libtidewater_capi.a" "$to/$lib/libtidewater.a"
+sed -e "s|@PREFIX@|$prefix|" -e "s|@LIBDIR@|$lib|" -e "s|@VERSION@|$version|" $here/tidewater.pc.in \
+    >"$to/$lib/pkgconfig/tidewater.pc"
 install -m 644 $here/man/*.3 "$to/share/man/man3/"
 # Each function has a page of its name.
 grep -o 'tidewater_[a-z_]*(' $here/include/tidewater.h | tr -d '(' | sort -u | while read -r name; do
@@ -42,6 +69,9 @@ own=$to/lib/tidewater
 install -d "$own" "$to/share/tidewater"
 install -m 755 "$built/libtidewater_shim.so" "$own/libtidewater_shim.so"
 install -m 644 integrations/sqlite/*.[ch] integrations/rocksdb/tidewater_fs.cc "$to/share/tidewater/"
+# The loader looks in a package's folder by itself.
+rpath=("-Wl,-rpath,$prefix/$lib")
+if [ "$prefix" = /usr ]; then rpath=(); fi
 # layer SOURCE LIBRARY HEADER PACKAGE COMPILER...
 layer() {
     local source=$1 library=$2 header=$3 package=$4
@@ -53,8 +83,8 @@ layer() {
         return
     fi
     "$@" -O2 -fPIC -shared -pthread -o "$own/$library" "integrations/$source" \
-        -I"$to/include" -L"$to/lib" -ltidewater -Wl,-rpath,"$prefix/lib"
+        -I"$to/include" -L"$to/$lib" -ltidewater ${rpath[@]+"${rpath[@]}"}
 }
 layer sqlite/tidewater_vfs.c tidewater_vfs.so sqlite3ext.h libsqlite3-dev cc -std=gnu11 -x c
 layer rocksdb/tidewater_fs.cc libtidewater_rocksdb.so rocksdb/file_system.h librocksdb-dev c++ -std=c++17 -x c++
-echo "installed libtidewater $version in $to"
+echo "installed tidewater $version in $to"
