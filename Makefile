@@ -5,13 +5,14 @@ CARGO := scripts/cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 TIDEWATER := $(TARGET_DIR)/release/tidewater
 PROFILE ?= generic
-TRACE ?= sample
+# A job that fills a small drive, unless a trace is given.
+TRACE ?=
 REPORT ?= report.html
 PAPERS ?= papers.html
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo papers build install pgo test test-guest test-databases check fmt bench bench-databases torture
-.PHONY: clean
+.PHONY: deb tarball oci test-packages docs pictures clean
 
 help: ## This list
 	@echo 'Tidewater: a software-defined solid-state drive. The targets:'
@@ -30,7 +31,7 @@ build: ## Build the release binary, and the library that `tidewater run` preload
 	$(CARGO) build --release --locked --package tidewater-shim
 	@echo 'The binary: $(TIDEWATER)'
 
-install: ## Install the C library, what `tidewater run` preloads, the layers for SQLite and RocksDB (PREFIX=/usr/local)
+install: ## Install everything: binary, manual pages, completions, services, C library, layers (PREFIX=/usr/local)
 	@scripts/setup.sh
 	@PREFIX='$(or $(PREFIX),/usr/local)' DESTDIR='$(DESTDIR)' scripts/install.sh
 
@@ -38,8 +39,36 @@ pgo: ## Build the release binary a tenth faster, in two rounds (needs llvm-tools
 	@scripts/setup.sh
 	@scripts/pgo.sh $(ARGS)
 
-demo: build ## Replay the bundled sample trace and write report.html
+deb: ## Build the Debian packages tidewater, libtidewater0 and libtidewater-dev into target/deb
+	@scripts/setup.sh
+	@scripts/deb.sh
+
+tarball: ## Build a static binary with manual pages and completions into target/tarball, for any Linux
+	@scripts/setup.sh
+	@scripts/tarball.sh
+
+oci: ## Build a container image from the Debian package into target/oci, without a daemon
+	@scripts/setup.sh
+	@scripts/oci.sh
+
+test-packages: ## Install the packages in a fresh system, use them as the README does, and remove them
+	@scripts/setup.sh
+	@scripts/packages.sh
+
+docs: ## Build the site (guide, reference, internals, API) into target/site
+	@scripts/setup.sh
+	@scripts/docs.sh
+
+pictures: build ## Make the picture of the README
+	@scripts/pictures.sh
+
+demo: build ## Run a job on a drive that collects garbage (or TRACE=my.csv), and write report.html
+ifeq ($(TRACE),)
+	$(TIDEWATER) replay --profile '$(PROFILE)' --job '$(shell cat scripts/demo.job)' --precondition steady \
+		--capacity 8GiB --set nand.ways=2 --report '$(REPORT)'
+else
 	$(TIDEWATER) replay --profile '$(PROFILE)' --trace '$(TRACE)' --report '$(REPORT)'
+endif
 	@echo
 	@echo 'The report, for your browser: file://$(abspath $(REPORT))'
 

@@ -249,11 +249,9 @@ fn a_device_and_a_program_start_as_help_and_the_readme_say() {
         let line = |has: [&str; 2]| {
             page.lines().find(|line| line.trim().starts_with(has[0]) && line.contains(has[1])).expect("an example")
         };
-        let serve = line(["tidewater serve ", " --ring "]);
+        let serve = line(["tidewater log-device ", " log"]).trim_end().trim_end_matches('&');
         let errors = File::create(folder.path().join("stderr")).expect("the folder is writable");
-        // The default control socket may be another drive's.
-        let control = if serve.contains(" --control ") { "" } else { "--control control.sock" };
-        let mut device = as_written(folder.path(), serve, control);
+        let mut device = as_written(folder.path(), serve, "");
         let child = device.stdout(Stdio::piped()).stderr(errors).spawn().expect("it starts");
         let device = Device::served(child, folder.path());
         // A shell in the place of SQLite, which not every machine has.

@@ -3,6 +3,7 @@
 mod examples;
 pub mod files;
 pub mod hardware;
+pub mod log_device;
 pub mod served;
 mod values;
 
@@ -76,6 +77,12 @@ pub enum Command {
     /// device by vfio-user, a remote host by NVMe/TCP.
     #[command(after_help = examples::SERVE)]
     Serve(Box<served::Serve>),
+    /// Serve a log device for databases, with everything that it needs in one folder
+    ///
+    /// Creates a small drive with a log side (profile `log`) in DIR, or opens the one that is there, and serves it to
+    /// programs of this machine: `tidewater run --device DIR` puts a database's log files on it.
+    #[command(after_help = examples::LOG_DEVICE)]
+    LogDevice(log_device::LogDevice),
     /// Tell how a served device is doing
     #[command(after_help = examples::STATUS)]
     Status(served::StatusOf),
@@ -102,6 +109,12 @@ pub enum Command {
     /// the log is empty. Signals are passed on, and the exit status is CMD's.
     #[command(after_help = examples::RUN)]
     Run(files::Run),
+    /// Time an unmodified program with and without its log files on a device
+    ///
+    /// Runs CMD in turns, with its files where they are and under `tidewater run`, and prints how long it took: what a
+    /// device is worth for a workload of your own, on your disk.
+    #[command(after_help = examples::BENCH)]
+    Bench(files::Bench),
     /// Bring files up to date from the log of a program that crashed
     ///
     /// Replays what `tidewater run` left on a device onto the files, syncs them, and empties the log. Doing it twice

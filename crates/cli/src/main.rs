@@ -1,6 +1,7 @@
 //! The `tidewater` command.
 
 mod args;
+mod bench;
 mod compare;
 mod completions;
 mod drive;
@@ -12,6 +13,7 @@ mod generate;
 mod interrupt;
 mod load;
 mod log;
+mod log_device;
 mod nvme;
 mod output;
 mod probe;
@@ -63,6 +65,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Experiment(experiment) => experiment::command(experiment),
         Command::Probe(probe) => probe::command(probe),
         Command::Serve(serve) => served::serve(serve),
+        Command::LogDevice(of) => log_device::command(of),
         Command::Status(status) => served::status(status),
         Command::Fault(fault) => served::fault(fault),
         Command::Nvme(nvme) => nvme::command(nvme),
@@ -70,6 +73,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Window(window) => nvme::window::command(window),
         Command::Rerun(rerun) => served::rerun(rerun),
         Command::Run(given) => run::run(given),
+        Command::Bench(of) => bench::command(of),
         Command::Recover(given) => run::recover(given),
         Command::Drain(given) => run::drain(given),
         Command::Report(report) => report::command(report),

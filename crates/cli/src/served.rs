@@ -3,7 +3,7 @@
 use crate::args::served::{FaultArgs, FaultCommand, Serve, Served, StatusOf};
 use crate::drive;
 use crate::failure::{Failure, reason, without_number};
-use crate::{interrupt, output};
+use crate::{interrupt, log_device, output};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use tidewater_base::units::{format_bytes, format_duration};
@@ -23,7 +23,8 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
     let (setup, notes) = arrange(serve)?;
     let control = setup.control.clone();
     let _running = interrupt::Running::begin();
-    for note in &notes {
+    // A log device says once, when it is ready, what its syncs survive.
+    for note in notes.iter().filter(|_| serve.log_device.is_none()) {
         output::tell(&format!("note: {note}\n"));
     }
     let mut tell = |event: Event| match event {
@@ -60,7 +61,7 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         ));
     }
     let is_new = match &backing {
-        Backing::File(path) => !Image::is_there(path).map_err(|refused| Failure::refused(&refused))?,
+        Backing::File(path) => !is_there(path)?,
         Backing::Memory => true,
     };
     if is_new && serve.size.is_none() && drive.profile.drive.capacity == 0 && drive.profile.nand.blocks_per_plane == 0 {
@@ -101,6 +102,14 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         serve_time: SERVE_TIME,
     };
     Ok((setup, drive.notes))
+}
+
+/// Whether there is a drive in an image.
+///
+/// # Errors
+/// When the file can't be read.
+pub fn is_there(image: &Path) -> Result<bool, Failure> {
+    Image::is_there(image).map_err(|refused| Failure::refused(&refused))
 }
 
 /// Refuses files that would be written over each other: above all the image by a trace or a log.
@@ -164,6 +173,9 @@ fn say(event: Event, serve: &Serve, control: &Path) {
             format_duration(report.time),
             wall.as_secs_f64()
         )),
+        Event::Ready(_) if let Some(folder) = &serve.log_device => {
+            let _ = output::print(&log_device::how_to_use(folder, serve.ring_persistent));
+        }
         Event::Ready(ready) => {
             let mut text = String::new();
             for (function, socket) in ready.vfio_user.iter().enumerate() {
@@ -198,7 +210,12 @@ fn say(event: Event, serve: &Serve, control: &Path) {
 }
 
 fn control_socket(served: &Served) -> PathBuf {
-    served.control.clone().unwrap_or_else(|| runtime::default_directory().join("control.sock"))
+    match &served.control {
+        // The folder of a log device.
+        Some(folder) if folder.is_dir() => folder.join(log_device::CONTROL),
+        Some(socket) => socket.clone(),
+        None => runtime::default_directory().join("control.sock"),
+    }
 }
 
 fn ask(served: &Served, request: &Request) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {

@@ -203,6 +203,15 @@ Examples:
 
 Ctrl-C ends a probe early: what is known until then is written.";
 
+pub(super) const LOG_DEVICE: &str = "\
+Examples:
+  # A log device, and PostgreSQL on it
+  tidewater log-device log &
+  tidewater run --device log --log 'data/pg_wal/0*' -- postgres -D data
+
+  # Its ring in memory, and room for two programs
+  tidewater log-device log --ring /dev/shm/tidewater-ring --lanes 2";
+
 pub(super) const STATUS: &str = "\
 Examples:
   tidewater status
@@ -270,38 +279,45 @@ Examples:
 
 pub(super) const RUN: &str = "\
 Examples:
-  # A device with a ring of 64 MiB, in one terminal
-  tidewater serve --image drive --size 1GiB --set fast.memory=dram --set fast.size=64MiB \\
-    --vfio-user f0.sock --ring ring
+  # A log device, in one terminal
+  tidewater log-device log
 
   # An SQLite shell whose write-ahead log is on it, in another
-  tidewater run --device vfio-user:f0.sock --log 'app.db-wal' -- sqlite3 app.db
+  tidewater run --device log --log 'app.db-wal' -- sqlite3 app.db
 
   # Redis, with commits that survive a crash of it and of the device
-  tidewater run --device vfio-user:f0.sock --level ring --log 'appendonlydir/*.aof' \\
-    -- redis-server redis.conf
+  tidewater run --device log --level ring --log 'appendonlydir/*.aof' -- redis-server redis.conf
 
   # PostgreSQL
-  tidewater run --device vfio-user:f0.sock --log 'data/pg_wal/*' -- postgres -D data";
+  tidewater run --device log --log 'data/pg_wal/*' -- postgres -D data";
+
+pub(super) const BENCH: &str = "\
+Examples:
+  # Commits of SQLite, in a new database each time
+  tidewater bench --device log --log 'app.db-wal' \\
+    -- sh -c 'rm -f app.db*; sqlite3 app.db < load.sql'
+
+  # At the level that survives crashes of processes
+  tidewater bench --device log --level ring --log '*.log' --rounds 9 -- ./load";
 
 pub(super) const RECOVER: &str = "\
 Examples:
   # After a crash, without starting the program again
-  tidewater recover --device vfio-user:f0.sock
+  tidewater recover --device log
 
   # What would be done
-  tidewater recover --device vfio-user:f0.sock --dry-run
+  tidewater recover --device log --dry-run
 
   # Only these files
-  tidewater recover --device vfio-user:f0.sock --log 'data/pg_wal/*'
+  tidewater recover --device log --log 'data/pg_wal/*'
 
   # As root: only files of this user, whoever's the device is
-  tidewater recover --device vfio-user:f0.sock --allow-owner postgres";
+  tidewater recover --device log --allow-owner postgres";
 
 pub(super) const DRAIN: &str = "\
 Examples:
   # Before the device is taken away
-  tidewater drain --device vfio-user:f0.sock";
+  tidewater drain --device log";
 
 pub(super) const FAST: &str = "\
 Examples:

@@ -6,8 +6,9 @@ use std::ffi::OsString;
 /// A lane of a served device.
 #[derive(Clone, Debug, Args)]
 pub struct LaneOf {
-    /// The device that has the log: vfio-user:SOCKET, of `tidewater serve --ring`
-    #[arg(long, value_name = "TARGET", help_heading = "Log")]
+    /// The device that has the log: the folder of `tidewater log-device`, or vfio-user:SOCKET of `tidewater serve
+    /// --ring`
+    #[arg(long, value_name = "TARGET", value_parser = device, help_heading = "Log")]
     pub device: String,
     /// The lane of the log
     #[arg(
@@ -18,6 +19,15 @@ pub struct LaneOf {
         help_heading = "Log"
     )]
     pub lane: u8,
+}
+
+/// A log device's folder has its socket.
+fn device(text: &str) -> Result<String, String> {
+    let folder = std::path::Path::new(text);
+    if !folder.is_dir() {
+        return Ok(text.to_owned());
+    }
+    Ok(format!("vfio-user:{}", folder.join(crate::log_device::SOCKET).display()))
 }
 
 /// Whose files recovery may change.
@@ -51,6 +61,16 @@ pub enum LevelName {
     Destaged,
 }
 
+impl LevelName {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            LevelName::Ring => "ring",
+            LevelName::Destaged => "destaged",
+        }
+    }
+}
+
 /// `tidewater run`.
 #[derive(Debug, Args)]
 pub struct Run {
@@ -74,6 +94,32 @@ pub struct Run {
     #[arg(long, short)]
     pub quiet: bool,
     /// The program and its arguments
+    #[arg(
+        value_name = "CMD",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_hint = ValueHint::CommandWithArguments
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// `tidewater bench`.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// The device.
+    #[command(flatten)]
+    pub log: LaneOf,
+    /// Files that go on the log, as for `tidewater run`; may be given several times
+    #[arg(long = "log", value_name = "GLOB", required = true, help_heading = "Log")]
+    pub globs: Vec<String>,
+    /// What their syncs wait for, as for `tidewater run`
+    #[arg(long, value_name = "LEVEL", help_heading = "Log")]
+    pub level: Option<LevelName>,
+    /// How often the program runs on each side
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// The program and its arguments: it has to do the same work each time
     #[arg(
         value_name = "CMD",
         required = true,

@@ -84,6 +84,9 @@ pub struct Serve {
         help_heading = "Hosts"
     )]
     pub ring_copy: Option<PathBuf>,
+    /// The folder of `tidewater log-device`, which serves by this.
+    #[arg(skip)]
+    pub log_device: Option<PathBuf>,
 }
 
 /// `tidewater rerun`.
@@ -122,7 +125,7 @@ impl std::str::FromStr for NamespaceSize {
 /// Which served device.
 #[derive(Clone, Debug, Args)]
 pub struct Served {
-    /// Its control socket [default: control.sock in the runtime directory]
+    /// Its control socket, or the folder of a log device [default: control.sock in the runtime directory]
     #[arg(long, global = true, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
     pub control: Option<PathBuf>,
 }

@@ -9,6 +9,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("tlc-enterprise", include_str!("../../../../profiles/tlc-enterprise.toml")),
     ("slc-cbm", include_str!("../../../../profiles/slc-cbm.toml")),
     ("villars", include_str!("../../../../profiles/villars.toml")),
+    ("log", include_str!("../../../../profiles/log.toml")),
     ("2b-ssd", include_str!("../../../../profiles/2b-ssd.toml")),
     ("ull-ssd", include_str!("../../../../profiles/ull-ssd.toml")),
     ("dc-ssd", include_str!("../../../../profiles/dc-ssd.toml")),

@@ -1,0 +1,104 @@
+//! `tidewater bench`: one's own workload with its log files on their disk, and on a device.
+
+use crate::args::files::{Bench, LevelName};
+use crate::failure::{Failure, Status, reason};
+use crate::{interrupt, output};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// `tidewater bench`.
+///
+/// # Errors
+/// When the program can't be started, or fails.
+pub fn command(of: &Bench) -> Result<(), Failure> {
+    let (name, arguments) = of.command.split_first().ok_or_else(|| Failure::usage("which program?"))?;
+    let itself = std::env::current_exe().map_err(|error| Failure::usage(reason(&error)))?;
+    let mut on_log: Vec<OsString> =
+        vec!["run".into(), "--quiet".into(), "--device".into(), of.log.device.clone().into()];
+    on_log.extend(["--lane".into(), of.log.lane.to_string().into()]);
+    for glob in &of.globs {
+        on_log.extend(["--log".into(), glob.into()]);
+    }
+    if let Some(level) = of.level {
+        on_log.extend(["--level".into(), level.name().into()]);
+    }
+    on_log.push("--".into());
+
+    // Ctrl-C reaches the program too, and ends it.
+    let _running = interrupt::Running::begin();
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..of.rounds {
+        for turn in 0..2 {
+            // The one that is second finds the disk's caches warm: they take turns at that.
+            let side = (round + turn) % 2;
+            output::tell(&format!("round {} of {}, {}\n", round + 1, of.rounds, SIDES[side as usize]));
+            let mut command = if side == 0 { Command::new(name) } else { Command::new(&itself) };
+            if side == 1 {
+                command.args(&on_log).arg(name);
+            }
+            let begin = Instant::now();
+            let status = command.args(arguments).status();
+            let time = begin.elapsed();
+            let status = status.map_err(|error| {
+                Failure::usage(format_args!("{}: {}", name.display(), reason(&error))).help("is it in PATH?")
+            })?;
+            if interrupt::requested() {
+                let message = format!("interrupted in round {} of {}", round + 1, of.rounds);
+                return Err(Failure { status: Status::Interrupted, ..Failure::run(message) });
+            }
+            check(status, SIDES[side as usize])?;
+            times[side as usize].push(time);
+        }
+    }
+    let level = of.level.map_or("the device's level", LevelName::name);
+    output::print(&table(&times[0], &times[1], level))
+}
+
+/// What is compared.
+const SIDES: [&str; 2] = ["files on their disk", "log files on the device"];
+
+fn check(status: ExitStatus, side: &str) -> Result<(), Failure> {
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::run(format_args!("with its {side} the program ended with {status}"))
+        .help("it runs several times in one folder: let it remove what an earlier run has left"))
+}
+
+fn median(times: &[Duration]) -> f64 {
+    let mut seconds: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
+    seconds.sort_by(f64::total_cmp);
+    let middle = seconds.len() / 2;
+    if seconds.len() % 2 == 1 { seconds[middle] } else { (seconds[middle - 1] + seconds[middle]) / 2.0 }
+}
+
+/// Medians, and the least and the greatest.
+fn table(plain: &[Duration], on_log: &[Duration], level: &str) -> String {
+    let mut text = format!("{:26}{:>12}{:>12}{:>12}\n", "seconds", "median", "least", "greatest");
+    for (side, times) in SIDES.iter().zip([plain, on_log]) {
+        let seconds = || times.iter().map(Duration::as_secs_f64);
+        let (least, greatest) = (seconds().fold(f64::INFINITY, f64::min), seconds().fold(0.0, f64::max));
+        let _ = writeln!(text, "{side:26}{:>12.3}{least:>12.3}{greatest:>12.3}", median(times));
+    }
+    let ratio = median(plain) / median(on_log);
+    let _ = writeln!(text, "On the log ({level}) it runs {ratio:.2} times as fast.");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_medians_and_their_ratio() {
+        let of = |seconds: &[u64]| seconds.iter().copied().map(Duration::from_secs).collect::<Vec<_>>();
+        let text = table(&of(&[8, 4, 30]), &of(&[2, 1, 3]), "ring");
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[1][4..], ["8.000", "4.000", "30.000"]);
+        assert_eq!(lines[2][5..], ["2.000", "1.000", "3.000"]);
+        assert!(text.ends_with("On the log (ring) it runs 4.00 times as fast.\n"), "{text}");
+        assert_eq!(median(&of(&[1, 2, 3, 10])), 2.5);
+    }
+}
