@@ -16,6 +16,7 @@ pub mod markdown;
 #[cfg(test)]
 mod markdown_tests;
 pub mod ring;
+pub mod source;
 pub mod spy;
 
 /// The one limit for everything that a test waits for, on any machine: only a hang reaches it.

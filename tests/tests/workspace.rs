@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use tidewater_tests::source::{code_only, has_word};
 use tidewater_tests::{files, root, rust_files};
 
 /// Which crates of the workspace a crate may use, in any kind of dependency (ARCHITECTURE.md, "Who may use whom").
@@ -351,101 +352,6 @@ fn every_crate_takes_the_lints_of_the_workspace() {
         };
         assert!(content.contains(lints), "{}", manifest.display());
     }
-}
-
-/// The text of a Rust file without comments, and without what stands in string and character literals. Lines stay.
-fn code_only(source: &str) -> String {
-    let bytes: Vec<char> = source.chars().collect();
-    let mut code = String::with_capacity(source.len());
-    let mut i = 0;
-    let keep_lines = |from: usize, to: usize, code: &mut String| {
-        code.extend(bytes[from..to.min(bytes.len())].iter().filter(|c| **c == '\n'));
-    };
-    while i < bytes.len() {
-        let next = bytes.get(i + 1).copied().unwrap_or('\0');
-        let start = i;
-        match bytes[i] {
-            '/' if next == '/' => {
-                while i < bytes.len() && bytes[i] != '\n' {
-                    i += 1;
-                }
-            }
-            '/' if next == '*' => {
-                let mut depth = 0;
-                while i < bytes.len() {
-                    match (bytes[i], bytes.get(i + 1)) {
-                        ('/', Some('*')) => {
-                            depth += 1;
-                            i += 2;
-                        }
-                        ('*', Some('/')) => {
-                            depth -= 1;
-                            i += 2;
-                        }
-                        _ => i += 1,
-                    }
-                    if depth == 0 {
-                        break;
-                    }
-                }
-                keep_lines(start, i, &mut code);
-            }
-            'r' if (next == '"' || next == '#') && !code.ends_with(|c: char| c.is_alphanumeric() || c == '_') => {
-                let hashes = bytes[i + 1..].iter().take_while(|c| **c == '#').count();
-                if bytes.get(i + 1 + hashes) != Some(&'"') {
-                    code.push('r');
-                    i += 1;
-                    continue;
-                }
-                i += 2 + hashes;
-                while i < bytes.len()
-                    && !(bytes[i] == '"' && bytes[i + 1..].iter().take(hashes).filter(|c| **c == '#').count() == hashes)
-                {
-                    i += 1;
-                }
-                i += 1 + hashes;
-                keep_lines(start, i, &mut code);
-            }
-            '"' => {
-                i += 1;
-                while i < bytes.len() && bytes[i] != '"' {
-                    i += if bytes[i] == '\\' { 2 } else { 1 };
-                }
-                i += 1;
-                keep_lines(start, i, &mut code);
-            }
-            '\'' if next == '\\' => {
-                i += 3;
-                while i < bytes.len() && bytes[i] != '\'' {
-                    i += 1;
-                }
-                i += 1;
-            }
-            '\'' if bytes.get(i + 2) == Some(&'\'') => i += 3,
-            other => {
-                code.push(other);
-                i += 1;
-            }
-        }
-    }
-    code
-}
-
-fn has_word(code: &str, word: &str) -> bool {
-    code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|token| token == word)
-}
-
-#[test]
-fn code_is_told_from_comments_and_strings() {
-    let source = "a // unsafe\n/* unsafe /* x */ */ b \"unsafe \\\" unsafe\" c r#\"unsafe\"# '\"' '\\'' fn f<'a>() d";
-    let code = code_only(source);
-    assert!(!has_word(&code, "unsafe"), "{code}");
-    for word in ["a", "b", "c", "fn", "d"] {
-        assert!(has_word(&code, word), "{word} in {code}");
-    }
-    assert_eq!(code.lines().count(), 2);
-    assert!(has_word(&code_only("unsafe { x }"), "unsafe"));
-    assert!(!has_word(&code_only("unsafe_code"), "unsafe"));
 }
 
 #[test]

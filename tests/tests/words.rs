@@ -1,0 +1,170 @@
+//! Plain English: words that no page holds, old sentences that stay away, and a count for each part of the sources that
+//! may only fall.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tidewater_tests::{files, root, source};
+
+/// Each has a plain word of the field that says it better: the actor's name, "is passed", "reports", "releases".
+const WORDS: &[&str] = &[
+    "whoever",
+    "somebody",
+    "nobody",
+    "told",
+    "hears",
+    "lets go",
+    "looks around",
+    "in good order",
+    "no business of",
+    "by himself",
+    "no fault is to come",
+];
+
+/// What holds one of [`WORDS`] as a name.
+const NAMES: &[&str] = &["nobody:nogroup", "'nobody'"];
+
+/// A piece of each sentence that was rewritten, and in how many places it still stands. Lower a number when a place is
+/// rewritten; never raise one.
+const OLD: &[(&str, usize)] = &[
+    ("with the memories that four designs of the literature add", 9),
+    ("says in a report for your browser how such a drive would serve it", 9),
+    ("as another user they print the one line that does", 9),
+    ("that needs nothing beside it", 9),
+    ("what does a drive hide?", 9),
+    ("they then tell of the queue", 9),
+    ("are taken as written before, so that reading", 9),
+    ("may not leave the house", 9),
+    ("began empty and never had to collect", 9),
+    ("the drive is small and every die has whole superblocks", 9),
+    ("which is not safe from power loss: acknowledged writes", 9),
+    ("a BAR has one descriptor, and that is the ring's", 9),
+    ("as far as the disk below keeps what fdatasync promises", 9),
+    ("as far as the disk below the image keeps what", 9),
+    ("no file came onto the log", 9),
+    ("that is not the one that was written, or not yours", 9),
+    ("of this user and of no other", 9),
+    ("a file system may not be mounted", 9),
+    ("why the others do not is known", 9),
+    ("where the original is", 9),
+    ("is all of it per unit of the first part", 9),
+    ("count as no bytes of the host's", 9),
+    ("a value that no run of the others reaches", 9),
+    ("without it by the end of OUT's name", 9),
+    ("took what that said for root's", 9),
+    ("no fault is to come any more", 9),
+    ("is no target", 9),
+    ("serves there already", 9),
+    ("makes the Tab key know it", 9),
+    ("less the computer's own time", 9),
+];
+
+/// How many of [`WORDS`] each part of the repository still has, in comments and strings of Rust and all of other files.
+/// Lower a number when its part is rewritten; never raise one. What is not listed has none.
+const STILL: &[(&str, usize)] = &[
+];
+
+/// Where a file counts: a page by itself, other files with their crate or top-level folder.
+fn part(file: &Path) -> String {
+    let mut parts = file.iter().map(|part| part.to_str().unwrap_or_default());
+    match (parts.next(), parts.next()) {
+        _ if file.extension().is_some_and(|extension| extension == "md") => file.display().to_string(),
+        (Some("crates"), Some(name)) => format!("crates/{name}"),
+        (Some(folder), _) => folder.to_owned(),
+        _ => unreachable!("a file has a name"),
+    }
+}
+
+/// The words of a text in lower case, each with its line. Signs are no part of a word, so that marks of comments, line
+/// breaks and quotes hide nothing.
+fn words(text: &str) -> Vec<(String, usize)> {
+    let lines = text.lines().enumerate();
+    let of_line = |(index, line): (usize, &str)| {
+        let words = line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+        words.map(|word| (word.to_lowercase(), index + 1)).collect::<Vec<_>>()
+    };
+    lines.flat_map(of_line).collect()
+}
+
+/// The lines on which `phrase` begins.
+fn found(text: &[(String, usize)], phrase: &str) -> Vec<usize> {
+    let phrase = words(phrase);
+    let is_here = |here: &&[(String, usize)]| here.iter().zip(&phrase).all(|(one, other)| one.0 == other.0);
+    text.windows(phrase.len()).filter(is_here).map(|here| here[0].1).collect()
+}
+
+/// The prose of each file of ours.
+fn pages() -> Vec<(std::path::PathBuf, Vec<(String, usize)>)> {
+    let is_ours = |file: &Path| {
+        let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        ["rs", "md", "toml", "sh", "c", "h", "cc", "css", "service", "1", "3"].contains(&extension)
+            || file == Path::new("Makefile")
+    };
+    let read = |file: std::path::PathBuf| {
+        let text = std::fs::read_to_string(root().join(&file)).expect("a file of ours is text");
+        let mut text = if file.extension().is_some_and(|it| it == "rs") { source::prose(&text) } else { text };
+        for name in NAMES {
+            text = text.replace(name, "");
+        }
+        let words = words(&text);
+        (file, words)
+    };
+    // This file lists what is looked for.
+    files().into_iter().filter(|file| is_ours(file) && !file.ends_with("tests/words.rs")).map(read).collect()
+}
+
+/// Parts with more of [`WORDS`] than `still` allows, with their places.
+fn too_many(pages: &[(std::path::PathBuf, Vec<(String, usize)>)], still: &[(&str, usize)]) -> Vec<String> {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (file, text) in pages {
+        for word in WORDS {
+            let lines = found(text, word).into_iter().map(|line| format!("{}:{line}: {word}", file.display()));
+            places.entry(part(file)).or_default().extend(lines);
+        }
+    }
+    let allowed = |part: &str| still.iter().find(|(name, _)| *name == part).map_or(0, |(_, count)| *count);
+    let over = places.into_iter().filter(|(part, places)| places.len() > allowed(part));
+    over.map(|(part, places)| format!("{part}: {}, at most {}: {places:?}", places.len(), allowed(&part))).collect()
+}
+
+#[test]
+fn words_that_name_nothing_become_fewer() {
+    let pages = pages();
+    let wrong = too_many(&pages, STILL);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let parts: Vec<String> = pages.iter().map(|(file, _)| part(file)).collect();
+    for (name, _) in STILL {
+        assert!(parts.iter().any(|part| part == name), "{name} is in the table, and not in the repository");
+    }
+}
+
+#[test]
+fn old_sentences_stay_away() {
+    let pages = pages();
+    let mut wrong = Vec::new();
+    for (sentence, places_max) in OLD {
+        let places: Vec<String> = pages
+            .iter()
+            .flat_map(|(file, text)| found(text, sentence).into_iter().map(|line| format!("{}:{line}", file.display())))
+            .collect();
+        if places.len() > *places_max {
+            wrong.push(format!("\"{sentence}\": {}, at most {places_max}: {places:?}", places.len()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_word_is_found_over_line_breaks_and_marks() {
+    let page = |text: &str| vec![(std::path::PathBuf::from("docs/page.md"), words(text))];
+    for wrong in ["Whoever asks", "> who is\n> told", "it lets\n/// go of `x`", "nobody's", "**Nobody**"] {
+        assert_eq!(too_many(&page(wrong), &[]).len(), 1, "{wrong}");
+        assert_eq!(too_many(&page(wrong), &[("docs/page.md", 1)]).len(), 0, "{wrong}");
+    }
+    for right in ["untold", "lets it go", "nobodys", "a nobody_else identifier", "each controller"] {
+        assert_eq!(too_many(&page(right), &[]).len(), 0, "{right}");
+    }
+    let sentence = words("they\nthen `tell` of the\n# queue, not");
+    assert_eq!(found(&sentence, "they then tell of the queue"), [1]);
+    assert_eq!(found(&sentence, "they then tell of the drive"), Vec::<usize>::new());
+}
