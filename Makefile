@@ -92,12 +92,12 @@ test-databases: ## Crash PostgreSQL, Redis, SQLite and RocksDB on the device, an
 	@scripts/setup.sh
 	@scripts/databases.sh $(ARGS)
 
-check: ## Check format, lints, documentation and licences
+check: ## Check format, lints, documentation, words and licences
 	@scripts/setup.sh
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps
-	$(CARGO) test --locked --workspace --test workspace
+	$(CARGO) test --locked --workspace --test workspace --test words
 
 fmt: ## Format the sources
 	@scripts/setup.sh
