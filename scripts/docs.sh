@@ -43,7 +43,7 @@ pages() {
         if [ "${file##*/}" != README.md ]; then page "$file"; fi
     done
 }
-tutorials='first-replay databases serve byte-window fast-side'
+tutorials='first-replay postgresql redis sqlite rocksdb log-library'
 (
     cd "$site/src"
     echo '# Summary'
