@@ -41,7 +41,8 @@ finish() {
 trap finish EXIT
 codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
 say "a new $codename"
-mmdebstrap --quiet --variant=minbase --include=sqlite3,gcc,libc6-dev,pkgconf "$codename" "$system" ||
+mmdebstrap --quiet --variant=minbase \
+    --include=systemd-standalone-sysusers,sqlite3,gcc,libc6-dev,pkgconf "$codename" "$system" ||
     skip 'no system can be made: the package mirror is out of reach'
 mount -t proc proc "$system/proc"
 mount --bind /dev "$system/dev"

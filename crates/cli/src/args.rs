@@ -432,6 +432,9 @@ pub enum ProfileCommand {
         #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other)]
         set: Vec<Setting>,
     },
+    /// Print the JSON schema of profiles, by which an editor checks and completes them
+    #[command(after_help = examples::PROFILE_SCHEMA)]
+    Schema,
     /// Check profile files: keys, units, ranges, and whether the settings can stand together
     #[command(after_help = examples::PROFILE_CHECK)]
     Check {

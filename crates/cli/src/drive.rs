@@ -180,6 +180,10 @@ pub fn command(command: &ProfileCommand) -> Result<(), Failure> {
     match command {
         ProfileCommand::List => list(),
         ProfileCommand::Show { profile, set } => output::print(&prepare(profile, set)?.profile.show()),
+        ProfileCommand::Schema => {
+            let schema = serde_json::to_string_pretty(&crate::profile_schema::schema()).map_err(Failure::run)?;
+            output::print(&(schema + "\n"))
+        }
         ProfileCommand::Check { profiles, set } => {
             // All of them, however many are wrong.
             let mut wrong = Ok(());

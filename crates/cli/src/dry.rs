@@ -127,6 +127,29 @@ fn every_command_in_the_guide_is_accepted() {
 }
 
 #[test]
+fn services_start_what_there_is_and_name_pages_that_there_are() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
+    let mut services = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|end| end != "service") {
+            continue;
+        }
+        let place = path.display().to_string();
+        let text = std::fs::read_to_string(&path).unwrap().replace("\\\n", " ");
+        let of = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_else(|| panic!("{key}"));
+        let line = of("ExecStart=@PREFIX@/bin/").replace("${SIZE}", "64GiB");
+        let line: Vec<&str> = line.split_whitespace().filter(|word| !word.starts_with('$')).collect();
+        accepted(&line.join(" ").replace("%i", "user"), &place);
+        let page = of("Documentation=man:").strip_suffix("(1)").unwrap();
+        let command = page.strip_prefix("tidewater-").unwrap();
+        assert!(Cli::command().find_subcommand(command).is_some(), "{place}: no page {page}");
+        services += 1;
+    }
+    assert_eq!(services, 2);
+}
+
+#[test]
 fn what_could_not_run_is_found() {
     let found = |line: &str| match Cli::try_parse_from(words(line)) {
         Ok(cli) => checked(cli.command).is_err(),

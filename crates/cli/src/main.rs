@@ -17,6 +17,7 @@ mod log_device;
 mod nvme;
 mod output;
 mod probe;
+mod profile_schema;
 mod progress;
 mod replay;
 mod report;

@@ -67,6 +67,12 @@ Examples:
   # A drive of your own, to edit
   tidewater profile show tlc-client --set nand.channels=8 > mine.toml";
 
+pub(super) const PROFILE_SCHEMA: &str = "\
+Examples:
+  # An editor with TOML support (taplo) takes it by the first line of a profile:
+  #   #:schema ./profile.schema.json
+  tidewater profile schema > profile.schema.json";
+
 pub(super) const PROFILE_CHECK: &str = "\
 Examples:
   tidewater profile check mine.toml
