@@ -64,7 +64,7 @@ pictures: build ## Make the picture of the README
 
 demo: build ## Run a job on a drive that collects garbage (or TRACE=my.csv), and write report.html
 ifeq ($(TRACE),)
-	$(TIDEWATER) replay --profile '$(PROFILE)' --job '$(shell cat scripts/demo.job)' --precondition steady \
+	$(TIDEWATER) replay --profile '$(PROFILE)' --job scripts/demo.job --precondition steady \
 		--capacity 8GiB --set nand.ways=2 --report '$(REPORT)'
 else
 	$(TIDEWATER) replay --profile '$(PROFILE)' --trace '$(TRACE)' --report '$(REPORT)'

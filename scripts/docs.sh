@@ -23,6 +23,10 @@ cp docs/book.toml "$site"
 cp README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md CITATION.cff LICENSE-APACHE LICENSE-MIT "$site/src"
 cp -r docs "$site/src/docs"
 rm "$site/src/docs/book.toml"
+for tests in tests/*/README.md; do
+    mkdir -p "$site/src/$(dirname "$tests")"
+    cp "$tests" "$site/src/$tests"
+done
 # What pages link to outside of docs: sources, which the site has as they are.
 for path in $(grep -rhoE '\]\((\.\./)+[^)#]*' docs --include='*.md' | sed -E 's|.*\]\((\.\./)+||' | sort -u); do
     if [ -e "$path" ] && [ ! -e "$site/src/$path" ]; then
@@ -30,6 +34,9 @@ for path in $(grep -rhoE '\]\((\.\./)+[^)#]*' docs --include='*.md' | sed -E 's|
         cp -r "$path" "$site/src/$path"
     fi
 done
+
+# A folder's README is its index.
+find "$site/src" -name '*.md' -exec sed -i -E 's/(\]\([^)#:]*)README\.md([)#])/\1index.md\2/g' {} +
 
 # page FILE: a line of the contents, named as the page's first heading.
 page() {
@@ -66,6 +73,7 @@ tutorials='first-replay postgresql redis sqlite rocksdb log-library'
     pages docs/adr/*.md | sed 's/^/  /'
     printf '\n# Project\n\n'
     page CONTRIBUTING.md
+    for tests in tests/*/README.md; do page "$tests"; done
     page CHANGELOG.md
 ) >"$site/src/SUMMARY.md"
 "$mdbook" build "$site" 2>&1 | grep -vE 'INFO' || true

@@ -22,6 +22,6 @@ picture() {
 }
 
 # What `make demo` shows.
-"$tidewater" replay --job "$(cat scripts/demo.job)" --precondition steady --capacity 8GiB --set nand.ways=2 \
+"$tidewater" replay --job scripts/demo.job --precondition steady --capacity 8GiB --set nand.ways=2 \
     --report "$pages/report.html" >/dev/null
 picture report 1250
