@@ -28,7 +28,7 @@ trap 'rm -rf "$work"' EXIT
 codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)
 export SOURCE_DATE_EPOCH
-mmdebstrap --quiet --variant=minbase \
+mmdebstrap --quiet --variant=minbase --include=systemd-standalone-sysusers \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
     --customize-hook="cp $target/deb/tidewater_*.deb \"\$1/tmp/tidewater.deb\"" \
     --customize-hook='chroot "$1" dpkg -i /tmp/tidewater.deb' \
