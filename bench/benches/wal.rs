@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use tidewater_bench::{Served, TIME, median, setup, until_open, villars};
 use tidewater_client::hardware::WindowLog;
-use tidewater_client::live::{Level, LiveError, Log, Options};
+use tidewater_client::live::{Log, Options};
+use tidewater_client::{Level, LogError};
 use tidewater_serve::engine::{Backing, RingSetup, Setup};
 
 const PAGE: u64 = 8 << 10;
@@ -63,7 +64,7 @@ enum Sink {
 }
 
 impl Sink {
-    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), LiveError> {
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), LogError> {
         match self {
             Sink::File { files, .. } => {
                 let (mut at, mut bytes) = (at, bytes);
@@ -85,7 +86,7 @@ impl Sink {
                 for (at, piece) in (at..).step_by(PAGE as usize).zip(bytes.chunks(PAGE as usize)) {
                     match log.append(&[&at.to_le_bytes(), piece]) {
                         // As after a checkpoint: nothing before is needed any more.
-                        Err(LiveError::Untrimmed) => {
+                        Err(LogError::Untrimmed) => {
                             log.trim(log.end())?;
                             log.append(&[&at.to_le_bytes(), piece])?;
                         }
@@ -97,7 +98,7 @@ impl Sink {
         }
     }
 
-    fn sync(&self, at: u64) -> Result<(), LiveError> {
+    fn sync(&self, at: u64) -> Result<(), LogError> {
         match self {
             Sink::File { files, syncs } => {
                 if *syncs {
@@ -164,7 +165,7 @@ impl Wal {
     }
 
     /// `XLogFlush`.
-    fn flush(&self, end: u64) -> Result<(), LiveError> {
+    fn flush(&self, end: u64) -> Result<(), LogError> {
         let mut writing = self.writing.lock().expect("nobody panics");
         while *writing && self.flushed.load(Ordering::Acquire) < end {
             writing = self.done.wait(writing).expect("nobody panics");
@@ -181,7 +182,7 @@ impl Wal {
     }
 
     /// `XLogWrite`, of all that is inserted.
-    fn write(&self) -> Result<(), LiveError> {
+    fn write(&self) -> Result<(), LogError> {
         let mut writer = self.writer.lock().expect("nobody panics");
         let (written, copy) = &mut *writer;
         let upto = {

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use tidewater_client::Level;
 use tidewater_client::files::{Globs, OwnFiles, Setup};
-use tidewater_client::live::Level;
 
 use crate::{Build, tidewater};
 

@@ -7,8 +7,7 @@ use std::time::Instant;
 use tempfile::TempDir;
 use tidewater_base::{Duration, Rng};
 use tidewater_client::hardware::{Device, HardwareError, Queue};
-use tidewater_client::live::LiveError;
-use tidewater_client::{End, Entry, Error, Patience, Records};
+use tidewater_client::{End, Entry, Error, LogError, Patience, Records};
 use tidewater_tests::{PATIENCE, ring, run, run_well};
 use tidewater_wire::nvme::Sqe;
 use tidewater_wire::vendor::status;
@@ -43,7 +42,7 @@ impl Served {
         let start = Instant::now();
         loop {
             match Device::open(&self.device.target()) {
-                Err(HardwareError::Served(LiveError::Taken)) if start.elapsed() < PATIENCE => {
+                Err(HardwareError::Served(LogError::Taken)) if start.elapsed() < PATIENCE => {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }
                 device => return device.expect("nobody else is attached"),

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tidewater_client::live::{Level, LiveError, Log, Options, Shared};
-use tidewater_client::{End, Entry, Records};
+use tidewater_client::live::{Log, Options, Shared};
+use tidewater_client::{End, Entry, Level, LogError, Records};
 use tidewater_tests::PATIENCE;
 use tidewater_tests::ring::{Device, RING};
 
@@ -252,11 +252,11 @@ fn a_lane_is_busy_as_long_as_anybody_has_it_and_goes_on_with_what_they_left() {
     wait_until_told(folder.path(), 1, before + 3);
     let open = || loop {
         match Log::open(&device.target(), options()) {
-            Err(LiveError::Taken | LiveError::Unreachable { .. }) => std::thread::sleep(Duration::from_millis(1)),
+            Err(LogError::Taken | LogError::Unreachable { .. }) => std::thread::sleep(Duration::from_millis(1)),
             other => break other,
         }
     };
-    assert!(matches!(open(), Err(LiveError::Busy { lane: 0 })));
+    assert!(matches!(open(), Err(LogError::Busy { lane: 0 })));
     // By the doorbell, without a connection: sooner than the device looks by itself.
     let written = joined.append(&[&payload(LAST)]).expect("there is room");
     joined.wait(written.end, Level::Destaged, PATIENCE).expect("it is synced");
@@ -264,12 +264,12 @@ fn a_lane_is_busy_as_long_as_anybody_has_it_and_goes_on_with_what_they_left() {
         joined.trim(0).expect_err("it has no connection"),
         joined.x_pread(0, &mut [0; 9], PATIENCE).expect_err("nor flash"),
     ] {
-        assert!(matches!(error, LiveError::Joined | LiveError::Released { .. }), "{error}");
+        assert!(matches!(error, LogError::Joined | LogError::Released { .. }), "{error}");
     }
     assert!(joined.status().device.is_none() && joined.status().destaged >= written.end);
     child.kill().expect("it is our child");
     child.wait().expect("it is our child");
-    assert!(matches!(open(), Err(LiveError::Busy { lane: 0 })));
+    assert!(matches!(open(), Err(LogError::Busy { lane: 0 })));
     drop(joined);
     let log = open().expect("nobody has it any more");
     let (found, _) = records(&log, log.tail());
@@ -286,7 +286,7 @@ fn a_device_that_starts_anew_serves_those_who_share_and_one_of_another_generatio
     let mut log = Log::open(&device.target(), options()).expect("it lends its ring");
     let shared = log.share().expect("there are descriptors");
     let late = Shared { generation: shared.generation + 1, ..log.share().expect("there are descriptors") };
-    assert!(matches!(Log::join(late, options()), Err(LiveError::Stale)));
+    assert!(matches!(Log::join(late, options()), Err(LogError::Stale)));
     let joined = Log::join(shared, options()).expect("it is shared");
     let first = joined.append(&[b"first"]).expect("there is room");
     device.kill();
@@ -309,5 +309,5 @@ fn a_device_that_starts_anew_serves_those_who_share_and_one_of_another_generatio
     let mut opened = File::options().read(true).write(true).open(folder.path().join("other")).expect("it is there");
     opened.read_exact(&mut [0; 8]).expect("it is there");
     let foreign = Shared { ring: opened.into(), ..log.share().expect("there are descriptors") };
-    assert!(matches!(Log::join(foreign, options()), Err(LiveError::Ring(_))));
+    assert!(matches!(Log::join(foreign, options()), Err(LogError::Ring(_))));
 }

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tidewater_base::Rng;
+use tidewater_client::LogError;
 use tidewater_client::files::{Globs, OwnFiles, RunError, Setup};
 use tidewater_client::hardware::{Device, HardwareError, WindowLog};
-use tidewater_client::live::LiveError;
 use tidewater_tests::databases::witness::Witness;
 use tidewater_tests::ring;
 
@@ -55,15 +55,15 @@ impl Served {
         self.try_log(BLOCKS).expect("it is a log, or nothing")
     }
 
-    fn try_log(&self, blocks: u64) -> Result<WindowLog, LiveError> {
+    fn try_log(&self, blocks: u64) -> Result<WindowLog, LogError> {
         attached(
             || WindowLog::open(&format!("window:0+{blocks}:{}", self.target())),
-            |error| matches!(error, LiveError::Taken),
+            |error| matches!(error, LogError::Taken),
         )
     }
 
     fn device(&self) -> Device {
-        let taken = |error: &HardwareError| matches!(error, HardwareError::Served(LiveError::Taken));
+        let taken = |error: &HardwareError| matches!(error, HardwareError::Served(LogError::Taken));
         attached(|| Device::open(&self.target()), taken).expect("nobody else is attached")
     }
 
@@ -103,7 +103,7 @@ fn numbers(log: &WindowLog) -> BTreeMap<u64, u64> {
         let number = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
         assert!(bytes == payload(number), "record {number} at {lsn} holds something else");
         found.insert(lsn, number);
-        Ok::<(), LiveError>(())
+        Ok::<(), LogError>(())
     };
     log.records(each).expect("all records are read");
     found
@@ -132,7 +132,7 @@ fn a_log_goes_round_its_range_and_outlives_the_device() {
             let written = loop {
                 match log.append(&[first, &[], rest]) {
                     Ok(written) => break written,
-                    Err(LiveError::Untrimmed) => {
+                    Err(LogError::Untrimmed) => {
                         full += 1;
                         // To a record in the middle, or all of it.
                         let middle = want.keys().nth(want.len() / 2).copied().expect("the range is full of them");
@@ -155,9 +155,9 @@ fn a_log_goes_round_its_range_and_outlives_the_device() {
         assert!(full > 0, "life {life}: the range was never full");
         flushes += log.counted().0;
         safe = safe.max(log.synced());
-        assert!(matches!(log.read(0, &mut [0; 8]), Err(LiveError::Released { offset: 0 })));
-        assert!(matches!(log.read(log.end(), &mut [0; 8]), Err(LiveError::NoMoreLog { .. })));
-        assert!(matches!(log.append(&[&vec![0; SEGMENT as usize]]), Err(LiveError::TooLarge { .. })));
+        assert!(matches!(log.read(0, &mut [0; 8]), Err(LogError::Released { offset: 0 })));
+        assert!(matches!(log.read(log.end(), &mut [0; 8]), Err(LogError::NoMoreLog { .. })));
+        assert!(matches!(log.append(&[&vec![0; SEGMENT as usize]]), Err(LogError::TooLarge { .. })));
     }
     assert!(flushes > 30, "{flushes} segments were flushed");
 }
@@ -206,7 +206,7 @@ fn a_client_that_is_turned_away_hears_of_the_other() {
     let log = served.log();
     let target = format!("window:0+{BLOCKS}:{}", served.target());
     let other = WindowLog::open(&target).expect_err("a function has one client");
-    assert!(matches!(other, LiveError::Taken), "{other}");
+    assert!(matches!(other, LogError::Taken), "{other}");
     assert!(other.to_string().contains("another client"), "{other}");
     drop(log);
     drop(served.log());
@@ -277,16 +277,16 @@ fn child_that_commits() {
                         match log.append(&[&bytes]) {
                             Ok(written) => break written,
                             // Other threads trim as well: half of what is there then.
-                            Err(LiveError::Untrimmed) => {
+                            Err(LogError::Untrimmed) => {
                                 let (head, end) = (log.head(), log.end());
                                 let mut to = head;
                                 let find = |lsn, _: &[u8]| {
                                     to = if to < head + (end - head) / 2 { lsn } else { to };
-                                    Ok::<(), LiveError>(())
+                                    Ok::<(), LogError>(())
                                 };
                                 match log.records(find) {
                                     Ok(()) => log.trim(to).expect("the device is there"),
-                                    Err(LiveError::Released { .. }) => {}
+                                    Err(LogError::Released { .. }) => {}
                                     Err(error) => panic!("{error}"),
                                 }
                             }
@@ -412,7 +412,7 @@ fn files_on_a_log_in_the_window_are_recovered_by_hand() {
             owners: Vec::new(),
             forget: false,
         };
-        let (files, _) = attached(|| OwnFiles::open(&setup), |error| matches!(error, RunError::Log(LiveError::Taken)))?;
+        let (files, _) = attached(|| OwnFiles::open(&setup), |error| matches!(error, RunError::Log(LogError::Taken)))?;
         let number = files.enter(&path).expect("it enters");
         files.write(number, 0, b"promised", || true).expect("there is room");
         files.sync(number).expect("it is safe");

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 use tidewater_bench::{Served, TIME, median, setup, until_open, villars};
-use tidewater_client::live::{Level, Log, Options, WriteBack};
+use tidewater_client::Level;
+use tidewater_client::live::{Log, Options, WriteBack};
 use tidewater_serve::engine::{Backing, RingSetup, Setup};
 
 const RING: u64 = 16 << 20;

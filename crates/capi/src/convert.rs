@@ -9,7 +9,8 @@ use crate::report::Failure;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
-use tidewater_client::live::{Level, Log, Options, Recovered, WriteBack};
+use tidewater_client::Level;
+use tidewater_client::live::{Log, Options, Recovered, WriteBack};
 
 pub(crate) fn level_of(level: c_int) -> Result<Option<Level>, Failure> {
     match level {

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use convert::{bytes, handle, level_of, log, offset, options_of, put, recovered_of, time};
 use nix::libc::iovec;
 use report::{Failure, run};
-use tidewater_client::live::{Begun, Level, Log, Shared};
-use tidewater_client::{Entry, Records};
+use tidewater_client::live::{Begun, Log, Shared};
+use tidewater_client::{Entry, Level, Records};
 
 /// The level that a log has unless another is asked for: RING where the ring's memory survives a loss of power,
 /// DESTAGED elsewhere.
@@ -378,7 +378,7 @@ pub unsafe extern "C" fn tidewater_x_pread(
         };
         match log.x_pread(at, to, time(timeout_ms)) {
             Ok(()) => Ok(len as isize),
-            Err(tidewater_client::live::LiveError::NoMoreLog { filled }) if filled > 0 => Ok(filled as isize),
+            Err(tidewater_client::LogError::NoMoreLog { filled }) if filled > 0 => Ok(filled as isize),
             Err(error) => Err(error.into()),
         }
     })

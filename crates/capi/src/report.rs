@@ -5,13 +5,13 @@ use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nix::errno::Errno;
-use tidewater_client::live::LiveError;
+use tidewater_client::LogError;
 
 /// Why a call failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The log says so.
-    Live(LiveError),
+    Live(LogError),
     /// The call was wrong.
     Call(&'static str),
     /// Something else, with its number of the system.
@@ -23,8 +23,8 @@ pub(crate) enum Failure {
     },
 }
 
-impl From<LiveError> for Failure {
-    fn from(error: LiveError) -> Failure {
+impl From<LogError> for Failure {
+    fn from(error: LogError) -> Failure {
         Failure::Live(error)
     }
 }
@@ -80,7 +80,7 @@ mod tests {
         let result = run(-1, || -> Result<i32, Failure> { panic!("inside") });
         std::panic::set_hook(before);
         assert_eq!((result, Errno::last()), (-1, Errno::EIO));
-        assert_eq!(run(-1, || Err(LiveError::Stale.into())), -1);
+        assert_eq!(run(-1, || Err(LogError::Stale.into())), -1);
         assert_eq!(Errno::last(), Errno::ESTALE);
         assert_eq!(run(-1, || Err(Failure::Call("a\0b"))), -1);
         MESSAGE.with(|message| assert_eq!(message.borrow().to_bytes(), b"a b"));

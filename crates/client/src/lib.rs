@@ -65,7 +65,11 @@ pub mod files;
 pub mod hardware;
 mod lane;
 #[cfg(feature = "live")]
+mod level;
+#[cfg(feature = "live")]
 pub mod live;
+#[cfg(feature = "live")]
+mod log_error;
 mod operation;
 mod read;
 mod record;
@@ -77,6 +81,10 @@ pub mod writers;
 
 pub use error::{Error, Stall};
 pub use lane::{Lane, OFFSET_END, Patience, Region, Setup};
+#[cfg(feature = "live")]
+pub use level::{Level, Written};
+#[cfg(feature = "live")]
+pub use log_error::LogError;
 pub use operation::{Action, Answer, Health, Operation, Outcome};
 pub use read::{Pread, Reader};
 pub use record::{Damage, End, Entry, Records, encode_record, fill_void, span};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tidewater_client::live::{Level, LiveError, Log, Options};
+use tidewater_client::live::{Log, Options};
+use tidewater_client::{Level, LogError};
 use tidewater_tests::ring::{Device, RING};
 
 use tidewater_tests::PATIENCE;
@@ -97,7 +98,7 @@ fn a_copy_that_is_another_one_is_not_relied_on() {
     log.reconnect().expect("the ring is the same");
     signal(&device, Signal::SIGSTOP);
     let wait = log.wait(append(2), Level::Destaged, Duration::from_millis(30));
-    assert!(matches!(wait, Err(LiveError::TimedOut { .. })), "the device has to do it: {wait:?}");
+    assert!(matches!(wait, Err(LogError::TimedOut { .. })), "the device has to do it: {wait:?}");
     signal(&device, Signal::SIGCONT);
     log.wait(append(3), Level::Destaged, PATIENCE).expect("it is synced");
     drop(log);

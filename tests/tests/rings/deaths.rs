@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tidewater_client::live::{Level, LiveError, Log};
-use tidewater_client::{Entry, Records};
+use tidewater_client::live::Log;
+use tidewater_client::{Entry, Level, LogError, Records};
 use tidewater_tests::PATIENCE;
 use tidewater_tests::ring::Device;
 
@@ -37,7 +37,7 @@ fn a_device_that_is_killed_loses_nothing_and_its_client_goes_on_meanwhile() {
             }
         };
         drop(writer);
-        assert!(matches!(error, LiveError::Gone), "{error}");
+        assert!(matches!(error, LogError::Gone), "{error}");
         assert_eq!(error.errno(), nix::errno::Errno::EPIPE as i32);
         killer.join().expect("it does not panic");
         let _ = device.child.wait();

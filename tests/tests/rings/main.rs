@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
-use tidewater_client::live::{Level, LiveError, Log, Options, WriteBack};
-use tidewater_client::{End, Entry, Records};
+use tidewater_client::live::{Log, Options, WriteBack};
+use tidewater_client::{End, Entry, Level, LogError, Records};
 use tidewater_driver::vfio_user::Socket;
 use tidewater_tests::ring::{Device, RING};
 use tidewater_tests::{PATIENCE, run, run_well};
@@ -82,7 +82,7 @@ fn records_come_back_from_ring_and_flash_and_the_log_is_trimmed() {
     let (log, found) = Log::open_telling(&device.target(), ring_level()).expect("it lends its ring");
     assert_eq!((found.tail, found.is_new), (0, true));
     let other = Log::open(&device.target(), ring_level()).expect_err("a function has one client");
-    assert!(matches!(other, LiveError::Taken), "{other}");
+    assert!(matches!(other, LogError::Taken), "{other}");
     assert_eq!(other.errno(), nix::errno::Errno::EBUSY as i32);
     let mut writer = log.writer().expect("a slot");
     let first = writer.append(&payload(0)).expect("there is room");
@@ -109,7 +109,7 @@ fn records_come_back_from_ring_and_flash_and_the_log_is_trimmed() {
     let expected: Vec<u64> = (6_000 - found.len() as u64..6_000).collect();
     assert_eq!(found, expected);
     assert!(
-        matches!(log.x_pread(0, &mut bytes[..64], PATIENCE), Err(LiveError::Released { .. })),
+        matches!(log.x_pread(0, &mut bytes[..64], PATIENCE), Err(LogError::Released { .. })),
         "the oldest is overwritten"
     );
     log.trim(last.end).expect("it is trimmed");
@@ -428,17 +428,17 @@ fn a_device_stops(stops: Duration) {
         // A question that is answered when it goes on.
         let asks = scope.spawn(|| log.status().device.is_some());
         let wait = log.wait(last, Level::Destaged, Duration::from_millis(200));
-        assert!(matches!(wait, Err(LiveError::TimedOut { .. })), "{wait:?}");
+        assert!(matches!(wait, Err(LogError::TimedOut { .. })), "{wait:?}");
         let full = loop {
             if let Err(error) = log.append(&[&payload(1)]) {
                 break error;
             }
         };
-        assert!(matches!(full, LiveError::Full { .. }), "{full}");
+        assert!(matches!(full, LogError::Full { .. }), "{full}");
         assert!(start.elapsed() < Duration::from_secs(15), "an answer may take 30: {:?}", start.elapsed());
         while start.elapsed() < stops {
             let wait = log.wait(last, Level::Destaged, Duration::from_millis(200));
-            assert!(matches!(wait, Err(LiveError::TimedOut { .. })), "{wait:?}");
+            assert!(matches!(wait, Err(LogError::TimedOut { .. })), "{wait:?}");
         }
         signal(&device, Signal::SIGCONT);
         assert!(asks.join().expect("it asks"), "it answers late");
@@ -459,9 +459,9 @@ fn every_process_hears_that_a_log_is_to_be_trimmed() {
             break error;
         }
     };
-    assert!(matches!(full, LiveError::Untrimmed), "{full}");
+    assert!(matches!(full, LogError::Untrimmed), "{full}");
     let again = log.append(&[&[7; 2000]]).expect_err("it is full for all");
-    assert!(matches!(again, LiveError::Untrimmed), "{again}");
+    assert!(matches!(again, LogError::Untrimmed), "{again}");
     log.trim(log.tail() / 2).expect("the device has it");
     let end = joined.append(&[&[7; 2000]]).expect("there is room again").end;
     log.wait(end, Level::Destaged, PATIENCE).expect("it is synced");
@@ -491,7 +491,7 @@ fn a_loss_of_power_inside_leaves_the_ring_as_its_memory_is() {
                     Err(error) => break error,
                 }
             };
-            assert!(matches!(error, LiveError::Stale), "{error}");
+            assert!(matches!(error, LogError::Stale), "{error}");
         }
         let found = log.reattach().expect("there is power again");
         assert_eq!(found.is_new, !survives);
@@ -536,7 +536,7 @@ fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
         } else {
             let device = Device::start_plain(folder.path(), &room);
             let socket = folder.path().join("f0.sock");
-            assert!(matches!(Log::open(&device.target(), ring_level()), Err(LiveError::NotMapped)));
+            assert!(matches!(Log::open(&device.target(), ring_level()), Err(LogError::NotMapped)));
             let start = Instant::now();
             let mut client = loop {
                 match Socket::connect(&socket) {

@@ -22,7 +22,8 @@ use tidewater_client::files::{
     AnyLog, Ended, Fate, Globs, PATIENCE, ReplayError, Report, Rules, Run, RunError, Setup, TICK,
 };
 use tidewater_client::hardware::WindowLog;
-use tidewater_client::live::{Level, LiveError, Log, Options, survive_cut_rings};
+use tidewater_client::live::{Log, Options, survive_cut_rings};
+use tidewater_client::{Level, LogError};
 use tidewater_report::units::bytes;
 
 /// Signals that are the program's.
@@ -223,14 +224,14 @@ fn refused(error: &RunError, lane: &LaneOf) -> Failure {
     }
 }
 
-fn log_help(failure: Failure, error: &LiveError) -> Failure {
+fn log_help(failure: Failure, error: &LogError) -> Failure {
     match error {
-        LiveError::Busy { .. } => failure.help("a log has one program at a time: end the one that runs"),
-        LiveError::Gone | LiveError::Taken => failure.help(
+        LogError::Busy { .. } => failure.help("a log has one program at a time: end the one that runs"),
+        LogError::Gone | LogError::Taken => failure.help(
             "a function has one program at a time: end the one that runs, or serve another with a second --vfio-user \
              SOCKET",
         ),
-        LiveError::Unreachable { .. } => {
+        LogError::Unreachable { .. } => {
             failure.help("start the device: tidewater serve --image FILE --vfio-user SOCKET --ring FILE")
         }
         _ => failure,
@@ -262,7 +263,7 @@ fn cut_rings_are_errors() -> Result<(), Failure> {
 
 /// Replays.
 fn replay(lane: &LaneOf, rules: &Rules) -> Result<Report, Failure> {
-    let opened = |error: LiveError| log_help(Failure::run(printable(&error.to_string())), &error);
+    let opened = |error: LogError| log_help(Failure::run(printable(&error.to_string())), &error);
     cut_rings_are_errors()?;
     let log: AnyLog = if lane.device.starts_with("window:") {
         Box::new(WindowLog::open(&lane.device).map_err(opened)?)

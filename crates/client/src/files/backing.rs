@@ -7,7 +7,8 @@ use tidewater_wire::vendor::PAGE_BYTES;
 
 use super::set::Journal;
 use super::{CHUNK_MAX, PATIENCE};
-use crate::live::{Level, LiveError, Log, Written};
+use crate::live::Log;
+use crate::{Level, LogError, Written};
 
 /// Bytes of the stream in a page of the fast side's log (ADR 7).
 const PAYLOAD: u64 = PAGE_BYTES as u64 - 64;
@@ -32,8 +33,8 @@ pub trait Backing: Journal + fmt::Debug + Send + Sync {
     /// That it can wait for this.
     ///
     /// # Errors
-    /// [`LiveError`] that says that nothing offers it.
-    fn offers(&self, level: Level) -> Result<(), LiveError>;
+    /// [`LogError`] that says that nothing offers it.
+    fn offers(&self, level: Level) -> Result<(), LogError>;
     /// What a level survives, in words.
     fn survives(&self, level: Level) -> &'static str;
     /// Bytes of a record's data, at most.
@@ -44,29 +45,29 @@ pub trait Backing: Journal + fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The device has gone.
-    fn room(&self, lane: u8) -> Result<Room, LiveError>;
+    fn room(&self, lane: u8) -> Result<Room, LogError>;
     /// Users who can have written what the log says; the same one may be there twice.
     ///
     /// # Errors
     /// The log's.
-    fn writers(&self) -> Result<Vec<u32>, LiveError>;
+    fn writers(&self) -> Result<Vec<u32>, LogError>;
     /// Whether it is still there, as far as that is known without asking it.
     ///
     /// # Errors
     /// The device has gone.
-    fn is_there(&self) -> Result<(), LiveError> {
+    fn is_there(&self) -> Result<(), LogError> {
         Ok(())
     }
     /// Gives up what writers that died have left open.
     ///
     /// # Errors
     /// The log's.
-    fn seal(&self) -> Result<(), LiveError>;
+    fn seal(&self) -> Result<(), LogError>;
     /// Fills a buffer with bytes of the stream.
     ///
     /// # Errors
     /// The log's.
-    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError>;
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LogError>;
     /// Bytes of memory before it, in which what is appended can be left for a while; 0: none.
     fn ring_bytes(&self) -> u64 {
         0
@@ -81,14 +82,14 @@ pub trait Backing: Journal + fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The log's.
-    fn skip(&self, _offset: u64) -> Result<(), LiveError> {
+    fn skip(&self, _offset: u64) -> Result<(), LogError> {
         Ok(())
     }
     /// Releases what is before a stream offset.
     ///
     /// # Errors
     /// The log's.
-    fn trim(&self, offset: u64) -> Result<(), LiveError>;
+    fn trim(&self, offset: u64) -> Result<(), LogError>;
 }
 
 /// A log of any kind.
@@ -96,7 +97,7 @@ pub type AnyLog = Box<dyn Backing>;
 
 impl Journal for Log {
     #[inline]
-    fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
+    fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
         Log::append(self, parts)
     }
 
@@ -106,7 +107,7 @@ impl Journal for Log {
     }
 
     #[inline]
-    fn wait(&self, end: u64, level: Level) -> Result<(), LiveError> {
+    fn wait(&self, end: u64, level: Level) -> Result<(), LogError> {
         Log::wait(self, end, level, PATIENCE)
     }
 }
@@ -116,10 +117,10 @@ impl Backing for Log {
         Log::level(self)
     }
 
-    fn offers(&self, level: Level) -> Result<(), LiveError> {
+    fn offers(&self, level: Level) -> Result<(), LogError> {
         match level {
             Level::Ring | Level::Destaged => Ok(()),
-            Level::RemoteRing | Level::RemoteDestaged => Err(LiveError::NotAvailable(level)),
+            Level::RemoteRing | Level::RemoteDestaged => Err(LogError::NotAvailable(level)),
         }
     }
 
@@ -136,8 +137,8 @@ impl Backing for Log {
         Log::tail(self)
     }
 
-    fn room(&self, lane: u8) -> Result<Room, LiveError> {
-        let status = self.status().device.ok_or(LiveError::Gone)?;
+    fn room(&self, lane: u8) -> Result<Room, LogError> {
+        let status = self.status().device.ok_or(LogError::Gone)?;
         let pages = status.lba_tail.saturating_sub(status.lba_head);
         let lane = status.lane.get(usize::from(lane)).copied().unwrap_or_default();
         // What is in the ring alone will need room, too.
@@ -150,19 +151,19 @@ impl Backing for Log {
         })
     }
 
-    fn writers(&self) -> Result<Vec<u32>, LiveError> {
+    fn writers(&self) -> Result<Vec<u32>, LogError> {
         Log::writers(self).map(Vec::from)
     }
 
-    fn is_there(&self) -> Result<(), LiveError> {
+    fn is_there(&self) -> Result<(), LogError> {
         Log::is_there(self)
     }
 
-    fn seal(&self) -> Result<(), LiveError> {
+    fn seal(&self) -> Result<(), LogError> {
         Log::seal(self).map(drop)
     }
 
-    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LogError> {
         self.x_pread(offset, to, PATIENCE)
     }
 
@@ -178,11 +179,11 @@ impl Backing for Log {
         Log::leave(self, bytes);
     }
 
-    fn skip(&self, offset: u64) -> Result<(), LiveError> {
+    fn skip(&self, offset: u64) -> Result<(), LogError> {
         Log::skip(self, offset)
     }
 
-    fn trim(&self, offset: u64) -> Result<(), LiveError> {
+    fn trim(&self, offset: u64) -> Result<(), LogError> {
         Log::trim(self, offset)
     }
 }
@@ -193,10 +194,10 @@ mod window {
 
     use super::{Backing, CHUNK_MAX, Journal, Room};
     use crate::hardware::WindowLog;
-    use crate::live::{Level, LiveError, Written};
+    use crate::{Level, LogError, Written};
 
     impl Journal for WindowLog {
-        fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
+        fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
             WindowLog::append(self, parts)
         }
 
@@ -204,7 +205,7 @@ mod window {
             WindowLog::end(self)
         }
 
-        fn wait(&self, end: u64, level: Level) -> Result<(), LiveError> {
+        fn wait(&self, end: u64, level: Level) -> Result<(), LogError> {
             self.offers(level)?;
             self.sync(end)
         }
@@ -215,14 +216,14 @@ mod window {
             Level::Destaged
         }
 
-        fn offers(&self, level: Level) -> Result<(), LiveError> {
+        fn offers(&self, level: Level) -> Result<(), LogError> {
             if level == Level::Destaged {
                 return Ok(());
             }
             let why = format!(
                 "{level} is not available: it has one level, what a BA_SYNC confirms, and that is as good as DESTAGED"
             );
-            Err(LiveError::Window { errno: Errno::EOPNOTSUPP, why })
+            Err(LogError::Window { errno: Errno::EOPNOTSUPP, why })
         }
 
         fn survives(&self, _: Level) -> &'static str {
@@ -237,33 +238,33 @@ mod window {
             WindowLog::end(self)
         }
 
-        fn room(&self, _: u8) -> Result<Room, LiveError> {
+        fn room(&self, _: u8) -> Result<Room, LogError> {
             let head = self.head();
             let used = WindowLog::end(self).saturating_sub(head);
             Ok(Room { bytes: self.capacity(), used, lanes: 1, readable: head })
         }
 
-        fn writers(&self) -> Result<Vec<u32>, LiveError> {
+        fn writers(&self) -> Result<Vec<u32>, LogError> {
             WindowLog::writer(self).map(|user| user.into_iter().collect())
         }
 
         // Its writers are threads of one process: what one began, it ended.
-        fn seal(&self) -> Result<(), LiveError> {
+        fn seal(&self) -> Result<(), LogError> {
             Ok(())
         }
 
-        fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
+        fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LogError> {
             WindowLog::read(self, offset, to)
         }
 
-        fn trim(&self, offset: u64) -> Result<(), LiveError> {
+        fn trim(&self, offset: u64) -> Result<(), LogError> {
             WindowLog::trim(self, offset)
         }
     }
 }
 
 impl Journal for AnyLog {
-    fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
+    fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
         (**self).append(parts)
     }
 
@@ -271,7 +272,7 @@ impl Journal for AnyLog {
         (**self).end()
     }
 
-    fn wait(&self, end: u64, level: Level) -> Result<(), LiveError> {
+    fn wait(&self, end: u64, level: Level) -> Result<(), LogError> {
         (**self).wait(end, level)
     }
 }
@@ -281,7 +282,7 @@ impl Backing for AnyLog {
         (**self).level()
     }
 
-    fn offers(&self, level: Level) -> Result<(), LiveError> {
+    fn offers(&self, level: Level) -> Result<(), LogError> {
         (**self).offers(level)
     }
 
@@ -297,23 +298,23 @@ impl Backing for AnyLog {
         (**self).tail()
     }
 
-    fn room(&self, lane: u8) -> Result<Room, LiveError> {
+    fn room(&self, lane: u8) -> Result<Room, LogError> {
         (**self).room(lane)
     }
 
-    fn writers(&self) -> Result<Vec<u32>, LiveError> {
+    fn writers(&self) -> Result<Vec<u32>, LogError> {
         (**self).writers()
     }
 
-    fn is_there(&self) -> Result<(), LiveError> {
+    fn is_there(&self) -> Result<(), LogError> {
         (**self).is_there()
     }
 
-    fn seal(&self) -> Result<(), LiveError> {
+    fn seal(&self) -> Result<(), LogError> {
         (**self).seal()
     }
 
-    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LogError> {
         (**self).read(offset, to)
     }
 
@@ -329,11 +330,11 @@ impl Backing for AnyLog {
         (**self).leave(bytes);
     }
 
-    fn skip(&self, offset: u64) -> Result<(), LiveError> {
+    fn skip(&self, offset: u64) -> Result<(), LogError> {
         (**self).skip(offset)
     }
 
-    fn trim(&self, offset: u64) -> Result<(), LiveError> {
+    fn trim(&self, offset: u64) -> Result<(), LogError> {
         (**self).trim(offset)
     }
 }

@@ -334,7 +334,7 @@ mod tests {
     use super::super::set::tests::{Kept, Nothing, replayed};
     use super::super::table::Table;
     use super::*;
-    use crate::live::Level;
+    use crate::Level;
     use tidewater_base::rng::Rng;
 
     /// A file that processes share, each with what it has kept itself.

@@ -15,7 +15,8 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-use crate::live::{LiveError, Log, Shared, owner};
+use crate::LogError;
+use crate::live::{Log, Shared, owner};
 
 /// The variable that names the socket.
 pub const SOCKET_VARIABLE: &str = "TIDEWATER_RUN";
@@ -64,8 +65,8 @@ pub fn answer(stream: &UnixStream, log: &Log, table: &OwnedFd) -> io::Result<boo
 ///
 /// # Errors
 /// `Gone`: nobody answers, or nothing.
-pub fn ask(name: &str) -> Result<(Shared, OwnedFd), LiveError> {
-    try_to_ask(name).ok().flatten().ok_or(LiveError::Gone)
+pub fn ask(name: &str) -> Result<(Shared, OwnedFd), LogError> {
+    try_to_ask(name).ok().flatten().ok_or(LogError::Gone)
 }
 
 fn try_to_ask(name: &str) -> io::Result<Option<(Shared, OwnedFd)>> {

@@ -106,7 +106,7 @@ mod tests {
     use super::super::set::tests::{Kept, Nothing};
     use super::super::table::Table;
     use super::*;
-    use crate::live::Level;
+    use crate::Level;
 
     /// Notes what was synced: files and folders.
     #[derive(Default)]

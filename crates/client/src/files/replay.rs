@@ -16,8 +16,7 @@ use super::entries::read;
 use super::handle::is_same;
 pub use super::report::{Fate, FileReport, ReplayError, Report, Rules};
 use super::touch::{Refused, Touch};
-use crate::Entry;
-use crate::live::Level;
+use crate::{Entry, Level};
 
 /// Files that a log may name.
 pub(super) const BINDS_MAX: usize = 1 << 20;
@@ -385,7 +384,7 @@ pub(super) mod tests {
     use crate::files::backing::Room;
     use crate::files::set::Journal;
     use crate::files::{Globs, identify};
-    use crate::live::{LiveError, Written};
+    use crate::{LogError, Written};
     use nix::errno::Errno;
     use nix::libc;
     use std::os::fd::AsFd;
@@ -401,7 +400,7 @@ pub(super) mod tests {
     }
 
     impl Journal for Memory {
-        fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
+        fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
             let (payload, mut log) = (parts.concat(), self.bytes.lock().expect("nobody panics"));
             let lsn = log.len() as u64;
             let (length, data_checksum) = (payload.len() as u32, crc32c(&payload));
@@ -416,7 +415,7 @@ pub(super) mod tests {
             self.bytes.lock().expect("nobody panics").len() as u64
         }
 
-        fn wait(&self, _: u64, _: Level) -> Result<(), LiveError> {
+        fn wait(&self, _: u64, _: Level) -> Result<(), LogError> {
             Ok(())
         }
     }
@@ -426,7 +425,7 @@ pub(super) mod tests {
             Level::Ring
         }
 
-        fn offers(&self, _: Level) -> Result<(), LiveError> {
+        fn offers(&self, _: Level) -> Result<(), LogError> {
             Ok(())
         }
 
@@ -438,7 +437,7 @@ pub(super) mod tests {
             4096
         }
 
-        fn writers(&self) -> Result<Vec<u32>, LiveError> {
+        fn writers(&self) -> Result<Vec<u32>, LogError> {
             Ok(self.writers.clone())
         }
 
@@ -446,21 +445,21 @@ pub(super) mod tests {
             self.end()
         }
 
-        fn room(&self, _: u8) -> Result<Room, LiveError> {
+        fn room(&self, _: u8) -> Result<Room, LogError> {
             Ok(Room { bytes: 1 << 20, used: 0, lanes: 1, readable: 0 })
         }
 
-        fn seal(&self) -> Result<(), LiveError> {
+        fn seal(&self) -> Result<(), LogError> {
             Ok(())
         }
 
-        fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
+        fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LogError> {
             let log = self.bytes.lock().expect("nobody panics");
             to.copy_from_slice(&log[offset as usize..][..to.len()]);
             Ok(())
         }
 
-        fn trim(&self, _: u64) -> Result<(), LiveError> {
+        fn trim(&self, _: u64) -> Result<(), LogError> {
             Ok(())
         }
     }

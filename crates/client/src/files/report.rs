@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::Globs;
 use super::replay::BINDS_MAX;
-use crate::live::LiveError;
+use crate::LogError;
 
 /// What recovery may touch, and when it gives up.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +25,7 @@ pub struct Rules {
 #[derive(Debug)]
 pub enum ReplayError {
     /// The log could not be read or trimmed.
-    Log(LiveError),
+    Log(LogError),
     /// A file could not be written.
     File {
         /// Which.
@@ -64,8 +64,8 @@ impl fmt::Display for ReplayError {
 
 impl std::error::Error for ReplayError {}
 
-impl From<LiveError> for ReplayError {
-    fn from(error: LiveError) -> ReplayError {
+impl From<LogError> for ReplayError {
+    fn from(error: LogError) -> ReplayError {
         ReplayError::Log(error)
     }
 }

@@ -26,7 +26,8 @@ use super::set::{Files, FilesError, Real, number_of, sync_folder};
 use super::table::{Counter, FILES_MAX, GONE, PathBytes, Place, Table};
 use super::unrecorded::Seen;
 use super::{Globs, PATIENCE, hand_over};
-use crate::live::{Level, LiveError, Log, Options};
+use crate::live::{Log, Options};
+use crate::{Level, LogError};
 
 /// Files are synced and the log is trimmed this often while something is written.
 const EVERY: Duration = Duration::from_secs(1);
@@ -153,7 +154,7 @@ struct State {
     told: bool,
 }
 
-fn ring(setup: &Setup) -> Result<Log, LiveError> {
+fn ring(setup: &Setup) -> Result<Log, LogError> {
     // All waits are as long as that of a sync: a device that stands still for a while (a snapshot, a machine that
     // moves) ends no run.
     let options = Options { lane: setup.lane, full: PATIENCE, timeout: PATIENCE, ..Options::default() };
@@ -291,7 +292,7 @@ impl<J: Backing> Run<J> {
         self.files.journal().survives(self.level())
     }
 
-    fn room(&self) -> Result<Room, LiveError> {
+    fn room(&self) -> Result<Room, LogError> {
         self.files.journal().room(self.lane)
     }
 
@@ -399,7 +400,7 @@ impl<J: Backing> Run<J> {
         if room.readable > state.trimmed + PAGE_BYTES as u64 {
             let why =
                 "the device overwrote it before it was trimmed: its profile needs fast.on_wrap = \"wait-for-trim\"";
-            return Err(LiveError::Ring(why.into()).into());
+            return Err(LogError::Ring(why.into()).into());
         }
         Ok(())
     }

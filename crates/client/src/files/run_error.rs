@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use super::replay::ReplayError;
 use super::set::FilesError;
-use crate::live::LiveError;
+use crate::LogError;
 
 /// Why a run could not begin, or go on.
 #[derive(Debug)]
 pub enum RunError {
     /// The log.
-    Log(LiveError),
+    Log(LogError),
     /// Recovery.
     Replay(ReplayError),
     /// A file of the set.
@@ -51,8 +51,8 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
-impl From<LiveError> for RunError {
-    fn from(error: LiveError) -> RunError {
+impl From<LogError> for RunError {
+    fn from(error: LogError) -> RunError {
         RunError::Log(error)
     }
 }

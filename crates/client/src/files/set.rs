@@ -24,7 +24,7 @@ use super::compare::{same, same_at_end};
 use super::delta::{Bases, KEPT_MIN};
 use super::table::{Counter, Locked, Place, REAL, Table};
 use crate::live::inode::size;
-use crate::live::{Level, LiveError, Written};
+use crate::{Level, LogError, Written};
 
 /// Where records go.
 pub trait Journal {
@@ -32,21 +32,21 @@ pub trait Journal {
     ///
     /// # Errors
     /// Nothing was appended.
-    fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError>;
+    fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError>;
     /// End of what is appended.
     fn end(&self) -> u64;
     /// Waits until everything before a stream offset is at a level.
     ///
     /// # Errors
     /// It is not, or that is not known.
-    fn wait(&self, end: u64, level: Level) -> Result<(), LiveError>;
+    fn wait(&self, end: u64, level: Level) -> Result<(), LogError>;
 }
 
 /// Why a change of a file could not be recorded, or not be promised.
 #[derive(Debug)]
 pub enum FilesError {
     /// The log said so, just now: from now on nothing is promised.
-    Log(LiveError),
+    Log(LogError),
     /// It was said before, with this number of the system.
     Failed(u64),
     /// The system refused a call on the file.
@@ -61,7 +61,7 @@ impl fmt::Display for FilesError {
             FilesError::Log(error) => error.fmt(f),
             FilesError::Failed(number) => match Errno::from_raw(*number as i32) {
                 Errno::EPIPE => f.write_str("the device has gone"),
-                errno if number & OF_STORE != 0 => LiveError::Store { errno }.fmt(f),
+                errno if number & OF_STORE != 0 => LogError::Store { errno }.fmt(f),
                 errno => write!(f, "the log has failed: {}", errno.desc()),
             },
             FilesError::System(errno) => f.write_str(errno.desc()),
@@ -105,16 +105,16 @@ pub trait Real {
 const OF_STORE: u64 = 1 << 32;
 
 /// What has failed, as it is kept in the table.
-pub(super) fn number_of(error: &LiveError) -> u64 {
+pub(super) fn number_of(error: &LogError) -> u64 {
     let number = error.errno().unsigned_abs().into();
-    if let LiveError::Store { .. } = error { number | OF_STORE } else { number }
+    if let LogError::Store { .. } = error { number | OF_STORE } else { number }
 }
 
 impl FilesError {
     /// What a call of a program ends with.
     pub fn errno(&self) -> Errno {
         match self {
-            FilesError::System(errno) | FilesError::Log(LiveError::Store { errno }) => *errno,
+            FilesError::System(errno) | FilesError::Log(LogError::Store { errno }) => *errno,
             FilesError::Failed(number) if number & OF_STORE != 0 => Errno::from_raw(*number as i32),
             FilesError::TooMany => Errno::ENFILE,
             FilesError::Log(_) | FilesError::Failed(_) => Errno::EIO,
@@ -154,7 +154,7 @@ impl<J: Journal> Files<J> {
     }
 
     /// An error of the log is one for good, and for all.
-    pub(super) fn for_good<T>(&self, result: Result<T, LiveError>) -> Result<T, FilesError> {
+    pub(super) fn for_good<T>(&self, result: Result<T, LogError>) -> Result<T, FilesError> {
         result.map_err(|error| {
             self.table.fail(number_of(&error));
             FilesError::Log(error)
@@ -222,7 +222,7 @@ impl<J: Journal> Files<J> {
         while self.journal.end() > self.table.limit() {
             self.check()?;
             if start.elapsed() >= PATIENCE {
-                return self.for_good(Err(LiveError::Untrimmed));
+                return self.for_good(Err(LogError::Untrimmed));
             }
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -481,7 +481,7 @@ pub(super) mod tests {
     }
 
     impl Journal for Kept {
-        fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
+        fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
             let mut records = self.0.lock().expect("nobody panics");
             let lsn = end_of(&records);
             records.push((lsn, parts.concat()));
@@ -492,7 +492,7 @@ pub(super) mod tests {
             end_of(&self.0.lock().expect("nobody panics"))
         }
 
-        fn wait(&self, _end: u64, _level: Level) -> Result<(), LiveError> {
+        fn wait(&self, _end: u64, _level: Level) -> Result<(), LogError> {
             Ok(())
         }
     }

@@ -15,7 +15,8 @@ use tidewater_wire::vendor::{DELTA_BASES, FILE_PATH_BYTES_MAX, FileBind};
 
 use super::unrecorded::now_ns;
 use crate::live::memory::Mapping;
-use crate::live::{Level, LiveError, owner};
+use crate::live::owner;
+use crate::{Level, LogError};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TIDEFILE");
 const VERSION: u64 = 5;
@@ -167,8 +168,8 @@ impl Table {
     ///
     /// # Errors
     /// What the system says.
-    pub fn new(run: [u8; 16], level: Level, outside: Level, chunk: u64) -> Result<(Table, OwnedFd), LiveError> {
-        let failed = LiveError::system("make the table of files");
+    pub fn new(run: [u8; 16], level: Level, outside: Level, chunk: u64) -> Result<(Table, OwnedFd), LogError> {
+        let failed = LogError::system("make the table of files");
         let file =
             memfd_create(c"tidewater-files", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).map_err(&failed)?;
         nix::unistd::ftruncate(&file, BYTES as i64).map_err(&failed)?;
@@ -189,11 +190,11 @@ impl Table {
     ///
     /// # Errors
     /// When it is none.
-    pub fn join(file: BorrowedFd<'_>) -> Result<Table, LiveError> {
-        let memory = Mapping::sparse(file, BYTES).map_err(LiveError::system("map the table of files"))?;
+    pub fn join(file: BorrowedFd<'_>) -> Result<Table, LogError> {
+        let memory = Mapping::sparse(file, BYTES).map_err(LogError::system("map the table of files"))?;
         let table = Table { memory };
         if table.get(Word::Magic) != MAGIC || table.get(Word::Version) != VERSION {
-            return Err(LiveError::Ring("the table of files is of another version".into()));
+            return Err(LogError::Ring("the table of files is of another version".into()));
         }
         Ok(table)
     }
@@ -203,7 +204,7 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::lock`].
-    pub fn let_go(&self) -> Result<(), LiveError> {
+    pub fn let_go(&self) -> Result<(), LogError> {
         let me = owner::me()?;
         let used = self.get(Word::Used).min(FILES_MAX as u64) as u16;
         let locks = (0..used).map(|entry| self.word(entry, word::LOCK));
@@ -280,7 +281,7 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::lock`].
-    pub fn stop_deltas(&self) -> Result<(), LiveError> {
+    pub fn stop_deltas(&self) -> Result<(), LogError> {
         self.set(Word::Anew, u64::MAX);
         for entry in 0..self.get(Word::Used).min(FILES_MAX as u64) as u16 {
             self.acquire(self.word(entry, word::LOCK))?;
@@ -470,7 +471,7 @@ impl Table {
     /// # Errors
     /// When the system does not tell who this process is.
     #[inline]
-    pub fn lock(&self, place: Place, held: bool) -> Result<Option<Locked<'_>>, LiveError> {
+    pub fn lock(&self, place: Place, held: bool) -> Result<Option<Locked<'_>>, LogError> {
         if !held {
             self.acquire(self.word(place.entry, word::LOCK))?;
         }
@@ -482,14 +483,14 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::lock`].
-    pub fn lock_all(&self) -> Result<AllLocked<'_>, LiveError> {
+    pub fn lock_all(&self) -> Result<AllLocked<'_>, LogError> {
         self.acquire(self.memory.word(Word::Lock as u64))?;
         Ok(AllLocked(self))
     }
 
     /// Takes a lock, from a process that has died if need be: what that one was about to change is still pending.
     #[inline]
-    fn acquire(&self, lock: &AtomicU64) -> Result<(), LiveError> {
+    fn acquire(&self, lock: &AtomicU64) -> Result<(), LogError> {
         let me = owner::me()?;
         if lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.acquire_slowly(lock, me);

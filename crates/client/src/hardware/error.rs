@@ -8,8 +8,7 @@ use nix::errno::Errno;
 use tidewater_wire::nvme::Status;
 use tidewater_wire::vendor::{LayoutError, status};
 
-use crate::live::LiveError;
-use crate::{Error, WindowError};
+use crate::{Error, LogError, WindowError};
 
 /// Why an operation on a drive failed.
 #[derive(Debug)]
@@ -28,7 +27,7 @@ pub enum HardwareError {
     /// The transport of commands failed: in words.
     Carrier(String),
     /// A served device, or the connection to it, failed.
-    Served(LiveError),
+    Served(LogError),
     /// A command ended with a status.
     Status {
         /// The command.
@@ -148,8 +147,8 @@ impl From<tidewater_driver::Error> for HardwareError {
     }
 }
 
-impl From<LiveError> for HardwareError {
-    fn from(error: LiveError) -> HardwareError {
+impl From<LogError> for HardwareError {
+    fn from(error: LogError) -> HardwareError {
         HardwareError::Served(error)
     }
 }

@@ -41,7 +41,7 @@ pub use tidewater_driver::Queue;
 pub use window::{Window, WindowPlace};
 pub use window_log::{LogPlace, Reopened, WindowLog};
 
-use crate::live::LiveError;
+use crate::LogError;
 use tidewater_driver::vfio_user::{self, Socket};
 use tidewater_driver::{Transport, pci};
 use tidewater_wire::nvme::identify::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace};
@@ -66,8 +66,8 @@ impl Device {
             Some(("pci", address)) => Device::over(Box::new(pci::Function::open(address)?)),
             Some(("vfio-user", path)) if !path.is_empty() => {
                 let start =
-                    || -> Result<_, LiveError> { Ok(vfio_user::Function::start(Socket::connect(path.as_ref())?)?) };
-                Device::over(Box::new(start().map_err(LiveError::turned_away)?))
+                    || -> Result<_, LogError> { Ok(vfio_user::Function::start(Socket::connect(path.as_ref())?)?) };
+                Device::over(Box::new(start().map_err(LogError::turned_away)?))
             }
             _ => Err(HardwareError::Target(target.to_owned())),
         }

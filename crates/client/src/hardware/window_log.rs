@@ -19,8 +19,7 @@ use tidewater_wire::vendor::{Epoch, RECORD_ALIGN, RecordHeader, RecordKind};
 
 use super::{Device, HardwareError};
 use crate::lane::OFFSET_END;
-use crate::live::{LiveError, Written};
-use crate::{Entry, Records};
+use crate::{Entry, LogError, Records, Written};
 use segments::{Drive, Turn};
 
 /// Segments of a range, at least: two are pinned, and what is flushed has to stay somewhere.
@@ -102,12 +101,12 @@ impl Drop for Syncing<'_> {
     }
 }
 
-fn told(why: impl Into<String>, errno: Errno) -> LiveError {
-    LiveError::Window { errno, why: why.into() }
+fn told(why: impl Into<String>, errno: Errno) -> LogError {
+    LogError::Window { errno, why: why.into() }
 }
 
-impl From<HardwareError> for LiveError {
-    fn from(error: HardwareError) -> LiveError {
+impl From<HardwareError> for LogError {
+    fn from(error: HardwareError) -> LogError {
         match error {
             HardwareError::Served(error) => error,
             HardwareError::NoWindow => told(HardwareError::NoWindow.to_string(), Errno::EOPNOTSUPP),
@@ -133,7 +132,7 @@ impl WindowLog {
     ///
     /// # Errors
     /// As [`WindowLog::over`], and that the device can't be reached.
-    pub fn open(target: &str) -> Result<WindowLog, LiveError> {
+    pub fn open(target: &str) -> Result<WindowLog, LogError> {
         let (place, device) = LogPlace::parse(target)
             .ok_or_else(|| told(format!("`{target}` is no window:LBA+BLOCKS:TARGET"), Errno::EINVAL))?;
         WindowLog::over(Device::open(device)?, place)
@@ -143,10 +142,10 @@ impl WindowLog {
     /// becomes an empty log. What an earlier writer left pinned is flushed, and the end is looked for.
     ///
     /// # Errors
-    /// [`LiveError::Window`]: the device has no byte window; its memory survives nothing (ENOTSUP); the range holds
+    /// [`LogError::Window`]: the device has no byte window; its memory survives nothing (ENOTSUP); the range holds
     /// something else (EEXIST) or is too small (EINVAL); the entries are somebody else's (EBUSY). Else what the device
     /// said.
-    pub fn over(mut device: Device, place: LogPlace) -> Result<WindowLog, LiveError> {
+    pub fn over(mut device: Device, place: LogPlace) -> Result<WindowLog, LogError> {
         let about = device.window_status()?;
         if about.bytes == 0 {
             return Err(HardwareError::NoWindow.into());
@@ -241,7 +240,7 @@ impl WindowLog {
     ///
     /// # Errors
     /// `Broken`.
-    pub fn writer(&self) -> Result<Option<u32>, LiveError> {
+    pub fn writer(&self) -> Result<Option<u32>, LogError> {
         self.drive(|drive| Ok(drive.device.user()))
     }
 
@@ -287,9 +286,9 @@ impl WindowLog {
     }
 
     /// Has something done by the drive. An error is one for good: what the drive has is not known any more.
-    fn drive<T>(&self, act: impl FnOnce(&mut Drive) -> Result<T, LiveError>) -> Result<T, LiveError> {
+    fn drive<T>(&self, act: impl FnOnce(&mut Drive) -> Result<T, LogError>) -> Result<T, LogError> {
         // A thread that panicked amid a change leaves a drive that must not be used.
-        let mut drive = self.drive.lock().map_err(|_| LiveError::Broken)?;
+        let mut drive = self.drive.lock().map_err(|_| LogError::Broken)?;
         self.check()?;
         let result = act(&mut drive);
         if result.is_err() {
@@ -298,7 +297,7 @@ impl WindowLog {
         result
     }
 
-    fn check(&self) -> Result<(), LiveError> {
+    fn check(&self) -> Result<(), LogError> {
         if self.broken.load(Ordering::Acquire) {
             return Err(told("it has failed before: open it anew", Errno::EIO));
         }
@@ -308,21 +307,21 @@ impl WindowLog {
     /// Appends a record, whose payload are the parts one after another. It is safe after [`WindowLog::sync`].
     ///
     /// # Errors
-    /// [`LiveError::TooLarge`] for more than a segment, [`LiveError::Untrimmed`] when the range is full; else what the
+    /// [`LogError::TooLarge`] for more than a segment, [`LogError::Untrimmed`] when the range is full; else what the
     /// device said: for good.
-    pub fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
+    pub fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
         let length = parts.iter().map(|part| part.len() as u64).sum();
         let span = RecordHeader::span(length);
         let most = self.segment - RecordHeader::SIZE as u64;
         let data_checksum = parts.iter().fold(0, |before, part| crc32c_append(before, part));
         let length = u32::try_from(length).ok().filter(|_| span <= self.segment);
-        let length = length.ok_or(LiveError::TooLarge { bytes: span, most })?;
+        let length = length.ok_or(LogError::TooLarge { bytes: span, most })?;
         loop {
             self.check()?;
             let mut stage = self.staged();
             let lsn = stage.end;
             if lsn + span - stage.head > self.capacity || lsn + span > OFFSET_END {
-                return Err(LiveError::Untrimmed);
+                return Err(LogError::Untrimmed);
             }
             if stage.bytes.len() as u64 + span > self.segment {
                 drop(stage);
@@ -342,7 +341,7 @@ impl WindowLog {
     }
 
     /// Stores what was appended.
-    fn push(&self, drive: &mut Drive) -> Result<(), LiveError> {
+    fn push(&self, drive: &mut Drive) -> Result<(), LogError> {
         {
             let mut stage = self.staged();
             if stage.bytes.is_empty() {
@@ -362,7 +361,7 @@ impl WindowLog {
     ///
     /// # Errors
     /// What the device said: for good.
-    pub fn sync(&self, end: u64) -> Result<(), LiveError> {
+    pub fn sync(&self, end: u64) -> Result<(), LogError> {
         let Some(_turn) = self.turn(end)? else { return Ok(()) };
         self.drive(|drive| {
             self.push(drive)?;
@@ -373,7 +372,7 @@ impl WindowLog {
     }
 
     /// Waits until it is this thread that syncs. `None`: another one has, beyond `end`.
-    fn turn(&self, end: u64) -> Result<Option<Syncing<'_>>, LiveError> {
+    fn turn(&self, end: u64) -> Result<Option<Syncing<'_>>, LogError> {
         if self.synced() >= end {
             return Ok(None);
         }
@@ -394,17 +393,17 @@ impl WindowLog {
     /// Fills a buffer with bytes of the stream from `offset` on.
     ///
     /// # Errors
-    /// [`LiveError::Released`], [`LiveError::NoMoreLog`]; else what the device said.
-    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
+    /// [`LogError::Released`], [`LogError::NoMoreLog`]; else what the device said.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LogError> {
         let (head, end) = {
             let stage = self.staged();
             (stage.head, stage.end)
         };
         if offset < head {
-            return Err(LiveError::Released { offset });
+            return Err(LogError::Released { offset });
         }
         if offset.saturating_add(to.len() as u64) > end {
-            return Err(LiveError::NoMoreLog { filled: 0 });
+            return Err(LogError::NoMoreLog { filled: 0 });
         }
         self.drive(|drive| {
             self.push(drive)?;
@@ -416,7 +415,7 @@ impl WindowLog {
     ///
     /// # Errors
     /// What the device said, and what `each` did.
-    pub fn records<E: From<LiveError>>(&self, mut each: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
+    pub fn records<E: From<LogError>>(&self, mut each: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
         let (mut at, end) = (self.head(), self.end());
         let mut bytes = Vec::new();
         while at < end {
@@ -438,14 +437,14 @@ impl WindowLog {
     /// Releases what is before a stream offset, the begin of a record or the end: it is used again for what comes.
     ///
     /// # Errors
-    /// What the device said: for good. [`LiveError::NoMoreLog`] past the end.
-    pub fn trim(&self, offset: u64) -> Result<(), LiveError> {
+    /// What the device said: for good. [`LogError::NoMoreLog`] past the end.
+    pub fn trim(&self, offset: u64) -> Result<(), LogError> {
         let (head, end) = {
             let stage = self.staged();
             (stage.head, stage.end)
         };
         if offset > end || !offset.is_multiple_of(RECORD_ALIGN) {
-            return Err(LiveError::NoMoreLog { filled: 0 });
+            return Err(LogError::NoMoreLog { filled: 0 });
         }
         if offset <= head {
             return Ok(());

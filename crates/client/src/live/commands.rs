@@ -9,10 +9,10 @@ use tidewater_wire::nvme::{AdminCommand as Standard, GetLogPage, NSID_ALL, Sqe};
 use tidewater_wire::vendor::{AdminCommand, FastStatus, IoCommand, LayoutError, ReadLogHeader, TrimTo, log_page};
 
 use super::device::TIME;
-use super::error::LiveError;
+use crate::LogError;
 
-fn malformed(error: LayoutError) -> LiveError {
-    LiveError::Malformed { what: error.to_string() }
+fn malformed(error: LayoutError) -> LogError {
+    LogError::Malformed { what: error.to_string() }
 }
 
 /// Runs one command, which has to end well; `time` is beyond what it is itself asked to wait.
@@ -23,13 +23,13 @@ fn run(
     len: u64,
     what: &'static str,
     time: Duration,
-) -> Result<(), LiveError> {
+) -> Result<(), LogError> {
     let Completion { status, .. } = function.run(queue, sqe, len, time)?;
-    if status.is_success() { Ok(()) } else { Err(LiveError::Status { what, status: status.to_string() }) }
+    if status.is_success() { Ok(()) } else { Err(LogError::Status { what, status: status.to_string() }) }
 }
 
 /// Log page C0h of a function of the fast side.
-pub(super) fn fast_status(on: &mut Function, function: u16) -> Result<FastStatus, LiveError> {
+pub(super) fn fast_status(on: &mut Function, function: u16) -> Result<FastStatus, LogError> {
     let get = GetLogPage {
         nsid: NSID_ALL,
         lid: log_page::FAST_STATUS,
@@ -48,7 +48,7 @@ pub(super) fn fast_status(on: &mut Function, function: u16) -> Result<FastStatus
 }
 
 /// Trim Log.
-pub(super) fn trim(on: &mut Function, function: u16, lane: u8, offset: u64) -> Result<(), LiveError> {
+pub(super) fn trim(on: &mut Function, function: u16, lane: u8, offset: u64) -> Result<(), LogError> {
     let command = AdminCommand::TrimLog { function, to: TrimTo::Stream { lane, offset } };
     run(on, Queue::Admin, command.emit(0), 0, "Trim Log", TIME)
 }
@@ -61,7 +61,7 @@ pub(super) fn read_log(
     offset: u64,
     to: &mut [u8],
     wait: Duration,
-) -> Result<(u64, usize), LiveError> {
+) -> Result<(u64, usize), LogError> {
     let bytes = (to.len() as u64).min(DATA_MAX - ReadLogHeader::SIZE as u64) as u32;
     let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX - 1);
     let command = IoCommand::ReadLog { lane, offset, bytes, wait_ns };

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use tidewater_wire::vendor::{CopyBuffer, CopyPlace};
 
-use super::error::LiveError;
 use super::owner;
 use super::ring::Ring;
+use crate::LogError;
 
 /// How long the copy may be somebody else's before they are looked at: the dead do not give it back.
 const LOOK: Duration = Duration::from_millis(10);
@@ -85,7 +85,7 @@ impl Copy {
     ///
     /// # Errors
     /// `Ring`: this process can't tell who it is.
-    pub(super) fn save(&self, ring: &Ring, end: u64) -> Result<bool, LiveError> {
+    pub(super) fn save(&self, ring: &Ring, end: u64) -> Result<bool, LogError> {
         let me = owner::me()?;
         let start = Instant::now();
         loop {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use nix::errno::Errno;
 use nix::libc;
 
-use super::error::LiveError;
+use crate::LogError;
 
 /// Mappings that are known at a time: a ring has a few.
 const MAPPINGS: usize = 64;
@@ -23,14 +23,14 @@ static CUT: AtomicBool = AtomicBool::new(false);
 ///
 /// # Errors
 /// The system's.
-pub fn survive_cut_rings() -> Result<(), LiveError> {
+pub fn survive_cut_rings() -> Result<(), LogError> {
     // SAFETY: plain integers and pointers, for which zero is a value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_fault as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
     // SAFETY: the handler does what may be done in one (signal-safety(7)), and stays as long as the process.
     let done = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) };
-    Errno::result(done).map(drop).map_err(LiveError::system("answer for rings that are cut"))
+    Errno::result(done).map(drop).map_err(LogError::system("answer for rings that are cut"))
 }
 
 /// Whether a ring was cut under this process.
@@ -40,8 +40,8 @@ pub(super) fn was_cut() -> bool {
 }
 
 /// The error of what met a ring that was cut.
-pub(super) fn check() -> Result<(), LiveError> {
-    if was_cut() { Err(LiveError::Ring("it was cut while it was in use: see who may write it".into())) } else { Ok(()) }
+pub(super) fn check() -> Result<(), LogError> {
+    if was_cut() { Err(LogError::Ring("it was cut while it was in use: see who may write it".into())) } else { Ok(()) }
 }
 
 /// A part of a ring is mapped from here on.

@@ -9,10 +9,10 @@ use tidewater_driver::vfio_user::{Function, Patience, Socket, SocketError};
 use tidewater_wire::vendor::{COPY_SECTOR, CopyBuffer};
 use tidewater_wire::vfio_user::{Area, region};
 
-use super::error::LiveError;
 use super::inode::takes_direct;
 use super::log::Log;
 use super::ring::reopen;
+use crate::LogError;
 
 /// How long a command may take beyond what it is itself asked to wait; as long as a reply.
 pub(super) const TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
@@ -42,35 +42,32 @@ impl Device {
     pub(super) fn socket<T>(
         &mut self,
         operation: impl FnOnce(&mut Socket) -> Result<T, SocketError>,
-    ) -> Result<T, LiveError> {
+    ) -> Result<T, LogError> {
         let result = match self {
             Device::Plain(socket) => operation(socket),
             Device::Enabled(function) => operation(&mut function.socket()),
-            Device::Gone => return Err(LiveError::Gone),
+            Device::Gone => return Err(LogError::Gone),
         };
         Ok(result?)
     }
 
     /// The function, which is enabled for its first command.
-    pub(super) fn function(&mut self) -> Result<&mut Function, LiveError> {
+    pub(super) fn function(&mut self) -> Result<&mut Function, LogError> {
         if let Device::Plain(_) = self {
-            let Device::Plain(socket) = std::mem::replace(self, Device::Gone) else { return Err(LiveError::Gone) };
+            let Device::Plain(socket) = std::mem::replace(self, Device::Gone) else { return Err(LogError::Gone) };
             *self = Device::Enabled(Box::new(Function::start(*socket)?));
         }
         match self {
             Device::Enabled(function) => Ok(function),
-            _ => Err(LiveError::Gone),
+            _ => Err(LogError::Gone),
         }
     }
 
     /// An operation after which a device that has gone is known to have. So has one that did not answer, or not what it
     /// was asked: answers that come later would be taken for those of what it is asked next.
-    pub(super) fn run<T>(
-        &mut self,
-        operation: impl FnOnce(&mut Device) -> Result<T, LiveError>,
-    ) -> Result<T, LiveError> {
+    pub(super) fn run<T>(&mut self, operation: impl FnOnce(&mut Device) -> Result<T, LogError>) -> Result<T, LogError> {
         let result = operation(self);
-        if matches!(result, Err(LiveError::Gone | LiveError::NoReply | LiveError::Malformed { .. })) {
+        if matches!(result, Err(LogError::Gone | LogError::NoReply | LogError::Malformed { .. })) {
             *self = Device::Gone;
         }
         result
@@ -83,20 +80,20 @@ impl Log {
     ///
     /// # Errors
     /// `Gone`, `Joined`, or that the ring's file can't be looked at.
-    pub fn writers(&self) -> Result<[u32; 2], LiveError> {
+    pub fn writers(&self) -> Result<[u32; 2], LogError> {
         let device = self.device()?.run(|device| device.socket(|socket| Ok(socket.user())))?;
         Ok([self.ring.user()?, device])
     }
 }
 
-pub(super) fn connect(path: &Path) -> Result<(Socket, Mappable), LiveError> {
+pub(super) fn connect(path: &Path) -> Result<(Socket, Mappable), LogError> {
     let mut socket = Socket::connect_within(path, PATIENCE)?;
-    let lent = mappable(&mut socket, region::BAR2)?.ok_or(LiveError::NotMapped)?;
+    let lent = mappable(&mut socket, region::BAR2)?.ok_or(LogError::NotMapped)?;
     Ok((socket, lent))
 }
 
 /// The part of a region that can be mapped; `None`: nothing of it.
-fn mappable(socket: &mut Socket, region: u32) -> Result<Option<Mappable>, LiveError> {
+fn mappable(socket: &mut Socket, region: u32) -> Result<Option<Mappable>, LogError> {
     let found = socket.region_info(region)?;
     Ok(found.file.map(|file| Mappable { offset: found.info.offset, areas: found.areas, file }))
 }
@@ -105,7 +102,7 @@ fn mappable(socket: &mut Socket, region: u32) -> Result<Option<Mappable>, LiveEr
 ///
 /// The description is this handle's own: an error of the disk is told to each description once, and not to another lane
 /// instead.
-pub(super) fn copy(socket: &mut Socket) -> Result<Option<OwnedFd>, LiveError> {
+pub(super) fn copy(socket: &mut Socket) -> Result<Option<OwnedFd>, LogError> {
     let lent = mappable(socket, region::RING_COPY)?;
     lent.map(|lent| reopen(&lent.file).map(|file| past_the_cache(file.into()))).transpose()
 }
@@ -141,10 +138,10 @@ mod tests {
         fs::write(&path, "precious").unwrap();
         let open = |flags: OFlag| nix::fcntl::open(&path, flags, nix::sys::stat::Mode::empty()).unwrap();
         for flags in [OFlag::O_PATH, OFlag::O_RDONLY, OFlag::O_WRONLY] {
-            assert!(matches!(reopen(&open(flags)), Err(LiveError::Ring(_))), "{flags:?}");
+            assert!(matches!(reopen(&open(flags)), Err(LogError::Ring(_))), "{flags:?}");
         }
         let place = nix::fcntl::open(folder.path(), OFlag::O_RDONLY, nix::sys::stat::Mode::empty()).unwrap();
-        assert!(matches!(reopen(&place), Err(LiveError::Ring(_))));
+        assert!(matches!(reopen(&place), Err(LogError::Ring(_))));
         reopen(&open(OFlag::O_RDWR)).unwrap();
     }
 
@@ -180,11 +177,11 @@ mod tests {
                     device.run(|device| device.socket(|socket| socket.read(region::BAR2, 0, &mut [0; 4]))).unwrap_err();
                 (device, asked, server.join().unwrap())
             });
-            assert_eq!(matches!(asked, LiveError::Malformed { .. }), wrongly, "{asked}");
+            assert_eq!(matches!(asked, LogError::Malformed { .. }), wrongly, "{asked}");
             assert!(wrongly || asked.errno() == Errno::EPIPE as i32, "a new connection may do: {asked}");
             let again =
                 device.run(|device| device.socket(|socket| socket.read(region::BAR2, 0, &mut [0; 4]))).unwrap_err();
-            assert!(matches!(again, LiveError::Gone), "{again}");
+            assert!(matches!(again, LogError::Gone), "{again}");
         }
     }
 

@@ -8,10 +8,9 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::error::LiveError;
-use super::level::Level;
 use super::log::Log;
 use super::{owner, thread};
+use crate::{Level, LogError};
 
 /// How long the watcher looks at one before it looks at all.
 const STEP: Duration = Duration::from_millis(1);
@@ -38,13 +37,13 @@ impl Log {
     ///
     /// # Errors
     /// `NotAvailable`; `System`: no more descriptors or threads.
-    pub fn event(self: &Arc<Log>, end: u64, level: Level) -> Result<OwnedFd, LiveError> {
+    pub fn event(self: &Arc<Log>, end: u64, level: Level) -> Result<OwnedFd, LogError> {
         if !matches!(level, Level::Ring | Level::Destaged) {
-            return Err(LiveError::NotAvailable(level));
+            return Err(LogError::NotAvailable(level));
         }
-        let failed = LiveError::system("make an event");
+        let failed = LogError::system("make an event");
         let event = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(failed)?;
-        let theirs = event.as_fd().try_clone_to_owned().map_err(|error| LiveError::System {
+        let theirs = event.as_fd().try_clone_to_owned().map_err(|error| LogError::System {
             what: "make an event",
             errno: Errno::from_raw(error.raw_os_error().unwrap_or_default()),
         })?;
@@ -52,7 +51,7 @@ impl Log {
         Ok(theirs)
     }
 
-    fn watch(self: &Arc<Log>, waiting: Waiting) -> Result<(), LiveError> {
+    fn watch(self: &Arc<Log>, waiting: Waiting) -> Result<(), LogError> {
         let me = owner::me()?;
         let mut watcher = match self.watcher.try_lock() {
             Ok(watcher) => watcher,
@@ -73,10 +72,10 @@ impl Log {
     }
 }
 
-fn start(log: &Arc<Log>, first: Waiting) -> Result<Sender<Waiting>, LiveError> {
+fn start(log: &Arc<Log>, first: Waiting) -> Result<Sender<Waiting>, LogError> {
     let (sender, receiver) = channel();
     let log = Arc::downgrade(log);
-    thread::spawn("tidewater-log", move || watch(&log, first, &receiver)).map_err(|error| LiveError::System {
+    thread::spawn("tidewater-log", move || watch(&log, first, &receiver)).map_err(|error| LogError::System {
         what: "start a thread",
         errno: Errno::from_raw(error.raw_os_error().unwrap_or_default()),
     })?;
@@ -106,7 +105,7 @@ fn watch(log: &Weak<Log>, first: Waiting, more: &Receiver<Waiting>) {
             }
         }
         all.retain(|waiting| {
-            let still = matches!(log.wait(waiting.end, waiting.level, Duration::ZERO), Err(LiveError::TimedOut { .. }));
+            let still = matches!(log.wait(waiting.end, waiting.level, Duration::ZERO), Err(LogError::TimedOut { .. }));
             if !still {
                 let _ = waiting.event.write(1);
             }

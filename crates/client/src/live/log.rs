@@ -16,15 +16,15 @@ use tidewater_wire::vfio_user::region;
 
 use super::copy::{Copy, Disk, System};
 use super::device::{Device, Mappable, connect};
-use super::error::LiveError;
 use super::event::Watcher;
-use super::level::{Level, Options, Written};
 use super::memory::{WriteBack, fence};
+use super::options::Options;
 use super::ring::{Recovered, Ring};
 use super::writer::{Begun, Claim, Writer};
 use super::{cut, device, owner};
 use crate::lane::OFFSET_END;
 use crate::writers::{Full, Reserved};
+use crate::{Level, LogError, Written};
 
 /// How long the credit is held up before somebody looks whether a writer is dead.
 const SEAL_AFTER: Duration = Duration::from_millis(1);
@@ -79,10 +79,10 @@ pub struct Log {
     mapped: AtomicU64,
 }
 
-fn available(level: Option<Level>) -> Result<(), LiveError> {
+fn available(level: Option<Level>) -> Result<(), LogError> {
     match level {
         None | Some(Level::Ring | Level::Destaged) => Ok(()),
-        Some(level) => Err(LiveError::NotAvailable(level)),
+        Some(level) => Err(LogError::NotAvailable(level)),
     }
 }
 
@@ -92,17 +92,17 @@ fn word_at(lane: u8, offset: usize) -> u64 {
 }
 
 /// A device whose client has just gone may still be at it: it turns the next one away, and takes it a moment later.
-fn patiently<T>(mut connect: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
+fn patiently<T>(mut connect: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
     for _ in 0..50 {
         match connect() {
-            Err(LiveError::Gone) => std::thread::sleep(Duration::from_millis(2)),
+            Err(LogError::Gone) => std::thread::sleep(Duration::from_millis(2)),
             other => return other,
         }
     }
-    connect().map_err(LiveError::turned_away)
+    connect().map_err(LogError::turned_away)
 }
 
-fn doorbell(socket: &mut Socket, lane: u8) -> Result<Option<OwnedFd>, LiveError> {
+fn doorbell(socket: &mut Socket, lane: u8) -> Result<Option<OwnedFd>, LogError> {
     Ok(socket.doorbell(region::BAR2, word_at(lane, RingLanePage::WANTED_OFFSET))?)
 }
 
@@ -111,8 +111,8 @@ impl Log {
     /// and whole records beyond it are too; holes between them are sealed.
     ///
     /// # Errors
-    /// [`LiveError`]: foremost `Unreachable`, `NotMapped`, `Busy`, `NotAvailable`.
-    pub fn open(target: &str, options: Options) -> Result<Log, LiveError> {
+    /// [`LogError`]: foremost `Unreachable`, `NotMapped`, `Busy`, `NotAvailable`.
+    pub fn open(target: &str, options: Options) -> Result<Log, LogError> {
         Log::open_telling(target, options).map(|(log, _)| log)
     }
 
@@ -120,9 +120,9 @@ impl Log {
     ///
     /// # Errors
     /// As there.
-    pub fn open_telling(target: &str, options: Options) -> Result<(Log, Recovered), LiveError> {
+    pub fn open_telling(target: &str, options: Options) -> Result<(Log, Recovered), LogError> {
         let path = target.strip_prefix("vfio-user:").filter(|path| !path.is_empty());
-        let path = PathBuf::from(path.ok_or_else(|| LiveError::Target(target.to_owned()))?);
+        let path = PathBuf::from(path.ok_or_else(|| LogError::Target(target.to_owned()))?);
         available(options.level)?;
         let (mut socket, doorbell, lent) = patiently(|| {
             let (mut socket, lent) = connect(&path)?;
@@ -143,11 +143,11 @@ impl Log {
         copy: Option<Copy>,
         device: Device,
         doorbell: Option<OwnedFd>,
-    ) -> Result<Log, LiveError> {
+    ) -> Result<Log, LogError> {
         let persistent = ring.header().persistent;
         let write_back = options.write_back.unwrap_or(if persistent { WriteBack::Lines } else { WriteBack::None });
         if write_back == WriteBack::Lines && !ring.writes_back() {
-            return Err(LiveError::Ring("this processor has no instruction that writes a line back".into()));
+            return Err(LogError::Ring("this processor has no instruction that writes a line back".into()));
         }
         let level = options.level.unwrap_or(if persistent { Level::Ring } else { Level::Destaged });
         let home = owner::me()?;
@@ -178,8 +178,8 @@ impl Log {
     ///
     /// # Errors
     /// `System`: no more descriptors. `NotMapped`: the device has no doorbell.
-    pub fn share(&self) -> Result<Shared, LiveError> {
-        let failed = |error: std::io::Error| LiveError::System {
+    pub fn share(&self) -> Result<Shared, LogError> {
+        let failed = |error: std::io::Error| LogError::System {
             what: "copy a descriptor",
             errno: Errno::from_raw(error.raw_os_error().unwrap_or_default()),
         };
@@ -187,7 +187,7 @@ impl Log {
         let copy = self.copy.as_ref().map(|copy| copy.file().try_clone_to_owned()).transpose().map_err(failed)?;
         let newest = self.device().map(|_| self.newest.lock().unwrap_or_else(PoisonError::into_inner));
         let doorbell = newest.as_ref().ok().and_then(|newest| newest.as_ref()).or(self.doorbell.as_ref());
-        let doorbell = doorbell.ok_or(LiveError::NotMapped)?.try_clone().map_err(failed)?;
+        let doorbell = doorbell.ok_or(LogError::NotMapped)?.try_clone().map_err(failed)?;
         self.is_shared.store(true, Ordering::Release);
         Ok(Shared { ring, doorbell, copy, lane: self.ring.lane(), generation: self.ring.generation })
     }
@@ -198,7 +198,7 @@ impl Log {
     /// # Errors
     /// `Stale`: the stream has gone on elsewhere since. `Ring`: the descriptor is none of a ring, or processes can't
     /// tell who has died. `NotAvailable`.
-    pub fn join(shared: Shared, options: Options) -> Result<Log, LiveError> {
+    pub fn join(shared: Shared, options: Options) -> Result<Log, LogError> {
         Log::join_through(shared, options, &System)
     }
 
@@ -206,7 +206,7 @@ impl Log {
     ///
     /// # Errors
     /// As there.
-    pub fn join_through(shared: Shared, options: Options, disk: &'static dyn Disk) -> Result<Log, LiveError> {
+    pub fn join_through(shared: Shared, options: Options, disk: &'static dyn Disk) -> Result<Log, LogError> {
         available(options.level)?;
         let Shared { ring, doorbell, copy, lane, generation } = shared;
         let ring = Ring::join(ring, lane, generation)?;
@@ -247,14 +247,14 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::open`]; `Busy` while other processes write a stream that is stale.
-    pub fn reattach(&mut self) -> Result<Recovered, LiveError> {
+    pub fn reattach(&mut self) -> Result<Recovered, LogError> {
         let (same, lent, copy) = self.reconnect_to()?;
         if let Some(recovered) = same {
             return Ok(recovered);
         }
         if !self.ring.is_of(&lent) {
             *self.device()? = Device::Gone;
-            let path = self.socket.as_ref().ok_or(LiveError::Joined)?;
+            let path = self.socket.as_ref().ok_or(LogError::Joined)?;
             let target = format!("vfio-user:{}", path.display());
             let (log, recovered) = Log::open_telling(&target, self.options)?;
             *self = log;
@@ -262,7 +262,7 @@ impl Log {
         }
         if *self.is_shared.get_mut() || self.ring.has_other_writers(self.home) {
             // They are of the generation before, and may be storing just now.
-            return Err(LiveError::Busy { lane: self.ring.lane() });
+            return Err(LogError::Busy { lane: self.ring.lane() });
         }
         // This handle has the lane's lock, and no writer is there: `self` is borrowed alone.
         self.copy = copy.map(|file| Copy::new(file, &self.ring, &System));
@@ -276,13 +276,13 @@ impl Log {
     ///
     /// # Errors
     /// `Stale`: it goes on elsewhere. Reattach, or close the handle and open another. `Joined`, `Gone`, `Unreachable`.
-    pub fn reconnect(&self) -> Result<Recovered, LiveError> {
-        self.reconnect_to()?.0.ok_or(LiveError::Stale)
+    pub fn reconnect(&self) -> Result<Recovered, LogError> {
+        self.reconnect_to()?.0.ok_or(LogError::Stale)
     }
 
     /// Connects anew. What was recovered, if it is the same stream.
-    fn reconnect_to(&self) -> Result<(Option<Recovered>, Mappable, Option<OwnedFd>), LiveError> {
-        let path = self.socket.as_ref().ok_or(LiveError::Joined)?;
+    fn reconnect_to(&self) -> Result<(Option<Recovered>, Mappable, Option<OwnedFd>), LogError> {
+        let path = self.socket.as_ref().ok_or(LogError::Joined)?;
         let mut device = self.device()?;
         *device = Device::Gone;
         let (mut socket, doorbell, lent) = patiently(|| {
@@ -311,33 +311,33 @@ impl Log {
     ///
     /// # Errors
     /// `Gone`; in a process that has joined, `Joined`.
-    pub fn is_there(&self) -> Result<(), LiveError> {
+    pub fn is_there(&self) -> Result<(), LogError> {
         cut::check()?;
         self.device()?
-            .run(|device| if device.socket(|socket| Ok(socket.is_closed()))? { Err(LiveError::Gone) } else { Ok(()) })
+            .run(|device| if device.socket(|socket| Ok(socket.is_closed()))? { Err(LogError::Gone) } else { Ok(()) })
     }
 
     /// Whether this process opened the log, and has the connection.
-    fn is_home(&self) -> Result<bool, LiveError> {
+    fn is_home(&self) -> Result<bool, LogError> {
         Ok(self.socket.is_some() && owner::me()? == self.home)
     }
 
     /// The connection, in the process that opened the log.
-    pub(super) fn device(&self) -> Result<MutexGuard<'_, Device>, LiveError> {
+    pub(super) fn device(&self) -> Result<MutexGuard<'_, Device>, LogError> {
         if !self.is_home()? {
-            return Err(LiveError::Joined);
+            return Err(LogError::Joined);
         }
         Ok(self.device.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// This process, as the owner of slots.
     #[inline]
-    fn me(&self) -> Result<u64, LiveError> {
+    fn me(&self) -> Result<u64, LogError> {
         let me = owner::me()?;
         if self.known.load(Ordering::Relaxed) != me {
             // A child: of the same namespace?
             if !self.ring.knows_writers() {
-                return Err(LiveError::Ring("is written by a process of another PID namespace".into()));
+                return Err(LogError::Ring("is written by a process of another PID namespace".into()));
             }
             self.known.store(me, Ordering::Relaxed);
         }
@@ -346,7 +346,7 @@ impl Log {
 
     /// A slot for this process, and who that is.
     #[inline]
-    pub(super) fn claim(&self) -> Result<Claim<'_>, LiveError> {
+    pub(super) fn claim(&self) -> Result<Claim<'_>, LogError> {
         thread_local! {
             /// The slot that this thread had last.
             static LAST: Cell<usize> = const { Cell::new(0) };
@@ -361,7 +361,7 @@ impl Log {
     }
 
     #[cold]
-    fn claim_slowly(&self, owner: u64) -> Result<usize, LiveError> {
+    fn claim_slowly(&self, owner: u64) -> Result<usize, LogError> {
         let start = Instant::now();
         let mut turns = 0u32;
         loop {
@@ -372,7 +372,7 @@ impl Log {
                 self.seal()?;
             }
             if start.elapsed() >= self.options.full {
-                return Err(LiveError::Writers);
+                return Err(LogError::Writers);
             }
             turns += 1;
             pause(turns);
@@ -382,15 +382,15 @@ impl Log {
     /// A writer, for one thread: it has its slot for good, which [`Log::append`] claims for each call.
     ///
     /// # Errors
-    /// [`LiveError::Writers`]: all 32 slots are in use.
-    pub fn writer(&self) -> Result<Writer<'_>, LiveError> {
+    /// [`LogError::Writers`]: all 32 slots are in use.
+    pub fn writer(&self) -> Result<Writer<'_>, LogError> {
         let owner = self.me()?;
         let claim = || self.ring.writers().claim(owner, 0);
         let slot = match claim() {
             Some(slot) => slot,
             None => {
                 self.seal()?;
-                claim().ok_or(LiveError::Writers)?
+                claim().ok_or(LogError::Writers)?
             }
         };
         Ok(Writer { claim: Claim { log: self, slot, owner } })
@@ -403,7 +403,7 @@ impl Log {
     /// # Errors
     /// `Full`, `Untrimmed`, `TooLarge`, `Writers`, `Stale`, `Broken`, `Gone`: nothing was written.
     #[inline]
-    pub fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
+    pub fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
         let claim = self.claim()?;
         self.write_record(claim.slot, parts)
     }
@@ -412,7 +412,7 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::append`].
-    pub fn x_pwrite(&self, bytes: &[u8]) -> Result<Written, LiveError> {
+    pub fn x_pwrite(&self, bytes: &[u8]) -> Result<Written, LogError> {
         let claim = self.claim()?;
         self.write_raw(claim.slot, bytes)
     }
@@ -422,7 +422,7 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::append`].
-    pub fn begin(&self, bytes: u32) -> Result<Begun<'_>, LiveError> {
+    pub fn begin(&self, bytes: u32) -> Result<Begun<'_>, LogError> {
         Begun::new(self.claim()?, bytes)
     }
 
@@ -431,7 +431,7 @@ impl Log {
     ///
     /// # Errors
     /// `Ring`: this process can't tell who has died.
-    pub fn seal(&self) -> Result<usize, LiveError> {
+    pub fn seal(&self) -> Result<usize, LogError> {
         let sealed = self.ring.seal(self.me()?, |hole| self.settle(hole));
         self.ring.writers().advance();
         Ok(sealed)
@@ -454,7 +454,7 @@ impl Log {
 
     /// Tells the device a word of the lane, if nobody else is just talking to it: whoever waits for what comes of it
     /// tells it again, and has a time of their own.
-    fn tell(&self, offset: usize, word: u64) -> Result<(), LiveError> {
+    fn tell(&self, offset: usize, word: u64) -> Result<(), LogError> {
         if !self.is_home()? {
             self.ring_doorbell();
             return Ok(());
@@ -479,10 +479,10 @@ impl Log {
 
     /// Reserves bytes, and waits while the ring is full.
     #[inline]
-    pub(super) fn take(&self, slot: usize, bytes: u64, align: u64) -> Result<Reserved, LiveError> {
+    pub(super) fn take(&self, slot: usize, bytes: u64, align: u64) -> Result<Reserved, LogError> {
         if !self.ring.is_current() {
             cut::check()?;
-            return Err(LiveError::Stale);
+            return Err(LogError::Stale);
         }
         let limit = self.limit.load(Ordering::Relaxed);
         match self.ring.writers().reserve(slot, bytes, align, limit) {
@@ -519,14 +519,14 @@ impl Log {
     }
 
     #[cold]
-    fn take_slowly(&self, slot: usize, bytes: u64, align: u64, mut end: u64) -> Result<Reserved, LiveError> {
+    fn take_slowly(&self, slot: usize, bytes: u64, align: u64, mut end: u64) -> Result<Reserved, LogError> {
         // With the fill before it, it must fit at all.
         let most = self.ring.size() - align;
         if bytes > most {
-            return Err(LiveError::TooLarge { bytes, most });
+            return Err(LogError::TooLarge { bytes, most });
         }
         if end > OFFSET_END {
-            return Err(LiveError::Ring("its stream offsets are used up: set the lane up anew".into()));
+            return Err(LogError::Ring("its stream offsets are used up: set the lane up anew".into()));
         }
         let start = Instant::now();
         let mut turns = 0u32;
@@ -550,25 +550,25 @@ impl Log {
             }
             if start.elapsed() >= self.options.full {
                 let waited = self.options.full;
-                return Err(if self.ring.waits_for_trim() { LiveError::Untrimmed } else { LiveError::Full { waited } });
+                return Err(if self.ring.waits_for_trim() { LogError::Untrimmed } else { LogError::Full { waited } });
             }
             turns += 1;
             pause(turns);
         }
     }
 
-    fn check_stream(&self) -> Result<(), LiveError> {
+    fn check_stream(&self) -> Result<(), LogError> {
         cut::check()?;
         match () {
-            () if !self.ring.is_current() || !self.ring.is_open() => Err(LiveError::Stale),
-            () if self.ring.is_broken() => Err(LiveError::Broken),
+            () if !self.ring.is_current() || !self.ring.is_open() => Err(LogError::Stale),
+            () if self.ring.is_broken() => Err(LogError::Broken),
             () => Ok(()),
         }
     }
 
     /// Whether the device can still take anything: where its disk is full, it never will, until it is served again.
-    fn check_store(&self) -> Result<(), LiveError> {
-        self.ring.store_error().map_or(Ok(()), |errno| Err(LiveError::Store { errno }))
+    fn check_store(&self) -> Result<(), LogError> {
+        self.ring.store_error().map_or(Ok(()), |errno| Err(LogError::Store { errno }))
     }
 
     /// Makes what a writer stored by the caches outlive a loss of power before it is visible, where that is asked for.

@@ -2,22 +2,24 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use tidewater_client::live::{Level, Log, Options};
+//! use tidewater_client::live::{Log, Options};
+//! use tidewater_client::Level;
 //!
 //! let options = Options { level: Some(Level::Ring), ..Options::default() };
 //! let log = Log::open("vfio-user:/run/tidewater/vfio.sock", options)?;
 //! let commit = log.append(&[b"commit ", b"17"])?;
 //! log.wait(commit.end, Level::Ring, Duration::from_secs(1))?; // survives a crash of this process and of the device's
 //! log.wait(commit.end, Level::Destaged, Duration::from_secs(1))?; // is on the backing store, synced
-//! # Ok::<(), tidewater_client::live::LiveError>(())
+//! # Ok::<(), tidewater_client::LogError>(())
 //! ```
 //!
 //! The device serves rings with `tidewater serve --ring FILE`. A lane is one handle's at a time; its threads write
 //! without a lock, by [`Log::append`] or with a [`Writer`] each. Other processes write too, on both sides of a fork, or
 //! after [`Log::share`] and [`Log::join`]; one that dies amid a record keeps nobody: whoever waits finds it dead and
 //! seals what it left. The connection is that of the process that opened the log: in others, reads of what only flash
-//! has, trims and the device's status are [`LiveError::Joined`]. A ring's file that is truncated under a handle ends
-//! its process (SIGBUS), unless that has called [`survive_cut_rings`]: then it is an error.
+//! has, trims and the device's status are [`LogError::Joined`](crate::LogError::Joined). A ring's file that is
+//! truncated under a handle ends its process (SIGBUS), unless that has called [`survive_cut_rings`]: then it is an
+//! error.
 
 #[cfg(target_endian = "big")]
 compile_error!("the words of a mapped ring are little-endian");
@@ -26,12 +28,11 @@ mod commands;
 mod copy;
 mod cut;
 mod device;
-mod error;
 mod event;
 pub(crate) mod inode;
-mod level;
 mod log;
 pub(crate) mod memory;
+mod options;
 pub(crate) mod owner;
 mod ring;
 mod room;
@@ -41,9 +42,8 @@ mod writer;
 
 pub use copy::Disk;
 pub use cut::survive_cut_rings;
-pub use error::LiveError;
-pub use level::{Level, Options, Status, Written};
 pub use log::{Log, Shared};
 pub use memory::WriteBack;
+pub use options::{Options, Status};
 pub use ring::Recovered;
 pub use writer::{Begun, Writer};

@@ -11,8 +11,8 @@ use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
-use super::error::LiveError;
 use super::memory::zeroed_by_fork;
+use crate::LogError;
 
 /// Bits of a process's number: the kernel's PID_MAX_LIMIT on 64-bit machines is 2^22.
 const PID_BITS: u32 = 22;
@@ -55,7 +55,7 @@ pub(super) fn namespace() -> u64 {
 
 /// This process, as an owner.
 #[inline]
-pub(crate) fn me() -> Result<u64, LiveError> {
+pub(crate) fn me() -> Result<u64, LogError> {
     /// Where a fork can't be noticed otherwise, each call asks for the number.
     static KNOWN: AtomicU64 = AtomicU64::new(0);
     match zeroed_by_fork() {
@@ -71,8 +71,8 @@ pub(crate) fn me() -> Result<u64, LiveError> {
 }
 
 #[cold]
-fn find_me(known: &AtomicU64) -> Result<u64, LiveError> {
-    let failed = |why: &str| LiveError::Ring(format!("who writes is told by /proc/self/stat, and {why}"));
+fn find_me(known: &AtomicU64) -> Result<u64, LogError> {
+    let failed = |why: &str| LogError::Ring(format!("who writes is told by /proc/self/stat, and {why}"));
     let stat = stat("/proc/self/stat").map_err(|error| failed(&error.to_string()))?;
     let stat = stat.ok_or_else(|| failed("it is not as proc(5) says"))?;
     if stat.pid != u64::from(std::process::id()) || stat.pid >> PID_BITS != 0 || stat.start >> (64 - PID_BITS) != 0 {

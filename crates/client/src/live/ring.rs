@@ -18,10 +18,10 @@ use tidewater_wire::vendor::{
 use tidewater_wire::vfio_user::Area;
 
 use super::device::Mappable;
-use super::error::LiveError;
 use super::inode::names;
 use super::memory::{LINE, Mapping, fence};
 use super::owner;
+use crate::LogError;
 use crate::writers::{Reserved, Writers};
 
 const PAGE: u64 = 4096;
@@ -61,11 +61,11 @@ pub(super) struct Ring {
     pub(super) begin: u64,
 }
 
-fn wrong(why: impl Into<String>) -> LiveError {
-    LiveError::Ring(why.into())
+fn wrong(why: impl Into<String>) -> LogError {
+    LogError::Ring(why.into())
 }
 
-fn identity(file: &File) -> Result<(u64, u64, u64), LiveError> {
+fn identity(file: &File) -> Result<(u64, u64, u64), LogError> {
     let about = file.metadata().map_err(|error| wrong(error.to_string()))?;
     Ok((about.dev(), about.ino(), about.len()))
 }
@@ -75,10 +75,10 @@ fn identity(file: &File) -> Result<(u64, u64, u64), LiveError> {
 /// It is opened with this process's rights, which may be more than the device's: what the device itself can't write it
 /// can't lend, or a descriptor that is a path alone (O_PATH, for which nobody asks for rights) would have any file of
 /// this process's written.
-pub(super) fn reopen(lent: &OwnedFd) -> Result<File, LiveError> {
-    let flags = fcntl(lent, FcntlArg::F_GETFL).map_err(LiveError::system("look at what the device lends"))?;
+pub(super) fn reopen(lent: &OwnedFd) -> Result<File, LogError> {
+    let flags = fcntl(lent, FcntlArg::F_GETFL).map_err(LogError::system("look at what the device lends"))?;
     let is_lendable = flags & (libc::O_ACCMODE | libc::O_PATH) == libc::O_RDWR;
-    let about = nix::sys::stat::fstat(lent).map_err(LiveError::system("look at what the device lends"))?;
+    let about = nix::sys::stat::fstat(lent).map_err(LogError::system("look at what the device lends"))?;
     if !is_lendable || about.st_mode & libc::S_IFMT != libc::S_IFREG {
         return Err(wrong("the device lends what it can't write itself, or no file"));
     }
@@ -90,7 +90,7 @@ pub(super) fn reopen(lent: &OwnedFd) -> Result<File, LiveError> {
         .map_err(|error| wrong(format!("can't be opened again: {error}")))
 }
 
-fn lock(file: &File, lane: u8) -> Result<(), LiveError> {
+fn lock(file: &File, lane: u8) -> Result<(), LogError> {
     let lock = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -100,18 +100,18 @@ fn lock(file: &File, lane: u8) -> Result<(), LiveError> {
     };
     match fcntl(file, FcntlArg::F_OFD_SETLK(&lock)) {
         Ok(_) => Ok(()),
-        Err(Errno::EAGAIN | Errno::EACCES) => Err(LiveError::Busy { lane }),
-        Err(errno) => Err(LiveError::System { what: "lock the lane", errno }),
+        Err(Errno::EAGAIN | Errno::EACCES) => Err(LogError::Busy { lane }),
+        Err(errno) => Err(LogError::System { what: "lock the lane", errno }),
     }
 }
 
 /// The file's header, and which file it is.
-fn look_at(file: &File, lane: u8) -> Result<(RingHeader, (u64, u64)), LiveError> {
+fn look_at(file: &File, lane: u8) -> Result<(RingHeader, (u64, u64)), LogError> {
     let mut bytes = [0; RingHeader::SIZE];
     file.read_exact_at(&mut bytes, 0).map_err(|error| wrong(error.to_string()))?;
     let header = RingHeader::parse(&bytes).map_err(|error| wrong(error.to_string()))?;
     if u16::from(lane) >= header.lanes {
-        return Err(LiveError::NoLane { lane, lanes: header.lanes });
+        return Err(LogError::NoLane { lane, lanes: header.lanes });
     }
     let (device, inode, len) = identity(file)?;
     if len < header.file_bytes {
@@ -130,18 +130,18 @@ fn places(header: &RingHeader, lane: u8) -> [Area; 3] {
     ]
 }
 
-fn map(file: &File, area: Area, writable: bool) -> Result<Mapping, LiveError> {
+fn map(file: &File, area: Area, writable: bool) -> Result<Mapping, LogError> {
     let mapped = Mapping::new(file.as_fd(), RING_FILE_BAR2 + area.offset, area.size, writable);
-    mapped.map_err(LiveError::system("map the ring"))
+    mapped.map_err(LogError::system("map the ring"))
 }
 
 impl Ring {
     /// Maps a lane, takes it for this handle, and takes up its stream.
-    pub(super) fn attach(lent: &Mappable, lane: u8) -> Result<(Ring, Recovered), LiveError> {
+    pub(super) fn attach(lent: &Mappable, lane: u8) -> Result<(Ring, Recovered), LogError> {
         // What else of the region may be mapped is no ring.
         let is_ring = lent.areas.iter().any(|area| area.offset == RING_PAGE_OFFSET && area.size == PAGE);
         if lent.offset != RING_FILE_BAR2 || !is_ring {
-            return Err(LiveError::NotMapped);
+            return Err(LogError::NotMapped);
         }
         let file = reopen(&lent.file)?;
         let (header, identity) = look_at(&file, lane)?;
@@ -154,7 +154,7 @@ impl Ring {
             lent.areas.iter().any(holds)
         };
         if !places.iter().all(allowed) {
-            return Err(LiveError::NotMapped);
+            return Err(LogError::NotMapped);
         }
         let mut ring = Ring::mapped(file, header, identity, lane)?;
         // Once for all that share it.
@@ -163,14 +163,14 @@ impl Ring {
         Ok((ring, recovered))
     }
 
-    fn mapped(file: File, header: RingHeader, identity: (u64, u64), lane: u8) -> Result<Ring, LiveError> {
+    fn mapped(file: File, header: RingHeader, identity: (u64, u64), lane: u8) -> Result<Ring, LogError> {
         let [mine, page, data] = places(&header, lane);
         let (mine, device, data) = (map(&file, mine, true)?, map(&file, page, false)?, map(&file, data, true)?);
         Ok(Ring { file, identity, header, lane, mine, device, data, generation: 0, begin: 0 })
     }
 
     /// Maps a lane that another process has taken up and shares.
-    pub(super) fn join(file: OwnedFd, lane: u8, generation: u64) -> Result<Ring, LiveError> {
+    pub(super) fn join(file: OwnedFd, lane: u8, generation: u64) -> Result<Ring, LogError> {
         let file = File::from(file);
         let (header, identity) = look_at(&file, lane)?;
         let mut ring = Ring::mapped(file, header, identity, lane)?;
@@ -181,7 +181,7 @@ impl Ring {
         let (said, begin) = (word(RingLanePage::GENERATION_OFFSET), word(RingLanePage::BEGIN_OFFSET));
         (ring.generation, ring.begin) = (generation, begin);
         if said != generation || !ring.is_current() || !ring.is_open() {
-            return Err(LiveError::Stale);
+            return Err(LogError::Stale);
         }
         Ok(ring)
     }
@@ -192,7 +192,7 @@ impl Ring {
     }
 
     /// Whose file it is.
-    pub(super) fn user(&self) -> Result<u32, LiveError> {
+    pub(super) fn user(&self) -> Result<u32, LogError> {
         self.file.metadata().map(|about| about.uid()).map_err(|error| wrong(error.to_string()))
     }
 
@@ -498,8 +498,8 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use super::super::level::Options;
     use super::super::log::{Log, Shared};
+    use super::super::options::Options;
     use super::*;
     use crate::lane::OFFSET_END;
     use crate::writers::OFFSETS;
@@ -560,7 +560,7 @@ mod tests {
             let (header, identity) = look_at(&file, 0).expect("it is a ring");
             let mut ring = Ring::mapped(file, header, identity, 0).expect("it is mapped");
             let error = ring.take_up().expect_err("no stream stands there");
-            assert!(matches!(error, LiveError::Ring(_)), "{error}");
+            assert!(matches!(error, LogError::Ring(_)), "{error}");
         }
     }
 }

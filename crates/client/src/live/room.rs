@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use super::commands;
 use super::cut;
 use super::device::Device;
-use super::error::LiveError;
-use super::level::Status;
 use super::log::Log;
+use super::options::Status;
+use crate::LogError;
 
 impl Log {
     /// Whether the ring has a copy that is in use: who waits for DESTAGED writes that, and needs no device.
@@ -28,7 +28,7 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::wait`] at DESTAGED.
-    pub fn skip(&self, offset: u64) -> Result<(), LiveError> {
+    pub fn skip(&self, offset: u64) -> Result<(), LogError> {
         let offset = offset.min(self.ring.tail());
         self.ring.unneeded().fetch_max(offset, Ordering::AcqRel);
         self.wait_device(offset, self.options.timeout)
@@ -38,7 +38,7 @@ impl Log {
     ///
     /// # Errors
     /// `Gone`, `Joined`, or what the device says.
-    pub fn trim(&self, offset: u64) -> Result<(), LiveError> {
+    pub fn trim(&self, offset: u64) -> Result<(), LogError> {
         cut::check()?;
         let (function, lane) = (self.ring.header().function, self.ring.lane());
         if self.copy.is_some() && self.ring.synced() < offset {

@@ -2,8 +2,6 @@
 
 use tidewater_wire::vendor::{RECORD_ALIGN, RecordHeader, RecordKind};
 
-use super::error::LiveError;
-use super::level::Written;
 use super::log::Log;
 use super::memory::{LINE, WriteBack, fence};
 use super::owner;
@@ -11,6 +9,7 @@ use super::ring::Ring;
 use super::stores;
 use crate::fill_void;
 use crate::writers::Reserved;
+use crate::{LogError, Written};
 
 /// Bytes that are fetched for the next record, at most: as many lines as processors have under way at once.
 const FETCH_AHEAD_MAX: u64 = 4096;
@@ -47,7 +46,7 @@ impl Drop for Claim<'_> {
 impl Log {
     /// Stores a record by a slot.
     #[inline]
-    pub(super) fn write_record(&self, slot: usize, parts: &[&[u8]]) -> Result<Written, LiveError> {
+    pub(super) fn write_record(&self, slot: usize, parts: &[&[u8]]) -> Result<Written, LogError> {
         match parts {
             [payload] => self.write_payload(slot, payload),
             _ => self.write_parts(slot, parts),
@@ -56,7 +55,7 @@ impl Log {
 
     /// Stores a record whose payload is in one piece.
     #[inline]
-    fn write_payload(&self, slot: usize, payload: &[u8]) -> Result<Written, LiveError> {
+    fn write_payload(&self, slot: usize, payload: &[u8]) -> Result<Written, LogError> {
         let past = self.write_back != WriteBack::None;
         let length = self.length(payload.len() as u64)?;
         let reserved = self.take_lines(slot, length)?;
@@ -67,7 +66,7 @@ impl Log {
         Ok(self.publish_record(slot, reserved))
     }
 
-    fn write_parts(&self, slot: usize, parts: &[&[u8]]) -> Result<Written, LiveError> {
+    fn write_parts(&self, slot: usize, parts: &[&[u8]]) -> Result<Written, LogError> {
         let bytes = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
         let length = self.length(bytes)?;
         if bytes <= GATHERED_MAX as u64 {
@@ -85,8 +84,8 @@ impl Log {
     }
 
     #[inline]
-    fn length(&self, bytes: u64) -> Result<u32, LiveError> {
-        u32::try_from(bytes).map_err(|_| LiveError::TooLarge { bytes, most: self.ring.size() })
+    fn length(&self, bytes: u64) -> Result<u32, LogError> {
+        u32::try_from(bytes).map_err(|_| LogError::TooLarge { bytes, most: self.ring.size() })
     }
 
     #[inline]
@@ -96,7 +95,7 @@ impl Log {
 
     /// Reserves the lines of a record, and fills what is before them.
     #[inline]
-    fn take_lines(&self, slot: usize, length: u32) -> Result<Reserved, LiveError> {
+    fn take_lines(&self, slot: usize, length: u32) -> Result<Reserved, LogError> {
         let reserved = self.take(slot, RecordHeader::span(length.into()), RECORD_ALIGN)?;
         if self.zero_gap(reserved) && self.write_back != WriteBack::None {
             self.ring.write_back(reserved.from, reserved.offset - reserved.from);
@@ -169,7 +168,7 @@ impl Log {
     }
 
     /// Stores bytes by a slot.
-    pub(super) fn write_raw(&self, slot: usize, bytes: &[u8]) -> Result<Written, LiveError> {
+    pub(super) fn write_raw(&self, slot: usize, bytes: &[u8]) -> Result<Written, LogError> {
         if bytes.is_empty() {
             let end = self.end();
             return Ok(Written { lsn: end, end });
@@ -259,7 +258,7 @@ pub struct Writer<'l> {
 impl<'l> Writer<'l> {
     /// Its slot. In a child of the process that made it that is another one: both sides of a fork write.
     #[inline]
-    fn slot(&mut self) -> Result<usize, LiveError> {
+    fn slot(&mut self) -> Result<usize, LogError> {
         if !self.claim.is_mine() {
             // What is dropped here is the parent's, and stays so.
             self.claim = self.claim.log.claim()?;
@@ -272,7 +271,7 @@ impl<'l> Writer<'l> {
     /// # Errors
     /// As there.
     #[inline]
-    pub fn append(&mut self, payload: &[u8]) -> Result<Written, LiveError> {
+    pub fn append(&mut self, payload: &[u8]) -> Result<Written, LogError> {
         let slot = self.slot()?;
         self.claim.log.write_record(slot, &[payload])
     }
@@ -281,7 +280,7 @@ impl<'l> Writer<'l> {
     ///
     /// # Errors
     /// As [`Log::append`].
-    pub fn x_pwrite(&mut self, bytes: &[u8]) -> Result<Written, LiveError> {
+    pub fn x_pwrite(&mut self, bytes: &[u8]) -> Result<Written, LogError> {
         let slot = self.slot()?;
         self.claim.log.write_raw(slot, bytes)
     }
@@ -298,7 +297,7 @@ pub struct Begun<'l> {
 }
 
 impl<'l> Begun<'l> {
-    pub(super) fn new(claim: Claim<'l>, bytes: u32) -> Result<Begun<'l>, LiveError> {
+    pub(super) fn new(claim: Claim<'l>, bytes: u32) -> Result<Begun<'l>, LogError> {
         let reserved = claim.log.take(claim.slot, RecordHeader::span(bytes.into()), RECORD_ALIGN)?;
         claim.log.ring.zero(reserved.from, reserved.end - reserved.from);
         Ok(Begun { claim, reserved, bytes, over: false })
@@ -328,9 +327,9 @@ impl<'l> Begun<'l> {
     ///
     /// # Errors
     /// `Joined`: another process began it.
-    pub fn commit(mut self) -> Result<Written, LiveError> {
+    pub fn commit(mut self) -> Result<Written, LogError> {
         if !self.claim.is_mine() {
-            return Err(LiveError::Joined);
+            return Err(LogError::Joined);
         }
         let (log, lsn) = (self.claim.log, self.reserved.offset);
         let mut payload = vec![0; self.bytes as usize];

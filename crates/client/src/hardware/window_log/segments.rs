@@ -2,8 +2,7 @@
 
 use super::{HEADS, LogPlace, told};
 use crate::hardware::{Device, HardwareError, Window, WindowPlace};
-use crate::live::LiveError;
-use crate::{Entry, Records, WindowEntry, WindowError};
+use crate::{Entry, LogError, Records, WindowEntry, WindowError};
 use nix::errno::Errno;
 use tidewater_driver::{DATA_MAX, Queue};
 use tidewater_wire::nvme::Sqe;
@@ -62,12 +61,7 @@ impl Drive {
     }
 
     /// Reads or writes whole blocks: [`DATA_MAX`] bytes at most.
-    pub(super) fn blocks(
-        &mut self,
-        make: fn(u16, u64, u16) -> Sqe,
-        lba: u64,
-        data: &mut [u8],
-    ) -> Result<(), LiveError> {
+    pub(super) fn blocks(&mut self, make: fn(u16, u64, u16) -> Sqe, lba: u64, data: &mut [u8]) -> Result<(), LogError> {
         let blocks = data.len() as u64 / u64::from(self.block_bytes);
         let sqe = make(0, lba, (blocks - 1) as u16).with_nsid(self.place.nsid);
         self.device.run(Queue::Io, &sqe, data, "a command on the log's blocks")?;
@@ -75,7 +69,7 @@ impl Drive {
     }
 
     /// The valid head with the higher sequence; `None`: there is none, and nothing else either.
-    pub(super) fn read_head(&mut self) -> Result<Option<WindowLogHead>, LiveError> {
+    pub(super) fn read_head(&mut self) -> Result<Option<WindowLogHead>, LogError> {
         let mut best: Option<WindowLogHead> = None;
         let mut is_empty = true;
         for at in 0..HEADS {
@@ -95,7 +89,7 @@ impl Drive {
     }
 
     /// Writes where the log goes on from, durably, over the older of both heads.
-    pub(super) fn write_head(&mut self, head: u64) -> Result<(), LiveError> {
+    pub(super) fn write_head(&mut self, head: u64) -> Result<(), LogError> {
         let sequence = self.sequence + 1;
         let told = WindowLogHead {
             sequence,
@@ -113,7 +107,7 @@ impl Drive {
     }
 
     /// Flushes what an earlier writer has left pinned in the range. Returns how many entries.
-    pub(super) fn flush_left(&mut self) -> Result<u8, LiveError> {
+    pub(super) fn flush_left(&mut self) -> Result<u8, LogError> {
         let mut flushed = 0;
         let blocks = self.place.lba..self.place.lba + self.place.blocks;
         for name in [self.place.entry, self.place.entry + 1] {
@@ -136,7 +130,7 @@ impl Drive {
     }
 
     /// Goes on with what is under way. `wait`: until nothing is.
-    pub(super) fn go_on(&mut self, wait: bool) -> Result<(), LiveError> {
+    pub(super) fn go_on(&mut self, wait: bool) -> Result<(), LogError> {
         while self.turn != Turn::None {
             let Some(result) = self.window().poll(wait)? else { break };
             self.ended(result)?;
@@ -145,7 +139,7 @@ impl Drive {
     }
 
     /// What was under way has ended.
-    pub(super) fn ended(&mut self, result: u32) -> Result<(), LiveError> {
+    pub(super) fn ended(&mut self, result: u32) -> Result<(), LogError> {
         match std::mem::replace(&mut self.turn, Turn::None) {
             Turn::None => Ok(()),
             Turn::Flush(segment) => {
@@ -161,7 +155,7 @@ impl Drive {
         }
     }
 
-    pub(super) fn begin(&mut self, turn: Turn, command: WindowCommand) -> Result<(), LiveError> {
+    pub(super) fn begin(&mut self, turn: Turn, command: WindowCommand) -> Result<(), LogError> {
         self.turn = turn;
         match self.window().begin(&command)? {
             Some(result) => self.ended(result),
@@ -169,7 +163,7 @@ impl Drive {
         }
     }
 
-    pub(super) fn begin_pin(&mut self, segment: u64) -> Result<(), LiveError> {
+    pub(super) fn begin_pin(&mut self, segment: u64) -> Result<(), LogError> {
         let blocks = (self.segment / u64::from(self.block_bytes)) as u32;
         let (entry, lba) = (self.name(segment), self.lba(segment));
         self.begin(Turn::Pin(segment), WindowCommand::Pin { entry, offset: ANYWHERE, lba, blocks })
@@ -180,7 +174,7 @@ impl Drive {
     }
 
     /// Begins to bring a segment into the window, unless it is there, or something is under way.
-    pub(super) fn begin_turn(&mut self, segment: u64) -> Result<(), LiveError> {
+    pub(super) fn begin_turn(&mut self, segment: u64) -> Result<(), LogError> {
         if self.turn != Turn::None || self.entry(segment).is_some() {
             return Ok(());
         }
@@ -191,7 +185,7 @@ impl Drive {
     }
 
     /// A segment that is needed now.
-    pub(super) fn pin(&mut self, segment: u64) -> Result<WindowEntry, LiveError> {
+    pub(super) fn pin(&mut self, segment: u64) -> Result<WindowEntry, LogError> {
         loop {
             if let Some(entry) = self.entry(segment) {
                 return Ok(entry);
@@ -202,7 +196,7 @@ impl Drive {
     }
 
     /// Stores what is staged.
-    pub(super) fn store(&mut self) -> Result<(), LiveError> {
+    pub(super) fn store(&mut self) -> Result<(), LogError> {
         let bytes = std::mem::take(&mut self.bytes);
         let mut from = 0;
         while from < bytes.len() {
@@ -220,7 +214,7 @@ impl Drive {
     }
 
     /// `BA_SYNC` of all that was stored since the last one.
-    pub(super) fn sync(&mut self) -> Result<(), LiveError> {
+    pub(super) fn sync(&mut self) -> Result<(), LogError> {
         let Some((at, header)) = self.last.filter(|_| !self.parts.is_empty()) else { return Ok(()) };
         let parts = std::mem::take(&mut self.parts);
         let entry = self.pin(at / self.segment)?;
@@ -233,14 +227,14 @@ impl Drive {
     }
 
     /// Beside: once the end is in a segment, the one before is flushed and the next is pinned.
-    pub(super) fn look_ahead(&mut self) -> Result<(), LiveError> {
+    pub(super) fn look_ahead(&mut self) -> Result<(), LogError> {
         self.go_on(false)?;
         let segment = self.stored / self.segment;
         if self.entry(segment).is_some() { self.begin_turn(segment + 1) } else { Ok(()) }
     }
 
     /// Fills a buffer with bytes of the stream, wherever they are.
-    pub(super) fn read(&mut self, mut offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
+    pub(super) fn read(&mut self, mut offset: u64, to: &mut [u8]) -> Result<(), LogError> {
         // What is being flushed is in neither place for block commands and stores.
         self.go_on(true)?;
         let mut to = to;
@@ -271,7 +265,7 @@ impl Drive {
     /// Where the log ends that begins at `head`: at the first place where no record of it is. Records of an earlier
     /// turn of the range tell another stream offset, and those that a writer stored behind its end, and that were lost
     /// in between, an epoch that is too old.
-    pub(super) fn find_tail(&mut self, head: u64) -> Result<u64, LiveError> {
+    pub(super) fn find_tail(&mut self, head: u64) -> Result<u64, LogError> {
         let capacity = self.segment * self.segments;
         let (mut tail, mut epoch) = (head, Epoch::ZERO);
         let mut bytes = Vec::new();

@@ -3,8 +3,7 @@
 use super::{Log, SEAL_AFTER, TELL_AGAIN, pause};
 use crate::live::commands;
 use crate::live::cut;
-use crate::live::error::LiveError;
-use crate::live::level::Level;
+use crate::{Level, LogError};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tidewater_wire::vendor::RingLanePage;
@@ -16,7 +15,7 @@ impl Log {
     /// # Errors
     /// As [`Log::wait`].
     #[inline]
-    pub fn x_fsync(&self) -> Result<u64, LiveError> {
+    pub fn x_fsync(&self) -> Result<u64, LogError> {
         let end = self.ring.reserved();
         if self.level != Level::Ring || self.ring.tail() < end {
             self.wait(end, self.level, self.options.timeout)?;
@@ -30,17 +29,17 @@ impl Log {
     /// # Errors
     /// `TimedOut`, `Stale`, `Broken`; at DESTAGED `Gone`; `NotAvailable` for replicas.
     #[inline]
-    pub fn wait(&self, end: u64, level: Level, timeout: Duration) -> Result<(), LiveError> {
+    pub fn wait(&self, end: u64, level: Level, timeout: Duration) -> Result<(), LogError> {
         match level {
             Level::Ring if self.ring.tail() >= end => Ok(()),
             Level::Ring => self.wait_ring(end, timeout),
             Level::Destaged => self.wait_destaged(end, timeout),
-            Level::RemoteRing | Level::RemoteDestaged => Err(LiveError::NotAvailable(level)),
+            Level::RemoteRing | Level::RemoteDestaged => Err(LogError::NotAvailable(level)),
         }
     }
 
     #[cold]
-    fn wait_ring(&self, end: u64, timeout: Duration) -> Result<(), LiveError> {
+    fn wait_ring(&self, end: u64, timeout: Duration) -> Result<(), LogError> {
         let start = Instant::now();
         let mut turns = 0u32;
         let mut seal_at = SEAL_AFTER;
@@ -57,7 +56,7 @@ impl Log {
                 seal_at = waited + SEAL_AFTER;
             }
             if waited >= timeout {
-                return Err(LiveError::TimedOut { at, wanted: end });
+                return Err(LogError::TimedOut { at, wanted: end });
             }
             turns += 1;
             // Who waits for what nobody has appended yet takes no processor from who may.
@@ -65,7 +64,7 @@ impl Log {
         }
     }
 
-    fn wait_destaged(&self, end: u64, timeout: Duration) -> Result<(), LiveError> {
+    fn wait_destaged(&self, end: u64, timeout: Duration) -> Result<(), LogError> {
         if self.ring.synced() >= end {
             return Ok(());
         }
@@ -81,7 +80,7 @@ impl Log {
 
     /// Waits until the device has everything before a stream offset, which is in the ring, on its backing store, and
     /// has synced it.
-    pub(in crate::live) fn wait_device(&self, end: u64, timeout: Duration) -> Result<(), LiveError> {
+    pub(in crate::live) fn wait_device(&self, end: u64, timeout: Duration) -> Result<(), LogError> {
         let start = Instant::now();
         // The device may have died with what it was told: it is told again now and then.
         let mut tell_at = start;
@@ -100,7 +99,7 @@ impl Log {
             self.check_store()?;
             let now = Instant::now();
             if now - start >= timeout {
-                return Err(LiveError::TimedOut { at, wanted: end });
+                return Err(LogError::TimedOut { at, wanted: end });
             }
             if now >= tell_at {
                 tell_at = now + TELL_AGAIN;
@@ -116,7 +115,7 @@ impl Log {
     /// # Errors
     /// `Released`: the bytes were trimmed or overwritten; `NoMoreLog`: fewer came in time, and are in the buffer;
     /// `Gone`.
-    pub fn x_pread(&self, offset: u64, to: &mut [u8], timeout: Duration) -> Result<(), LiveError> {
+    pub fn x_pread(&self, offset: u64, to: &mut [u8], timeout: Duration) -> Result<(), LogError> {
         let start = Instant::now();
         let mut filled = 0;
         let mut turns = 0u32;
@@ -135,7 +134,7 @@ impl Log {
                 self.seal()?;
             }
             if filled < to.len() && start.elapsed() >= timeout {
-                return Err(LiveError::NoMoreLog { filled });
+                return Err(LogError::NoMoreLog { filled });
             }
             turns += 1;
             pause(turns);
@@ -154,14 +153,14 @@ impl Log {
         at >= oldest(self.ring.reserved())
     }
 
-    fn read_flash(&self, at: u64, to: &mut [u8], wait: Duration) -> Result<usize, LiveError> {
+    fn read_flash(&self, at: u64, to: &mut [u8], wait: Duration) -> Result<usize, LogError> {
         let lane = self.ring.lane();
         match self.device()?.run(|device| commands::read_log(device.function()?, lane, at, to, wait)) {
             Ok((from, len)) if from == at => Ok(len),
-            Ok((from, _)) if from > at => Err(LiveError::Released { offset: at }),
+            Ok((from, _)) if from > at => Err(LogError::Released { offset: at }),
             Ok(_) => Ok(0),
-            Err(LiveError::Status { status, .. }) if status.starts_with("Offset Released") => {
-                Err(LiveError::Released { offset: at })
+            Err(LogError::Status { status, .. }) if status.starts_with("Offset Released") => {
+                Err(LogError::Released { offset: at })
             }
             Err(error) => Err(error),
         }

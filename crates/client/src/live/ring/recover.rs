@@ -1,8 +1,8 @@
 //! What a ring is found to hold when it is taken up: whole records, and holes that are sealed.
 
 use super::{Recovered, Ring, wrong};
+use crate::LogError;
 use crate::lane::OFFSET_END;
-use crate::live::error::LiveError;
 use crate::live::memory::fence;
 use crate::live::owner;
 use crate::writers::Reserved;
@@ -49,13 +49,13 @@ impl Ring {
     }
 
     /// Takes up the stream: this handle is its only writer now.
-    pub(in crate::live) fn take_up(&mut self) -> Result<Recovered, LiveError> {
+    pub(in crate::live) fn take_up(&mut self) -> Result<Recovered, LogError> {
         const GENERATION: u64 = RingLanePage::GENERATION_OFFSET as u64;
         if !RingPage::parse(&self.page()).is_ok_and(|page| page.open) {
             return Err(wrong("the device takes nothing from it: its function was set up anew, or it was damaged"));
         }
         if self.is_broken() {
-            return Err(LiveError::Broken);
+            return Err(LogError::Broken);
         }
         let (generation, taken) = (self.counter(RingLane::GENERATION_OFFSET), self.taken());
         (self.generation, self.begin) = (generation, taken);
@@ -105,7 +105,7 @@ impl Ring {
 
     /// What the writer before left beyond its tail: whole records count, holes between them become void, and what
     /// follows is cut off. Nobody was told of any of it.
-    fn recover(&self, taken: u64, recovered: &mut Recovered) -> Result<u64, LiveError> {
+    fn recover(&self, taken: u64, recovered: &mut Recovered) -> Result<u64, LogError> {
         let limit = (taken + self.size()).min(OFFSET_END);
         let (tail, reserve) = (self.tail(), self.reserved());
         if !(taken..=limit).contains(&tail) {

@@ -1,4 +1,4 @@
-//! Why a live log did not do as it was told.
+//! Errors of a log on a drive, in a mapped ring or in the byte window.
 
 use std::fmt;
 use std::io;
@@ -9,11 +9,11 @@ use nix::errno::Errno;
 
 use tidewater_driver::vfio_user::{NvmeError, SocketError};
 
-use super::Level;
+use crate::Level;
 
-/// Why an operation on a live log failed. [`LiveError::errno`] says it in one number.
+/// Why an operation on a log failed. [`LogError::errno`] says it in one number.
 #[derive(Debug)]
-pub enum LiveError {
+pub enum LogError {
     /// The target is of no kind that is known.
     Target(String),
     /// The device could not be reached.
@@ -128,14 +128,14 @@ pub enum LiveError {
     },
 }
 
-impl LiveError {
+impl LogError {
     /// What it means to be left before anything was said.
-    pub(crate) fn turned_away(self) -> LiveError {
-        if let LiveError::Gone = self { LiveError::Taken } else { self }
+    pub(crate) fn turned_away(self) -> LogError {
+        if let LogError::Gone = self { LogError::Taken } else { self }
     }
 
-    pub(crate) fn system(what: &'static str) -> impl Fn(Errno) -> LiveError {
-        move |errno| LiveError::System { what, errno }
+    pub(crate) fn system(what: &'static str) -> impl Fn(Errno) -> LogError {
+        move |errno| LogError::System { what, errno }
     }
 
     /// The error as a number of the system: EAGAIN ring full, ENOSPC untrimmed log, ENXIO bytes that are gone,
@@ -143,97 +143,95 @@ impl LiveError {
     /// broken for good, ENOTSUP a level that nothing offers, or what only the process that opened the log can do.
     pub fn errno(&self) -> i32 {
         let errno = match self {
-            LiveError::Full { .. } => Errno::EAGAIN,
-            LiveError::Untrimmed => Errno::ENOSPC,
-            LiveError::Released { .. } => Errno::ENXIO,
-            LiveError::TimedOut { .. } | LiveError::NoMoreLog { .. } => Errno::ETIMEDOUT,
-            LiveError::Gone | LiveError::NoReply => Errno::EPIPE,
-            LiveError::Stale => Errno::ESTALE,
-            LiveError::NotAvailable(_) | LiveError::NotMapped | LiveError::Joined => Errno::EOPNOTSUPP,
-            LiveError::Target(_) | LiveError::TooLarge { .. } => Errno::EINVAL,
-            LiveError::NoLane { .. } => Errno::ENODEV,
-            LiveError::Busy { .. } | LiveError::Taken | LiveError::Writers => Errno::EBUSY,
-            LiveError::Unreachable { error, .. } | LiveError::Refused { error, .. } => {
+            LogError::Full { .. } => Errno::EAGAIN,
+            LogError::Untrimmed => Errno::ENOSPC,
+            LogError::Released { .. } => Errno::ENXIO,
+            LogError::TimedOut { .. } | LogError::NoMoreLog { .. } => Errno::ETIMEDOUT,
+            LogError::Gone | LogError::NoReply => Errno::EPIPE,
+            LogError::Stale => Errno::ESTALE,
+            LogError::NotAvailable(_) | LogError::NotMapped | LogError::Joined => Errno::EOPNOTSUPP,
+            LogError::Target(_) | LogError::TooLarge { .. } => Errno::EINVAL,
+            LogError::NoLane { .. } => Errno::ENODEV,
+            LogError::Busy { .. } | LogError::Taken | LogError::Writers => Errno::EBUSY,
+            LogError::Unreachable { error, .. } | LogError::Refused { error, .. } => {
                 error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
             }
-            LiveError::System { errno, .. } | LiveError::Window { errno, .. } | LiveError::Store { errno } => *errno,
-            LiveError::Broken | LiveError::Ring(_) | LiveError::Status { .. } | LiveError::Malformed { .. } => {
-                Errno::EIO
-            }
+            LogError::System { errno, .. } | LogError::Window { errno, .. } | LogError::Store { errno } => *errno,
+            LogError::Broken | LogError::Ring(_) | LogError::Status { .. } | LogError::Malformed { .. } => Errno::EIO,
         };
         errno as i32
     }
 }
 
-impl fmt::Display for LiveError {
+impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LiveError::Target(target) => write!(f, "`{target}` is no target: give vfio-user:SOCKET"),
-            LiveError::Unreachable { path, error } => write!(f, "{}: {error}", path.display()),
-            LiveError::Gone => f.write_str("the device has gone; what is in the ring stays: reattach"),
-            LiveError::Taken => {
+            LogError::Target(target) => write!(f, "`{target}` is no target: give vfio-user:SOCKET"),
+            LogError::Unreachable { path, error } => write!(f, "{}: {error}", path.display()),
+            LogError::Gone => f.write_str("the device has gone; what is in the ring stays: reattach"),
+            LogError::Taken => {
                 f.write_str("the device serves another client, or was just ending: a function has one client at a time")
             }
-            LiveError::NoReply => f.write_str("the device does not answer; what is in the ring stays: reattach"),
-            LiveError::NotMapped => {
+            LogError::NoReply => f.write_str("the device does not answer; what is in the ring stays: reattach"),
+            LogError::NotMapped => {
                 f.write_str("the device lets no rings be mapped: start `tidewater serve` with --ring")
             }
-            LiveError::NoLane { lane, lanes } => write!(f, "lane {lane} is not in use: there are {lanes}"),
-            LiveError::Busy { lane } => write!(f, "lane {lane} is another writer's"),
-            LiveError::Ring(why) => write!(f, "the ring's file: {why}"),
-            LiveError::Refused { command, error } => write!(f, "vfio-user command {command} was refused: {error}"),
-            LiveError::Status { what, status } => write!(f, "{what} ended with {status}"),
-            LiveError::Malformed { what } => write!(f, "the device is not in order: {what}"),
-            LiveError::System { what, errno } => write!(f, "can't {what}: {errno}"),
-            LiveError::Full { waited } => write!(f, "the ring is full, and stayed so for {waited:?}"),
-            LiveError::Store { errno } => write!(
+            LogError::NoLane { lane, lanes } => write!(f, "lane {lane} is not in use: there are {lanes}"),
+            LogError::Busy { lane } => write!(f, "lane {lane} is another writer's"),
+            LogError::Ring(why) => write!(f, "the ring's file: {why}"),
+            LogError::Refused { command, error } => write!(f, "vfio-user command {command} was refused: {error}"),
+            LogError::Status { what, status } => write!(f, "{what} ended with {status}"),
+            LogError::Malformed { what } => write!(f, "the device is not in order: {what}"),
+            LogError::System { what, errno } => write!(f, "can't {what}: {errno}"),
+            LogError::Full { waited } => write!(f, "the ring is full, and stayed so for {waited:?}"),
+            LogError::Store { errno } => write!(
                 f,
                 "the device's image can't be written: {}; see to its disk, and start the device again: \
                  what is in the ring stays",
                 errno.desc()
             ),
-            LiveError::Untrimmed => f.write_str("the ring of logical pages is full: trim the log"),
-            LiveError::TooLarge { bytes, most } => write!(f, "{bytes} bytes never fit into a ring of {most}"),
-            LiveError::Writers => f.write_str("the lane has no slot for another writer"),
-            LiveError::Released { offset } => write!(f, "offset {offset} is no longer readable"),
-            LiveError::NoMoreLog { filled } => write!(f, "the log ends after {filled} bytes"),
-            LiveError::TimedOut { at, wanted } => {
+            LogError::Untrimmed => f.write_str("the ring of logical pages is full: trim the log"),
+            LogError::TooLarge { bytes, most } => write!(f, "{bytes} bytes never fit into a ring of {most}"),
+            LogError::Writers => f.write_str("the lane has no slot for another writer"),
+            LogError::Released { offset } => write!(f, "offset {offset} is no longer readable"),
+            LogError::NoMoreLog { filled } => write!(f, "the log ends after {filled} bytes"),
+            LogError::TimedOut { at, wanted } => {
                 write!(f, "the log stood at {at} of {wanted}; it may still come: wait again")
             }
-            LiveError::Stale => f.write_str("the stream goes on elsewhere: reattach"),
-            LiveError::Broken => f.write_str("the device marked the stream broken: set the lane up anew"),
-            LiveError::Joined => f.write_str("this process shares the lane; the one that opened it can do that"),
-            LiveError::NotAvailable(level) => write!(f, "{level} is not available: the device has no replicas"),
-            LiveError::Window { why, .. } => write!(f, "a log in the byte window: {why}"),
+            LogError::Stale => f.write_str("the stream goes on elsewhere: reattach"),
+            LogError::Broken => f.write_str("the device marked the stream broken: set the lane up anew"),
+            LogError::Joined => f.write_str("this process shares the lane; the one that opened it can do that"),
+            LogError::NotAvailable(level) => write!(f, "{level} is not available: the device has no replicas"),
+            LogError::Window { why, .. } => write!(f, "a log in the byte window: {why}"),
         }
     }
 }
 
-impl std::error::Error for LiveError {}
+impl std::error::Error for LogError {}
 
-impl From<SocketError> for LiveError {
-    fn from(error: SocketError) -> LiveError {
+impl From<SocketError> for LogError {
+    fn from(error: SocketError) -> LogError {
         match error {
-            SocketError::Unreachable { path, error } => LiveError::Unreachable { path, error },
-            SocketError::Io(_) => LiveError::Gone,
-            SocketError::Timeout { .. } => LiveError::NoReply,
-            SocketError::Refused { command, errno } => LiveError::Refused { command, error: errno.into() },
+            SocketError::Unreachable { path, error } => LogError::Unreachable { path, error },
+            SocketError::Io(_) => LogError::Gone,
+            SocketError::Timeout { .. } => LogError::NoReply,
+            SocketError::Refused { command, errno } => LogError::Refused { command, error: errno.into() },
             SocketError::Malformed { command } => {
-                LiveError::Malformed { what: format!("the reply to vfio-user command {command}") }
+                LogError::Malformed { what: format!("the reply to vfio-user command {command}") }
             }
         }
     }
 }
 
-impl From<NvmeError> for LiveError {
-    fn from(error: NvmeError) -> LiveError {
+impl From<NvmeError> for LogError {
+    fn from(error: NvmeError) -> LogError {
         match error {
             NvmeError::Socket(error) => error.into(),
-            NvmeError::System(errno) => LiveError::System { what: "make memory for queues", errno },
+            NvmeError::System(errno) => LogError::System { what: "make memory for queues", errno },
             NvmeError::Status(status) => {
-                LiveError::Status { what: "a command that sets the controller up", status: status.to_string() }
+                LogError::Status { what: "a command that sets the controller up", status: status.to_string() }
             }
-            error => LiveError::Malformed { what: error.to_string() },
+            error => LogError::Malformed { what: error.to_string() },
         }
     }
 }

@@ -1,37 +1,11 @@
-//! What a log promises, and how it is opened.
+//! How a log is opened, and how it is doing.
 
-use std::fmt;
 use std::time::Duration;
 
 use tidewater_wire::vendor::FastStatus;
 
 use super::memory::WriteBack;
-
-/// How long bytes last that an operation has waited for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Level {
-    /// In the ring: they survive the end of this process and of the device's; a loss of power only where the ring's
-    /// memory does.
-    Ring,
-    /// On the backing store, and synced: they survive a loss of power too, as far as the disk below keeps what it
-    /// promises.
-    Destaged,
-    /// In the rings of replicas. Not available yet.
-    RemoteRing,
-    /// On the backing stores of replicas. Not available yet.
-    RemoteDestaged,
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Level::Ring => "RING",
-            Level::Destaged => "DESTAGED",
-            Level::RemoteRing => "REMOTE_RING",
-            Level::RemoteDestaged => "REMOTE_DESTAGED",
-        })
-    }
-}
+use crate::Level;
 
 /// How a log is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,15 +30,6 @@ impl Default for Options {
         let (full, timeout) = (Duration::from_secs(1), Duration::from_secs(10));
         Options { lane: 0, level: None, write_back: None, full, timeout }
     }
-}
-
-/// Where something was written.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Written {
-    /// Stream offset of the first byte: a record's log sequence number.
-    pub lsn: u64,
-    /// Stream offset after the last: what to wait for.
-    pub end: u64,
 }
 
 /// How a log is doing.
