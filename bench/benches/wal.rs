@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use tidewater_bench::{Served, TIME, median, setup, until_open, villars};
 use tidewater_client::hardware::WindowLog;
-use tidewater_client::live::{Log, Options};
+use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Level, LogError};
 use tidewater_serve::engine::{Backing, RingSetup, Setup};
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tidewater_client::Level;
 use tidewater_client::files::identify;
-use tidewater_client::live::{Log, Options};
+use tidewater_client::mapped::{Log, Options};
 use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileSession};
 
 /// Puts records on the log of a device that nobody has.

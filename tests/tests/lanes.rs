@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tidewater_client::live::{Log, Options, Shared};
+use tidewater_client::mapped::{Log, Options, Shared};
 use tidewater_client::{End, Entry, Level, LogError, Records};
 use tidewater_tests::PATIENCE;
 use tidewater_tests::ring::{Device, RING};

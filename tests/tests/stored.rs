@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
-use tidewater_client::live::{Log, Options};
+use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Entry, Level, Records};
 use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer};
 use tidewater_report::{Record, record};

@@ -65,17 +65,17 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
         "the handler of SIGBUS for mappings of files that a client can make shorter: it maps zeroes there",
     ),
     (
-        "crates/client/src/live/memory.rs",
-        "the mapped ring of a live client: bytes that another process shares are copied by raw pointers, and lines are \
+        "crates/client/src/mapped/memory.rs",
+        "the mapped ring of a client: bytes that another process shares are copied by raw pointers, and lines are \
          written back",
     ),
     (
-        "crates/client/src/live/cut.rs",
+        "crates/client/src/mapped/cut.rs",
         "a signal that the system raises where a mapped file was cut: its handler gives the address other memory",
     ),
     (
-        "crates/client/src/live/stores.rs",
-        "records on their way into the mapped ring of a live client, by instructions that are used where the processor \
+        "crates/client/src/mapped/stores.rs",
+        "records on their way into the mapped ring of a client, by instructions that are used where the processor \
          has them",
     ),
     (

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Instant;
 use tidewater_bench::{Served, TIME, median, setup, until_open, villars};
 use tidewater_client::Level;
-use tidewater_client::live::{Log, Options, WriteBack};
+use tidewater_client::mapped::{Log, Options, WriteBack};
 use tidewater_serve::engine::{Backing, RingSetup, Setup};
 
 const RING: u64 = 16 << 20;

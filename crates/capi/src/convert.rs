@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
 use tidewater_client::Level;
-use tidewater_client::live::{Log, Options, Recovered, WriteBack};
+use tidewater_client::mapped::{Log, Options, Recovered, WriteBack};
 
 pub(crate) fn level_of(level: c_int) -> Result<Option<Level>, Failure> {
     match level {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use convert::{bytes, handle, level_of, log, offset, options_of, put, recovered_of, time};
 use nix::libc::iovec;
 use report::{Failure, run};
-use tidewater_client::live::{Begun, Log, Shared};
+use tidewater_client::mapped::{Begun, Log, Shared};
 use tidewater_client::{Entry, Level, Records};
 
 /// The level that a log has unless another is asked for: RING where the ring's memory survives a loss of power,

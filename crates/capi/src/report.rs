@@ -11,7 +11,7 @@ use tidewater_client::LogError;
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The log says so.
-    Live(LogError),
+    Log(LogError),
     /// The call was wrong.
     Call(&'static str),
     /// Something else, with its number of the system.
@@ -25,7 +25,7 @@ pub(crate) enum Failure {
 
 impl From<LogError> for Failure {
     fn from(error: LogError) -> Failure {
-        Failure::Live(error)
+        Failure::Log(error)
     }
 }
 
@@ -50,7 +50,7 @@ fn fail(errno: i32, message: &str) {
 pub(crate) fn run<T>(failed: T, call: impl FnOnce() -> Result<T, Failure>) -> T {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => value,
-        Ok(Err(Failure::Live(error))) => {
+        Ok(Err(Failure::Log(error))) => {
             fail(error.errno(), &error.to_string());
             failed
         }

@@ -51,25 +51,25 @@
 //! | `x_abort` (ours) | [`Abort`] |
 //! | `append` (ours) | [`Pwrite::append`], read back by [`Records`] |
 //!
-//! With the feature `live`, the module of that name is a log on a device that is served: [`writers`] on a mapped ring;
-//! and `files` puts the files of an unmodified program on it. With the feature `hardware`, that module carries all of
-//! these out on a drive's BARs and commands, a function of this machine among them.
+//! With the feature `mapped`, the module of that name is a log on a device that is served: [`writers`] on a mapped
+//! ring; and `files` puts the files of an unmodified program on it. With the feature `hardware`, that module carries
+//! all of these out on a drive's BARs and commands, a function of this machine among them.
 //!
 //! The byte window (2B-SSD) has calls of its own, driven alike: a [`WindowCall`] pins, stores, syncs, flushes and reads
 //! (`examples/window.rs`).
 
 mod error;
-#[cfg(feature = "live")]
+#[cfg(feature = "mapped")]
 pub mod files;
 #[cfg(feature = "hardware")]
 pub mod hardware;
 mod lane;
-#[cfg(feature = "live")]
+#[cfg(feature = "mapped")]
 mod level;
-#[cfg(feature = "live")]
-pub mod live;
-#[cfg(feature = "live")]
+#[cfg(feature = "mapped")]
 mod log_error;
+#[cfg(feature = "mapped")]
+pub mod mapped;
 mod operation;
 mod read;
 mod record;
@@ -81,9 +81,9 @@ pub mod writers;
 
 pub use error::{Error, Stall};
 pub use lane::{Lane, OFFSET_END, Patience, Region, Setup};
-#[cfg(feature = "live")]
+#[cfg(feature = "mapped")]
 pub use level::{Level, Written};
-#[cfg(feature = "live")]
+#[cfg(feature = "mapped")]
 pub use log_error::LogError;
 pub use operation::{Action, Answer, Health, Operation, Outcome};
 pub use read::{Pread, Reader};

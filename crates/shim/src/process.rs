@@ -14,7 +14,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::libc;
 use tidewater_client::files::{Files, FilesError, Globs, Locked, PATIENCE, Place, Table, hand_over};
-use tidewater_client::live::{Log, Options};
+use tidewater_client::mapped::{Log, Options};
 
 use crate::text::Text;
 use crate::{descriptors, memory, paths, real};

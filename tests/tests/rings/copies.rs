@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tidewater_client::live::{Log, Options};
+use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Level, LogError};
 use tidewater_tests::ring::{Device, RING};
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tidewater_client::live::Log;
+use tidewater_client::mapped::Log;
 use tidewater_client::{Entry, Level, LogError, Records};
 use tidewater_tests::PATIENCE;
 use tidewater_tests::ring::Device;

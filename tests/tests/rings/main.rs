@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
-use tidewater_client::live::{Log, Options, WriteBack};
+use tidewater_client::mapped::{Log, Options, WriteBack};
 use tidewater_client::{End, Entry, Level, LogError, Records};
 use tidewater_driver::vfio_user::Socket;
 use tidewater_tests::ring::{Device, RING};

@@ -22,7 +22,7 @@ use tidewater_client::files::{
     AnyLog, Ended, Fate, Globs, PATIENCE, ReplayError, Report, Rules, Run, RunError, Setup, TICK,
 };
 use tidewater_client::hardware::WindowLog;
-use tidewater_client::live::{Log, Options, survive_cut_rings};
+use tidewater_client::mapped::{Log, Options, survive_cut_rings};
 use tidewater_client::{Level, LogError};
 use tidewater_report::units::bytes;
 

@@ -7,7 +7,7 @@ use tidewater_wire::vendor::PAGE_BYTES;
 
 use super::set::Journal;
 use super::{CHUNK_MAX, PATIENCE};
-use crate::live::Log;
+use crate::mapped::Log;
 use crate::{Level, LogError, Written};
 
 /// Bytes of the stream in a page of the fast side's log (ADR 7).

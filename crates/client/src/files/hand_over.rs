@@ -16,7 +16,7 @@ use rustix::net::{
 };
 
 use crate::LogError;
-use crate::live::{Log, Shared, owner};
+use crate::mapped::{Log, Shared, owner};
 
 /// The variable that names the socket.
 pub const SOCKET_VARIABLE: &str = "TIDEWATER_RUN";

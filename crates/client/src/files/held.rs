@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::live::inode::{Which, names, which, which_of};
+use crate::mapped::inode::{Which, names, which, which_of};
 
 /// A descriptor for reading of each.
 #[derive(Debug, Default)]

@@ -31,7 +31,7 @@ mod table;
 mod touch;
 mod unrecorded;
 
-pub use crate::live::inode::size;
+pub use crate::mapped::inode::size;
 pub use backing::{AnyLog, Backing, Room};
 pub use glob::{GlobError, Globs};
 pub use handle::{identify, is_same};

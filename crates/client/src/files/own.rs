@@ -23,8 +23,8 @@ use super::run::{Ended, Plain, Run, Setup, TICK};
 use super::run_error::RunError;
 use super::set::{Files, FilesError, Real, Sync};
 use super::table::{GONE, HELD, Locked, Place, REAL};
-use crate::live::inode::{size, which_of};
-use crate::live::thread;
+use crate::mapped::inode::{size, which_of};
+use crate::mapped::thread;
 
 /// What became of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -26,7 +26,7 @@ use super::set::{Files, FilesError, Real, number_of, sync_folder};
 use super::table::{Counter, FILES_MAX, GONE, PathBytes, Place, Table};
 use super::unrecorded::Seen;
 use super::{Globs, PATIENCE, hand_over};
-use crate::live::{Log, Options};
+use crate::mapped::{Log, Options};
 use crate::{Level, LogError};
 
 /// Files are synced and the log is trimmed this often while something is written.

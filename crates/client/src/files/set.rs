@@ -23,7 +23,7 @@ use super::PATIENCE;
 use super::compare::{same, same_at_end};
 use super::delta::{Bases, KEPT_MIN};
 use super::table::{Counter, Locked, Place, REAL, Table};
-use crate::live::inode::size;
+use crate::mapped::inode::size;
 use crate::{Level, LogError, Written};
 
 /// Where records go.

@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use super::handle::{identify, is_same};
 use super::set::{COPY, Files, FilesError, Journal, read_at, system};
 use super::table::{Locked, Place};
-use crate::live::inode::size;
+use crate::mapped::inode::size;
 
 impl<J: Journal> Files<J> {
     /// Records what the file has where a change was pending: it failed, was short, a signal handler changed the file

@@ -14,8 +14,8 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use tidewater_wire::vendor::{DELTA_BASES, FILE_PATH_BYTES_MAX, FileBind};
 
 use super::unrecorded::now_ns;
-use crate::live::memory::Mapping;
-use crate::live::owner;
+use crate::mapped::memory::Mapping;
+use crate::mapped::owner;
 use crate::{Level, LogError};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TIDEFILE");

@@ -4,7 +4,7 @@
 //! No sync may be answered from the log for such a file. What its records make of it is known: its length, and when the
 //! last recorded change was over. A change that no record has gives it another length, or a later stamp. Lengths are
 //! compared at each sync; stamps once in a tick of the system's clock, since to ask for them costs the next change of
-//! the file a stamp of its own (`live::inode`), and changes within one tick can have the same.
+//! the file a stamp of its own (`mapped::inode`), and changes within one tick can have the same.
 
 use std::os::fd::BorrowedFd;
 
@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::set::{Files, FilesError, Journal};
 use super::table::{Known, Locked, Place, REAL, TIMED, UNRECORDED, UNTIMED};
-use crate::live::inode::{Stamped, stamped};
+use crate::mapped::inode::{Stamped, stamped};
 
 /// What a look at a file found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

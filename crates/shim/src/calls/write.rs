@@ -8,7 +8,7 @@ use std::ptr;
 use nix::errno::Errno;
 use nix::libc::{self, iovec, off_t, size_t, ssize_t};
 use tidewater_client::files::{ASKS, Files, Locked};
-use tidewater_client::live::Log;
+use tidewater_client::mapped::Log;
 
 use super::give;
 use crate::descriptors::{self, APPEND, DSYNC, Kind, Of, SYNC, WRITES_ONLY};

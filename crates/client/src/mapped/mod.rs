@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use tidewater_client::live::{Log, Options};
+//! use tidewater_client::mapped::{Log, Options};
 //! use tidewater_client::Level;
 //!
 //! let options = Options { level: Some(Level::Ring), ..Options::default() };

@@ -3,8 +3,8 @@
 use super::{Recovered, Ring, wrong};
 use crate::LogError;
 use crate::lane::OFFSET_END;
-use crate::live::memory::fence;
-use crate::live::owner;
+use crate::mapped::memory::fence;
+use crate::mapped::owner;
 use crate::writers::Reserved;
 use crate::{Entry, Records, fill_void};
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use tidewater_wire::vendor::{RECORD_ALIGN, RING_IDLE, RING_SLOTS, RecordHeader, 
 impl Ring {
     /// Seals what dead writers have left: a record that is whole stays, everything else becomes void. How many holes
     /// there were. Bytes are written back as `settle` does it.
-    pub(in crate::live) fn seal(&self, me: u64, settle: impl Fn(Reserved)) -> usize {
+    pub(in crate::mapped) fn seal(&self, me: u64, settle: impl Fn(Reserved)) -> usize {
         let writers = self.writers();
         let mut sealed = 0;
         for at in 0..writers.used() {
@@ -49,7 +49,7 @@ impl Ring {
     }
 
     /// Takes up the stream: this handle is its only writer now.
-    pub(in crate::live) fn take_up(&mut self) -> Result<Recovered, LogError> {
+    pub(in crate::mapped) fn take_up(&mut self) -> Result<Recovered, LogError> {
         const GENERATION: u64 = RingLanePage::GENERATION_OFFSET as u64;
         if !RingPage::parse(&self.page()).is_ok_and(|page| page.open) {
             return Err(wrong("the device takes nothing from it: its function was set up anew, or it was damaged"));

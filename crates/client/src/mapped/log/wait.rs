@@ -1,8 +1,8 @@
 //! Waiting until bytes of a log are at a level, and reading them back.
 
 use super::{Log, SEAL_AFTER, TELL_AGAIN, pause};
-use crate::live::commands;
-use crate::live::cut;
+use crate::mapped::commands;
+use crate::mapped::cut;
 use crate::{Level, LogError};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ impl Log {
 
     /// Waits until the device has everything before a stream offset, which is in the ring, on its backing store, and
     /// has synced it.
-    pub(in crate::live) fn wait_device(&self, end: u64, timeout: Duration) -> Result<(), LogError> {
+    pub(in crate::mapped) fn wait_device(&self, end: u64, timeout: Duration) -> Result<(), LogError> {
         let start = Instant::now();
         // The device may have died with what it was told: it is told again now and then.
         let mut tell_at = start;
