@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use tidewater_client::Level;
-use tidewater_client::files::identify;
 use tidewater_client::mapped::{Log, Options};
+use tidewater_files::identify;
 use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileSession};
 
 /// Puts records on the log of a device that nobody has.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use tidewater_client::Level;
-use tidewater_client::files::{Globs, OwnFiles, Setup};
+use tidewater_files::{Globs, OwnFiles, Setup};
 
 use crate::{Build, tidewater};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tidewater_base::rng::Rng;
-use tidewater_client::files::Changed;
+use tidewater_files::Changed;
 use tidewater_tests::ring::Device;
 
 const LOG: [&str; 2] = ["--set", "fast.on_wrap=wait-for-trim"];

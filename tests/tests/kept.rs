@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tidewater_client::files::{Changed, FilesError, OwnFiles};
+use tidewater_files::{Changed, FilesError, OwnFiles};
 use tidewater_tests::ring::Device;
 
 const LOG: [&str; 2] = ["--set", "fast.on_wrap=wait-for-trim"];

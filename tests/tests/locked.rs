@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, fcntl};
-use tidewater_client::files::{Changed, OwnFiles};
+use tidewater_files::{Changed, OwnFiles};
 use tidewater_tests::ring::Device;
 
 fn lock(file: &File) {

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidewater_base::Rng;
 use tidewater_client::LogError;
-use tidewater_client::files::{Globs, OwnFiles, RunError, Setup};
 use tidewater_client::hardware::{Device, HardwareError, WindowLog};
+use tidewater_files::{Globs, OwnFiles, RunError, Setup};
 use tidewater_tests::databases::witness::Witness;
 use tidewater_tests::ring;
 

@@ -20,13 +20,17 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("ipc", Some(&["wire"])),
     ("driver", Some(&["wire", "ipc"])),
     ("client", Some(&["base", "wire", "driver"])),
-    ("capi", Some(&["base", "client"])),
+    ("files", Some(&["base", "wire", "client"])),
+    ("capi", Some(&["base", "client", "files"])),
     ("report", Some(&["base"])),
     ("probe", Some(&["base", "report"])),
     ("sim", Some(&["base", "wire", "nand", "core", "client", "report", "probe"])),
     ("serve", Some(&["base", "wire", "nand", "core", "ipc", "driver"])),
-    ("shim", Some(&["client"])),
-    ("tidewater", Some(&["base", "wire", "nand", "core", "driver", "client", "report", "probe", "sim", "serve"])),
+    ("shim", Some(&["client", "files"])),
+    (
+        "tidewater",
+        Some(&["base", "wire", "nand", "core", "driver", "client", "files", "report", "probe", "sim", "serve"]),
+    ),
     ("bench", None),
     ("tests", None),
 ];
@@ -79,7 +83,7 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
          has them",
     ),
     (
-        "crates/client/src/files/compare.rs",
+        "crates/files/src/compare.rs",
         "a function that is compiled once more for wider words, and called where the processor has them",
     ),
     ("crates/capi/src/lib.rs", "the functions that C programs call: their names, and the pointers that those give"),
@@ -87,7 +91,7 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
     ("crates/capi/src/files.rs", "as lib.rs, of the files on a log"),
     ("crates/capi/src/window.rs", "as lib.rs, of the byte window"),
     (
-        "crates/client/src/files/handle.rs",
+        "crates/files/src/handle.rs",
         "system calls that no library wraps: which file a descriptor stands for, so that it is known again after a \
          reboot",
     ),

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
 
+use ::tidewater_files::{Changed, Fate, FilesError, Globs, OwnFiles, ReplayError, RunError, Setup};
 use nix::libc::iovec;
-use tidewater_client::files::{Changed, Fate, FilesError, Globs, OwnFiles, ReplayError, RunError, Setup};
 
 use crate::convert::{bytes, options_of};
 use crate::report::{Failure, run};

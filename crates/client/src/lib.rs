@@ -52,15 +52,13 @@
 //! | `append` (ours) | [`Pwrite::append`], read back by [`Records`] |
 //!
 //! With the feature `mapped`, the module of that name is a log on a device that is served: [`writers`] on a mapped
-//! ring; and `files` puts the files of an unmodified program on it. With the feature `hardware`, that module carries
-//! all of these out on a drive's BARs and commands, a function of this machine among them.
+//! ring. With the feature `hardware`, that module carries all of these out on a drive's BARs and commands, a function
+//! of this machine among them.
 //!
 //! The byte window (2B-SSD) has calls of its own, driven alike: a [`WindowCall`] pins, stores, syncs, flushes and reads
 //! (`examples/window.rs`).
 
 mod error;
-#[cfg(feature = "mapped")]
-pub mod files;
 #[cfg(feature = "hardware")]
 pub mod hardware;
 mod lane;

@@ -134,7 +134,8 @@ impl LogError {
         if let LogError::Gone = self { LogError::Taken } else { self }
     }
 
-    pub(crate) fn system(what: &'static str) -> impl Fn(Errno) -> LogError {
+    /// Why a system call failed; `what` names what it was for, as a verb: "map the ring".
+    pub fn system(what: &'static str) -> impl Fn(Errno) -> LogError {
         move |errno| LogError::System { what, errno }
     }
 

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidewater_client::files::Place;
+use tidewater_files::Place;
 
 use crate::memory;
 

@@ -6,7 +6,7 @@
 //! - `process`, `descriptors`, `memory`, `paths`, `text`: what a process knows of the run, without memory of the heap
 //!   once it has begun.
 //!
-//! What is recorded, and in which order, is [`tidewater_client::files`]'s.
+//! What is recorded, and in which order, is [`tidewater_files`]'s.
 
 mod calls;
 mod descriptors;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
-use tidewater_client::files::{Files, FilesError, Globs, Locked, PATIENCE, Place, Table, hand_over};
 use tidewater_client::mapped::{Log, Options};
+use tidewater_files::{Files, FilesError, Globs, Locked, PATIENCE, Place, Table, hand_over};
 
 use crate::text::Text;
 use crate::{descriptors, memory, paths, real};
@@ -284,7 +284,7 @@ pub fn under_lock<T>(
     let result = match files.lock(place, borrow(fd), held) {
         Err(error) => Err(refuse(&error)),
         Ok(None) => Ok(None),
-        Ok(Some(_)) if files.table().flags(place) & tidewater_client::files::REAL != 0 => Ok(None),
+        Ok(Some(_)) if files.table().flags(place) & tidewater_files::REAL != 0 => Ok(None),
         Ok(Some(locked)) => then(&locked).map(Some),
     };
     HELD.set(before);

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use nix::errno::Errno;
 use nix::libc::{self, FILE, aiocb, iovec, mode_t, off_t, pid_t, sigevent, size_t, ssize_t};
-use tidewater_client::files::Real;
 use tidewater_client::mapped::Disk;
+use tidewater_files::Real;
 
 /// Where a function is; looked up once.
 #[derive(Debug)]

@@ -18,12 +18,10 @@ use std::fmt::Write as _;
 use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::sync::Arc;
-use tidewater_client::files::{
-    AnyLog, Ended, Fate, Globs, PATIENCE, ReplayError, Report, Rules, Run, RunError, Setup, TICK,
-};
 use tidewater_client::hardware::WindowLog;
 use tidewater_client::mapped::{Log, Options, survive_cut_rings};
 use tidewater_client::{Level, LogError};
+use tidewater_files::{AnyLog, Ended, Fate, Globs, PATIENCE, ReplayError, Report, Rules, Run, RunError, Setup, TICK};
 use tidewater_report::units::bytes;
 
 /// Signals that are the program's.
@@ -272,7 +270,7 @@ fn replay(lane: &LaneOf, rules: &Rules) -> Result<Report, Failure> {
         let options = Options { lane: lane.lane, full: PATIENCE, timeout: PATIENCE, ..Options::default() };
         Box::new(Log::open(&lane.device, options).map_err(opened)?)
     };
-    tidewater_client::files::recover(&log, lane.lane, rules).map_err(|error| {
+    tidewater_files::recover(&log, lane.lane, rules).map_err(|error| {
         if let ReplayError::Refused(report) = &error {
             let _ = output::print(&recovered(report, false));
         }
@@ -394,7 +392,7 @@ fn nothing_matched(globs: &Globs) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidewater_client::files::FileReport;
+    use tidewater_files::FileReport;
 
     #[test]
     fn sizes_are_told_with_units_and_files_larger_than_their_log_are_explained() {

@@ -24,7 +24,7 @@ pub fn size(file: BorrowedFd<'_>) -> Result<u64, Errno> {
 
 /// What a file is, and when its bytes changed last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stamped {
+pub struct Stamped {
     /// Which it is.
     pub which: Which,
     /// Its length in bytes.
@@ -38,7 +38,7 @@ pub(crate) struct Stamped {
 ///
 /// # Errors
 /// Those of the system.
-pub(crate) fn stamped(file: BorrowedFd<'_>, times: bool) -> Result<Stamped, Errno> {
+pub fn stamped(file: BorrowedFd<'_>, times: bool) -> Result<Stamped, Errno> {
     let ns = |seconds: i64, ns: i64| (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(ns as u64);
     let more = if times { StatxFlags::MTIME | StatxFlags::CTIME } else { StatxFlags::empty() };
     if let Some(about) = ask(file, StatxFlags::SIZE | StatxFlags::INO | more) {
@@ -52,7 +52,10 @@ pub(crate) fn stamped(file: BorrowedFd<'_>, times: bool) -> Result<Stamped, Errn
 }
 
 /// Names that a file has.
-pub(crate) fn names(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+///
+/// # Errors
+/// Those of the system.
+pub fn names(file: BorrowedFd<'_>) -> Result<u64, Errno> {
     match ask(file, StatxFlags::NLINK) {
         Some(about) => Ok(about.stx_nlink.into()),
         None => Ok(fstat(file)?.st_nlink),
@@ -60,13 +63,13 @@ pub(crate) fn names(file: BorrowedFd<'_>) -> Result<u64, Errno> {
 }
 
 /// Which file it is, as long as it is there or open: its file system's device and its inode.
-pub(crate) type Which = (u64, u64);
+pub type Which = (u64, u64);
 
 /// Of a name, which may be a symbolic link.
 ///
 /// # Errors
 /// Those of the system.
-pub(crate) fn which(path: &Path) -> Result<Which, Errno> {
+pub fn which(path: &Path) -> Result<Which, Errno> {
     match statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO) {
         Ok(about) if about.stx_mask & StatxFlags::INO.bits() != 0 => Ok(device_and_inode(&about)),
         _ => lstat(path).map(|about| (about.st_dev, about.st_ino)),
@@ -77,7 +80,7 @@ pub(crate) fn which(path: &Path) -> Result<Which, Errno> {
 ///
 /// # Errors
 /// Those of the system.
-pub(crate) fn which_of(file: BorrowedFd<'_>) -> Result<Which, Errno> {
+pub fn which_of(file: BorrowedFd<'_>) -> Result<Which, Errno> {
     match ask(file, StatxFlags::INO) {
         Some(about) => Ok(device_and_inode(&about)),
         None => fstat(file).map(|about| (about.st_dev, about.st_ino)),

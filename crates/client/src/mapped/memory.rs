@@ -26,10 +26,10 @@ pub enum WriteBack {
     Lines,
 }
 
-/// A shared mapping of part of a file. Offsets are bytes from its start; one that is not inside is a mistake of this
-/// crate (asserted).
+/// A shared mapping of part of a file. Offsets are bytes from its start; one that is not inside is a mistake of the
+/// caller (asserted).
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
@@ -92,7 +92,10 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `len` bytes of `file` from `offset`, a multiple of the page size, so that huge pages of the file can be
     /// huge here. The file must be as long: where it is truncated, an access ends the process.
-    pub(crate) fn new(file: BorrowedFd<'_>, offset: u64, len: u64, writable: bool) -> Result<Mapping, Errno> {
+    ///
+    /// # Errors
+    /// Those of mmap(2); `EINVAL`: a length of zero, or one that memory does not have.
+    pub fn new(file: BorrowedFd<'_>, offset: u64, len: u64, writable: bool) -> Result<Mapping, Errno> {
         let length = usize::try_from(len).ok().and_then(NonZeroUsize::new).ok_or(Errno::EINVAL)?;
         let offset = i64::try_from(offset).map_err(|_| Errno::EINVAL)?;
         if isize::try_from(length.get()).is_err() {
@@ -103,7 +106,10 @@ impl Mapping {
     }
 
     /// As [`Mapping::new`], writable from the file's start on; pages are mapped when they are first touched.
-    pub(crate) fn sparse(file: BorrowedFd<'_>, len: u64) -> Result<Mapping, Errno> {
+    ///
+    /// # Errors
+    /// As [`Mapping::new`].
+    pub fn sparse(file: BorrowedFd<'_>, len: u64) -> Result<Mapping, Errno> {
         let length = usize::try_from(len).ok().and_then(NonZeroUsize::new).ok_or(Errno::EINVAL)?;
         Mapping::with_flags(file, 0, length, true, MapFlags::MAP_SHARED)
     }
@@ -175,7 +181,7 @@ impl Mapping {
 
     /// A word that this process may change.
     #[inline]
-    pub(crate) fn word(&self, offset: u64) -> &AtomicU64 {
+    pub fn word(&self, offset: u64) -> &AtomicU64 {
         assert!(self.writable, "a mapping that is only read");
         self.atomic(offset)
     }
@@ -192,7 +198,7 @@ impl Mapping {
 
     /// A word, as it is now.
     #[inline]
-    pub(crate) fn load(&self, offset: u64) -> u64 {
+    pub fn load(&self, offset: u64) -> u64 {
         u64::from_le(self.atomic(offset).load(Ordering::Acquire))
     }
 
@@ -235,14 +241,16 @@ impl Mapping {
         let _ = unsafe { nix::libc::syscall(nix::libc::SYS_futex, word, nix::libc::FUTEX_WAKE, i32::MAX) };
     }
 
-    pub(crate) fn read(&self, offset: u64, to: &mut [u8]) {
+    /// Copies bytes out of it.
+    pub fn read(&self, offset: u64, to: &mut [u8]) {
         let from = self.at(offset, to.len());
         // SAFETY: `at` has checked the range; `to` is memory of this process alone and can't overlap the mapping.
         unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
     }
 
+    /// Copies bytes into it, by the caches.
     #[inline]
-    pub(crate) fn write(&self, offset: u64, from: &[u8]) {
+    pub fn write(&self, offset: u64, from: &[u8]) {
         assert!(self.writable, "a mapping that is only read");
         let to = self.at(offset, from.len());
         // SAFETY: `at` has checked the range and the mapping is writable; `from` can't overlap it.

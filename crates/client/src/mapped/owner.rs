@@ -54,8 +54,11 @@ pub(super) fn namespace() -> u64 {
 }
 
 /// This process, as an owner.
+///
+/// # Errors
+/// `/proc/self/stat` is not there, or is of another PID namespace.
 #[inline]
-pub(crate) fn me() -> Result<u64, LogError> {
+pub fn me() -> Result<u64, LogError> {
     /// Where a fork can't be noticed otherwise, each call asks for the number.
     static KNOWN: AtomicU64 = AtomicU64::new(0);
     match zeroed_by_fork() {
@@ -84,7 +87,7 @@ fn find_me(known: &AtomicU64) -> Result<u64, LogError> {
 }
 
 /// Whether a process is no more, for certain: it stores nothing from now on.
-pub(crate) fn is_dead(owner: u64) -> bool {
+pub fn is_dead(owner: u64) -> bool {
     let (pid, start) = ((owner & ((1 << PID_BITS) - 1)) as i32, owner >> PID_BITS);
     let is_gone = || kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH);
     if pid == 0 || is_gone() {
@@ -101,7 +104,7 @@ pub(crate) fn is_dead(owner: u64) -> bool {
 }
 
 /// Who started a process, or whose it has become since. `None`: it has ended.
-pub(crate) fn parent(pid: u32) -> Option<u32> {
+pub fn parent(pid: u32) -> Option<u32> {
     let stat = stat(path_of(i32::try_from(pid).ok()?, &mut [0; 32])).ok()??;
     u32::try_from(stat.parent).ok()
 }

@@ -10,7 +10,7 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 ///
 /// # Errors
 /// What the system says.
-pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     let started = Builder::new().name(name.to_owned()).spawn(run);
     before.thread_set_mask()?;

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use nix::errno::Errno;
 use nix::libc::{self, FILE, off_t};
-use tidewater_client::files::ASKS;
+use tidewater_files::ASKS;
 
 use super::{give, refused};
 use crate::descriptors::{self, DSYNC, Kind, SYNC};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use nix::errno::Errno;
 use nix::libc::{self, size_t};
-use tidewater_client::files::Place;
+use tidewater_files::Place;
 
 use super::{give, open};
 use crate::descriptors::{self, Kind};

@@ -1,5 +1,5 @@
 //! The functions that stand here in place of the C library's. Each does for a file of the set what
-//! [`tidewater_client::files`] says, and passes on everything else unchanged, with the error number that the next
+//! [`tidewater_files`] says, and passes on everything else unchanged, with the error number that the next
 //! library left.
 //!
 //! # Safety

@@ -7,7 +7,7 @@ use std::ptr;
 
 use nix::errno::Errno;
 use nix::libc;
-use tidewater_client::files::{FilesError, Place, RENAMED};
+use tidewater_files::{FilesError, Place, RENAMED};
 
 use super::{give, is_file, open, stat};
 use crate::descriptors::{self, Kind};

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use nix::errno::Errno;
 use nix::libc::{self, mode_t};
-use tidewater_client::files::{ASKS, GONE, Place, SYNCS};
+use tidewater_files::{ASKS, GONE, Place, SYNCS};
 
 use super::{give, is_file, names, stat};
 use crate::descriptors::{self, APPEND, DIRECT, DSYNC, Kind, Of, SYNC, WRITES_ONLY};
@@ -250,7 +250,7 @@ pub fn make_real(place: Place, fd: c_int, why: &str) -> Result<(), Errno> {
     let _whole = process::whole();
     let files = process::files()?;
     let Some(place) = current(fd, place)? else { return Ok(()) };
-    if files.table().flags(place) & tidewater_client::files::REAL == 0 {
+    if files.table().flags(place) & tidewater_files::REAL == 0 {
         let path = files.table().path(place);
         let path = String::from_utf8_lossy(path.as_bytes());
         tell(Tell::Real, format_args!("{path}: {why}, which can't be recorded: it is synced by itself from now on"));

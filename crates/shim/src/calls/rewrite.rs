@@ -9,7 +9,7 @@ use std::slice;
 
 use nix::errno::Errno;
 use nix::libc::{off_t, size_t, ssize_t};
-use tidewater_client::files::{ASKS, COPY, COPY_SMALL, FilesError};
+use tidewater_files::{ASKS, COPY, COPY_SMALL, FilesError};
 
 use super::give;
 use crate::descriptors::{self, APPEND, DIRECT, DSYNC, Of, SYNC};

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use nix::errno::Errno;
 use nix::libc::{self, aiocb, off_t, size_t};
-use tidewater_client::files::{FilesError, Place, Seen, Sync};
+use tidewater_files::{FilesError, Place, Seen, Sync};
 
 use super::{give, open};
 use crate::descriptors::{self, Kind};

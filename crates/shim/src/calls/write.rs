@@ -7,8 +7,8 @@ use std::ptr;
 
 use nix::errno::Errno;
 use nix::libc::{self, iovec, off_t, size_t, ssize_t};
-use tidewater_client::files::{ASKS, Files, Locked};
 use tidewater_client::mapped::Log;
+use tidewater_files::{ASKS, Files, Locked};
 
 use super::give;
 use crate::descriptors::{self, APPEND, DSYNC, Kind, Of, SYNC, WRITES_ONLY};
@@ -72,7 +72,7 @@ fn change<T>(
 }
 
 fn size(fd: c_int) -> Result<u64, Errno> {
-    tidewater_client::files::size(process::borrow(fd))
+    tidewater_files::size(process::borrow(fd))
 }
 
 /// Where a descriptor stands (`SEEK_CUR`), or where its file ends, to which it is moved (`SEEK_END`).

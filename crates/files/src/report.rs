@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::Globs;
-use super::replay::BINDS_MAX;
-use crate::LogError;
+use crate::Globs;
+use crate::replay::BINDS_MAX;
+use tidewater_client::LogError;
 
 /// What recovery may touch, and when it gives up.
 #[derive(Clone, Debug, Default)]

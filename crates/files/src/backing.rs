@@ -5,10 +5,10 @@ use std::fmt;
 
 use tidewater_wire::vendor::PAGE_BYTES;
 
-use super::set::Journal;
-use super::{CHUNK_MAX, PATIENCE};
-use crate::mapped::Log;
-use crate::{Level, LogError, Written};
+use crate::set::Journal;
+use crate::{CHUNK_MAX, PATIENCE};
+use tidewater_client::mapped::Log;
+use tidewater_client::{Level, LogError, Written};
 
 /// Bytes of the stream in a page of the fast side's log (ADR 7).
 const PAYLOAD: u64 = PAGE_BYTES as u64 - 64;
@@ -192,9 +192,9 @@ impl Backing for Log {
 mod window {
     use nix::errno::Errno;
 
-    use super::{Backing, CHUNK_MAX, Journal, Room};
-    use crate::hardware::WindowLog;
-    use crate::{Level, LogError, Written};
+    use crate::{Backing, CHUNK_MAX, Journal, Room};
+    use tidewater_client::hardware::WindowLog;
+    use tidewater_client::{Level, LogError, Written};
 
     impl Journal for WindowLog {
         fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {

@@ -16,18 +16,18 @@ use nix::errno::Errno;
 use nix::libc;
 use tidewater_wire::vendor::{FileBind, FileChangeKind, FileSession, PAGE_BYTES};
 
-use super::backing::{AnyLog, Backing, Room};
-use super::handle::{identify, is_same};
-use super::held::Held;
-use super::kept::Kept;
-use super::replay::{Report, Rules, recover};
-use super::run_error::RunError;
-use super::set::{Files, FilesError, Real, number_of, sync_folder};
-use super::table::{Counter, FILES_MAX, GONE, PathBytes, Place, Table};
-use super::unrecorded::Seen;
-use super::{Globs, PATIENCE, hand_over};
-use crate::mapped::{Log, Options};
-use crate::{Level, LogError};
+use crate::backing::{AnyLog, Backing, Room};
+use crate::handle::{identify, is_same};
+use crate::held::Held;
+use crate::kept::Kept;
+use crate::replay::{Report, Rules, recover};
+use crate::run_error::RunError;
+use crate::set::{Files, FilesError, Real, number_of, sync_folder};
+use crate::table::{Counter, FILES_MAX, GONE, PathBytes, Place, Table};
+use crate::unrecorded::Seen;
+use crate::{Globs, PATIENCE, hand_over};
+use tidewater_client::mapped::{Log, Options};
+use tidewater_client::{Level, LogError};
 
 /// Files are synced and the log is trimmed this often while something is written.
 const EVERY: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ const LEFT_MIN: u64 = 4 << 20;
 /// What is run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The device: vfio-user:SOCKET. For the files of one process ([`super::OwnFiles`]) also a log in a byte window:
+    /// The device: vfio-user:SOCKET. For the files of one process ([`crate::OwnFiles`]) also a log in a byte window:
     /// window:LBA+BLOCKS:TARGET.
     pub target: String,
     /// The lane.
@@ -106,7 +106,7 @@ pub struct Ended {
 
 /// Real calls of a process that no shim is in.
 #[derive(Debug)]
-pub(super) struct Plain;
+pub(crate) struct Plain;
 
 impl Real for Plain {
     fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -189,10 +189,10 @@ impl Run {
 
 impl Run<AnyLog> {
     /// As [`Run::start`], for the files of this process alone: they can be on a log in a byte window as well.
-    pub(super) fn start_own(setup: &Setup) -> Result<(Run<AnyLog>, Report), RunError> {
+    pub(crate) fn start_own(setup: &Setup) -> Result<(Run<AnyLog>, Report), RunError> {
         #[cfg(feature = "hardware")]
         if setup.target.starts_with("window:") {
-            return Run::over(setup, Box::new(crate::hardware::WindowLog::open(&setup.target)?));
+            return Run::over(setup, Box::new(tidewater_client::hardware::WindowLog::open(&setup.target)?));
         }
         Run::over(setup, Box::new(ring(setup)?))
     }
@@ -256,17 +256,17 @@ impl<J: Backing> Run<J> {
     }
 
     /// The files, and where their changes go.
-    pub(super) fn files(&self) -> &Files<J> {
+    pub(crate) fn files(&self) -> &Files<J> {
         &self.files
     }
 
     /// What layers keep of the files.
-    pub(super) fn kept(&self) -> &Kept {
+    pub(crate) fn kept(&self) -> &Kept {
         &self.kept
     }
 
     /// The files that this process may have locks of.
-    pub(super) fn held(&self) -> &Held {
+    pub(crate) fn held(&self) -> &Held {
         &self.held
     }
 
@@ -274,7 +274,7 @@ impl<J: Backing> Run<J> {
     ///
     /// # Errors
     /// `EIO`: a layer could not. The log alone has that, and is to keep it: for good.
-    pub(super) fn bring(&self, place: Place) -> Result<(), FilesError> {
+    pub(crate) fn bring(&self, place: Place) -> Result<(), FilesError> {
         if self.kept.bring(place) {
             return Ok(());
         }
@@ -596,11 +596,11 @@ impl<J: Backing> Run<J> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::replay::tests::{Memory, new_file};
-    use super::super::set::Journal;
-    use super::super::set::tests::Nothing;
-    use super::super::table::HELD;
     use super::*;
+    use crate::replay::tests::{Memory, new_file};
+    use crate::set::Journal;
+    use crate::set::tests::Nothing;
+    use crate::table::HELD;
     use std::os::unix::fs::FileExt;
 
     /// A file leaves the set, or is real, after a checkpoint has chosen where the log will begin, and before it comes

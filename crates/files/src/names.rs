@@ -6,8 +6,8 @@ use std::os::fd::BorrowedFd;
 use nix::errno::Errno;
 use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind, FileChangeKind};
 
-use super::set::{Files, FilesError, Journal, Real, change, sync_folder};
-use super::table::{GONE, Locked, PathBytes, Place, REAL, RENAMED};
+use crate::set::{Files, FilesError, Journal, Real, change, sync_folder};
+use crate::table::{GONE, Locked, PathBytes, Place, REAL, RENAMED};
 
 impl<J: Journal> Files<J> {
     /// A file of the set has, or is about to have, another path. `moves`: this is where it is from now on.
@@ -103,10 +103,10 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::sync::Mutex;
 
-    use super::super::set::tests::{Kept, Nothing};
-    use super::super::table::Table;
     use super::*;
-    use crate::Level;
+    use crate::set::tests::{Kept, Nothing};
+    use crate::table::Table;
+    use tidewater_client::Level;
 
     /// Notes what was synced: files and folders.
     #[derive(Default)]

@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 
 use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileRecord};
 
-use super::Backing;
-use super::delta::Recorded;
-use super::entries::read;
-use super::handle::is_same;
-pub use super::report::{Fate, FileReport, ReplayError, Report, Rules};
-use super::touch::{Refused, Touch};
-use crate::{Entry, Level};
+use crate::Backing;
+use crate::delta::Recorded;
+use crate::entries::read;
+use crate::handle::is_same;
+pub use crate::report::{Fate, FileReport, ReplayError, Report, Rules};
+use crate::touch::{Refused, Touch};
+use tidewater_client::{Entry, Level};
 
 /// Files that a log may name.
-pub(super) const BINDS_MAX: usize = 1 << 20;
+pub(crate) const BINDS_MAX: usize = 1 << 20;
 /// Names of one file that are tried.
 const NAMES_MAX: usize = 64;
 /// Files that are open at once.
@@ -379,17 +379,17 @@ fn zero(file: &File, offset: u64, len: u64) -> std::io::Result<()> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::files::backing::Room;
-    use crate::files::set::Journal;
-    use crate::files::{Globs, identify};
-    use crate::{LogError, Written};
+    use crate::backing::Room;
+    use crate::set::Journal;
+    use crate::{Globs, identify};
     use nix::errno::Errno;
     use nix::libc;
     use std::os::fd::AsFd;
     use std::sync::Mutex;
     use tidewater_base::checksum::crc32c;
+    use tidewater_client::{LogError, Written};
     use tidewater_wire::vendor::{FileDelta, FilePatch, FileSession, RecordHeader, RecordKind};
 
     /// A log in memory, of which everything can be read.

@@ -11,9 +11,9 @@ use std::os::fd::BorrowedFd;
 use nix::errno::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::set::{Files, FilesError, Journal};
-use super::table::{Known, Locked, Place, REAL, TIMED, UNRECORDED, UNTIMED};
-use crate::mapped::inode::{Stamped, stamped};
+use crate::set::{Files, FilesError, Journal};
+use crate::table::{Known, Locked, Place, REAL, TIMED, UNRECORDED, UNTIMED};
+use tidewater_client::mapped::inode::{Stamped, stamped};
 
 /// What a look at a file found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +35,7 @@ fn at(clock: ClockId) -> u64 {
 
 /// The system's clock, in nanoseconds.
 #[inline]
-pub(super) fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     at(ClockId::Realtime)
 }
 
@@ -46,7 +46,7 @@ fn tick_ns() -> u64 {
 }
 
 /// What a file that comes into the set is, before it is made durable.
-pub(super) fn known(file: BorrowedFd<'_>) -> Result<Known, Errno> {
+pub(crate) fn known(file: BorrowedFd<'_>) -> Result<Known, Errno> {
     let now = now_ns();
     let is = stamped(file, true)?;
     let changed = is.changed_ns.map_or(0, |(bytes, _)| bytes);

@@ -15,8 +15,8 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-use crate::LogError;
-use crate::mapped::{Log, Shared, owner};
+use tidewater_client::LogError;
+use tidewater_client::mapped::{Log, Shared, owner};
 
 /// The variable that names the socket.
 pub const SOCKET_VARIABLE: &str = "TIDEWATER_RUN";

@@ -8,11 +8,11 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::mapped::inode::{Which, names, which, which_of};
+use tidewater_client::mapped::inode::{Which, names, which, which_of};
 
 /// A descriptor for reading of each.
 #[derive(Debug, Default)]
-pub(super) struct Held(Mutex<Vec<(Which, Arc<File>)>>);
+pub(crate) struct Held(Mutex<Vec<(Which, Arc<File>)>>);
 
 fn of(all: &[(Which, Arc<File>)], path: &Path) -> Option<Arc<File>> {
     if all.is_empty() {

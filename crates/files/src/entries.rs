@@ -1,8 +1,8 @@
 //! The entries of a log, read a part at a time.
 
-use super::Backing;
-use super::replay::ReplayError;
-use crate::{Entry, Records};
+use crate::Backing;
+use crate::replay::ReplayError;
+use tidewater_client::{Entry, Records};
 
 /// Bytes that are read at once.
 const WINDOW: usize = 4 << 20;
@@ -10,7 +10,7 @@ const WINDOW: usize = 4 << 20;
 const WINDOW_MAX: usize = 64 << 20;
 
 /// Every entry of the log between two offsets, in order.
-pub(super) fn read(
+pub(crate) fn read(
     log: &impl Backing,
     from: u64,
     to: u64,
@@ -49,7 +49,7 @@ pub(super) fn read(
             if next == at {
                 // Or bytes that only look like the begin of one.
                 next = (at + 1).next_multiple_of(tidewater_wire::vendor::RECORD_ALIGN);
-                each(Entry::Skipped { from: at, to: next, damage: crate::Damage::Header })?;
+                each(Entry::Skipped { from: at, to: next, damage: tidewater_client::Damage::Header })?;
             }
             window = WINDOW;
         }

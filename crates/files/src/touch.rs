@@ -20,9 +20,9 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{FsType, fstatfs};
 use tidewater_wire::vendor::FileBind;
 
-use super::Globs;
-use super::handle::{identify, is_same, is_same_there};
-use super::report::Rules;
+use crate::Globs;
+use crate::handle::{identify, is_same, is_same_there};
+use crate::report::Rules;
 
 /// FUSE_SUPER_MAGIC (linux/magic.h), TMPFS_MAGIC, RAMFS_MAGIC: file systems that may not tell how many blocks they
 /// have.
@@ -33,7 +33,7 @@ const SET_GROUP: u32 = libc::S_ISGID | libc::S_IXGRP;
 
 /// Whose files, and which, a log may change.
 #[derive(Debug)]
-pub(super) struct Touch<'r> {
+pub(crate) struct Touch<'r> {
     globs: Option<&'r Globs>,
     owners: &'r [u32],
     /// Beside root and the caller.
@@ -43,8 +43,8 @@ pub(super) struct Touch<'r> {
 
 /// A file that may be changed.
 #[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) file: File,
+pub(crate) struct Opened {
+    pub(crate) file: File,
     folder: OwnedFd,
 }
 
@@ -60,7 +60,7 @@ enum Found {
 
 /// Why a file that is there must not be changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Refused {
+pub(crate) enum Refused {
     /// Its name is not of the set that was given.
     OutsideOfSet,
     /// In words.
@@ -83,7 +83,7 @@ impl std::error::Error for Refused {}
 
 impl Opened {
     /// Syncs the file, and its name.
-    pub(super) fn sync(&self) -> io::Result<()> {
+    pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_all()?;
         // By what was opened: a name may have become one that never opens. Some file systems have no sync of folders,
         // and need none.
@@ -95,7 +95,7 @@ impl Opened {
 
 impl<'r> Touch<'r> {
     /// For this process, and a log that these users can have written.
-    pub(super) fn new(rules: &'r Rules, writers: &[u32]) -> Touch<'r> {
+    pub(crate) fn new(rules: &'r Rules, writers: &[u32]) -> Touch<'r> {
         let caller = nix::unistd::geteuid().as_raw();
         let mut others: Vec<u32> = writers.iter().copied().filter(|user| ![0, caller].contains(user)).collect();
         others.sort_unstable();
@@ -104,7 +104,7 @@ impl<'r> Touch<'r> {
     }
 
     /// Users beside root and the caller who can have written the log.
-    pub(super) fn others(&self) -> &[u32] {
+    pub(crate) fn others(&self) -> &[u32] {
         &self.others
     }
 
@@ -112,7 +112,7 @@ impl<'r> Touch<'r> {
     ///
     /// # Errors
     /// Why it must not be changed, in words, or what the system said.
-    pub(super) fn open(&self, name: &Path, bind: &FileBind) -> Result<Option<Opened>, Refused> {
+    pub(crate) fn open(&self, name: &Path, bind: &FileBind) -> Result<Option<Opened>, Refused> {
         let is_of_set = self.globs.is_none_or(|globs| globs.matches(name.as_os_str().as_bytes()));
         // By a name outside of the set it is only looked for: the log has such names of files that came into the set by
         // a rename.

@@ -4,9 +4,9 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::replay::ReplayError;
-use super::set::FilesError;
-use crate::LogError;
+use crate::replay::ReplayError;
+use crate::set::FilesError;
+use tidewater_client::LogError;
 
 /// Why a run could not begin, or go on.
 #[derive(Debug)]

@@ -10,10 +10,10 @@ use nix::errno::Errno;
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use rustix::fs::OFlags;
 
-use super::handle::{identify, is_same};
-use super::set::{COPY, Files, FilesError, Journal, read_at, system};
-use super::table::{Locked, Place};
-use crate::mapped::inode::size;
+use crate::handle::{identify, is_same};
+use crate::set::{COPY, Files, FilesError, Journal, read_at, system};
+use crate::table::{Locked, Place};
+use tidewater_client::mapped::inode::size;
 
 impl<J: Journal> Files<J> {
     /// Records what the file has where a change was pending: it failed, was short, a signal handler changed the file

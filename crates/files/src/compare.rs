@@ -11,14 +11,14 @@ const BLOCK: usize = 64 * WORD;
 type Block = [u8; BLOCK];
 
 /// Bytes that two begin with alike.
-pub(super) fn same(one: &[u8], other: &[u8]) -> usize {
+pub(crate) fn same(one: &[u8], other: &[u8]) -> usize {
     let steps = STEP * same_steps(one, other);
     let alike = one[steps..].iter().zip(&other[steps..]).take_while(|(one, other)| one == other);
     steps + alike.count()
 }
 
 /// Bytes that two end with alike.
-pub(super) fn same_at_end(one: &[u8], other: &[u8]) -> usize {
+pub(crate) fn same_at_end(one: &[u8], other: &[u8]) -> usize {
     let steps = one.rchunks_exact(STEP).zip(other.rchunks_exact(STEP)).take_while(|(one, other)| one == other).count();
     let (one, other) = (&one[..one.len() - steps * STEP], &other[..other.len() - steps * STEP]);
     steps * STEP + one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count()
@@ -28,7 +28,7 @@ pub(super) fn same_at_end(one: &[u8], other: &[u8]) -> usize {
 /// more bytes alike in a row than `gap` and those of two words, and between two are `gap` at least. `then` may change
 /// what it is told of. `None`: it wanted no more.
 #[inline]
-pub(super) fn each_difference(
+pub(crate) fn each_difference(
     one: &mut [u8],
     other: &[u8],
     gap: usize,

@@ -4,14 +4,14 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::table::Place;
+use crate::table::Place;
 
 /// Brings to its file what a layer has kept of it. Returns whether all of it is there.
 pub type Bring = dyn Fn() -> bool + Send + Sync;
 
 /// Who keeps something of which file, under the number that the layer tells its changes by.
 #[derive(Default)]
-pub(super) struct Kept(Mutex<Vec<(Place, usize, Arc<Bring>)>>);
+pub(crate) struct Kept(Mutex<Vec<(Place, usize, Arc<Bring>)>>);
 
 impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

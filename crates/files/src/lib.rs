@@ -31,7 +31,6 @@ mod table;
 mod touch;
 mod unrecorded;
 
-pub use crate::mapped::inode::size;
 pub use backing::{AnyLog, Backing, Room};
 pub use glob::{GlobError, Globs};
 pub use handle::{identify, is_same};
@@ -42,6 +41,7 @@ pub use run::{Checkpoint, Ended, Run, Setup, TICK};
 pub use run_error::RunError;
 pub use set::{COPY, COPY_SMALL, Files, FilesError, Journal, Real, Sync};
 pub use table::{ASKS, Counter, FILES_MAX, Failed, GONE, Locked, PathBytes, Place, REAL, RENAMED, SYNCS, Table};
+pub use tidewater_client::mapped::inode::size;
 pub use unrecorded::Seen;
 
 use std::time::Duration;

@@ -16,15 +16,15 @@ use nix::errno::Errno;
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::sys::stat::fstat;
 
-use super::backing::AnyLog;
-use super::kept::Bring;
-use super::replay::Report;
-use super::run::{Ended, Plain, Run, Setup, TICK};
-use super::run_error::RunError;
-use super::set::{Files, FilesError, Real, Sync};
-use super::table::{GONE, HELD, Locked, Place, REAL};
-use crate::mapped::inode::{size, which_of};
-use crate::mapped::thread;
+use crate::backing::AnyLog;
+use crate::kept::Bring;
+use crate::replay::Report;
+use crate::run::{Ended, Plain, Run, Setup, TICK};
+use crate::run_error::RunError;
+use crate::set::{Files, FilesError, Real, Sync};
+use crate::table::{GONE, HELD, Locked, Place, REAL};
+use tidewater_client::mapped::inode::{size, which_of};
+use tidewater_client::mapped::thread;
 
 /// What became of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,10 +7,10 @@ use nix::errno::Errno;
 use nix::sys::stat::fstat;
 use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileChangeKind};
 
-use super::handle::{identify, is_same, is_same_there};
-use super::set::{Files, FilesError, Journal, Real, change, sync_folder};
-use super::table::{Counter, GONE, HELD, Place, REAL, SYNCS};
-use super::unrecorded::known;
+use crate::handle::{identify, is_same, is_same_there};
+use crate::set::{Files, FilesError, Journal, Real, change, sync_folder};
+use crate::table::{Counter, GONE, HELD, Place, REAL, SYNCS};
+use crate::unrecorded::known;
 
 /// How long a file waits for a place in the table: two checkpoints, and their syncs.
 const PLACE: Duration = Duration::from_secs(5);
@@ -98,7 +98,7 @@ impl<J: Journal> Files<J> {
     ///
     /// # Errors
     /// The log's, and those of the system.
-    pub(super) fn give_way(&self, place: Place, file: BorrowedFd<'_>) -> Result<(), FilesError> {
+    pub(crate) fn give_way(&self, place: Place, file: BorrowedFd<'_>) -> Result<(), FilesError> {
         let Some(locked) = self.lock(place, file, false)? else { return Ok(()) };
         // A program that gets the descriptor by execve(2) learns from the place alone that its writes are syncs.
         if locked.is_idle() && self.table().flags(place) & (REAL | GONE | HELD | SYNCS) == 0 {
@@ -112,7 +112,7 @@ impl<J: Journal> Files<J> {
     ///
     /// # Errors
     /// The log's.
-    pub(super) fn left(&self, place: Place) -> Result<(), FilesError> {
+    pub(crate) fn left(&self, place: Place) -> Result<(), FilesError> {
         let left = self.put(change(FileChangeKind::Leave, place), &[])?;
         // Its next bytes are durable whenever the system likes: the record has to be first.
         self.for_good(self.journal().wait(left.end, self.table().outside()))?;

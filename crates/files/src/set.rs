@@ -19,12 +19,12 @@ use nix::errno::Errno;
 use nix::sys::uio::pread;
 use tidewater_wire::vendor::{FileChange, FileChangeKind};
 
-use super::PATIENCE;
-use super::compare::{same, same_at_end};
-use super::delta::{Bases, KEPT_MIN};
-use super::table::{Counter, Locked, Place, REAL, Table};
-use crate::mapped::inode::size;
-use crate::{Level, LogError, Written};
+use crate::PATIENCE;
+use crate::compare::{same, same_at_end};
+use crate::delta::{Bases, KEPT_MIN};
+use crate::table::{Counter, Locked, Place, REAL, Table};
+use tidewater_client::mapped::inode::size;
+use tidewater_client::{Level, LogError, Written};
 
 /// Where records go.
 pub trait Journal {
@@ -65,7 +65,7 @@ impl fmt::Display for FilesError {
                 errno => write!(f, "the log has failed: {}", errno.desc()),
             },
             FilesError::System(errno) => f.write_str(errno.desc()),
-            FilesError::TooMany => write!(f, "more than {} files on the log", super::FILES_MAX),
+            FilesError::TooMany => write!(f, "more than {} files on the log", crate::FILES_MAX),
         }
     }
 }
@@ -90,7 +90,7 @@ pub const COPY: usize = 8 << 10;
 /// As [`COPY`], for what is small.
 pub const COPY_SMALL: usize = 512;
 /// Zeroes at the end of what is written that are worth a record of their own.
-pub(super) const ZEROES_MIN: usize = 512;
+pub(crate) const ZEROES_MIN: usize = 512;
 
 /// A file that something real is to be done with.
 pub trait Real {
@@ -105,7 +105,7 @@ pub trait Real {
 const OF_STORE: u64 = 1 << 32;
 
 /// What has failed, as it is kept in the table.
-pub(super) fn number_of(error: &LogError) -> u64 {
+pub(crate) fn number_of(error: &LogError) -> u64 {
     let number = error.errno().unsigned_abs().into();
     if let LogError::Store { .. } = error { number | OF_STORE } else { number }
 }
@@ -149,12 +149,12 @@ impl<J: Journal> Files<J> {
     }
 
     /// What this process recorded last, which deltas go by.
-    pub(super) fn bases(&self) -> &Bases {
+    pub(crate) fn bases(&self) -> &Bases {
         &self.bases
     }
 
     /// An error of the log is one for good, and for all.
-    pub(super) fn for_good<T>(&self, result: Result<T, LogError>) -> Result<T, FilesError> {
+    pub(crate) fn for_good<T>(&self, result: Result<T, LogError>) -> Result<T, FilesError> {
         result.map_err(|error| {
             self.table.fail(number_of(&error));
             FilesError::Log(error)
@@ -171,7 +171,7 @@ impl<J: Journal> Files<J> {
     }
 
     /// Appends a record.
-    pub(super) fn put(&self, change: FileChange, data: &[&[u8]]) -> Result<Written, FilesError> {
+    pub(crate) fn put(&self, change: FileChange, data: &[&[u8]]) -> Result<Written, FilesError> {
         let head = change.to_bytes();
         let none: &[u8] = &[];
         let (one, other) = (data.first().unwrap_or(&none), data.get(1).unwrap_or(&none));
@@ -181,7 +181,7 @@ impl<J: Journal> Files<J> {
     /// Appends a record of a few bytes, fewer than [`KEPT_MIN`], from a copy: who else reaches them may go on storing
     /// into them.
     #[inline]
-    pub(super) fn put_small(&self, change: &FileChange, bytes: &[u8]) -> Result<(), FilesError> {
+    pub(crate) fn put_small(&self, change: &FileChange, bytes: &[u8]) -> Result<(), FilesError> {
         // Most are small, and a large place takes longer to make than they to copy.
         const SMALL: usize = 256;
         match FileChange::SIZE + bytes.len() {
@@ -199,7 +199,7 @@ impl<J: Journal> Files<J> {
     }
 
     /// Appends a record, whose parts begin with the bytes of a [`FileChange`].
-    pub(super) fn put_parts(&self, parts: &[&[u8]]) -> Result<Written, FilesError> {
+    pub(crate) fn put_parts(&self, parts: &[&[u8]]) -> Result<Written, FilesError> {
         self.check()?;
         let written = self.for_good(self.journal.append(parts))?;
         self.table.count(Counter::Records, 1);
@@ -351,7 +351,7 @@ impl<J: Journal> Files<J> {
 
     /// Databases store into a buffer while another of their processes writes it: the record's checksum is of the bytes
     /// that go into it.
-    pub(super) fn put_bytes(&self, locked: &Locked<'_>, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+    pub(crate) fn put_bytes(&self, locked: &Locked<'_>, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         if bytes.len() < KEPT_MIN.min(self.table.chunk()) {
             return self.put_write(locked, offset, bytes); // Which copies them itself.
         }
@@ -420,16 +420,16 @@ impl<J: Journal> Files<J> {
 }
 
 /// A record's head that says nothing but what it is and of which file.
-pub(super) fn change(kind: FileChangeKind, place: Place) -> FileChange {
+pub(crate) fn change(kind: FileChangeKind, place: Place) -> FileChange {
     FileChange { kind, id: place.id, ..FileChange::default() }
 }
 
-pub(super) fn system(error: &std::io::Error) -> Errno {
+pub(crate) fn system(error: &std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
 }
 
 /// Makes a name durable.
-pub(super) fn sync_folder(path: &[u8], real: &impl Real) -> Result<(), Errno> {
+pub(crate) fn sync_folder(path: &[u8], real: &impl Real) -> Result<(), Errno> {
     let folder = Path::new(OsStr::from_bytes(path)).parent().ok_or(Errno::ENOENT)?;
     let folder = File::open(folder).map_err(|error| system(&error))?;
     match real.sync(folder.as_fd()) {
@@ -440,7 +440,7 @@ pub(super) fn sync_folder(path: &[u8], real: &impl Real) -> Result<(), Errno> {
 }
 
 /// Reads until the bytes are there or the file ends.
-pub(super) fn read_at(file: BorrowedFd<'_>, to: &mut [u8], offset: u64) -> Result<usize, Errno> {
+pub(crate) fn read_at(file: BorrowedFd<'_>, to: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let mut filled = 0;
     while filled < to.len() {
         match pread(file, &mut to[filled..], (offset + filled as u64) as i64) {
@@ -454,7 +454,7 @@ pub(super) fn read_at(file: BorrowedFd<'_>, to: &mut [u8], offset: u64) -> Resul
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::os::unix::fs::FileExt;
     use std::sync::{Arc, Mutex};
 

@@ -3,7 +3,7 @@
 //! It lies in memory that the supervisor made and nobody can truncate. Everything in it is an atomic word, or bytes
 //! that are only touched under the lock of their entry. A lock tells its owner, so that the next one takes it over from
 //! a process that has died; what that one was about to change is noted beside it, and is recorded anew
-//! ([`super::Files`]).
+//! ([`crate::Files`]).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tidewater_wire::vendor::{DELTA_BASES, FILE_PATH_BYTES_MAX, FileBind};
 
-use super::unrecorded::now_ns;
-use crate::mapped::memory::Mapping;
-use crate::mapped::owner;
-use crate::{Level, LogError};
+use crate::unrecorded::now_ns;
+use tidewater_client::mapped::Mapping;
+use tidewater_client::mapped::owner;
+use tidewater_client::{Level, LogError};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TIDEFILE");
 const VERSION: u64 = 5;
@@ -69,21 +69,21 @@ pub enum Counter {
 
 /// Words of an entry.
 mod word {
-    pub(super) const LOCK: u64 = 0;
-    pub(super) const ID: u64 = 8;
-    pub(super) const DEVICE: u64 = 16;
-    pub(super) const INODE: u64 = 24;
-    pub(super) const PENDING: u64 = 32;
-    pub(super) const FLAGS: u64 = 48;
-    pub(super) const CHANGED: u64 = 56;
-    pub(super) const BIND: u64 = 64;
-    pub(super) const LAST: u64 = 256;
-    pub(super) const BASES: u64 = 272;
-    pub(super) const SIZE: u64 = 320;
-    pub(super) const LOW: u64 = 328;
-    pub(super) const HIGH: u64 = 336;
-    pub(super) const CHECKED: u64 = 344;
-    pub(super) const PATH: u64 = 384;
+    pub(crate) const LOCK: u64 = 0;
+    pub(crate) const ID: u64 = 8;
+    pub(crate) const DEVICE: u64 = 16;
+    pub(crate) const INODE: u64 = 24;
+    pub(crate) const PENDING: u64 = 32;
+    pub(crate) const FLAGS: u64 = 48;
+    pub(crate) const CHANGED: u64 = 56;
+    pub(crate) const BIND: u64 = 64;
+    pub(crate) const LAST: u64 = 256;
+    pub(crate) const BASES: u64 = 272;
+    pub(crate) const SIZE: u64 = 320;
+    pub(crate) const LOW: u64 = 328;
+    pub(crate) const HIGH: u64 = 336;
+    pub(crate) const CHECKED: u64 = 344;
+    pub(crate) const PATH: u64 = 384;
 }
 
 /// A descriptor of the file was opened with O_SYNC or O_DSYNC, and went to a program that can't tell.
@@ -95,15 +95,15 @@ pub const REAL: u64 = 4;
 /// Its last name was removed: the entry may be another file's.
 pub const GONE: u64 = 8;
 /// A layer changes the file by a number that it was given: the file stays.
-pub(super) const HELD: u64 = 16;
+pub(crate) const HELD: u64 = 16;
 /// It was renamed within the set, and no sync has made that durable since.
 pub const RENAMED: u64 = 32;
 /// It has bytes that no record has: the next sync makes it real.
-pub(super) const UNRECORDED: u64 = 64;
+pub(crate) const UNRECORDED: u64 = 64;
 /// Its file system stamps changes by the system's clock.
-pub(super) const TIMED: u64 = 128;
+pub(crate) const TIMED: u64 = 128;
 /// It does not, or in other steps: its change times tell nothing.
-pub(super) const UNTIMED: u64 = 256;
+pub(crate) const UNTIMED: u64 = 256;
 
 /// In the end of what is about to change, which is below it: a signal handler has changed the file meanwhile.
 const INTERRUPTED: u64 = 1 << 63;
@@ -148,7 +148,7 @@ pub struct Locked<'t> {
 
 /// What a file is by its records. Instants are nanoseconds of the system's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     /// Its length.
     pub size: u64,
     /// Its bytes changed last at this instant or later: they had when it was looked at.
@@ -397,18 +397,18 @@ impl Table {
     }
 
     /// Whether a change of a file is under way, or was when its process died.
-    pub(super) fn is_changing(&self, place: Place) -> bool {
+    pub(crate) fn is_changing(&self, place: Place) -> bool {
         self.load(place.entry, word::PENDING + 8) != 0
     }
 
     /// Device and inode of an entry.
-    pub(super) fn which(&self, place: Place) -> (u64, u64) {
+    pub(crate) fn which(&self, place: Place) -> (u64, u64) {
         (self.load(place.entry, word::DEVICE), self.load(place.entry, word::INODE))
     }
 
     /// What a file is by its records.
     #[inline]
-    pub(super) fn known(&self, place: Place) -> Known {
+    pub(crate) fn known(&self, place: Place) -> Known {
         let load = |word| self.load(place.entry, word);
         Known {
             size: load(word::SIZE),
@@ -419,13 +419,13 @@ impl Table {
     }
 
     /// A file was looked at: its bytes had changed last at `changed_ns`.
-    pub(super) fn was_looked_at(&self, place: Place, changed_ns: u64, now_ns: u64) {
+    pub(crate) fn was_looked_at(&self, place: Place, changed_ns: u64, now_ns: u64) {
         self.word(place.entry, word::LOW).store(changed_ns, Ordering::Release);
         self.word(place.entry, word::CHECKED).store(now_ns, Ordering::Release);
     }
 
     /// What a file is when it comes into the set, or once it is settled.
-    pub(super) fn set_known(&self, place: Place, known: Known) {
+    pub(crate) fn set_known(&self, place: Place, known: Known) {
         self.word(place.entry, word::SIZE).store(known.size, Ordering::Release);
         self.word(place.entry, word::LOW).store(known.low_ns, Ordering::Release);
         self.word(place.entry, word::HIGH).store(known.high_ns, Ordering::Release);

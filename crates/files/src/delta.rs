@@ -7,20 +7,20 @@
 //!
 //! What a record goes by has to be what replay finds under the number. So the table tells for each number of a file
 //! whose record is the newest: another process that took the number ends it for this one, and so does an owner of the
-//! lock that died ([`super::Files::settle`]). And no record goes by one that may be trimmed before it
-//! ([`super::Table::begin_anew`]).
+//! lock that died ([`crate::Files::settle`]). And no record goes by one that may be trimmed before it
+//! ([`crate::Table::begin_anew`]).
 
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard};
 
 use tidewater_wire::vendor::{DELTA_BASES, FileChange, FileChangeKind, FileDelta, FilePatch, FileRecord};
 
-use super::compare::each_difference;
-use super::set::{self, COPY, Files, FilesError, Journal, ZEROES_MIN};
-use super::table::{Counter, Locked, Place};
+use crate::compare::each_difference;
+use crate::set::{self, COPY, Files, FilesError, Journal, ZEROES_MIN};
+use crate::table::{Counter, Locked, Place};
 
 /// Bytes that are worth being kept for the next, at least.
-pub(super) const KEPT_MIN: usize = 512;
+pub(crate) const KEPT_MIN: usize = 512;
 /// Bytes of a delta's patches, at most: what is left out has to be worth its comparison.
 const DELTA_MAX: usize = 1 << 10;
 /// Bytes alike within what differs that are worth a patch's end: more than a [`FilePatch`] takes.
@@ -38,7 +38,7 @@ const REST: u32 = 256;
 
 /// Bytes that are written to one place, in two parts, of which the second or the first may be empty: a head and what it
 /// is of, such as a page.
-pub(super) type Parts<'p> = [&'p [u8]; 2];
+pub(crate) type Parts<'p> = [&'p [u8]; 2];
 
 fn len(parts: Parts<'_>) -> usize {
     parts[0].len() + parts[1].len()
@@ -46,11 +46,11 @@ fn len(parts: Parts<'_>) -> usize {
 
 /// What this process recorded last of its files.
 #[derive(Debug)]
-pub(super) struct Bases(Vec<Mutex<Set>>);
+pub(crate) struct Bases(Vec<Mutex<Set>>);
 
 /// Of one file.
 #[derive(Debug)]
-pub(super) struct Set {
+pub(crate) struct Set {
     place: Place,
     bases: [Base; DELTA_BASES],
     /// Taken here and not where something is kept: a write may come from a signal handler, which must not ask for
@@ -205,7 +205,7 @@ impl<J: Journal> Files<J> {
     /// # Errors
     /// The log's.
     #[inline]
-    pub(super) fn write_frame<R>(
+    pub(crate) fn write_frame<R>(
         &self,
         locked: &Locked<'_>,
         offset: u64,
@@ -225,7 +225,7 @@ impl<J: Journal> Files<J> {
 
     /// Records at most [`COPY`] bytes: by what differs, if they are much like what was recorded before. From
     /// [`KEPT_MIN`] on nobody else may reach them.
-    pub(super) fn put_write(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+    pub(crate) fn put_write(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         if bytes.len() < KEPT_MIN {
             return self.put_small(&change(locked, FileChangeKind::Write, 0, offset, bytes.len()), bytes);
         }
@@ -283,7 +283,7 @@ fn change(locked: &Locked<'_>, kind: FileChangeKind, base: u8, offset: u64, len:
 
 /// What records of a file said last under each number, while a log is read.
 #[derive(Debug, Default)]
-pub(super) struct Recorded([Option<Record>; DELTA_BASES]);
+pub(crate) struct Recorded([Option<Record>; DELTA_BASES]);
 
 /// The newest record under a number.
 #[derive(Debug)]
@@ -331,11 +331,11 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::sync::atomic::AtomicBool;
 
-    use super::super::set::tests::{Kept, Nothing, replayed};
-    use super::super::table::Table;
     use super::*;
-    use crate::Level;
+    use crate::set::tests::{Kept, Nothing, replayed};
+    use crate::table::Table;
     use tidewater_base::rng::Rng;
+    use tidewater_client::Level;
 
     /// A file that processes share, each with what it has kept itself.
     struct Shared {
