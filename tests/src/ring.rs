@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use tidewater_client::Level;
-use tidewater_files::{Globs, OwnFiles, Setup};
+use tidewater_files::{EmbeddedFiles, Globs, Setup};
 
 use crate::{Build, tidewater};
 
@@ -92,10 +92,10 @@ impl Device {
     }
 
     /// Files of this process on its log, at RING.
-    pub fn files(&self) -> OwnFiles {
+    pub fn files(&self) -> EmbeddedFiles {
         let (globs, level, owners) = (Globs::from_text("/**"), Some(Level::Ring), Vec::new());
         let setup = Setup { target: self.target(), lane: 0, level, globs, owners, forget: false };
-        OwnFiles::open(&setup).expect("a log").0
+        EmbeddedFiles::open(&setup).expect("a log").0
     }
 
     /// Ends it (SIGKILL).

@@ -43,7 +43,7 @@ fn frames_of_all_sizes_are_told_as_one_and_come_back_from_the_log() {
             let kept: Vec<(u64, Vec<u8>)> = std::mem::take(&mut *its_kept.lock().unwrap());
             kept.iter().all(|(offset, bytes)| its_file.write_all_at(bytes, *offset).is_ok())
         };
-        files.keep(number, Arc::new(bring)).expect("it is its number");
+        files.defer(number, Arc::new(bring)).expect("it is its number");
         let (mut one, mut other) = (vec![1; head], vec![2; body]);
         let mut expected = Vec::new();
         for turn in 0..60u64 {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, fcntl};
-use tidewater_files::{Changed, OwnFiles};
+use tidewater_files::{Changed, EmbeddedFiles};
 use tidewater_tests::ring::Device;
 
 fn lock(file: &File) {
@@ -31,7 +31,7 @@ fn has_lock(file: &File) -> bool {
     })
 }
 
-fn write(files: &OwnFiles, number: usize, file: &File, offset: u64, bytes: &[u8]) {
+fn write(files: &EmbeddedFiles, number: usize, file: &File, offset: u64, bytes: &[u8]) {
     let real = || file.write_all_at(bytes, offset).is_ok();
     assert_eq!(files.write(number, offset, bytes, real).expect("there is room"), Changed::Done);
 }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tidewater_base::Rng;
 use tidewater_client::LogError;
 use tidewater_client::hardware::{Device, HardwareError, WindowLog};
-use tidewater_files::{Globs, OwnFiles, RunError, Setup};
+use tidewater_files::{EmbeddedFiles, Globs, RunError, Setup};
 use tidewater_tests::databases::witness::Witness;
 use tidewater_tests::ring;
 
@@ -412,7 +412,8 @@ fn files_on_a_log_in_the_window_are_recovered_by_hand() {
             owners: Vec::new(),
             forget: false,
         };
-        let (files, _) = attached(|| OwnFiles::open(&setup), |error| matches!(error, RunError::Log(LogError::Taken)))?;
+        let (files, _) =
+            attached(|| EmbeddedFiles::open(&setup), |error| matches!(error, RunError::Log(LogError::Taken)))?;
         let number = files.enter(&path).expect("it enters");
         files.write(number, 0, b"promised", || true).expect("there is room");
         files.sync(number).expect("it is safe");

@@ -67,7 +67,7 @@ const STILL: &[(&str, usize)] = &[
     ("crates/cli", 30),
     ("crates/client", 88),
     ("crates/core", 178),
-    ("crates/files", 60),
+    ("crates/files", 54),
     ("crates/nand", 10),
     ("crates/probe", 20),
     ("crates/report", 24),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
 
-use ::tidewater_files::{Changed, Fate, FilesError, Globs, OwnFiles, ReplayError, RunError, Setup};
+use ::tidewater_files::{Changed, EmbeddedFiles, Fate, FilesError, Globs, ReplayError, RunError, Setup};
 use nix::libc::iovec;
 
 use crate::convert::{bytes, options_of};
@@ -17,7 +17,7 @@ use crate::tidewater_options;
 
 /// The files of this process on a log. Threads share it; a fork does not.
 pub struct tidewater_files {
-    files: OwnFiles,
+    files: EmbeddedFiles,
 }
 
 /// Does to the file itself what was put on the log. Returns whether all of it was done: any value but 0, or 0 where it
@@ -61,7 +61,7 @@ fn run_error(error: &RunError) -> Failure {
 }
 
 /// SAFETY: a pointer to a handle of this library that lives, or NULL.
-unsafe fn files<'f>(files: *const tidewater_files) -> Result<&'f OwnFiles, Failure> {
+unsafe fn files<'f>(files: *const tidewater_files) -> Result<&'f EmbeddedFiles, Failure> {
     // SAFETY: the caller's.
     unsafe { files.as_ref() }.map(|files| &files.files).ok_or(Failure::Call("files is NULL"))
 }
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn tidewater_files_open(
         // The program says which files: any of its own may come back.
         let (globs, owners) = (Globs::from_text("/**"), Vec::new());
         let setup = Setup { target, lane: options.lane, level: options.level, globs, owners, forget: false };
-        let (files, _) = OwnFiles::open(&setup).map_err(|error| run_error(&error))?;
+        let (files, _) = EmbeddedFiles::open(&setup).map_err(|error| run_error(&error))?;
         Ok(Box::into_raw(Box::new(tidewater_files { files })))
     })
 }
@@ -272,7 +272,7 @@ pub unsafe extern "C" fn tidewater_files_keep(
         // SAFETY: the caller's.
         let (files, bring) = unsafe { (self::files(files)?, calls(bring, with)?) };
         let bring = Shared(bring);
-        files.keep(number_of(number)?, Arc::new(move || bring.call())).map(|()| 0).map_err(|error| files_error(&error))
+        files.defer(number_of(number)?, Arc::new(move || bring.call())).map(|()| 0).map_err(|error| files_error(&error))
     })
 }
 

@@ -7,7 +7,7 @@
 //!
 //! What a record goes by has to be what replay finds under the number. So the table tells for each number of a file
 //! whose record is the newest: another process that took the number ends it for this one, and so does an owner of the
-//! lock that died ([`crate::Files::settle`]). And no record goes by one that may be trimmed before it
+//! lock that died ([`crate::Files::reread`]). And no record goes by one that may be trimmed before it
 //! ([`crate::Table::begin_anew`]).
 
 use std::sync::atomic::{Ordering, compiler_fence};

@@ -6,36 +6,36 @@
 //! - [`Files`]: each change of a file, ring first and then the file;
 //! - [`Backing`]: the logs that they can be on;
 //! - [`recover`]: from the log back to the files;
-//! - [`OwnFiles`]: the same for a program that tells what it writes, without a preload;
+//! - [`EmbeddedFiles`]: the same for a program that tells what it writes, without a preload;
 //! - [`Run`]: what `tidewater run` does beside the program; it hands the ring over to its processes ([`hand_over`]).
 
+mod access;
 mod backing;
 mod compare;
+mod deferred;
 mod delta;
+mod embedded;
 mod entries;
+mod fcntl_locks;
 mod glob;
 pub mod hand_over;
 mod handle;
-mod held;
-mod kept;
 mod members;
-mod names;
-mod own;
+mod paths;
 mod replay;
 mod report;
+mod reread;
 mod run;
 mod run_error;
 mod set;
-mod settle;
 mod table;
-mod touch;
 mod unrecorded;
 
 pub use backing::{AnyLog, Backing, Room};
+pub use deferred::Flush;
+pub use embedded::{Changed, EmbeddedFiles};
 pub use glob::{GlobError, Globs};
 pub use handle::{identify, is_same};
-pub use kept::Bring;
-pub use own::{Changed, OwnFiles};
 pub use replay::{Fate, FileReport, ReplayError, Report, Rules, recover};
 pub use run::{Checkpoint, Ended, Run, Setup, TICK};
 pub use run_error::RunError;

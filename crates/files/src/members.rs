@@ -50,7 +50,7 @@ impl<J: Journal> Files<J> {
                 let is_at = self.table().path(place).as_bytes() == path;
                 drop(all);
                 if !is_at {
-                    self.name(place, path, true)?;
+                    self.record_path(place, path, true)?;
                 }
                 return Ok(Some(place));
             }

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileRecord};
 
 use crate::Backing;
+use crate::access::{Access, Refused};
 use crate::delta::Recorded;
 use crate::entries::read;
 use crate::handle::is_same;
 pub use crate::report::{Fate, FileReport, ReplayError, Report, Rules};
-use crate::touch::{Refused, Touch};
 use tidewater_client::{Entry, Level};
 
 /// Files that a log may name.
@@ -101,8 +101,8 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
     // A ring that was cut just now would say that there is nothing.
     log.is_there()?;
     let from = log.room(lane)?.readable.min(to);
-    let touch = Touch::new(rules, &log.writers()?);
-    let mut report = Report { from, to, others: touch.others().to_vec(), ..Report::default() };
+    let access = Access::new(rules, &log.writers()?);
+    let mut report = Report { from, to, others: access.others().to_vec(), ..Report::default() };
     let mut found = Found { run: FIRST, ..Found::default() };
     read(log, from, to, |entry| {
         if let Some((lsn, FileRecord::Synced { from })) = of_file(entry) {
@@ -122,13 +122,13 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
     for file in found.files.values_mut() {
         file.fate = Some(match file.live {
             0 => Fate::Left,
-            _ => look(file, &touch),
+            _ => look(file, &access),
         });
     }
     // Records whose file nobody names: the begin of the log was overwritten.
     let bad = report.unbound > 0 || found.files.values().any(|file| file.fate.as_ref().is_some_and(Fate::is_bad));
     if !rules.dry && (!bad || rules.forget) {
-        apply(log, &mut found, &touch, from, to, rules.forget)?;
+        apply(log, &mut found, &access, from, to, rules.forget)?;
         if report.new > 0 {
             let head = FileChange { kind: FileChangeKind::Synced, offset: to, ..FileChange::default() };
             let end = log.append(&[&head.to_bytes()])?.end;
@@ -263,12 +263,12 @@ fn count(found: &mut Found, report: &mut Report, lsn: u64, record: &FileRecord<'
 }
 
 /// Whether a file is there and may be touched. Nothing is kept open: there may be many.
-fn look(file: &mut Known, touch: &Touch<'_>) -> Fate {
+fn look(file: &mut Known, access: &Access<'_>) -> Fate {
     let mut refused = None;
     // One that was removed is not what has its name by now, be that a link or a folder.
     let is_another = |name: &Path| file.gone && name.symlink_metadata().is_ok_and(|about| !about.is_file());
     for name in file.names.iter().rev().filter(|name| !is_another(name)) {
-        match touch.open(name, &file.bind) {
+        match access.open(name, &file.bind) {
             Ok(Some(_)) => {
                 file.found = Some(name.clone());
                 return Fate::UpToDate;
@@ -296,7 +296,7 @@ fn look(file: &mut Known, touch: &Touch<'_>) -> Fate {
 fn apply(
     log: &impl Backing,
     found: &mut Found,
-    touch: &Touch<'_>,
+    access: &Access<'_>,
     from: u64,
     to: u64,
     forget: bool,
@@ -324,7 +324,7 @@ fn apply(
             if open_files.len() >= OPEN_MAX {
                 open_files.pop_first();
             }
-            let opened = touch.open(path, &known.bind).map_err(std::io::Error::other).map_err(failed)?;
+            let opened = access.open(path, &known.bind).map_err(std::io::Error::other).map_err(failed)?;
             let opened = opened.ok_or_else(|| failed(std::io::Error::other("it became another file meanwhile")))?;
             open_files.insert((run, id), opened.file);
             touched.push((run, id));
@@ -358,7 +358,7 @@ fn apply(
         let known = &found.files[&key];
         let Some(path) = &known.found else { continue };
         let failed = |error| ReplayError::File { path: path.clone(), error };
-        if let Some(opened) = touch.open(path, &known.bind).map_err(std::io::Error::other).map_err(failed)? {
+        if let Some(opened) = access.open(path, &known.bind).map_err(std::io::Error::other).map_err(failed)? {
             opened.sync().map_err(failed)?;
         }
     }

@@ -17,9 +17,9 @@ use nix::libc;
 use tidewater_wire::vendor::{FileBind, FileChangeKind, FileSession, PAGE_BYTES};
 
 use crate::backing::{AnyLog, Backing, Room};
+use crate::deferred::Deferred;
+use crate::fcntl_locks::FcntlLocked;
 use crate::handle::{identify, is_same};
-use crate::held::Held;
-use crate::kept::Kept;
 use crate::replay::{Report, Rules, recover};
 use crate::run_error::RunError;
 use crate::set::{Files, FilesError, Real, number_of, sync_folder};
@@ -53,8 +53,8 @@ const LEFT_MIN: u64 = 4 << 20;
 /// What is run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The device: vfio-user:SOCKET. For the files of one process ([`crate::OwnFiles`]) also a log in a byte window:
-    /// window:LBA+BLOCKS:TARGET.
+    /// The device: vfio-user:SOCKET. For the files of one process ([`crate::EmbeddedFiles`]) also a log in a byte
+    /// window: window:LBA+BLOCKS:TARGET.
     pub target: String,
     /// The lane.
     pub lane: u8,
@@ -123,9 +123,9 @@ pub struct Run<J = Log> {
     name: String,
     globs: Globs,
     lane: u8,
-    kept: Kept,
-    held: Held,
-    /// Files are held against what their records say: no layer keeps anything of them.
+    deferred: Deferred,
+    locks: FcntlLocked,
+    /// Files are held against what their records say: no layer defers writes to them.
     looks: bool,
     /// What is to be said.
     notes: Mutex<Vec<String>>,
@@ -231,10 +231,11 @@ impl<J: Backing> Run<J> {
             told: false,
         };
         let globs = setup.globs.clone();
-        let (lane, kept, held, state) = (setup.lane, Kept::default(), Held::default(), Mutex::new(state));
+        let (lane, deferred, locks, state) =
+            (setup.lane, Deferred::default(), FcntlLocked::default(), Mutex::new(state));
         let notes = Mutex::default();
         let run =
-            Run { files, table: file, listener, name, globs, lane, kept, held, looks: false, notes, begin, state };
+            Run { files, table: file, listener, name, globs, lane, deferred, locks, looks: false, notes, begin, state };
         run.say_session()?;
         run.admit(&run.room()?);
         Ok((run, report))
@@ -246,7 +247,7 @@ impl<J: Backing> Run<J> {
             self.globs.patterns().iter().flat_map(|one| one.bytes().chain(std::iter::once(0))).collect();
         let destaged = table.level() == Level::Destaged;
         let session = FileSession { run: table.run(), destaged, pattern_bytes: patterns.len() as u32 };
-        self.files.say(FileChangeKind::Session, 0, &[&session.to_bytes(), &patterns])?;
+        self.files.record(FileChangeKind::Session, 0, &[&session.to_bytes(), &patterns])?;
         Ok(())
     }
 
@@ -260,22 +261,22 @@ impl<J: Backing> Run<J> {
         &self.files
     }
 
-    /// What layers keep of the files.
-    pub(crate) fn kept(&self) -> &Kept {
-        &self.kept
+    /// Writes that layers defer.
+    pub(crate) fn deferred(&self) -> &Deferred {
+        &self.deferred
     }
 
     /// The files that this process may have locks of.
-    pub(crate) fn held(&self) -> &Held {
-        &self.held
+    pub(crate) fn fcntl_locked(&self) -> &FcntlLocked {
+        &self.locks
     }
 
-    /// What layers keep of a file goes to it. Its lock is held, unless it has left the set.
+    /// Does the deferred writes to a file. Its lock is held, unless it has left the set.
     ///
     /// # Errors
     /// `EIO`: a layer could not. The log alone has that, and is to keep it: for good.
-    pub(crate) fn bring(&self, place: Place) -> Result<(), FilesError> {
-        if self.kept.bring(place) {
+    pub(crate) fn flush(&self, place: Place) -> Result<(), FilesError> {
+        if self.deferred.flush(place) {
             return Ok(());
         }
         self.files.table().fail(Errno::EIO as u64);
@@ -411,7 +412,7 @@ impl<J: Backing> Run<J> {
         let path = PathBuf::from(OsStr::from_bytes(path.as_bytes()));
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let open = || OpenOptions::new().read(true).custom_flags(flags).open(&path).ok().map(Arc::new);
-        let file = self.held.find(&path).or_else(open)?;
+        let file = self.locks.find(&path).or_else(open)?;
         let is = identify(file.as_fd()).ok()?;
         is_same(&is, &self.files.table().bind(place)).then_some((file, path))
     }
@@ -465,7 +466,7 @@ impl<J: Backing> Run<J> {
             log.skip(from)?;
         }
         let until = if last { log.end() } else { from };
-        let synced = self.files.say(FileChangeKind::Synced, until, &[])?;
+        let synced = self.files.record(FileChangeKind::Synced, until, &[])?;
         log.wait(synced.end, Level::Destaged)?;
         // With the mark itself, in the end: a page that is kept would be in the way of other lanes. Where it still can
         // be read, so can the mark.
@@ -520,12 +521,12 @@ impl<J: Backing> Run<J> {
     ) -> Result<bool, FilesError> {
         match (self.files.lock(place, file, false)?, again) {
             (Some(locked), again) => {
-                self.bring(place)?;
+                self.flush(place)?;
                 // Of one that is real, too: it may have left just now, behind records that are not trimmed.
-                again.map_or(Ok(()), |_| self.files.say_again(&locked))?;
+                again.map_or(Ok(()), |_| self.files.record_path_again(&locked))?;
                 Ok(locked.rests())
             }
-            (None, Some((bind, name))) => self.files.say_name(place, bind, name).map(|()| false),
+            (None, Some((bind, name))) => self.files.record_bind(place, bind, name).map(|()| false),
             (None, None) => Ok(false),
         }
     }
@@ -540,10 +541,10 @@ impl<J: Backing> Run<J> {
             Some(locked) => {
                 let was_gone = table.flags(place) & GONE != 0;
                 self.files.went(place);
-                self.files.say_again(&locked)?;
+                self.files.record_path_again(&locked)?;
                 if !was_gone {
                     // Under its lock: what is recorded is in the file, and nothing more is recorded.
-                    self.bring(place)?;
+                    self.flush(place)?;
                     let path = table.path(place);
                     let folder = Path::new(OsStr::from_bytes(path.as_bytes())).parent().map(File::open);
                     match folder {
@@ -553,7 +554,7 @@ impl<J: Backing> Run<J> {
                     self.files.left(place)?;
                 }
             }
-            None => self.files.say_name(place, bind, name)?,
+            None => self.files.record_bind(place, bind, name)?,
         }
         table.remove(place);
         Ok(())
@@ -627,7 +628,7 @@ mod tests {
             files.leave(place, file.as_fd(), stays, &Plain).expect("memory takes it");
             file.write_all_at(b"new", 0).expect("there is room");
             run.ready(place, file.as_fd(), Some((&bind, &name))).expect("memory takes it");
-            files.say(FileChangeKind::Synced, from, &[]).expect("memory takes it");
+            files.record(FileChangeKind::Synced, from, &[]).expect("memory takes it");
             let (report, found) = files.journal().recovered(&path);
             assert_eq!((report.unbound, found.as_slice()), (0, &b"new"[..]), "{stays}");
         }

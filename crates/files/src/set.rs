@@ -3,7 +3,7 @@
 //!
 //! What keeps the promise is one sentence: **under its lock, a file is what its records say**. A real call that failed
 //! or was short, and an owner of the lock that died amid a change, leave a file of which that is not known; so the
-//! bytes in question are read back and recorded anew ([`Files::settle`]). Only then may a later write leave out what it
+//! bytes in question are read back and recorded anew ([`Files::reread`]). Only then may a later write leave out what it
 //! does not change ([`Files::write_stable`]), and only where the system was given the very bytes that were recorded:
 //! programs go on storing into what they write.
 
@@ -229,7 +229,7 @@ impl<J: Journal> Files<J> {
         Ok(())
     }
 
-    /// Takes a file's lock. A file that a dead process was changing is settled first. `None`: the file has left the
+    /// Takes a file's lock. A file that a dead process was changing is reread first. `None`: the file has left the
     /// set.
     ///
     /// # Errors
@@ -238,7 +238,7 @@ impl<J: Journal> Files<J> {
     pub fn lock(&self, place: Place, file: BorrowedFd<'_>, held: bool) -> Result<Option<Locked<'_>>, FilesError> {
         let locked = self.for_good(self.table.lock(place, held))?;
         if let Some(locked) = locked.as_ref().filter(|_| !held) {
-            self.settle(locked, file)?;
+            self.reread(locked, file)?;
         }
         Ok(locked)
     }
@@ -382,11 +382,11 @@ impl<J: Journal> Files<J> {
         self.put(FileChange { offset, len, ..change(FileChangeKind::Zero, locked.place) }, &[]).map(drop)
     }
 
-    /// Says under what a program runs, or that all files are synced up to an offset.
+    /// Records the session a program runs in, or that all files are synced up to an offset.
     ///
     /// # Errors
     /// The log's.
-    pub fn say(&self, kind: FileChangeKind, offset: u64, data: &[&[u8]]) -> Result<Written, FilesError> {
+    pub fn record(&self, kind: FileChangeKind, offset: u64, data: &[&[u8]]) -> Result<Written, FilesError> {
         self.put(FileChange { kind, offset, ..FileChange::default() }, data)
     }
 
@@ -648,7 +648,7 @@ pub(crate) mod tests {
         drop(handler);
         append(&[1; 100]);
         assert!(locked.was_interrupted());
-        files.settle(&locked, file.as_fd()).unwrap();
+        files.reread(&locked, file.as_fd()).unwrap();
         assert!(locked.pending().is_none() && !locked.was_interrupted());
         drop(locked);
         assert!(replayed(&base, &files.journal().records()) == std::fs::read(&path).unwrap());

@@ -424,7 +424,7 @@ impl Table {
         self.word(place.entry, word::CHECKED).store(now_ns, Ordering::Release);
     }
 
-    /// What a file is when it comes into the set, or once it is settled.
+    /// What a file is when it comes into the set, or once it was reread.
     pub(crate) fn set_known(&self, place: Place, known: Known) {
         self.word(place.entry, word::SIZE).store(known.size, Ordering::Release);
         self.word(place.entry, word::LOW).store(known.low_ns, Ordering::Release);

@@ -160,7 +160,7 @@ impl<J: Journal> Files<J> {
     /// Those of the system.
     pub fn look_locked(&self, locked: &Locked<'_>, file: BorrowedFd<'_>) -> Result<Seen, FilesError> {
         if locked.pending().is_some() || self.table().flags(locked.place) & REAL != 0 {
-            return Ok(Seen::Recorded); // Its file was not to be had: that is settled by the next.
+            return Ok(Seen::Recorded); // Its file was not to be had: the next one rereads it.
         }
         if self.table().flags(locked.place) & UNRECORDED != 0 {
             return Ok(Seen::Unrecorded);

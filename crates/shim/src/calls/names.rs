@@ -97,7 +97,7 @@ unsafe fn enter(folder: c_int, path: *const c_char, old: &PathText, new: &PathTe
     let failed = |error: FilesError| refuse(&error);
     let place = files.enter(process::borrow(file.0), old.as_bytes(), &NextLibrary).map_err(failed)?;
     let Some(place) = place else { return Ok(None) };
-    files.name(place, new.as_bytes(), true).map_err(failed)?;
+    files.record_path(place, new.as_bytes(), true).map_err(failed)?;
     // This process may have it open.
     for fd in 0..highest() {
         if let Ok(other) = stat(fd)
@@ -183,7 +183,7 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
     // SAFETY: the caller's.
     match unsafe { member(from, old, &about) }? {
         Some(place) if matches => {
-            process::files()?.name(place, after.as_bytes(), true).map_err(failed)?;
+            process::files()?.record_path(place, after.as_bytes(), true).map_err(failed)?;
             // It has come as far as names may before the name is there: else recovery would look for the file by one
             // that it has not any more.
             process::order().map(|()| Moves::Within(place))
@@ -245,7 +245,7 @@ fn move_folder(before: &PathText, after: &PathText) -> Result<(), Errno> {
         moved.push(after.as_bytes());
         moved.push(rest);
         if !moved.is_cut() && process::matches(moved.as_bytes()) {
-            files.name(place, moved.as_bytes(), true).map_err(|error| refuse(&error))?;
+            files.record_path(place, moved.as_bytes(), true).map_err(|error| refuse(&error))?;
             named = true;
             continue;
         }
@@ -368,7 +368,7 @@ unsafe fn linked((to, new): (c_int, *const c_char), call: impl FnOnce() -> c_int
         // SAFETY: the caller's.
         match unsafe { member(to, new, &about) }? {
             // The newest name is the one that most likely stays: `link` and `unlink` are how some rename.
-            Some(place) => process::files()?.name(place, after.as_bytes(), true).map_err(|error| refuse(&error)),
+            Some(place) => process::files()?.record_path(place, after.as_bytes(), true).map_err(|error| refuse(&error)),
             // By its new name, which is made durable: it may have no other (O_TMPFILE).
             // SAFETY: the caller's.
             None => unsafe { enter(to, new, &after, &after) }.map(drop),

@@ -63,7 +63,7 @@ pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset
             files.look_behind(locked, file).map_err(refuse)?;
             locked.end_known(begin, begin + len as u64);
         } else {
-            files.settle(locked, file).map_err(refuse)?;
+            files.reread(locked, file).map_err(refuse)?;
         }
         errno.set();
         Ok(done)

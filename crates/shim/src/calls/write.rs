@@ -18,7 +18,7 @@ use crate::real;
 /// Bytes that one call moves, at most (write(2)).
 const MOST: usize = 0x7fff_f000;
 
-/// Does a change under the file's lock: notes what will change, makes the records, does the real call, and settles when
+/// Does a change under the file's lock: notes what will change, makes the records, does the real call, and rereads when
 /// that did something else. `call` is told of the lock if it is held, and returns whether all was done. `Err`: the file
 /// has left the set, and the call is the caller's to do.
 fn change<T>(
@@ -43,7 +43,7 @@ fn change<T>(
                 files.look_behind(locked, process::borrow(fd)).map_err(|error| process::refuse(&error))?;
                 locked.end();
             } else {
-                files.settle(locked, process::borrow(fd)).map_err(|error| process::refuse(&error))?;
+                files.reread(locked, process::borrow(fd)).map_err(|error| process::refuse(&error))?;
             }
             errno.set();
             Ok(result)

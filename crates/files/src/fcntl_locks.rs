@@ -12,7 +12,7 @@ use tidewater_client::mapped::inode::{Which, names, which, which_of};
 
 /// A descriptor for reading of each.
 #[derive(Debug, Default)]
-pub(crate) struct Held(Mutex<Vec<(Which, Arc<File>)>>);
+pub(crate) struct FcntlLocked(Mutex<Vec<(Which, Arc<File>)>>);
 
 fn of(all: &[(Which, Arc<File>)], path: &Path) -> Option<Arc<File>> {
     if all.is_empty() {
@@ -22,7 +22,7 @@ fn of(all: &[(Which, Arc<File>)], path: &Path) -> Option<Arc<File>> {
     all.iter().find(|(which, _)| *which == this).map(|(_, file)| Arc::clone(file))
 }
 
-impl Held {
+impl FcntlLocked {
     fn all(&self) -> MutexGuard<'_, Vec<(Which, Arc<File>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! What a file has is told to the log where a change of it may not have come about as its record says.
+//! Records a file's bytes once more, read back from it, after a change that may not have come about as recorded.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -18,21 +18,21 @@ use tidewater_client::mapped::inode::size;
 impl<J: Journal> Files<J> {
     /// Records what the file has where a change was pending: it failed, was short, a signal handler changed the file
     /// amid it, or its process died. Within a signal handler that is left to the change that was interrupted, and where
-    /// the file is not to be had, to whoever takes its lock next.
+    /// the file is not to be had, to the next owner of its lock.
     ///
     /// # Errors
     /// The log's, and those of reading the file.
     #[inline]
-    pub fn settle(&self, locked: &Locked<'_>, file: BorrowedFd<'_>) -> Result<(), FilesError> {
+    pub fn reread(&self, locked: &Locked<'_>, file: BorrowedFd<'_>) -> Result<(), FilesError> {
         match locked.pending() {
             _ if locked.is_nested() => Ok(()),
             None => Ok(()),
-            Some(pending) => self.settle_pending(locked, file, pending),
+            Some(pending) => self.reread_pending(locked, file, pending),
         }
     }
 
     #[cold]
-    fn settle_pending(
+    fn reread_pending(
         &self,
         locked: &Locked<'_>,
         file: BorrowedFd<'_>,

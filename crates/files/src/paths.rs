@@ -1,5 +1,4 @@
-//! What the log says of a file's names: an id stands for a file, which replay looks for by the paths that were said
-//! last.
+//! Records of the paths that files have: an id stands for a file, which replay looks for by its newest path.
 
 use std::os::fd::BorrowedFd;
 
@@ -14,7 +13,7 @@ impl<J: Journal> Files<J> {
     ///
     /// # Errors
     /// The log's.
-    pub fn name(&self, place: Place, path: &[u8], moves: bool) -> Result<(), FilesError> {
+    pub fn record_path(&self, place: Place, path: &[u8], moves: bool) -> Result<(), FilesError> {
         if !(1..=FILE_PATH_BYTES_MAX).contains(&path.len()) {
             return Err(FilesError::System(Errno::ENAMETOOLONG));
         }
@@ -26,22 +25,22 @@ impl<J: Journal> Files<J> {
         self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path]).map(drop)
     }
 
-    /// Says again what an id stands for, which makes what was said before superfluous.
+    /// Records again what an id stands for: earlier records of it may be trimmed.
     ///
     /// # Errors
     /// The log's.
-    pub fn say_again(&self, locked: &Locked<'_>) -> Result<(), FilesError> {
+    pub fn record_path_again(&self, locked: &Locked<'_>) -> Result<(), FilesError> {
         let path = self.table().path(locked.place);
         let bind = self.table().bind(locked.place);
-        self.say_name(locked.place, &bind, &path)
+        self.record_bind(locked.place, &bind, &path)
     }
 
-    /// As [`Files::say_again`], from what the table had: the id may have been given up since, and records of it be
-    /// behind what is trimmed. Whatever they say, the file was synced when it left.
+    /// As [`Files::record_path_again`], from what the table had: the id may have been given up since, and records of it
+    /// be behind what is trimmed. Whatever they say, the file was synced when it left.
     ///
     /// # Errors
     /// The log's.
-    pub fn say_name(&self, place: Place, bind: &FileBind, path: &PathBytes) -> Result<(), FilesError> {
+    pub fn record_bind(&self, place: Place, bind: &FileBind, path: &PathBytes) -> Result<(), FilesError> {
         self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path.as_bytes()])?;
         let (flags, is) = (self.table().flags(place), self.table().is(place));
         if flags & GONE != 0 || !is {

@@ -1,4 +1,4 @@
-//! Which files a log may change, and how they are opened.
+//! Access of recovery to files: which of them a log may change, and how they are opened.
 //!
 //! A log names its files by itself, so whoever can write it chooses them: any of which he can learn what it is, and
 //! that takes no more than a look at it. The caller's rights must not be his. So a file has to belong to each user who
@@ -33,7 +33,7 @@ const SET_GROUP: u32 = libc::S_ISGID | libc::S_IXGRP;
 
 /// Whose files, and which, a log may change.
 #[derive(Debug)]
-pub(crate) struct Touch<'r> {
+pub(crate) struct Access<'r> {
     globs: Option<&'r Globs>,
     owners: &'r [u32],
     /// Beside root and the caller.
@@ -93,14 +93,14 @@ impl Opened {
     }
 }
 
-impl<'r> Touch<'r> {
+impl<'r> Access<'r> {
     /// For this process, and a log that these users can have written.
-    pub(crate) fn new(rules: &'r Rules, writers: &[u32]) -> Touch<'r> {
+    pub(crate) fn new(rules: &'r Rules, writers: &[u32]) -> Access<'r> {
         let caller = nix::unistd::geteuid().as_raw();
         let mut others: Vec<u32> = writers.iter().copied().filter(|user| ![0, caller].contains(user)).collect();
         others.sort_unstable();
         others.dedup();
-        Touch { globs: rules.globs.as_ref(), owners: &rules.owners, others, caller }
+        Access { globs: rules.globs.as_ref(), owners: &rules.owners, others, caller }
     }
 
     /// Users beside root and the caller who can have written the log.
@@ -247,8 +247,8 @@ mod tests {
         let owner = about.uid();
         let [other, third] = [owner + 1, owner + 2];
         let may = |caller: u32, folder: u32, others: &[u32], owners: &[u32]| {
-            let touch = Touch { globs: None, owners, others: others.to_vec(), caller };
-            touch.may_change(&about, folder)
+            let access = Access { globs: None, owners, others: others.to_vec(), caller };
+            access.may_change(&about, folder)
         };
         assert_eq!(may(owner, third, &[], &[]), Ok(()), "his own or root's log, in whatever folder");
         assert_eq!(may(owner, owner, &[], &[third, owner]), Ok(()));
@@ -272,7 +272,7 @@ mod tests {
     fn only_those_who_are_not_trusted_anyhow_count_as_others() {
         let me = nix::unistd::geteuid().as_raw();
         let rules = Rules::default();
-        assert_eq!(Touch::new(&rules, &[me + 2, 0, me, me + 1, me + 2]).others(), [me + 1, me + 2]);
+        assert_eq!(Access::new(&rules, &[me + 2, 0, me, me + 1, me + 2]).others(), [me + 1, me + 2]);
     }
 
     #[test]
@@ -289,11 +289,11 @@ mod tests {
         let path = folder.path().join("file");
         File::create(&path).expect("a new file");
         let rules = Rules::default();
-        let touch = Touch::new(&rules, &[]);
+        let access = Access::new(&rules, &[]);
         for (mode, is_fine) in [(0o666, true), (0o2644, true), (0o4600, false), (0o2710, false)] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
             let about = path.metadata().expect("it is there");
-            assert_eq!(touch.may_change(&about, about.uid()).is_ok(), is_fine, "{mode:o}");
+            assert_eq!(access.may_change(&about, about.uid()).is_ok(), is_fine, "{mode:o}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tidewater_files::{Changed, FilesError, OwnFiles};
+use tidewater_files::{Changed, EmbeddedFiles, FilesError};
 use tidewater_tests::ring::Device;
 
 const LOG: [&str; 2] = ["--set", "fast.on_wrap=wait-for-trim"];
@@ -17,7 +17,7 @@ type Piece = (u64, Vec<u8>);
 
 /// A layer that writes behind: it keeps pieces, and writes them when it is asked to.
 struct Layer {
-    files: OwnFiles,
+    files: EmbeddedFiles,
     number: usize,
     path: PathBuf,
     kept: Arc<Mutex<Vec<Piece>>>,
@@ -38,7 +38,7 @@ impl Layer {
             let pieces: Vec<Piece> = std::mem::take(&mut *its_kept.lock().unwrap());
             pieces.iter().all(|(offset, bytes)| file.write_all_at(bytes, *offset).is_ok())
         };
-        files.keep(number, Arc::new(bring)).expect("it is its number");
+        files.defer(number, Arc::new(bring)).expect("it is its number");
         Layer { files, number, path: path.to_owned(), kept, refuses }
     }
 

@@ -1,4 +1,4 @@
-//! Files of this process on a log, without a preload: for programs whose writes go through a layer that can be told,
+//! Files of this process on a log, without a preload: for a layer within a program that all of its writes go through,
 //! such as a VFS.
 
 use std::cell::{Cell, OnceCell};
@@ -17,7 +17,7 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::sys::stat::fstat;
 
 use crate::backing::AnyLog;
-use crate::kept::Bring;
+use crate::deferred::Flush;
 use crate::replay::Report;
 use crate::run::{Ended, Plain, Run, Setup, TICK};
 use crate::run_error::RunError;
@@ -45,7 +45,7 @@ struct Open {
 
 /// The files of this process on a log.
 #[derive(Debug)]
-pub struct OwnFiles {
+pub struct EmbeddedFiles {
     run: Arc<Run<AnyLog>>,
     open: Mutex<Vec<Option<Arc<Open>>>>,
     /// Instead of their locks, held by who changes files that have left the set.
@@ -57,24 +57,24 @@ pub struct OwnFiles {
     owner: u32,
 }
 
-/// Real syncs, of files of which layers may keep something.
-struct Bringing<'r>(&'r Run<AnyLog>, Place);
+/// Real syncs of files to which layers may defer writes.
+struct Flushing<'r>(&'r Run<AnyLog>, Place);
 
-impl Real for Bringing<'_> {
+impl Real for Flushing<'_> {
     fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         // Its lock is held, where the file leaves the set.
-        self.0.bring(self.1).map_err(|_| Errno::EIO)?;
+        self.0.flush(self.1).map_err(|_| Errno::EIO)?;
         Plain.sync(file)
     }
 }
 
-impl OwnFiles {
+impl EmbeddedFiles {
     /// Opens the log, applies what an earlier process left in it to its files, and looks after it in a thread: it syncs
     /// the files in the background and trims the log behind them.
     ///
     /// # Errors
     /// As [`Run::start`].
-    pub fn open(setup: &Setup) -> Result<(OwnFiles, Report), RunError> {
+    pub fn open(setup: &Setup) -> Result<(EmbeddedFiles, Report), RunError> {
         let (run, report) = Run::start_own(setup)?;
         let (run, over) = (Arc::new(run), Arc::new(AtomicBool::new(false)));
         let (its_run, its_over) = (Arc::clone(&run), Arc::clone(&over));
@@ -90,7 +90,7 @@ impl OwnFiles {
         let keeper = thread::spawn("tidewater-files", keep);
         let keeper = keeper.map_err(|error| RunError::System { what: "start a thread", error })?;
         let (open, left, keeper, owner) = (Mutex::default(), Mutex::default(), Some(keeper), std::process::id());
-        Ok((OwnFiles { run, open, left, over, keeper, owner }, report))
+        Ok((EmbeddedFiles { run, open, left, over, keeper, owner }, report))
     }
 
     /// What syncs wait for, and what that survives: as `tidewater run` says it.
@@ -121,7 +121,7 @@ impl OwnFiles {
     /// The log's, and those of the system.
     pub fn enter(&self, path: &Path) -> Result<usize, FilesError> {
         let path = canonicalize(path).map_err(errno)?;
-        let file = match self.run.held().find(&path) {
+        let file = match self.run.fcntl_locked().find(&path) {
             Some(file) => file,
             // Not waited for, should it be a pipe.
             None => Arc::new(OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(&path).map_err(errno)?),
@@ -129,15 +129,15 @@ impl OwnFiles {
         self.entered(file, &path)
     }
 
-    /// As [`OwnFiles::enter`], of a file that this process may have locks of (fcntl(2), F_SETLK), such as a database
-    /// itself. The system gives up a process's locks of a file when any descriptor of it is closed: so the file is
-    /// opened once, and closed when the log is.
+    /// As [`EmbeddedFiles::enter`], of a file that this process may have locks of (fcntl(2), F_SETLK), such as a
+    /// database itself. The system gives up a process's locks of a file when any descriptor of it is closed: so the
+    /// file is opened once, and closed when the log is.
     ///
     /// # Errors
-    /// As [`OwnFiles::enter`].
+    /// As [`EmbeddedFiles::enter`].
     pub fn enter_locked(&self, path: &Path) -> Result<usize, FilesError> {
         let path = canonicalize(path).map_err(errno)?;
-        let file = self.run.held().open(&path).map_err(errno)?;
+        let file = self.run.fcntl_locked().open(&path).map_err(errno)?;
         self.entered(file, &path)
     }
 
@@ -163,54 +163,54 @@ impl OwnFiles {
         Ok(number)
     }
 
-    /// Nothing is written to a file any more by this number; what is kept of it goes to it. What the log has of it
+    /// Nothing is written to a file any more by this number; deferred writes to it are done. What the log has of it
     /// stays there until it is synced.
     ///
     /// # Errors
-    /// `EBADF`, and as [`OwnFiles::catch_up`].
+    /// `EBADF`, and as [`EmbeddedFiles::catch_up`].
     pub fn close(&self, number: usize) -> Result<(), FilesError> {
         let closed = self.find(number)?;
-        let brought = self.bring(&closed, || self.run.kept().remove(number));
+        let flushed = self.flush(&closed, || self.run.deferred().remove(number));
         let mut opened = self.opened();
         opened[number] = None;
         if !opened.iter().flatten().any(|open| open.place == closed.place) && self.files().table().is(closed.place) {
             self.files().table().unflag(closed.place, HELD);
         }
-        brought
+        flushed
     }
 
-    /// From now on the layer may keep what it is told to write instead of writing it: `bring` writes what it has kept.
+    /// From now on the layer may defer writes to a file: `flush` does those that it has deferred.
     /// It is called under the file's lock, as the real calls are, by any thread: before the file is synced, gets
-    /// another length, or is closed, and by [`OwnFiles::catch_up`].
+    /// another length, or is closed, and by [`EmbeddedFiles::catch_up`].
     ///
     /// # Errors
     /// `EBADF`.
-    pub fn keep(&self, number: usize, bring: Arc<Bring>) -> Result<(), FilesError> {
+    pub fn defer(&self, number: usize, flush: Arc<Flush>) -> Result<(), FilesError> {
         let open = self.find(number)?;
-        self.run.kept().add(open.place, number, bring);
+        self.run.deferred().add(open.place, number, flush);
         Ok(())
     }
 
-    /// What is kept of a file goes to it; `None`: of all. Somebody is going to read it.
+    /// Does the deferred writes to a file that is about to be read; `None`: to all files.
     ///
     /// # Errors
     /// `EBADF`; `EIO`, where a layer could not: the log alone has that from now on, and fails.
     pub fn catch_up(&self, number: Option<usize>) -> Result<(), FilesError> {
         if let Some(number) = number {
-            return self.bring(&*self.find(number)?, || ());
+            return self.flush(&*self.find(number)?, || ());
         }
         let opened: Vec<Arc<Open>> = self.opened().iter().flatten().map(Arc::clone).collect();
-        opened.iter().filter(|open| self.run.kept().has(open.place)).try_for_each(|open| self.bring(open, || ()))
+        opened.iter().filter(|open| self.run.deferred().has(open.place)).try_for_each(|open| self.flush(open, || ()))
     }
 
-    /// What is kept of a file goes to it, and then something else is done, both under its lock. This is done, too,
+    /// Does the deferred writes to a file, and then something else, both under its lock. This is done, too,
     /// where the log has failed: what programs see of their files is to be right until the end.
-    fn bring(&self, open: &Open, then: impl FnOnce()) -> Result<(), FilesError> {
+    fn flush(&self, open: &Open, then: impl FnOnce()) -> Result<(), FilesError> {
         let locked = self.files().lock(open.place, open.file.as_fd(), false);
         let _left = matches!(locked, Ok(None)).then(|| self.of_left());
-        let brought = self.run.bring(open.place);
+        let flushed = self.run.flush(open.place);
         then();
-        brought
+        flushed
     }
 
     fn of_left(&self) -> MutexGuard<'_, ()> {
@@ -218,11 +218,11 @@ impl OwnFiles {
     }
 
     /// Changes a file: `record` puts the change on the log, `real` makes it, and returns whether all of it was done.
-    /// `keeps`: something may be kept of the file by then.
+    /// `may_defer`: the layer may have deferred it.
     fn change(
         &self,
         number: usize,
-        keeps: bool,
+        may_defer: bool,
         record: impl FnOnce(&Files<AnyLog>, &Locked<'_>, BorrowedFd<'_>) -> Result<(), FilesError>,
         real: impl FnOnce() -> bool,
     ) -> Result<Changed, FilesError> {
@@ -248,21 +248,21 @@ impl OwnFiles {
         let done = real();
         if done {
             locked.end()
-        } else if keeps && self.run.kept().has(locked.place) {
-            // What the file has does not tell what is kept of it.
+        } else if may_defer && self.run.deferred().has(locked.place) {
+            // The file's bytes do not show those that were deferred.
             files.table().fail(Errno::EIO as u64);
             return Err(FilesError::System(Errno::EIO));
         } else {
-            files.settle(&locked, file)?
+            files.reread(&locked, file)?
         }
         Ok(changed(done))
     }
 
-    /// Writes bytes to a file: on the log, then by `real`, which returns whether all of them were written, or kept
-    /// ([`OwnFiles::keep`]). Nobody stores into them meanwhile.
+    /// Writes bytes to a file: on the log, then by `real`, which returns whether all of them were written, or deferred
+    /// ([`EmbeddedFiles::defer`]). Nobody stores into them meanwhile.
     ///
     /// # Errors
-    /// The log's: nothing was written. `EIO`, for good: it was not, and something of the file is kept.
+    /// The log's: nothing was written. `EIO`, for good: it was not, and earlier writes to the file are deferred.
     pub fn write(
         &self,
         number: usize,
@@ -277,11 +277,11 @@ impl OwnFiles {
         self.change(number, true, record, real)
     }
 
-    /// As [`OwnFiles::write`], of bytes in two parts, which lie in the file one after the other, such as a head and its
-    /// page. They are told to `real` as one, from where it may write them.
+    /// As [`EmbeddedFiles::write`], of bytes in two parts, which lie in the file one after the other, such as a head
+    /// and its page. `real` gets them as one, from where it may write them.
     ///
     /// # Errors
-    /// As [`OwnFiles::write`].
+    /// As [`EmbeddedFiles::write`].
     pub fn write_frame(
         &self,
         number: usize,
@@ -291,7 +291,7 @@ impl OwnFiles {
     ) -> Result<Changed, FilesError> {
         let (real, done, whole) = (Cell::new(Some(real)), Cell::new(None), OnceCell::new());
         let really = |bytes: &[u8]| real.take().is_some_and(|real| real(bytes));
-        // Where nothing is kept that they could be put together in.
+        // Where no base is kept that they could be put together in.
         let whole = || whole.get_or_init(|| parts.concat()).as_slice();
         let record = |files: &Files<AnyLog>, locked: &Locked<'_>, _: BorrowedFd<'_>| {
             done.set(files.write_frame(locked, offset, parts, really)?);
@@ -307,10 +307,10 @@ impl OwnFiles {
     /// Gives a file a length.
     ///
     /// # Errors
-    /// As [`OwnFiles::write`].
+    /// As [`EmbeddedFiles::write`].
     pub fn truncate(&self, number: usize, len: u64, real: impl FnOnce() -> bool) -> Result<Changed, FilesError> {
         let record = |files: &Files<AnyLog>, locked: &Locked<'_>, file: BorrowedFd<'_>| {
-            self.run.bring(locked.place)?;
+            self.run.flush(locked.place)?;
             let size = size(file)?;
             locked.begin(len.min(size), len.max(size));
             files.truncate(locked, len)
@@ -339,7 +339,7 @@ impl OwnFiles {
     /// What has a name, if it can be opened.
     fn look(&self, path: &Path) -> Option<Arc<File>> {
         let open = || OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path).ok().map(Arc::new);
-        self.run.held().find(path).or_else(open)
+        self.run.fcntl_locked().find(path).or_else(open)
     }
 
     /// Before a file loses a name. `Some`: it is the last one of a file of the log. One that has others leaves the set,
@@ -352,7 +352,7 @@ impl OwnFiles {
             return Ok(Some(place));
         }
         if files.is_at(place, whole(path)?.as_os_str().as_bytes())? {
-            files.leave(place, file.as_fd(), false, &Bringing(&self.run, place))?;
+            files.leave(place, file.as_fd(), false, &Flushing(&self.run, place))?;
         }
         Ok(None)
     }
@@ -363,14 +363,14 @@ impl OwnFiles {
         for place in files.table().entries() {
             let path = files.table().path(place);
             if let Ok(below) = Path::new(OsStr::from_bytes(path.as_bytes())).strip_prefix(&from) {
-                files.name(place, to.join(below).as_os_str().as_bytes(), true)?;
+                files.record_path(place, to.join(below).as_os_str().as_bytes(), true)?;
             }
         }
         Ok(())
     }
 
-    /// Gives a file or a folder another name, be it of the log or not, by `real`, which returns whether it did. What is
-    /// kept of it goes to it first.
+    /// Gives a file or a folder another name, be it of the log or not, by `real`, which returns whether it did.
+    /// Deferred writes to it are done first.
     ///
     /// # Errors
     /// The log's: nothing was renamed.
@@ -393,9 +393,9 @@ impl OwnFiles {
             && let Some(place) = files.find(file.as_fd())?
         {
             let locked = files.lock(place, file.as_fd(), false)?;
-            self.run.bring(place)?;
+            self.run.flush(place)?;
             drop(locked);
-            files.name(place, whole(to)?.as_os_str().as_bytes(), true)?;
+            files.record_path(place, whole(to)?.as_os_str().as_bytes(), true)?;
         }
         files.order()?;
         Ok(if real() { Changed::Done } else { Changed::Failed })
@@ -410,7 +410,7 @@ impl OwnFiles {
         match self.files().sync(open.place)? {
             Sync::Waited => Ok(()),
             Sync::Real => {
-                self.bring(&open, || ())?;
+                self.flush(&open, || ())?;
                 Ok(nix::unistd::fdatasync(&open.file)?)
             }
         }
@@ -420,7 +420,7 @@ impl OwnFiles {
     /// be.
     ///
     /// # Errors
-    /// As [`OwnFiles::sync`].
+    /// As [`EmbeddedFiles::sync`].
     pub fn order(&self) -> Result<(), FilesError> {
         self.files().order()
     }
@@ -462,7 +462,7 @@ fn errno(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
 }
 
-impl Drop for OwnFiles {
+impl Drop for EmbeddedFiles {
     /// Leaves the log as it is: whoever opens it next applies it.
     fn drop(&mut self) {
         self.stop();
