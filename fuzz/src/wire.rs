@@ -8,11 +8,11 @@ use tidewater_wire::nvme::log::{EffectsLog, SanitizeLog, SelfTestLog, SmartLog, 
 use tidewater_wire::nvme::{AdminCommand, Command, Sqe};
 use tidewater_wire::nvme_tcp::{COMMON_BYTES, CommonHeader, Framing, Pdu, Receiver, Rules};
 use tidewater_wire::replication::{FRAME_BYTES_MAX, Frame};
-use tidewater_wire::vendor;
 use tidewater_wire::vfio_user::{
     DeviceInfo, DmaAccess, DmaMap, DmaUnmap, Header, IrqInfo, RegionAccess, RegionInfo, SetIrqs, Version, WriteMulti,
     parse_areas,
 };
+use tidewater_wire::{log, vendor};
 
 /// Entries and messages of one input, at most.
 const MESSAGES_MAX: usize = 32;
@@ -68,7 +68,7 @@ fn pages(data: &[u8]) {
     let mut page = data.to_vec();
     page.resize(page.len().max(4_864), 0);
     comes_back!(page, IdentifyController, IdentifyNamespace, SmartLog, SelfTestLog, SanitizeLog);
-    comes_back!(page, vendor::FileChange, vendor::FileDelta, vendor::FilePatch, vendor::FileBind);
+    comes_back!(page, log::FileChange, log::FileDelta, log::FilePatch, log::FileBind);
     comes_back!(page, vendor::ControlPage, vendor::FastStatus, vendor::BarLayout, vendor::Peers, vendor::LanePage);
     comes_back!(page, vendor::FastSetup, vendor::TransportSetup, vendor::Promote, vendor::AttachPeers);
     if let Some(log) = EffectsLog::parse(&page) {
@@ -137,7 +137,7 @@ fn messages(data: &[u8]) {
 
 /// What a log says of files: a delta's patches are within the bytes that it is about.
 fn file_record(data: &[u8]) {
-    if let Ok(vendor::FileRecord::Delta { len, patches, .. }) = vendor::FileRecord::parse(data) {
+    if let Ok(log::FileRecord::Delta { len, patches, .. }) = log::FileRecord::parse(data) {
         for (at, bytes) in patches {
             assert!((at + bytes.len()) as u64 <= len, "{at} and {} of {len}", bytes.len());
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 use tidewater_client::Level;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_files::identify;
-use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileSession};
+use tidewater_wire::log::{FileBind, FileChange, FileChangeKind, FileSession};
 
 /// Puts records on the log of a device that nobody has.
 pub fn forge(target: &str, records: &[Vec<u8>]) {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use tidewater_tests::capi::{Installed, said};
 use tidewater_tests::ring::{Device, RING};
 use tidewater_tests::{Build, root, skipped, tidewater};
-use tidewater_wire::vendor::{LanePage, RING_FILE_BAR2};
+use tidewater_wire::log::RING_FILE_BAR2;
+use tidewater_wire::vendor::LanePage;
 
 fn installed() -> &'static Installed {
     Installed::at(env!("CARGO_TARGET_TMPDIR"))

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_core::profile;
 use tidewater_tests::root;
+use tidewater_wire::log::{FileChange, FileChangeKind, FileDelta, FilePatch};
 use tidewater_wire::nvme::identify::{IdentifyController, IdentifyNamespace};
 use tidewater_wire::nvme::{AdminCommand, Cns, GetLogPage, Identify, Sqe, log_page};
 use tidewater_wire::nvme_tcp::{Framing, Pdu};
@@ -126,11 +127,11 @@ fn wire_seeds() -> Vec<Vec<u8>> {
 
 /// A page of a file that is like an earlier one but for two places.
 fn delta_record() -> Vec<u8> {
-    let kind = vendor::FileChangeKind::Delta;
-    let mut record = vendor::FileChange { kind, id: 1, base: 2, offset: 8_192, len: 4_096 }.to_bytes().to_vec();
-    record.extend(vendor::FileDelta { lsn: 640, patches: 2 }.to_bytes());
+    let kind = FileChangeKind::Delta;
+    let mut record = FileChange { kind, id: 1, base: 2, offset: 8_192, len: 4_096 }.to_bytes().to_vec();
+    record.extend(FileDelta { lsn: 640, patches: 2 }.to_bytes());
     for (at, bytes) in [(3, &b"ab"[..]), (4_000, b"cdef")] {
-        record.extend(vendor::FilePatch { at, len: bytes.len() as u16 }.to_bytes());
+        record.extend(FilePatch { at, len: bytes.len() as u16 }.to_bytes());
         record.extend(bytes);
     }
     record

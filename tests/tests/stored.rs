@@ -15,8 +15,8 @@ use tidewater_report::{Record, record};
 use tidewater_tests::ring::Device;
 use tidewater_tests::{PATIENCE, root, run_well};
 use tidewater_wire::fabrics::Nqn;
+use tidewater_wire::log::RingHeader;
 use tidewater_wire::nvme::Sqe;
-use tidewater_wire::vendor::RingHeader;
 
 /// Bytes of a block of the profile `tiny`.
 const BLOCK: usize = 4096;

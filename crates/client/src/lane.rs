@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use tidewater_base::Duration;
-use tidewater_wire::vendor::{ControlPage, Epoch, NO_FLOOR, OFFSET_BITS, RECORD_ALIGN};
+use tidewater_wire::log::RECORD_ALIGN;
+use tidewater_wire::vendor::{ControlPage, Epoch, NO_FLOOR, OFFSET_BITS};
 
 use crate::{Action, Error};
 

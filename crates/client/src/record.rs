@@ -3,7 +3,8 @@
 use std::fmt;
 
 use tidewater_base::checksum::crc32c;
-use tidewater_wire::vendor::{Epoch, RECORD_ALIGN, RecordHeader, RecordKind};
+use tidewater_wire::log::{RECORD_ALIGN, RecordHeader, RecordKind};
+use tidewater_wire::vendor::Epoch;
 
 use crate::Error;
 use crate::lane::OFFSET_END;

@@ -13,7 +13,7 @@
 use std::ops::Range;
 
 use tidewater_base::Instant;
-use tidewater_wire::vendor::RECORD_ALIGN;
+use tidewater_wire::log::RECORD_ALIGN;
 
 use crate::lane::State;
 use crate::watch::Watch;

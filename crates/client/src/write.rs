@@ -1,7 +1,7 @@
 //! `x_pwrite` and `x_fsync` (the paper's section 5.1): a stream of bytes, and waiting until it is durable.
 
 use tidewater_base::Instant;
-use tidewater_wire::vendor::RECORD_ALIGN;
+use tidewater_wire::log::RECORD_ALIGN;
 
 use crate::watch::Watch;
 use crate::{Action, Answer, Error, Lane, Operation, Outcome, encode_record};

@@ -13,7 +13,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use tidewater_wire::vendor::{RECORD_ALIGN, RING_IDLE, RING_RESERVE_BITS, RING_SLOTS, RingSlot};
+use tidewater_wire::log::{RECORD_ALIGN, RING_IDLE, RING_RESERVE_BITS, RING_SLOTS, RingSlot};
 
 const _: () = assert!(RingSlot::OWNER_OFFSET == 8 && RingSlot::END_OFFSET == 16, "the order of a slot's words");
 

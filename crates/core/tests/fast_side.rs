@@ -5,11 +5,12 @@ use tidewater_base::{Duration, Instant};
 use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::fast::{Content, Place, bar};
 use tidewater_core::profile::{Profile, Survives, builtin};
+use tidewater_wire::log::{RecordHeader, RecordKind};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::replication::Frame;
 use tidewater_wire::vendor::{
     AdminCommand, BarLayout, ControlPage, DestagePriority, Epoch, FastSetup, FastStatus, IoCommand, LanePage,
-    NO_TIMEOUT, OnWrap, ReadLogHeader, RecordHeader, RecordKind, TransportStatus, TrimTo, status,
+    NO_TIMEOUT, OnWrap, ReadLogHeader, TransportStatus, TrimTo, status,
 };
 
 fn profile() -> Profile {

@@ -18,7 +18,7 @@ use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::libc;
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{FsType, fstatfs};
-use tidewater_wire::vendor::FileBind;
+use tidewater_wire::log::FileBind;
 
 use crate::Globs;
 use crate::handle::{identify, is_same, is_same_there};

@@ -13,7 +13,7 @@
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard};
 
-use tidewater_wire::vendor::{DELTA_BASES, FileChange, FileChangeKind, FileDelta, FilePatch, FileRecord};
+use tidewater_wire::log::{DELTA_BASES, FileChange, FileChangeKind, FileDelta, FilePatch, FileRecord};
 
 use crate::compare::each_difference;
 use crate::set::{self, COPY, Files, FilesError, Journal, ZEROES_MIN};

@@ -29,7 +29,7 @@ pub(crate) fn read(
             // A place that is passed over at the window's end may be the begin of a record that goes on behind it.
             let end = match entry {
                 Entry::Record { lsn, payload, .. } => {
-                    lsn + tidewater_wire::vendor::RecordHeader::span(payload.len() as u64)
+                    lsn + tidewater_wire::log::RecordHeader::span(payload.len() as u64)
                 }
                 Entry::Void { lsn, bytes } => lsn + bytes,
                 Entry::Skipped { to, .. } => to,
@@ -48,7 +48,7 @@ pub(crate) fn read(
         } else {
             if next == at {
                 // Or bytes that only look like the begin of one.
-                next = (at + 1).next_multiple_of(tidewater_wire::vendor::RECORD_ALIGN);
+                next = (at + 1).next_multiple_of(tidewater_wire::log::RECORD_ALIGN);
                 each(Entry::Skipped { from: at, to: next, damage: tidewater_client::Damage::Header })?;
             }
             window = WINDOW;

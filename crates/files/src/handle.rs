@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::libc;
-use tidewater_wire::vendor::{FILE_HANDLE_BYTES_MAX, FileBind};
+use tidewater_wire::log::{FILE_HANDLE_BYTES_MAX, FileBind};
 
 /// FS_IOC_GETFSUUID (linux/fs.h, since Linux 6.9): `_IOR(0x15, 0, struct fsuuid2)`, 17 bytes.
 const GET_UUID: libc::c_ulong = 0x8011_1500;

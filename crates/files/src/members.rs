@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::stat::fstat;
-use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileChangeKind};
+use tidewater_wire::log::{FILE_PATH_BYTES_MAX, FileChangeKind};
 
 use crate::handle::{identify, is_same, is_same_there};
 use crate::set::{Files, FilesError, Journal, Real, change, sync_folder};

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
-use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind, FileChangeKind};
+use tidewater_wire::log::{FILE_PATH_BYTES_MAX, FileBind, FileChangeKind};
 
 use crate::set::{Files, FilesError, Journal, Real, change, sync_folder};
 use crate::table::{GONE, Locked, PathBytes, Place, REAL, RENAMED};

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileRecord};
+use tidewater_wire::log::{FileBind, FileChange, FileChangeKind, FileRecord};
 
 use crate::Backing;
 use crate::access::{Access, Refused};
@@ -390,7 +390,7 @@ pub(crate) mod tests {
     use std::sync::Mutex;
     use tidewater_base::checksum::crc32c;
     use tidewater_client::{LogError, Written};
-    use tidewater_wire::vendor::{FileDelta, FilePatch, FileSession, RecordHeader, RecordKind};
+    use tidewater_wire::log::{FileDelta, FilePatch, FileSession, RecordHeader, RecordKind};
 
     /// A log in memory, of which everything can be read.
     #[derive(Debug, Default)]

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::libc;
-use tidewater_wire::vendor::{FileBind, FileChangeKind, FileSession, PAGE_BYTES};
+use tidewater_wire::log::{FileBind, FileChangeKind, FileSession};
+use tidewater_wire::vendor::PAGE_BYTES;
 
 use crate::backing::{AnyLog, Backing, Room};
 use crate::deferred::Deferred;

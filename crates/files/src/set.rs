@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::uio::pread;
-use tidewater_wire::vendor::{FileChange, FileChangeKind};
+use tidewater_wire::log::{FileChange, FileChangeKind};
 
 use crate::PATIENCE;
 use crate::compare::{same, same_at_end};
@@ -458,7 +458,7 @@ pub(crate) mod tests {
     use std::os::unix::fs::FileExt;
     use std::sync::{Arc, Mutex};
 
-    use tidewater_wire::vendor::{DELTA_BASES, FileRecord};
+    use tidewater_wire::log::{DELTA_BASES, FileRecord};
 
     use super::*;
 

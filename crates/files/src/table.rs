@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use tidewater_wire::vendor::{DELTA_BASES, FILE_PATH_BYTES_MAX, FileBind};
+use tidewater_wire::log::{DELTA_BASES, FILE_PATH_BYTES_MAX, FileBind};
 
 use crate::unrecorded::now_ns;
 use tidewater_client::mapped::Mapping;

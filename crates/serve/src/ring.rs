@@ -13,9 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidewater_core::fast::bar;
-use tidewater_wire::vendor::{
-    Epoch, LayoutError, RING_FILE_BAR2, RING_PAGE_OFFSET, RingHeader, RingLane, RingLanePage, RingPage,
-};
+use tidewater_wire::log::{RING_FILE_BAR2, RING_PAGE_OFFSET, RingHeader, RingLane, RingLanePage, RingPage};
+use tidewater_wire::vendor::{Epoch, LayoutError};
 use tidewater_wire::vfio_user::Area;
 
 use tidewater_ipc::Mapping;

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tidewater_wire::vendor::{COPY_SECTOR, CopyPlace, RingCopyHeader};
+use tidewater_wire::log::{COPY_SECTOR, CopyPlace, RingCopyHeader};
 use tidewater_wire::vfio_user::Area;
 
 use crate::ring::{Lost, RingError, Shape, fill, lend, make, options, own, wrong};
@@ -161,7 +161,8 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
     use std::fs;
-    use tidewater_wire::vendor::{CopyBuffer, Epoch};
+    use tidewater_wire::log::CopyBuffer;
+    use tidewater_wire::vendor::Epoch;
 
     const RING: u64 = 8192;
 

@@ -1,6 +1,8 @@
 //! Byte layouts that others defined or that stay on media. Parsing copies once, validates once, and never panics.
 
 pub mod fabrics;
+pub mod layout;
+pub mod log;
 pub mod nvme;
 pub mod nvme_tcp;
 pub mod pci;

@@ -15,9 +15,9 @@ const HEAD: &str = "\
 # The fast side and the byte window: vendor specific commands, pages and formats
 
 All that the NVM Express Base Specification (revision 1.4) leaves to the vendor, and that the fast side and the byte
-window use. `crates/wire/src/vendor` holds the layouts; this page is generated from them. Why they are as they are is in
-[ADR 7](../adr/0007-the-fast-side.md), [ADR 12](../adr/0012-the-byte-window.md) and, for the file of a mapped ring,
-[ADR 13](../adr/0013-mapped-rings.md).
+window use. `crates/wire/src/vendor` holds the layouts, `crates/wire/src/log` those of what clients keep; this page is
+generated from them. Why they are as they are is in [ADR 7](../adr/0007-the-fast-side.md),
+[ADR 12](../adr/0012-the-byte-window.md) and, for the file of a mapped ring, [ADR 13](../adr/0013-mapped-rings.md).
 
 - Integers are little-endian. Bytes that no field names are reserved: written as zero, ignored when read.
 - Commands follow the common format for vendor specific commands: double word 10 is the number of double words of data

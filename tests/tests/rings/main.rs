@@ -18,7 +18,8 @@ use tidewater_client::{End, Entry, Level, LogError, Records};
 use tidewater_driver::vfio_user::Socket;
 use tidewater_tests::ring::{Device, RING};
 use tidewater_tests::{PATIENCE, run, run_well};
-use tidewater_wire::vendor::{ControlPage, LanePage, RING_FILE_BAR2, RingLanePage};
+use tidewater_wire::log::{RING_FILE_BAR2, RingLanePage};
+use tidewater_wire::vendor::{ControlPage, LanePage};
 use tidewater_wire::vfio_user::region;
 
 /// What has the ring's copy on a disk.

@@ -5,9 +5,8 @@ use std::time::Instant as WallInstant;
 
 use tidewater_base::Instant;
 use tidewater_driver::{DATA_MAX, Queue};
-use tidewater_wire::vendor::{
-    ANYWHERE, ControlPage, IoCommand, LanePage, LanePlace, RECORD_ALIGN, ReadLogHeader, status,
-};
+use tidewater_wire::log::RECORD_ALIGN;
+use tidewater_wire::vendor::{ANYWHERE, ControlPage, IoCommand, LanePage, LanePlace, ReadLogHeader, status};
 
 use super::{Device, HardwareError};
 use crate::{

@@ -15,7 +15,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use nix::errno::Errno;
 use tidewater_base::checksum::crc32c_append;
 use tidewater_driver::DATA_MAX;
-use tidewater_wire::vendor::{Epoch, RECORD_ALIGN, RecordHeader, RecordKind};
+use tidewater_wire::log::{RECORD_ALIGN, RecordHeader, RecordKind};
+use tidewater_wire::vendor::Epoch;
 
 use super::{Device, HardwareError};
 use crate::lane::OFFSET_END;

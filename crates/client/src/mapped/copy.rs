@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use tidewater_wire::vendor::{CopyBuffer, CopyPlace};
+use tidewater_wire::log::{CopyBuffer, CopyPlace};
 
 use super::owner;
 use super::ring::Ring;

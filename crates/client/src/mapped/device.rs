@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use tidewater_driver::vfio_user::{Function, Patience, Socket, SocketError};
-use tidewater_wire::vendor::{COPY_SECTOR, CopyBuffer};
+use tidewater_wire::log::{COPY_SECTOR, CopyBuffer};
 use tidewater_wire::vfio_user::{Area, region};
 
 use super::inode::takes_direct;
@@ -128,7 +128,7 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
 
     use nix::errno::Errno;
-    use tidewater_wire::vendor::CopyPlace;
+    use tidewater_wire::log::CopyPlace;
     use tidewater_wire::vfio_user::{Header, MAJOR, MINOR, Version};
 
     #[test]

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use tidewater_driver::vfio_user::Socket;
-use tidewater_wire::vendor::{LANE_PAGES_OFFSET, RingLanePage};
+use tidewater_wire::log::RingLanePage;
+use tidewater_wire::vendor::LANE_PAGES_OFFSET;
 use tidewater_wire::vfio_user::region;
 
 use super::copy::{Copy, Disk, System};

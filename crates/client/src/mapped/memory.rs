@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use tidewater_base::checksum::crc32c_append;
-use tidewater_wire::vendor::RecordHeader;
+use tidewater_wire::log::RecordHeader;
 
 use super::{cut, stores};
 

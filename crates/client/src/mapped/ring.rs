@@ -11,10 +11,11 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
-use tidewater_wire::vendor::{
-    LANE_PAGES_OFFSET, RECORD_ALIGN, RING_FILE_BAR2, RING_PAGE_OFFSET, RING_SLOTS, RINGS_OFFSET, RecordHeader,
-    RingHeader, RingLane, RingLanePage, RingPage,
+use tidewater_wire::log::{
+    RECORD_ALIGN, RING_FILE_BAR2, RING_PAGE_OFFSET, RING_SLOTS, RecordHeader, RingHeader, RingLane, RingLanePage,
+    RingPage,
 };
+use tidewater_wire::vendor::{LANE_PAGES_OFFSET, RINGS_OFFSET};
 use tidewater_wire::vfio_user::Area;
 
 use super::device::Mappable;
@@ -503,7 +504,8 @@ mod tests {
     use super::*;
     use crate::lane::OFFSET_END;
     use crate::writers::OFFSETS;
-    use tidewater_wire::vendor::{LANES_MAX, RING_IDLE, RingSlot};
+    use tidewater_wire::log::{RING_IDLE, RingSlot};
+    use tidewater_wire::vendor::LANES_MAX;
 
     const RING: u64 = 4096;
     const GENERATION: u64 = 1;

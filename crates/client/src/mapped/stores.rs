@@ -9,7 +9,7 @@
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 use tidewater_base::checksum::crc32c_append;
-use tidewater_wire::vendor::RecordHeader;
+use tidewater_wire::log::RecordHeader;
 
 /// The polynomial of CRC-32C, its highest power in the lowest bit.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -82,7 +82,7 @@ mod x86_64 {
         _mm_xor_si128,
     };
 
-    use tidewater_wire::vendor::RecordHeader;
+    use tidewater_wire::log::RecordHeader;
 
     use super::super::memory::LINE;
     use super::{BEHIND, CHAIN_MAX, FIRST, how};
@@ -366,7 +366,8 @@ mod x86_64 {
 mod tests {
     use super::*;
     use tidewater_base::checksum::crc32c;
-    use tidewater_wire::vendor::{Epoch, RecordKind};
+    use tidewater_wire::log::RecordKind;
+    use tidewater_wire::vendor::Epoch;
 
     /// Lines of memory.
     #[repr(align(64))]

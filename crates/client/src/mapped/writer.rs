@@ -1,6 +1,6 @@
 //! Ways into a log that hold a slot, and what is stored by them.
 
-use tidewater_wire::vendor::{RECORD_ALIGN, RecordHeader, RecordKind};
+use tidewater_wire::log::{RECORD_ALIGN, RecordHeader, RecordKind};
 
 use super::log::Log;
 use super::memory::{LINE, WriteBack, fence};

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use tidewater_client::{Damage, End, Entry, Records, encode_record, fill_void};
-use tidewater_wire::vendor::{Epoch, RecordHeader};
+use tidewater_wire::log::RecordHeader;
+use tidewater_wire::vendor::Epoch;
 
 fn epoch(counter: u64) -> Epoch {
     Epoch::new(counter, 1)

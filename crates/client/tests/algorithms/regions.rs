@@ -9,7 +9,8 @@ use tidewater_client::{
     Abort, Action, Alloc, Answer, End, Entry, Error, Fill, Free, Fsync, Lane, Operation, Outcome, Patience, Pwrite,
     Records, Region, Setup, Stall, encode_record,
 };
-use tidewater_wire::vendor::{Epoch, NO_FLOOR, RecordHeader};
+use tidewater_wire::log::RecordHeader;
+use tidewater_wire::vendor::{Epoch, NO_FLOOR};
 
 fn patience() -> Patience {
     Patience { poll: Duration::from_ns(100), suspect: Duration::from_us(5), timeout: Duration::from_us(50) }

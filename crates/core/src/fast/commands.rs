@@ -10,11 +10,10 @@ use crate::ftl::Ftl;
 use crate::owner::Owner;
 use tidewater_base::Duration;
 use tidewater_nand::Medium;
+use tidewater_wire::log::{RecordHeader, RecordKind};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::status as vendor_status;
-use tidewater_wire::vendor::{
-    AdminCommand, Epoch, FastSetup, IoCommand, ReadLogHeader, RecordHeader, RecordKind, TAIL, TrimTo, opcode,
-};
+use tidewater_wire::vendor::{AdminCommand, Epoch, FastSetup, IoCommand, ReadLogHeader, TAIL, TrimTo, opcode};
 
 /// Fifty days: longer times never come, as far as anybody waits.
 const TIME_MAX_NS: u64 = 50 * 86_400 * 1_000_000_000;

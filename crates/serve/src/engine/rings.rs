@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration as WallDuration, Instant as Wall};
 use tidewater_core::fast::{Fast, Function, bar};
 use tidewater_core::subsystem::Input;
-use tidewater_wire::vendor::RingLanePage;
+use tidewater_wire::log::RingLanePage;
 
 /// Pause between two looks while somebody waits for what is in a ring.
 const LOOK_MIN: WallDuration = WallDuration::from_micros(100);

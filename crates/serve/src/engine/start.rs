@@ -32,8 +32,8 @@ use tidewater_core::subsystem::{Input, Options, Subsystem, Unit};
 use tidewater_ipc::SharedMemory;
 use tidewater_nand::{Nand, Recorder};
 use tidewater_wire::fabrics::Nqn;
+use tidewater_wire::log::RING_FILE_BAR2;
 use tidewater_wire::pci::{ConfigSpace, Options as PciOptions};
-use tidewater_wire::vendor::RING_FILE_BAR2;
 use tidewater_wire::vfio_user::{Area, region};
 
 /// Why a device can't be served, in words that name the place and the way out.

@@ -1,7 +1,7 @@
 //! Features (section 5.21.1): identifiers, and values from and to double word 11 and the data.
 
 use super::{SetFeatures, Status};
-use crate::vendor::layout::layout;
+use crate::layout::layout;
 
 /// Arbitration.
 pub const ARBITRATION: u8 = 0x01;

@@ -4,7 +4,7 @@
 //! feature is not there.
 
 use super::text::{Nqn, Text};
-use crate::vendor::layout::layout;
+use crate::layout::layout;
 
 /// Bytes of all that Identify returns.
 pub const IDENTIFY_BYTES: usize = 4096;

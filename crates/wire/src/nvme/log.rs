@@ -3,7 +3,7 @@
 
 use super::text::Text;
 use super::{GetLogPage, Status};
-use crate::vendor::layout::{Part, layout};
+use crate::layout::{Part, layout};
 
 /// Log page identifiers.
 pub mod log_page {

@@ -1,6 +1,6 @@
 //! Text of a fixed length, as Identify and log pages hold it.
 
-use crate::vendor::layout::Part;
+use crate::layout::Part;
 use std::fmt;
 
 /// ASCII text of `N` bytes, left-justified and padded with spaces (section 1.5, conventions for ASCII strings).

@@ -5,6 +5,7 @@
 //! give to the command, carry an epoch or a time-out of the I/O commands.
 
 use super::{AttachPeers, Epoch, FastSetup, LANES_MAX, Promote, Role, TransportSetup, opcode};
+use crate::log::RECORD_ALIGN;
 use crate::nvme::{Sqe, Status};
 
 /// Up to where Trim Log releases the log on flash.
@@ -259,9 +260,7 @@ impl IoCommand {
             IoCommand::Append { bytes, .. } => bytes > 0,
             IoCommand::ReadLog { bytes, .. } => bytes > 0 && bytes <= u32::MAX - super::ReadLogHeader::SIZE as u32,
             IoCommand::SealRegion { offset, bytes, .. } => {
-                bytes > 0
-                    && u64::from(bytes).is_multiple_of(super::RECORD_ALIGN)
-                    && offset.is_multiple_of(super::RECORD_ALIGN)
+                bytes > 0 && u64::from(bytes).is_multiple_of(RECORD_ALIGN) && offset.is_multiple_of(RECORD_ALIGN)
             }
             IoCommand::WaitCredit { .. } | IoCommand::WriteLanePage { .. } => true,
         };
@@ -302,7 +301,7 @@ impl IoCommand {
     }
 }
 
-super::layout::layout! {
+crate::layout::layout! {
     /// First bytes of what Read Log returns; the stream's bytes follow.
     pub struct ReadLogHeader [32] {
         fixed 0 version: u32 = 1, " Version of this layout.";

@@ -1,7 +1,7 @@
 //! Log pages C0h to C2h. Each is of one function, which the log specific identifier (double word 11, bits 31:16) names.
 
-use super::layout::layout;
 use super::{Epoch, FlowState, LANES_MAX, Mode, PEERS_MAX, Role, TransportStatus};
+use crate::layout::layout;
 
 layout! {
     /// What the status page says about one lane. Offsets are stream offsets in bytes.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::layout::layout;
 use super::{Epoch, LANES_MAX, OFFSET_BITS};
+use crate::layout::layout;
 use tidewater_base::checksum::crc32c;
 
 layout! {

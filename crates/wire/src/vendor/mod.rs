@@ -1,19 +1,14 @@
 //! Everything of the fast side and of the byte window that is specific to this vendor, in one registry: admin and I/O
 //! commands, log pages, status codes, the pages in BAR2, and what is left on media (ADR 7, ADR 12).
 //!
-//! [`REGISTRY`] is the table of opcodes and log pages, [`LAYOUTS`] that of byte layouts, [`status::NAMED`] that of
-//! status codes; `docs/reference/vendor.md` is generated from the three. Sections and figures are those of the NVM
-//! Express Base Specification, revision 1.4, unless the X-SSD paper is named.
+//! [`REGISTRY`] is the table of opcodes and log pages, [`LAYOUTS`] that of byte layouts, those of [`crate::log`] too,
+//! [`status::NAMED`] that of status codes; `docs/reference/vendor.md` is generated from the three. Sections and figures
+//! are those of the NVM Express Base Specification, revision 1.4, unless the X-SSD paper is named.
 
 mod command;
-mod copy;
-mod files;
-pub(crate) mod layout;
 mod logs;
 mod media;
 mod pages;
-mod record;
-mod ring;
 mod setup;
 pub mod status;
 #[cfg(test)]
@@ -21,25 +16,20 @@ mod tests;
 mod types;
 mod window;
 
+pub use crate::layout::{Field, Layout, LayoutError};
 pub use command::{AdminCommand, IoCommand, NO_TIMEOUT, ReadLogHeader, TAIL, TrimTo};
-pub use copy::{COPY_CHUNK, COPY_SECTOR, CopyBuffer, CopyPlace, CopySector, RingCopyHeader};
-pub use files::{
-    DELTA_BASES, FILE_HANDLE_BYTES_MAX, FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChangeKind, FileDelta,
-    FilePatch, FilePatches, FileRecord, FileSession,
-};
-pub use layout::{Field, Layout, LayoutError};
 pub use logs::{BarLayout, FastStatus, LanePlace, LaneStatus, PeerStatus, Peers};
 pub use media::{PageHeader, StampVersion};
-pub use pages::{ControlPage, LanePage, LaneRecord, NO_FLOOR, PAGE_BYTES};
-pub use record::{RECORD_ALIGN, RecordHeader, RecordKind};
-pub use ring::{
-    LANE_PAGES_OFFSET, RING_FILE_BAR2, RING_IDLE, RING_PAGE_OFFSET, RING_RESERVE_BITS, RING_SLOTS, RINGS_OFFSET,
-    RingHeader, RingLane, RingLanePage, RingPage, RingSlot,
-};
+pub use pages::{ControlPage, LANE_PAGES_OFFSET, LanePage, LaneRecord, NO_FLOOR, PAGE_BYTES, RINGS_OFFSET};
 pub use setup::{AttachPeers, FastSetup, PeerAddress, Promote, TransportSetup};
 pub use types::{DestagePriority, Epoch, FlowState, Mode, NodeList, OnWrap, Role, TransportStatus};
 pub use window::{
     ANYWHERE, DumpEntry, DumpTable, EntryInfo, WINDOW_ENTRIES_MAX, WindowCommand, WindowLogHead, WindowStatus,
+};
+
+use crate::log::{
+    CopySector, FileBind, FileChange, FileDelta, FilePatch, FileSession, RecordHeader, RingCopyHeader, RingHeader,
+    RingLane, RingLanePage, RingPage, RingSlot,
 };
 
 /// Lanes of a function, at most: 4 bits on media (ADR 7).

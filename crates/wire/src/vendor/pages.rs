@@ -5,11 +5,15 @@
 //! several fields of one moment reads [`ControlPage::sequence`] before and after: the fields between are of one moment
 //! if both reads gave the same even value.
 
-use super::layout::layout;
 use super::{Epoch, LANES_MAX, Mode, Role, TransportStatus};
+use crate::layout::layout;
 
 /// Bytes that each control page and each lane page takes in BAR2, so that it can be mapped alone.
 pub const PAGE_BYTES: usize = 4096;
+/// Where the lanes' pages begin in BAR2: a page of 4 KiB for each.
+pub const LANE_PAGES_OFFSET: u64 = 0x1000;
+/// Where the lanes' rings begin in BAR2: a megabyte is what a huge page or an IOMMU window is a multiple or a part of.
+pub const RINGS_OFFSET: u64 = 1 << 20;
 
 /// What no region uses: a lane whose floor this is has credit as soon as bytes are persisted.
 pub const NO_FLOOR: u64 = u64::MAX;

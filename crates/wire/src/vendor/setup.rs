@@ -1,7 +1,7 @@
 //! What the set-up commands carry as data.
 
-use super::layout::layout;
 use super::{DestagePriority, Epoch, LANES_MAX, Mode, NodeList, OnWrap, PEERS_MAX, Role};
+use crate::layout::layout;
 
 layout! {
     /// Data of Fast Setup. The energy for an emergency destage is the profile's: a device that has too little refuses.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::layout::{Part, codes};
 use super::{NODES_MAX, PEERS_MAX};
+use crate::layout::{Part, codes};
 
 codes! {
     /// What a function does with the log that its host writes (the paper's section 4.2).

@@ -1,7 +1,7 @@
 //! The byte window (2B-SSD): commands, what they carry, and what an emergency dump leaves on media (ADR 12).
 
-use super::layout::layout;
 use super::{Epoch, command, opcode};
+use crate::layout::layout;
 use crate::nvme::{Sqe, Status};
 
 /// Entries of the mapping table, at most: a dump's table has to fit into a logical page of 4 KiB.

@@ -5,8 +5,9 @@ use crate::hardware::{Device, HardwareError, Window, WindowPlace};
 use crate::{Entry, LogError, Records, WindowEntry, WindowError};
 use nix::errno::Errno;
 use tidewater_driver::{DATA_MAX, Queue};
+use tidewater_wire::log::RecordHeader;
 use tidewater_wire::nvme::Sqe;
-use tidewater_wire::vendor::{ANYWHERE, Epoch, RecordHeader, WindowCommand, WindowLogHead, status};
+use tidewater_wire::vendor::{ANYWHERE, Epoch, WindowCommand, WindowLogHead, status};
 
 /// A segment that changes its place in the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,7 +6,7 @@ use crate::mapped::cut;
 use crate::{Level, LogError};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tidewater_wire::vendor::RingLanePage;
+use tidewater_wire::log::RingLanePage;
 
 impl Log {
     /// Waits until all that was appended before, by anybody who has the lane, is at the handle's level. Returns where

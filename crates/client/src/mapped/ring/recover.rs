@@ -8,7 +8,7 @@ use crate::mapped::owner;
 use crate::writers::Reserved;
 use crate::{Entry, Records, fill_void};
 use std::sync::atomic::Ordering;
-use tidewater_wire::vendor::{RECORD_ALIGN, RING_IDLE, RING_SLOTS, RecordHeader, RingLane, RingLanePage, RingPage};
+use tidewater_wire::log::{RECORD_ALIGN, RING_IDLE, RING_SLOTS, RecordHeader, RingLane, RingLanePage, RingPage};
 
 impl Ring {
     /// Seals what dead writers have left: a record that is whole stays, everything else becomes void. How many holes
@@ -125,7 +125,7 @@ impl Ring {
                 Entry::Void { lsn, bytes } => (lsn, lsn + bytes),
                 Entry::Record { lsn, payload, .. } => {
                     recovered.records += 1;
-                    (lsn, lsn + tidewater_wire::vendor::RecordHeader::span(payload.len() as u64))
+                    (lsn, lsn + tidewater_wire::log::RecordHeader::span(payload.len() as u64))
                 }
             };
             if to > until {

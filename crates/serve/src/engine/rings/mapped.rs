@@ -5,7 +5,8 @@ use crate::engine::start::{ServeError, wrong};
 use crate::ring::{Found, Lost, RingFile, Shape};
 use crate::ring_copy::RingCopy;
 use tidewater_core::fast::{Fast, Function};
-use tidewater_wire::vendor::{RingLane, RingPage, TransportStatus};
+use tidewater_wire::log::{RingLane, RingPage};
+use tidewater_wire::vendor::TransportStatus;
 
 /// A lane, as its client was told.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,15 +9,11 @@
 //! lane's page and ring, each word with one 64-bit store; the device reads a word twice, and takes it when it was the
 //! same.
 
-use super::layout::layout;
-use super::{Epoch, LANES_MAX};
+use crate::layout::layout;
+use crate::vendor::{Epoch, LANES_MAX, RINGS_OFFSET};
 
 /// Where byte 0 of BAR2 is in the file.
 pub const RING_FILE_BAR2: u64 = 4096;
-/// Where the lanes' pages begin in BAR2: a page of 4 KiB for each.
-pub const LANE_PAGES_OFFSET: u64 = 0x1000;
-/// Where the lanes' rings begin in BAR2: a megabyte is what a huge page or an IOMMU window is a multiple or a part of.
-pub const RINGS_OFFSET: u64 = 1 << 20;
 /// Where the ring page is in BAR2: behind the pages of 16 lanes.
 pub const RING_PAGE_OFFSET: u64 = 0x11000;
 /// Slots for writers in a lane page.

@@ -7,9 +7,9 @@
 
 use tidewater_base::checksum::crc32c;
 
-use super::LANES_MAX;
-use super::layout::layout;
 use super::ring::RING_GENERATION_END;
+use crate::layout::layout;
+use crate::vendor::LANES_MAX;
 
 /// Bytes of a sector.
 pub const COPY_SECTOR: usize = 512;

@@ -1,4 +1,4 @@
-//! How the layouts of this registry are declared: one table for each gives the structure, its parser, its encoder and
+//! How byte layouts are declared: one table for each gives the structure, its parser, its encoder and
 //! its reference, so that these cannot disagree.
 
 use std::fmt;
@@ -214,12 +214,12 @@ macro_rules! layout {
             pub const SIZE: usize = $size;
 
             /// The layout, for the reference.
-            pub const LAYOUT: $crate::vendor::Layout = $crate::vendor::Layout {
+            pub const LAYOUT: $crate::layout::Layout = $crate::layout::Layout {
                 name: stringify!($name),
                 bytes: $size,
                 doc: concat!($($sdoc, "\n"),+),
                 fields: &[
-                    $($crate::vendor::Field {
+                    $($crate::layout::Field {
                         offset: $foffset,
                         bytes: size_of::<$ftype>(),
                         name: stringify!($fname),
@@ -228,16 +228,16 @@ macro_rules! layout {
                         codes: &[],
                         doc: $fdoc,
                     },)*
-                    $($crate::vendor::Field {
+                    $($crate::layout::Field {
                         offset: $offset,
-                        bytes: <$type as $crate::vendor::layout::Part>::BYTES,
+                        bytes: <$type as $crate::layout::Part>::BYTES,
                         name: stringify!($field),
-                        kind: <$type as $crate::vendor::layout::Part>::KIND,
-                        times: <$type as $crate::vendor::layout::Part>::TIMES,
-                        codes: <$type as $crate::vendor::layout::Part>::CODES,
+                        kind: <$type as $crate::layout::Part>::KIND,
+                        times: <$type as $crate::layout::Part>::TIMES,
+                        codes: <$type as $crate::layout::Part>::CODES,
                         doc: concat!($($doc),+),
                     },)+
-                    $($crate::vendor::Field {
+                    $($crate::layout::Field {
                         offset: $crc,
                         bytes: 4,
                         name: "checksum",
@@ -251,8 +251,8 @@ macro_rules! layout {
 
             /// Reads the layout from the first [`Self::SIZE`] of `bytes`, which are copied once and validated once.
             /// Reserved bytes are ignored.
-            pub fn parse(bytes: &[u8]) -> Result<$name, $crate::vendor::LayoutError> {
-                use $crate::vendor::{LayoutError, layout::Part};
+            pub fn parse(bytes: &[u8]) -> Result<$name, $crate::layout::LayoutError> {
+                use $crate::layout::{LayoutError, Part};
                 const NAME: &str = stringify!($name);
                 let Some(copy) = bytes.first_chunk::<$size>() else {
                     return Err(LayoutError::Short { layout: NAME, need: $size, have: bytes.len() });
@@ -292,7 +292,7 @@ macro_rules! layout {
             /// The bytes. Reserved ones are zero.
             pub fn to_bytes(&self) -> [u8; $size] {
                 #[allow(unused_imports)]
-                use $crate::vendor::layout::Part;
+                use $crate::layout::Part;
                 let mut bytes = [0; $size];
                 $(<$ftype as Part>::put(&{ $fvalue }, &mut bytes[$foffset..$foffset + size_of::<$ftype>()]);)*
                 $(self.$field.put(&mut bytes[$offset..$offset + <$type as Part>::BYTES]);)+
@@ -304,11 +304,11 @@ macro_rules! layout {
             }
         }
 
-        impl $crate::vendor::layout::Part for $name {
+        impl $crate::layout::Part for $name {
             const BYTES: usize = $size;
             const KIND: &'static str = stringify!($name);
             fn get(bytes: &[u8]) -> Result<$name, &'static str> {
-                $name::parse(bytes).map_err($crate::vendor::LayoutError::must)
+                $name::parse(bytes).map_err($crate::layout::LayoutError::must)
             }
             fn put(&self, out: &mut [u8]) {
                 out.copy_from_slice(&self.to_bytes());
@@ -365,7 +365,7 @@ macro_rules! codes {
             }
         }
 
-        impl $crate::vendor::layout::Part for $name {
+        impl $crate::layout::Part for $name {
             const BYTES: usize = 1;
             const KIND: &'static str = "u8";
             const CODES: &'static [(u8, &'static str)] = &[($fcode, $ftext), $(($code, $text),)+];

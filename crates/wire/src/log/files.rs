@@ -5,7 +5,7 @@
 //! [`FileBind`] with a path, a [`FileSession`] with patterns. Who reads them takes them for what a stranger may have
 //! written: [`FileRecord::parse`] gives what is whole.
 
-use super::layout::{LayoutError, codes, layout};
+use crate::layout::{LayoutError, codes, layout};
 
 codes! {
     /// What a record says of a file.

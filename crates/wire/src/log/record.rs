@@ -1,8 +1,8 @@
 //! Records in a lane's stream. A device does not know of them, except that it can seal a dead writer's region with a
 //! void one.
 
-use super::Epoch;
-use super::layout::{codes, layout};
+use crate::layout::{codes, layout};
+use crate::vendor::Epoch;
 
 /// Records start at stream offsets that are multiples of this: a reader that lost its place tries the next one.
 pub const RECORD_ALIGN: u64 = 64;
