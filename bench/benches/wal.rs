@@ -18,7 +18,8 @@ use tidewater_bench::{Served, TIME, median, setup, until_open, villars};
 use tidewater_client::hardware::WindowLog;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Level, LogError};
-use tidewater_serve::engine::{Backing, RingSetup, Setup};
+use tidewater_serve::engine::{Backing, Setup};
+use tidewater_serve::ring::RingSetup;
 
 const PAGE: u64 = 8 << 10;
 const PAGE_HEADER: u64 = 24;

@@ -71,7 +71,7 @@ const STILL: &[(&str, usize)] = &[
     ("crates/nand", 10),
     ("crates/probe", 20),
     ("crates/report", 24),
-    ("crates/serve", 220),
+    ("crates/serve", 216),
     ("crates/shim", 15),
     ("crates/sim", 90),
     ("crates/wire", 24),

@@ -136,7 +136,7 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
          NVMe commands",
     ),
     (
-        "crates/serve/src/engine/slice.rs",
+        "crates/serve/src/engine/sched.rs",
         "one system call that no library wraps: the scheduler's slice of the device's thread",
     ),
 ];

@@ -10,7 +10,8 @@ use std::time::Instant;
 use tidewater_bench::{Served, TIME, median, setup, until_open, villars};
 use tidewater_client::Level;
 use tidewater_client::mapped::{Log, Options, WriteBack};
-use tidewater_serve::engine::{Backing, RingSetup, Setup};
+use tidewater_serve::engine::{Backing, Setup};
+use tidewater_serve::ring::RingSetup;
 
 const RING: u64 = 16 << 20;
 const BURST: u64 = RING / 4;

@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use tidewater_base::units::{format_bytes, format_duration};
 use tidewater_core::profile::Profile;
 use tidewater_serve::control::{self, HostMemoryFault, Request};
-use tidewater_serve::engine::{
-    Backing, Event, MetricsSetup, NamespaceSetup, RingSetup, SERVE_TIME, Server, Setup, TcpSetup,
-};
+use tidewater_serve::engine::{Backing, Event, MetricsSetup, NamespaceSetup, SERVE_TIME, Server, Setup, TcpSetup};
 use tidewater_serve::image::Image;
+use tidewater_serve::ring::RingSetup;
 use tidewater_serve::runtime;
 
 /// `tidewater serve`.

@@ -7,11 +7,10 @@
 pub mod control;
 pub mod engine;
 pub mod image;
-pub mod mailbox;
+pub mod inbox;
 pub mod metrics;
 pub mod nvme_tcp;
 pub mod ring;
-pub mod ring_copy;
 pub mod runtime;
 pub mod trace;
 pub mod vfio_user;

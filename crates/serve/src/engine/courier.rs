@@ -2,7 +2,7 @@
 //! late. So they are carried out by a thread of the function's own, in order, and what follows from them comes back
 //! to the device's thread as mail. A client that is slow, or silent, keeps its own commands waiting and no other's.
 
-use crate::mailbox::Mailbox;
+use crate::inbox::Inbox;
 use crate::vfio_user::{Connection, Interrupts};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -89,7 +89,7 @@ enum Errand {
 pub(super) struct Courier {
     function: u8,
     interrupts: Arc<Interrupts>,
-    mail: Mailbox<Done>,
+    mail: Inbox<Done>,
     errands: Option<Sender<Errand>>,
     /// Transfers that have not come back.
     under_way: usize,
@@ -97,7 +97,7 @@ pub(super) struct Courier {
 
 impl Courier {
     /// For a function with these interrupts; what has ended goes to `mail`.
-    pub(super) fn new(function: u8, interrupts: Arc<Interrupts>, mail: Mailbox<Done>) -> Courier {
+    pub(super) fn new(function: u8, interrupts: Arc<Interrupts>, mail: Inbox<Done>) -> Courier {
         Courier { function, interrupts, mail, errands: None, under_way: 0 }
     }
 
@@ -147,7 +147,7 @@ impl Courier {
 }
 
 /// The thread.
-fn run(errands: &Receiver<Errand>, interrupts: &Interrupts, mail: &Mailbox<Done>) {
+fn run(errands: &Receiver<Errand>, interrupts: &Interrupts, mail: &Inbox<Done>) {
     while let Ok(errand) = errands.recv() {
         match errand {
             Errand::Transfer { client, way, far, mut done } => {

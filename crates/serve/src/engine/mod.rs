@@ -2,6 +2,7 @@
 //! the backing store.
 mod clock;
 mod courier;
+mod credit_limit;
 mod doorbells;
 mod lent;
 mod pages;
@@ -10,18 +11,16 @@ mod port;
 mod rerun;
 mod rings;
 mod run;
+mod sched;
 mod served;
 mod setup;
 mod sleep;
-mod slice;
 mod start;
 mod status;
 mod transfer;
-mod withheld;
 mod world;
 
 pub use rerun::{Rerun, RerunError, rerun};
-pub use rings::{MappedRing, RingSetup};
 pub use run::{Ended, Server};
 pub use served::Served;
 pub use setup::{Backing, DriveSetup, MetricsSetup, NamespaceSetup, SERVE_TIME, Setup, TcpSetup};

@@ -3,7 +3,7 @@
 use super::courier::Courier;
 use super::pages::DoorbellPage;
 use super::pmr::Pmr;
-use super::rings::MappedRing;
+use crate::ring::MappedRing;
 use crate::vfio_user::{Connection, DmaError, Doorbell, GuestMemory, Interrupts, Mailbox};
 use std::sync::Arc;
 use tidewater_core::subsystem::Region;

@@ -1,5 +1,5 @@
-//! Mapped rings: what clients have stored unseen comes to the firmware as snapshots, each an input of its own (rule 3
-//! of the design: mapped stores are the one seam).
+//! Mapped rings in the engine's loop: what clients have stored unseen comes to the firmware as snapshots, each an input
+//! of its own (rule 3 of the design: mapped stores are the one seam).
 //!
 //! Nobody is in a client's way: it stores, and publishes its tail. The engine looks at the tails now and then, and at
 //! once when a message says so. What it finds it reads once, into an [`Input::Announce`], which is logged as every
@@ -7,116 +7,17 @@
 //!
 //! [`Input::Announce`]: tidewater_core::subsystem::Input::Announce
 
-mod mapped;
-
 use super::served::Served;
 use super::world::{Pending, World};
-use crate::ring::Lost;
+use crate::ring::{Lost, MappedRing, lost};
 use crate::vfio_user::Doorbell;
-pub use mapped::MappedRing;
-use std::path::{Path, PathBuf};
-use std::time::{Duration as WallDuration, Instant as Wall};
+use std::time::Instant as Wall;
 use tidewater_core::fast::{Fast, Function, bar};
 use tidewater_core::subsystem::Input;
 use tidewater_wire::log::RingLanePage;
 
-/// Pause between two looks while somebody waits for what is in a ring.
-const LOOK_MIN: WallDuration = WallDuration::from_micros(100);
-/// Pause while much is found and nobody waits: clients need the processor, and ring when theirs fills up.
-const LOOK: WallDuration = WallDuration::from_millis(2);
-/// So many bytes in one look are much: they are taken while they are still in the processor's caches. Of less than half
-/// of them, finding takes more time than storing.
-const MUCH: u64 = 256 << 10;
-/// A ring whose places are free once they are synced is synced behind each such part of it: its client finds room while
-/// the rest fills.
-const SYNCED_PARTS: u64 = 4;
-/// A ring is synced behind so many bytes where its copy has none of them.
-const SYNCED_BESIDE_COPY: u64 = 512 << 10;
-/// Such a part of a ring may be left in it at most, for as long as nobody waits: what comes needs the room.
+/// A ring keeps at most this part of what no client waits for; the rest is taken, since new records need the room.
 const LEFT_PARTS: u64 = 2;
-/// Pause between two looks, in the end, while nothing is found, or little.
-const LOOK_MAX: WallDuration = WallDuration::from_millis(20);
-
-/// Where the rings' files are, and what they lie in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RingSetup {
-    /// The file of function 0; that of function n is this and `.n`.
-    pub path: PathBuf,
-    /// It lies in memory that survives a loss of power.
-    pub persistent: bool,
-    /// Where the copy of that of function 0 is on a disk; of function n it is this and `.n`.
-    pub copy: Option<PathBuf>,
-}
-
-impl RingSetup {
-    /// The ring of a function.
-    pub fn of(&self, function: usize) -> PathBuf {
-        numbered(&self.path, function)
-    }
-
-    /// Where the copy of a function's ring is on a disk.
-    pub fn copy_of(&self, function: usize) -> Option<PathBuf> {
-        self.copy.as_ref().map(|path| numbered(path, function))
-    }
-
-    /// Whether what clients are told to be free has to be synced before.
-    pub(super) fn needs_sync(&self) -> bool {
-        self.persistent || self.copy.is_some()
-    }
-}
-
-fn numbered(path: &Path, function: usize) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    if function > 0 {
-        name.push(format!(".{function}"));
-    }
-    name.into()
-}
-
-/// When rings are looked at.
-#[derive(Debug)]
-pub(super) struct Watch {
-    next: Wall,
-    pause: WallDuration,
-    /// The last look has left something in a ring that could be taken.
-    more: bool,
-    /// Bytes that were found since there was a pause.
-    bytes: u64,
-    /// What the user should know.
-    pub(super) notes: Vec<String>,
-}
-
-impl Default for Watch {
-    fn default() -> Watch {
-        Watch { next: Wall::now(), pause: LOOK_MIN, more: false, bytes: 0, notes: Vec::new() }
-    }
-}
-
-impl Watch {
-    fn found(&mut self, any: bool, waited_for: bool) {
-        if std::mem::take(&mut self.more) {
-            self.next = Wall::now();
-            return;
-        }
-        let bytes = std::mem::take(&mut self.bytes);
-        self.pause = match any {
-            true if waited_for => LOOK_MIN,
-            true if bytes >= MUCH => (self.pause / 2).max(LOOK),
-            true if bytes < MUCH / 2 => (self.pause * 2).clamp(LOOK, LOOK_MAX),
-            true => self.pause.max(LOOK),
-            false => (self.pause * 2).min(LOOK_MAX),
-        };
-        self.next = Wall::now() + self.pause;
-    }
-
-    fn at_once(&mut self) {
-        (self.next, self.pause) = (Wall::now(), LOOK_MIN);
-    }
-}
-
-fn lost(path: &Path) -> String {
-    format!("{}: the ring's file was truncated, or can't be read or written", path.display())
-}
 
 /// A snapshot that is to be taken: of a lane, up to a tail.
 struct Snapshot {
@@ -393,31 +294,5 @@ impl<M> World<M> {
             }
         }
         self.watch.at_once();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pause_between_looks_follows_what_they_find() {
-        let mut watch = Watch::default();
-        let mut after = |bytes: u64, more: bool, waited_for: bool| {
-            (watch.bytes, watch.more) = (watch.bytes + bytes, more);
-            watch.found(bytes > 0, waited_for);
-            watch.pause
-        };
-        assert_eq!((after(10, false, false), after(10, false, false)), (LOOK, LOOK * 2));
-        assert_eq!((0..4).map(|_| after(10, false, false)).last(), Some(LOOK_MAX));
-        // Much, although each piece of it is little: the intake queue takes no more at a time.
-        assert_eq!(after(MUCH - 10, true, false), LOOK_MAX, "no pause yet");
-        assert_eq!(after(10, false, false), LOOK_MAX / 2);
-        assert_eq!(after(MUCH - 10, false, false), LOOK_MAX / 2, "neither");
-        assert_eq!((0..4).map(|_| after(MUCH, false, false)).last(), Some(LOOK));
-        assert_eq!(after(10, false, true), LOOK_MIN);
-        assert_eq!(after(0, false, true), LOOK_MIN * 2);
-        assert_eq!((0..10).map(|_| after(0, false, false)).last(), Some(LOOK_MAX));
-        assert_eq!(after(10, false, false), LOOK_MAX);
     }
 }

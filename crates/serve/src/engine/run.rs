@@ -10,7 +10,7 @@ use super::start::{Event, ServeError, recover, target, wrong};
 use super::status;
 use super::world::{Counters, World};
 use crate::control::{Answer, Request};
-use crate::mailbox::Mailbox;
+use crate::inbox::Inbox;
 use crate::nvme_tcp::Border;
 use crate::trace::TraceWriter;
 use crate::vfio_user;
@@ -51,14 +51,14 @@ pub enum Message {
 
 impl Message {
     /// Asks, and waits for the answer.
-    pub fn ask(mail: &Mailbox<Message>, request: Request) -> Answer {
+    pub fn ask(mail: &Inbox<Message>, request: Request) -> Answer {
         let (sender, receiver) = channel();
         mail.send(Message::Control(request, sender));
         receiver.recv_timeout(ANSWER_TIME).unwrap_or_else(|_| Err("the device did not answer".into()))
     }
 
     /// The page of metrics.
-    pub fn metrics(mail: &Mailbox<Message>) -> Option<String> {
+    pub fn metrics(mail: &Inbox<Message>) -> Option<String> {
         let answer = Message::ask(mail, Request::Metrics).ok()?;
         answer.get("text").and_then(|text| text.as_str()).map(str::to_owned)
     }
@@ -159,7 +159,7 @@ impl Server {
     /// # Errors
     /// When the drive can't be brought back after a power cut, or its end could not be stored.
     pub fn run(mut self, tell: &mut dyn FnMut(Event)) -> Result<Ended, ServeError> {
-        super::slice::shorten();
+        super::sched::shorten();
         // Since `last` nothing has happened, in so many turns.
         let (mut last, mut quiet) = (Wall::now(), 0u32);
         loop {

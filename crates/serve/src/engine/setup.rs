@@ -1,6 +1,6 @@
 //! How a device is served: what the user asked for, and what of it makes the drive.
 
-use super::rings::RingSetup;
+use crate::ring::RingSetup;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -5,14 +5,14 @@ use super::courier::{Courier, Done};
 use super::pages::DoorbellPage;
 use super::pmr::Pmr;
 use super::port::Port;
-use super::rings::MappedRing;
 use super::run::{Message, Server};
 use super::served::{InputLog, Served};
 use super::setup::{Backing, DriveSetup, FABRICS_MAX, MetricsSetup, Setup, TcpSetup};
 use super::world::World;
 use crate::image::{Image, ImageOptions, Memory, MemoryKind, Payload, Target as ImageTarget};
-use crate::mailbox::Mailbox;
+use crate::inbox::Inbox;
 use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
+use crate::ring::MappedRing;
 use crate::trace::TraceWriter;
 use crate::vfio_user::{self, DOORBELL_PAGE, Device as VfioDevice, Doorbell, GuestMemory, Interrupts, Region, Waker};
 use crate::{control, metrics, runtime};
@@ -250,7 +250,7 @@ pub(super) fn recover(
 fn function(
     profile: &Profile,
     subsystem: &Subsystem<Recorder<Nand>>,
-    (waker, transfers): (&Arc<Waker>, &Mailbox<Done>),
+    (waker, transfers): (&Arc<Waker>, &Inbox<Done>),
     (number, serial): (u8, u64),
     several: bool,
     stored: (&Image, Option<Memory>),
@@ -384,7 +384,7 @@ fn ring(
     let path = rings.of(function);
     let is_new = std::fs::symlink_metadata(&path).is_err();
     let mut note = |text| tell(Event::Note(text));
-    let ring = MappedRing::open(rings, image.uuid(), function, fast, &mut note)?;
+    let ring = MappedRing::open(rings, image.uuid(), function, fast, &mut note).map_err(wrong)?;
     if is_new {
         made.files.push(path);
     }
@@ -536,8 +536,8 @@ impl Server {
         }
 
         let waker = Arc::new(Waker::new().map_err(wrong)?);
-        let mail: Mailbox<Message> = Mailbox::new(Arc::clone(&waker));
-        let transfers: Mailbox<Done> = Mailbox::new(Arc::clone(&waker));
+        let mail: Inbox<Message> = Inbox::new(Arc::clone(&waker));
+        let transfers: Inbox<Done> = Inbox::new(Arc::clone(&waker));
         let mut ports = Vec::new();
         let mut functions = Vec::new();
         let several = setup.vfio_user.len() > 1;

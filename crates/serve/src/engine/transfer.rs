@@ -183,7 +183,7 @@ impl<M> World<M> {
     }
 
     pub(super) fn send(&mut self, machine: &Served, slot: Slot, at: u32, bytes: &[u8], log: Option<LogPiece>) {
-        if self.tells_too_much(machine, Some(slot)) {
+        if self.exceeds_credit_limit(machine, Some(slot)) {
             return self.push(Input::Moved { slot, result: Err(MoveError::Host) });
         }
         let result = match log {

@@ -8,7 +8,7 @@ use super::lent::Lent;
 use super::port::{Port, Reached};
 use super::transfer::{Carried, bring, dma_read};
 use crate::image::Payload;
-use crate::mailbox::Mailbox;
+use crate::inbox::Inbox;
 use crate::nvme_tcp::{CommandId, Target};
 use crate::trace::TraceWriter;
 use std::collections::VecDeque;
@@ -60,7 +60,7 @@ pub struct World<M> {
     pub(super) ports: Vec<Port>,
     pub(super) target: Option<Target>,
     pub(super) payload: Payload,
-    pub(super) mail: Mailbox<M>,
+    pub(super) mail: Inbox<M>,
     pub(super) pending: VecDeque<(Instant, Pending)>,
     /// The time of the last look at the clock: what comes in is stamped with it.
     pub(super) now: Instant,
@@ -68,7 +68,7 @@ pub struct World<M> {
     /// The memory that a host lends.
     pub(super) lent: Lent,
     /// Transfers by messages that have ended.
-    pub(super) transfers: Mailbox<Done>,
+    pub(super) transfers: Inbox<Done>,
     /// Power cuts: what was under way before one is dropped.
     pub(super) cuts: u64,
     /// The bytes of what was handed in last: they are borrowed until the next.
@@ -84,11 +84,11 @@ pub struct World<M> {
     /// The store has failed: said once.
     pub(super) store_failed: bool,
     /// The firmware has been told how far logs are stored.
-    pub(super) logs_withheld: bool,
+    pub(super) is_credit_limited: bool,
     /// How often it may go on with what nobody waits for before the engine looks around.
     pub(super) unpaced_turns: u32,
     /// When mapped rings are looked at.
-    pub(super) watch: super::rings::Watch,
+    pub(super) watch: crate::ring::Watch,
 }
 
 /// Buffers kept for reuse, at most.
@@ -99,8 +99,8 @@ impl<M> World<M> {
         ports: Vec<Port>,
         target: Option<Target>,
         payload: Payload,
-        mail: Mailbox<M>,
-        transfers: Mailbox<Done>,
+        mail: Inbox<M>,
+        transfers: Inbox<Done>,
     ) -> World<M> {
         World {
             ports,
@@ -121,9 +121,9 @@ impl<M> World<M> {
             trace: None,
             trace_error: None,
             store_failed: false,
-            logs_withheld: false,
+            is_credit_limited: false,
             unpaced_turns: 0,
-            watch: super::rings::Watch::default(),
+            watch: crate::ring::Watch::default(),
         }
     }
 
@@ -186,7 +186,7 @@ impl<M> World<M> {
         if self.payload.image_mut().store_logs(fast, kept).is_err() {
             self.fail_store();
         }
-        self.withhold_logs(machine);
+        self.limit_credit(machine);
     }
 
     /// As [`World::store_logs`], with what clients' rings have as well: whoever comes next may find them gone.
@@ -471,7 +471,9 @@ impl<M> World<M> {
 
     /// Whether somebody outside wants something.
     pub(super) fn has_mail(&self) -> bool {
-        self.mail.has_mail() || self.transfers.has_mail() || self.ports.iter().any(|port| !port.mailbox.is_empty())
+        self.mail.has_messages()
+            || self.transfers.has_messages()
+            || self.ports.iter().any(|port| !port.mailbox.is_empty())
     }
 }
 
@@ -577,7 +579,7 @@ impl<M> Surroundings<Served> for World<M> {
                     self.look_at_queues(machine, function);
                 }
                 self.note(machine, now, queue, slot, cqe.status.is_success());
-                let cqe = self.without_lies(machine, slot, cqe);
+                let cqe = self.within_credit_limit(machine, slot, cqe);
                 self.complete(machine, function, queue, &cqe, address);
             }
             Output::Interrupt { function, vector } => {

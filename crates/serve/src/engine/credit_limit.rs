@@ -1,5 +1,5 @@
-//! Credit of the fast side when the backing store has failed: what a host has been told outlives this process, so that
-//! nothing is told of what is stored nowhere.
+//! The limit of the fast side's credit once the backing store has failed: a host counts on its credit beyond the end of
+//! this process, so none is given for bytes that are not stored.
 
 use super::served::Served;
 use super::world::{Pending, World};
@@ -8,10 +8,10 @@ use tidewater_wire::nvme::{Cqe, Status};
 use tidewater_wire::vendor::opcode;
 
 impl<M> World<M> {
-    /// The firmware hears how far each lane is stored, once. Until it has, it may give credit for more: see
-    /// [`World::tells_too_much`].
-    pub(super) fn withhold_logs(&mut self, machine: &Served) {
-        if !self.store_failed || std::mem::replace(&mut self.logs_withheld, true) {
+    /// Limits each lane's credit to what is stored, once. Until the firmware has taken this input, it may give credit
+    /// for more: see [`World::exceeds_credit_limit`].
+    pub(super) fn limit_credit(&mut self, machine: &Served) {
+        if !self.store_failed || std::mem::replace(&mut self.is_credit_limited, true) {
             return;
         }
         let functions = machine.subsystem.device().fast().functions();
@@ -28,21 +28,20 @@ impl<M> World<M> {
         }
     }
 
-    /// Whether a command is about to tell its host of credit that was given before the firmware heard that nothing is
-    /// stored any more.
-    pub(super) fn tells_too_much(&self, machine: &Served, slot: Option<Slot>) -> bool {
-        let is_unheard = |(_, pending): &(_, Pending)| matches!(pending, Pending::Plain(Input::Withhold { .. }));
+    /// Whether a command is about to return credit that was given before the firmware took the limit.
+    pub(super) fn exceeds_credit_limit(&self, machine: &Served, slot: Option<Slot>) -> bool {
+        let is_limit = |(_, pending): &(_, Pending)| matches!(pending, Pending::Plain(Input::Withhold { .. }));
         self.store_failed
-            && self.pending.iter().any(is_unheard)
+            && self.pending.iter().any(is_limit)
             && slot.is_some_and(|slot| {
                 let command = machine.subsystem.last_command(slot);
                 command.queue > 0 && [opcode::WAIT_CREDIT, opcode::READ_CONTROL_PAGE].contains(&command.sqe.opcode())
             })
     }
 
-    /// A completion, as its host may have it.
-    pub(super) fn without_lies(&self, machine: &Served, slot: Option<Slot>, cqe: Cqe) -> Cqe {
-        let lies = cqe.status.is_success() && self.tells_too_much(machine, slot);
-        if lies { Cqe { status: Status::WRITE_FAULT, ..cqe } } else { cqe }
+    /// A completion, or Write Fault in place of one that returns too much credit.
+    pub(super) fn within_credit_limit(&self, machine: &Served, slot: Option<Slot>, cqe: Cqe) -> Cqe {
+        let exceeds = cqe.status.is_success() && self.exceeds_credit_limit(machine, slot);
+        if exceeds { Cqe { status: Status::WRITE_FAULT, ..cqe } } else { cqe }
     }
 }

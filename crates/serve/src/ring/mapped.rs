@@ -1,55 +1,65 @@
 //! The mapped ring of one function: its file, its copy, and what its clients were told.
 
-use super::{RingSetup, SYNCED_BESIDE_COPY, SYNCED_PARTS, lost};
-use crate::engine::start::{ServeError, wrong};
-use crate::ring::{Found, Lost, RingFile, Shape};
-use crate::ring_copy::RingCopy;
+use super::copy::RingCopy;
+use super::file::{Found, Lost, RingError, RingFile, Shape};
+use super::{RingSetup, lost};
+use std::fmt;
 use tidewater_core::fast::{Fast, Function};
 use tidewater_wire::log::{RingLane, RingPage};
 use tidewater_wire::vendor::TransportStatus;
 
+/// A ring whose places are free once they are synced is synced behind each such part of it: its client finds room while
+/// the rest fills.
+const SYNCED_PARTS: u64 = 4;
+/// A ring is synced behind so many bytes where its copy has none of them.
+const SYNCED_BESIDE_COPY: u64 = 512 << 10;
+
 /// A lane, as its client was told.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct MappedLane {
-    pub(super) generation: u64,
+pub(crate) struct MappedLane {
+    pub(crate) generation: u64,
     /// Its client writes in this generation.
-    pub(super) claimed: bool,
+    pub(crate) claimed: bool,
     /// Where the snapshots have come to: anything else has moved the stream when it is elsewhere.
-    pub(super) expected: u64,
-    pub(super) told: RingLane,
+    pub(crate) expected: u64,
+    pub(crate) told: RingLane,
     /// How far its client had filled it when it was looked at last.
-    pub(super) tail: u64,
+    pub(crate) tail: u64,
     /// Up to where the copy had it then, by its client's word.
-    pub(super) saved: u64,
+    pub(crate) saved: u64,
     /// Nothing of what it holds could be taken then.
-    pub(super) stuck: bool,
+    pub(crate) stuck: bool,
     /// Where its stream was to go on when it was told to skip something last.
-    pub(super) skipped: u64,
+    pub(crate) skipped: u64,
     /// End of what is in the image: its client may use the place again, since the death of this process does not reach
     /// it.
-    pub(super) taken: u64,
+    pub(crate) taken: u64,
     /// Up to where its client wants it to be synced.
-    pub(super) wanted: u64,
-    pub(super) synced: u64,
+    pub(crate) wanted: u64,
+    pub(crate) synced: u64,
     /// Up to where the sync that is under way will have it synced.
-    pub(super) syncing: u64,
+    pub(crate) syncing: u64,
+}
+
+fn wrong(error: impl fmt::Display) -> RingError {
+    RingError(error.to_string())
 }
 
 /// The mapped ring of a function.
 #[derive(Debug)]
 pub struct MappedRing {
-    pub(super) file: RingFile,
-    pub(super) copy: Option<RingCopy>,
-    pub(super) lanes: Vec<MappedLane>,
-    pub(super) survives: bool,
+    pub(crate) file: RingFile,
+    pub(crate) copy: Option<RingCopy>,
+    pub(crate) lanes: Vec<MappedLane>,
+    pub(crate) survives: bool,
     /// The number of the sync that was asked for since it fills up.
-    pub(super) syncing: Option<u64>,
+    pub(crate) syncing: Option<u64>,
     /// Something is taken from it.
-    pub(super) open: bool,
+    pub(crate) open: bool,
     /// What its page says is wrong.
-    pub(super) status: TransportStatus,
+    pub(crate) status: TransportStatus,
     /// Why the backing store takes nothing more, as a number of the system's; 0: it does.
-    pub(super) store_error: i32,
+    pub(crate) store_error: i32,
 }
 
 impl MappedRing {
@@ -58,13 +68,13 @@ impl MappedRing {
     ///
     /// # Errors
     /// As [`RingFile::open`] says; and a ring that goes further than what the drive has of its log could lead to.
-    pub(in crate::engine) fn open(
+    pub(crate) fn open(
         setup: &RingSetup,
         drive: [u8; 16],
         function: usize,
         fast: &Fast,
         note: &mut dyn FnMut(String),
-    ) -> Result<MappedRing, ServeError> {
+    ) -> Result<MappedRing, RingError> {
         let of = fast.function(function).expect("the caller has looked");
         let path = setup.of(function);
         let shape = Shape {
@@ -78,8 +88,8 @@ impl MappedRing {
         };
         // The copy first: where it is refused, no ring is made.
         let copy = setup.copy_of(function).map(|path| RingCopy::open(&path, &shape));
-        let (copy, made) = copy.transpose().map_err(wrong)?.unzip();
-        let (file, found) = RingFile::open(&path, &shape).map_err(wrong)?;
+        let (copy, made) = copy.transpose()?.unzip();
+        let (file, found) = RingFile::open(&path, &shape)?;
         if found == Found::Old {
             note(format!(
                 "{}: the machine was started since it was used, and its memory survives no loss of power: what only \
@@ -114,7 +124,7 @@ impl MappedRing {
 
     /// After a crash of the machine, what the copy holds behind the drive's log goes into the ring. `false`: the ring
     /// has outlived the device, and its copy is another one than it had.
-    pub(super) fn take_up_copy(
+    pub(crate) fn take_up_copy(
         &mut self,
         of: &Function,
         found: Found,
@@ -155,7 +165,7 @@ impl MappedRing {
 
     /// Clients that write a copy which is not the ring's any more have it done by the device, and what they relied on
     /// is synced at once.
-    pub(super) fn sync_instead(&mut self) -> Result<(), Lost> {
+    pub(crate) fn sync_instead(&mut self) -> Result<(), Lost> {
         for lane in 0..self.lanes.len() {
             self.file.disuse_copy(lane)?;
             if self.lanes[lane].claimed {
@@ -167,7 +177,7 @@ impl MappedRing {
 
     /// A lane's stream does not go on from what its client has published. Where there is a copy, the image is synced up
     /// to where it does go on.
-    pub(super) fn begin_generation(&mut self, lane: usize) -> Result<u64, Lost> {
+    pub(crate) fn begin_generation(&mut self, lane: usize) -> Result<u64, Lost> {
         if let Some(copy) = &mut self.copy {
             self.file.disuse_copy(lane)?;
             copy.set_generation(lane, self.file.header().generation[lane] + 1)?;
@@ -177,18 +187,18 @@ impl MappedRing {
 
     /// Whether places of the ring are free only once they are synced: what is in the ring, or in its copy, survives a
     /// loss of power until then.
-    pub(super) fn needs_sync(&self) -> bool {
+    pub(crate) fn needs_sync(&self) -> bool {
         self.file.header().persistent || self.copy.is_some()
     }
 
     /// Takes up streams after the drive has come back: those that go on where the drive's log ends do so, and others
     /// end. `strict`: one that goes further than it can is an error.
-    pub(super) fn resume(
+    pub(crate) fn resume(
         &mut self,
         of: &Function,
         strict: bool,
         note: &mut dyn FnMut(String),
-    ) -> Result<Result<(), ServeError>, Lost> {
+    ) -> Result<Result<(), RingError>, Lost> {
         let size = self.file.header().ring_bytes;
         let path = self.file.path().display().to_string();
         for (lane, l) in of.lanes().iter().enumerate() {
@@ -231,13 +241,13 @@ impl MappedRing {
     }
 
     /// End of what the drive keeps: what the image has of it once it is stored.
-    pub(super) fn reached(&self, lane: usize, of: &Function) -> u64 {
+    pub(crate) fn reached(&self, lane: usize, of: &Function) -> u64 {
         let l = &of.lanes()[lane];
         if self.survives { l.released() } else { l.durable() }
     }
 
     /// Notes what the image has. `stored`: of a lane, where the drive's own death does not reach its ring.
-    pub(super) fn note_taken(&mut self, of: &Function, stored: impl Fn(usize) -> Option<u64>) {
+    pub(crate) fn note_taken(&mut self, of: &Function, stored: impl Fn(usize) -> Option<u64>) {
         for lane in 0..self.lanes.len() {
             let reached = self.reached(lane, of);
             let stored = stored(lane).filter(|_| self.survives).unwrap_or(reached);
@@ -248,7 +258,7 @@ impl MappedRing {
 
     /// Whether the file has all that a lane holds beyond what the image has of it: its client was told of no place
     /// there.
-    pub(in crate::engine) fn keeps(&self, lane: usize, of: &Function) -> bool {
+    pub(crate) fn keeps(&self, lane: usize, of: &Function) -> bool {
         let Some(is) = self.lanes.get(lane).filter(|_| self.open && self.fits(of) && !of.is_replicated()) else {
             return false;
         };
@@ -256,7 +266,7 @@ impl MappedRing {
     }
 
     /// What clients are told of a lane now.
-    pub(super) fn lane_now(&self, lane: usize, of: &Function) -> RingLane {
+    pub(crate) fn lane_now(&self, lane: usize, of: &Function) -> RingLane {
         let is = &self.lanes[lane];
         let synced = is.synced.min(is.taken);
         // A place of a ring that survives a loss of power, or whose copy does, is used again once the image survives
@@ -266,7 +276,7 @@ impl MappedRing {
     }
 
     /// Says everything.
-    pub(super) fn tell(&mut self, of: &Function) -> Result<(), Lost> {
+    pub(crate) fn tell(&mut self, of: &Function) -> Result<(), Lost> {
         self.status = of.status();
         let mut page = RingPage {
             open: self.open,
@@ -284,14 +294,14 @@ impl MappedRing {
     }
 
     /// The backing store takes nothing more: clients learn why, by a number of the system's.
-    pub(in crate::engine) fn tell_store_error(&mut self, number: i32) {
+    pub(crate) fn tell_store_error(&mut self, number: i32) {
         self.store_error = number;
         // One whose file is lost is found to be so when it is looked at.
         let _ = self.file.say_store_error(number);
     }
 
     /// Says what has changed.
-    pub(super) fn tell_changes(&mut self, of: &Function) -> Result<(), Lost> {
+    pub(crate) fn tell_changes(&mut self, of: &Function) -> Result<(), Lost> {
         if self.status != of.status() {
             return self.tell(of);
         }
@@ -309,7 +319,7 @@ impl MappedRing {
     }
 
     /// The stream of a lane goes on elsewhere: its client hears of it, and attaches anew.
-    pub(super) fn move_stream(&mut self, lane: usize, to: u64) -> Result<(), Lost> {
+    pub(crate) fn move_stream(&mut self, lane: usize, to: u64) -> Result<(), Lost> {
         let generation = self.begin_generation(lane)?;
         let is = &mut self.lanes[lane];
         let MappedLane { told, taken, synced, .. } = *is;
@@ -318,25 +328,25 @@ impl MappedRing {
     }
 
     /// Whether it is still as the function is set up.
-    pub(super) fn fits(&self, of: &Function) -> bool {
+    pub(crate) fn fits(&self, of: &Function) -> bool {
         let header = self.file.header();
         of.lanes().len() == self.lanes.len() && of.setup().ring_size == header.ring_bytes
     }
 
     /// What may be mapped, and by which descriptor.
-    pub(in crate::engine) fn file(&self) -> &RingFile {
+    pub(crate) fn file(&self) -> &RingFile {
         &self.file
     }
 
     /// Its copy, if it has one.
-    pub(in crate::engine) fn copy(&self) -> Option<&RingCopy> {
+    pub(crate) fn copy(&self) -> Option<&RingCopy> {
         self.copy.as_ref()
     }
 }
 
 impl MappedRing {
     /// Somebody waits for a sync, and it would do.
-    pub(super) fn is_waited_for(&self, of: &Function) -> bool {
+    pub(crate) fn is_waited_for(&self, of: &Function) -> bool {
         (0..self.lanes.len()).any(|lane| {
             let (is, reached) = (&self.lanes[lane], self.reached(lane, of));
             // All that is wanted goes with one sync, unless the rest can't be taken.
@@ -347,7 +357,7 @@ impl MappedRing {
 
     /// Nobody waits, but it is time for a sync: places are free only behind one, and where there is a copy, whoever
     /// waits writes what is not synced once more.
-    pub(super) fn fills(&self) -> bool {
+    pub(crate) fn fills(&self) -> bool {
         if !self.needs_sync() || self.syncing.is_some() {
             return false;
         }
@@ -362,7 +372,7 @@ impl MappedRing {
 
     /// Notes what is synced. `all`: all that is taken; `synced`: syncs of the image that have ended; `asked`: one that
     /// was asked for just now.
-    pub(super) fn on_synced(&mut self, all: bool, synced: u64, asked: Option<u64>) {
+    pub(crate) fn on_synced(&mut self, all: bool, synced: u64, asked: Option<u64>) {
         let ended = self.syncing.is_some_and(|number| number <= synced);
         if all || ended {
             self.syncing = None;

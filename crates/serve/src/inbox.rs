@@ -1,4 +1,4 @@
-//! How threads that ask for something reach the device's thread.
+//! The way of messages from other threads into the device's thread: requests of sockets, ends of transfers.
 
 use crate::vfio_user::Waker;
 use std::collections::VecDeque;
@@ -13,18 +13,18 @@ struct Inner<T> {
 }
 
 /// A queue into the device's thread. Clones lead to the same queue.
-pub struct Mailbox<T>(Arc<Inner<T>>);
+pub struct Inbox<T>(Arc<Inner<T>>);
 
-impl<T> Clone for Mailbox<T> {
-    fn clone(&self) -> Mailbox<T> {
-        Mailbox(Arc::clone(&self.0))
+impl<T> Clone for Inbox<T> {
+    fn clone(&self) -> Inbox<T> {
+        Inbox(Arc::clone(&self.0))
     }
 }
 
-impl<T> Mailbox<T> {
+impl<T> Inbox<T> {
     /// An empty one, whose messages wake `waker`'s thread.
-    pub fn new(waker: Arc<Waker>) -> Mailbox<T> {
-        Mailbox(Arc::new(Inner { queue: Mutex::default(), count: AtomicUsize::new(0), waker }))
+    pub fn new(waker: Arc<Waker>) -> Inbox<T> {
+        Inbox(Arc::new(Inner { queue: Mutex::default(), count: AtomicUsize::new(0), waker }))
     }
 
     /// Puts a message in and wakes the device's thread.
@@ -38,13 +38,13 @@ impl<T> Mailbox<T> {
 
     /// Whether there is a message.
     #[inline]
-    pub fn has_mail(&self) -> bool {
+    pub fn has_messages(&self) -> bool {
         self.0.count.load(Ordering::Acquire) > 0
     }
 
     /// Takes the oldest message.
     pub fn take(&self) -> Option<T> {
-        if !self.has_mail() {
+        if !self.has_messages() {
             return None;
         }
         let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,32 +60,32 @@ mod tests {
 
     #[test]
     fn messages_of_many_threads_all_arrive_each_in_its_senders_order() {
-        let mailbox: Mailbox<(usize, usize)> = Mailbox::new(Arc::new(Waker::new().unwrap()));
+        let inbox: Inbox<(usize, usize)> = Inbox::new(Arc::new(Waker::new().unwrap()));
         std::thread::scope(|scope| {
             for sender in 0..4 {
-                let mailbox = mailbox.clone();
-                scope.spawn(move || (0..1_000).for_each(|i| mailbox.send((sender, i))));
+                let inbox = inbox.clone();
+                scope.spawn(move || (0..1_000).for_each(|i| inbox.send((sender, i))));
             }
             let mut next = [0; 4];
             while next.iter().sum::<usize>() < 4_000 {
-                if let Some((sender, i)) = mailbox.take() {
+                if let Some((sender, i)) = inbox.take() {
                     assert_eq!(next[sender], i);
                     next[sender] += 1;
                 }
             }
         });
-        assert!(!mailbox.has_mail() && mailbox.take().is_none());
+        assert!(!inbox.has_messages() && inbox.take().is_none());
     }
 
     #[test]
-    fn a_message_wakes_who_sleeps() {
+    fn a_message_wakes_a_thread_that_sleeps() {
         let waker = Arc::new(Waker::new().unwrap());
-        let mailbox: Mailbox<u8> = Mailbox::new(Arc::clone(&waker));
+        let inbox: Inbox<u8> = Inbox::new(Arc::clone(&waker));
         waker.doze();
-        mailbox.send(1);
+        inbox.send(1);
         let start = std::time::Instant::now();
         waker.sleep(Some(std::time::Duration::from_secs(10)));
         assert!(start.elapsed() < std::time::Duration::from_secs(5));
-        assert_eq!(mailbox.take(), Some(1));
+        assert_eq!(inbox.take(), Some(1));
     }
 }

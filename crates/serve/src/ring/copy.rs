@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tidewater_wire::log::{COPY_SECTOR, CopyPlace, RingCopyHeader};
 use tidewater_wire::vfio_user::Area;
 
-use crate::ring::{Lost, RingError, Shape, fill, lend, make, options, own, wrong};
+use super::file::{Lost, RingError, Shape, fill, lend, make, options, own, wrong};
 
 const OPTION: &str = "--ring-copy";
 
