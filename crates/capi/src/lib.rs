@@ -192,7 +192,7 @@ pub unsafe extern "C" fn tidewater_open(
         // SAFETY: the caller's.
         let (target, options) = unsafe { (CStr::from_ptr(target), options.as_ref()) };
         let target = target.to_str().map_err(|_| Failure::Call("target is no UTF-8"))?;
-        let (log, found) = Log::open_telling(target, options_of(options)?)?;
+        let (log, found) = Log::open_reporting(target, options_of(options)?)?;
         // SAFETY: the caller's.
         unsafe { put(recovered, recovered_of(found)) };
         Ok(handle(log))

@@ -335,7 +335,7 @@ pub unsafe extern "C" fn tidewater_ba_get_entry_info(
         if state.entries.insert(eid, entry).is_some_and(|before| before != entry) {
             state.stored.remove(&eid); // Another one has the identifier now.
         }
-        let told = tidewater_entry_info {
+        let found = tidewater_entry_info {
             offset: found.offset as i64,
             bytes: found.bytes as i64,
             lba: found.lba,
@@ -343,7 +343,7 @@ pub unsafe extern "C" fn tidewater_ba_get_entry_info(
             flush_begun: found.flush_begun.into(),
         };
         // SAFETY: the caller's.
-        unsafe { put(info, told) };
+        unsafe { put(info, found) };
         Ok(0)
     })
 }

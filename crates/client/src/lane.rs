@@ -148,7 +148,7 @@ pub struct Lane {
     /// End of the regions released; [`NO_FLOOR`] in a stream.
     pub(crate) floor: u64,
     /// The floor that the device was told.
-    pub(crate) floor_told: u64,
+    pub(crate) floor_published: u64,
     /// Regions from the floor on, in the order of the stream, without gaps. Bounded: together they fit the queue, each
     /// has 64 bytes.
     pub(crate) regions: VecDeque<(Region, State)>,
@@ -159,7 +159,7 @@ impl Lane {
         assert!(setup.start <= OFFSET_END, "a stream offset passes 44 bits");
         setup.queue_bytes = setup.queue_bytes.min(setup.ring_bytes);
         let (written, credit) = (setup.start, setup.credit.min(setup.start));
-        Lane { setup, written, credit, floor: NO_FLOOR, floor_told: setup.floor, regions: VecDeque::new() }
+        Lane { setup, written, credit, floor: NO_FLOOR, floor_published: setup.floor, regions: VecDeque::new() }
     }
 
     /// A lane that one writer writes as a stream. A queue larger than the ring counts as the ring. Asserts that the
@@ -281,12 +281,12 @@ impl Lane {
         }
     }
 
-    /// The store that tells the device of the floor, if it does not know it.
-    pub(crate) fn tell_floor(&mut self) -> Option<Action> {
-        if self.floor_told == self.floor {
+    /// The store that publishes the floor, if the device does not know it.
+    pub(crate) fn publish_floor(&mut self) -> Option<Action> {
+        if self.floor_published == self.floor {
             return None;
         }
-        self.floor_told = self.floor;
+        self.floor_published = self.floor;
         Some(Action::StoreFloor { lane: self.setup.lane, floor: self.floor })
     }
 

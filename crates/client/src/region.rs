@@ -85,7 +85,7 @@ impl Operation for Alloc {
             match self.step {
                 AllocStep::Try => {
                     // The device has to know the floor before any byte past it arrives.
-                    if let Some(action) = lane.tell_floor() {
+                    if let Some(action) = lane.publish_floor() {
                         return Some(action);
                     }
                     if lane.room() < self.bytes {
@@ -224,7 +224,7 @@ impl Close {
                 CloseStep::Seal => {
                     // What an earlier client left may still be without a floor: else the credit could run over it
                     // half-sealed.
-                    if let Some(action) = lane.tell_floor() {
+                    if let Some(action) = lane.publish_floor() {
                         return Some(action);
                     }
                     self.step = CloseStep::Fence;
@@ -250,7 +250,7 @@ impl Close {
                 }
                 CloseStep::TellFloor => {
                     self.step = CloseStep::End(Ok(Outcome::Released { floor: lane.floor }));
-                    if let Some(action) = lane.tell_floor() {
+                    if let Some(action) = lane.publish_floor() {
                         return Some(action);
                     }
                 }

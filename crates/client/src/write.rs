@@ -73,7 +73,7 @@ impl Operation for Pwrite {
             match &self.step {
                 Step::Store => {
                     // Whoever gave out regions before left a floor that would hold the credit.
-                    if let Some(action) = lane.tell_floor() {
+                    if let Some(action) = lane.publish_floor() {
                         return Some(action);
                     }
                     if lane.written != self.offset + self.stored as u64 {
@@ -156,7 +156,7 @@ impl Operation for Fsync {
     fn poll(&mut self, lane: &mut Lane) -> Option<Action> {
         match &self.step {
             Step::Fence => {
-                if let Some(action) = lane.tell_floor() {
+                if let Some(action) = lane.publish_floor() {
                     return Some(action);
                 }
                 self.step = Step::Wait;

@@ -57,10 +57,10 @@ pub fn identify(file: BorrowedFd<'_>) -> Result<FileBind, Errno> {
     let mut mount = 0;
     // SAFETY: `Handle` begins as `struct file_handle` does (open_by_handle_at(2)), and has as many bytes behind as it
     // says.
-    let told = unsafe {
+    let result = unsafe {
         libc::name_to_handle_at(fd, c"".as_ptr(), (&raw mut handle).cast(), &raw mut mount, libc::AT_EMPTY_PATH)
     };
-    if told == 0 && handle.bytes as usize <= FILE_HANDLE_BYTES_MAX {
+    if result == 0 && handle.bytes as usize <= FILE_HANDLE_BYTES_MAX {
         (bind.handle_type, bind.handle_bytes) = (handle.kind as u32, handle.bytes as u16);
         bind.handle = handle.handle.map(u64::from_le);
     }

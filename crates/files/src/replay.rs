@@ -138,7 +138,7 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
             log.trim(end)?;
         }
     }
-    report.files = found.files.into_values().filter(|file| file.records > 0).map(told).collect();
+    report.files = found.files.into_values().filter(|file| file.records > 0).map(report_of).collect();
     report.files.sort_by(|one, other| one.path.cmp(&other.path));
     if bad && !rules.forget && !rules.dry {
         return Err(ReplayError::Refused(Box::new(report)));
@@ -146,7 +146,7 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
     Ok(report)
 }
 
-fn told(file: Known) -> FileReport {
+fn report_of(file: Known) -> FileReport {
     let path = file.found.or(file.found_refused).or_else(|| file.names.last().cloned()).unwrap_or_default();
     FileReport { path, fate: file.fate.unwrap_or(Fate::Left), records: file.records, bytes: file.bytes }
 }

@@ -152,7 +152,7 @@ struct State {
     /// been as many.
     ordered: (u64, Instant),
     /// That a trim was of no use.
-    told: bool,
+    is_noted: bool,
 }
 
 fn ring(setup: &Setup) -> Result<Log, LogError> {
@@ -229,7 +229,7 @@ impl<J: Backing> Run<J> {
             checkpoints: 0,
             trimmed: begin,
             ordered: (0, now.checked_sub(EVERY).unwrap_or(now)),
-            told: false,
+            is_noted: false,
         };
         let globs = setup.globs.clone();
         let (lane, deferred, locks, state) =
@@ -359,8 +359,8 @@ impl<J: Backing> Run<J> {
         }
         let done = self.checkpoint(&mut state, false)?;
         self.admit(&self.room()?);
-        if log.end() > table.limit() && !state.told {
-            state.told = true;
+        if log.end() > table.limit() && !state.is_noted {
+            state.is_noted = true;
             return Err(RunError::Held);
         }
         Ok(Some(done))

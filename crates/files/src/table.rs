@@ -204,7 +204,7 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::lock`].
-    pub fn let_go(&self) -> Result<(), LogError> {
+    pub fn release_locks(&self) -> Result<(), LogError> {
         let me = owner::me()?;
         let used = self.get(Word::Used).min(FILES_MAX as u64) as u16;
         let locks = (0..used).map(|entry| self.word(entry, word::LOCK));

@@ -40,10 +40,10 @@ thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What is said once by a process.
+/// Warnings that a process prints at most once each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Tell {
+pub enum Warning {
     /// The log has failed.
     Failed = 1,
     /// io_uring is not there.
@@ -135,7 +135,7 @@ fn join() -> Result<&'static Files<Log>, Errno> {
     let result = try_to_join();
     if let Err(text) = &result {
         REFUSED.store(true, Ordering::Release);
-        tell(Tell::Failed, format_args!("this program can't have the log, and its files on it fail: {text}"));
+        warn(Warning::Failed, format_args!("this program can't have the log, and its files on it fail: {text}"));
     }
     ASKING.store(0, Ordering::Release);
     result.map_err(|_| Errno::EIO)
@@ -146,7 +146,7 @@ fn try_to_join() -> Result<&'static Files<Log>, String> {
     let armed = unsafe { ARMED.load(Ordering::Acquire).as_ref() }.ok_or("it is not part of a run")?;
     let (mut shared, table) = hand_over::ask(&armed.socket).map_err(|_| "`tidewater run` does not answer")?;
     let table = Table::join(table.as_fd()).map_err(|error| error.to_string())?;
-    table.let_go().map_err(|error| error.to_string())?;
+    table.release_locks().map_err(|error| error.to_string())?;
     shared.ring = out_of_the_way(shared.ring)?;
     shared.doorbell = out_of_the_way(shared.doorbell)?;
     shared.copy = shared.copy.map(out_of_the_way).transpose()?;
@@ -177,9 +177,9 @@ fn out_of_the_way(fd: OwnedFd) -> Result<OwnedFd, String> {
     Ok(unsafe { OwnedFd::from_raw_fd(high) })
 }
 
-/// Says something on standard error, once.
+/// Prints a warning on standard error, once.
 #[cold]
-pub fn tell(what: Tell, text: std::fmt::Arguments<'_>) {
+pub fn warn(what: Warning, text: std::fmt::Arguments<'_>) {
     if TOLD.fetch_or(what as u8, Ordering::AcqRel) & what as u8 != 0 {
         return;
     }
@@ -218,8 +218,8 @@ fn without_signal(write: impl FnOnce() -> isize) {
 pub fn refuse(error: &FilesError) -> Errno {
     match error {
         FilesError::System(_) => {}
-        FilesError::TooMany => tell(Tell::Failed, format_args!("{error}")),
-        error => tell(Tell::Failed, format_args!("{error}; writes and syncs of files on the log fail")),
+        FilesError::TooMany => warn(Warning::Failed, format_args!("{error}")),
+        error => warn(Warning::Failed, format_args!("{error}; writes and syncs of files on the log fail")),
     }
     error.errno()
 }
@@ -303,8 +303,8 @@ pub fn borrow<'a>(fd: c_int) -> BorrowedFd<'a> {
 pub fn path_of(fd: c_int) -> Option<paths::PathText> {
     let path = paths::of(fd);
     if path.is_none() {
-        tell(
-            Tell::NoProc,
+        warn(
+            Warning::NoProc,
             format_args!("paths can't be found out (/proc): files are written and synced by themselves"),
         );
     }

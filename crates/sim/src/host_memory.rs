@@ -71,7 +71,7 @@ impl LentMemory {
         if profile.hmb.size > 0 { profile.hmb.size } else { wanted }
     }
 
-    fn tell(&mut self, at: Instant, what: Pending) {
+    fn schedule(&mut self, at: Instant, what: Pending) {
         self.order += 1;
         self.pending.insert((at, self.order), what);
     }
@@ -80,24 +80,24 @@ impl LentMemory {
     /// `returned`: the drive is told that this is the memory of before, unchanged; whether it is, its checks will say.
     pub fn lend(&mut self, now: Instant, bytes: u64, returned: bool) {
         self.bytes = bytes;
-        self.tell(now, Pending::Lending(Lending::Lend { bytes, returned }));
+        self.schedule(now, Pending::Lending(Lending::Lend { bytes, returned }));
     }
 
     /// Asks for the memory; the drive may use it until [`Output::HostMemoryFree`].
     pub fn withdraw(&mut self, now: Instant) {
         self.withdrawing = true;
-        self.tell(now, Pending::Lending(Lending::Withdraw));
+        self.schedule(now, Pending::Lending(Lending::Withdraw));
     }
 
-    /// Takes the memory away; the drive is not told: it finds out.
+    /// Takes the memory away without notice: the drive finds out.
     pub fn take_away(&mut self) {
         self.bytes = 0;
     }
 
-    /// Takes the memory away, and the drive is told at once.
-    pub fn take_away_and_tell(&mut self, now: Instant) {
+    /// Takes the memory away, and notifies the drive at once.
+    pub fn take_away_with_notice(&mut self, now: Instant) {
         self.take_away();
-        self.tell(now, Pending::Lending(Lending::Gone));
+        self.schedule(now, Pending::Lending(Lending::Gone));
     }
 
     /// What of it every unit holds is changed.
@@ -188,7 +188,7 @@ impl LentMemory {
                 }
             }
         };
-        self.tell(at, Pending::Answer(access.ticket, answer));
+        self.schedule(at, Pending::Answer(access.ticket, answer));
     }
 
     /// When the drive hears of it next; [`Instant::NEVER`]: not before it says something.

@@ -17,7 +17,7 @@ fn what_a_copy_has_is_destaged_without_the_device_and_goes_into_the_next_ring() 
     let mut device = Device::start(folder.path(), COPY);
     let (mut number, mut begin) = (0, 0);
     for round in 0..4 {
-        let (log, found) = Log::open_telling(&device.target(), ring_level()).expect("it lends its ring");
+        let (log, found) = Log::open_reporting(&device.target(), ring_level()).expect("it lends its ring");
         assert_eq!(found.tail, begin, "{round}: all that was destaged, and whole records alone");
         // The device takes nothing meanwhile; whoever waits for DESTAGED does not need it to.
         signal(&device, Signal::SIGSTOP);

@@ -159,7 +159,7 @@ fn a_hole_of_a_dead_writer_is_sealed() {
     drop(log);
     let start = Instant::now();
     let (log, found) = loop {
-        match Log::open_telling(&device.target(), ring_level()) {
+        match Log::open_reporting(&device.target(), ring_level()) {
             Ok(opened) => break opened,
             Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
         }

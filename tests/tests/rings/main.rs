@@ -80,7 +80,7 @@ fn append_until(log: &Log, number: &mut u64, until: u64) -> u64 {
 fn records_come_back_from_ring_and_flash_and_the_log_is_trimmed() {
     let folder = folder();
     let device = Device::start(folder.path(), &[]);
-    let (log, found) = Log::open_telling(&device.target(), ring_level()).expect("it lends its ring");
+    let (log, found) = Log::open_reporting(&device.target(), ring_level()).expect("it lends its ring");
     assert_eq!((found.tail, found.is_new), (0, true));
     let other = Log::open(&device.target(), ring_level()).expect_err("a function has one client");
     assert!(matches!(other, LogError::Taken), "{other}");
@@ -305,7 +305,7 @@ fn what_is_no_ring_of_this_drive_is_refused_and_a_ring_that_is_truncated_ends_in
     file.write_all(&whole).expect("there is room");
     drop(file);
     let device = Device::start(folder.path(), &[]);
-    let (log, found) = Log::open_telling(&device.target(), ring_level()).expect("it lends its ring");
+    let (log, found) = Log::open_reporting(&device.target(), ring_level()).expect("it lends its ring");
     assert_eq!((found.tail, found.is_new), (written.end, false));
     assert_eq!(numbers(&log, written.lsn, written.end), (vec![1], 0));
     // A client that finds forged words in its lane's page says so.
@@ -313,7 +313,7 @@ fn what_is_no_ring_of_this_drive_is_refused_and_a_ring_that_is_truncated_ends_in
     drop(device);
     set_word(folder.path(), 0, RingLanePage::GENERATION_OFFSET, 77);
     let device = Device::start(folder.path(), &[]);
-    let (_log, found) = Log::open_telling(&device.target(), ring_level()).expect("it lends its ring");
+    let (_log, found) = Log::open_reporting(&device.target(), ring_level()).expect("it lends its ring");
     assert_eq!((found.tail, found.is_new), (written.end, true));
     assert!(
         run(folder.path(), &["serve", "--image", "memory", "--vfio-user", "x.sock", "--ring", "other"]).status.code()

@@ -102,7 +102,7 @@ impl Drop for Syncing<'_> {
     }
 }
 
-fn told(why: impl Into<String>, errno: Errno) -> LogError {
+fn failed(why: impl Into<String>, errno: Errno) -> LogError {
     LogError::Window { errno, why: why.into() }
 }
 
@@ -110,9 +110,9 @@ impl From<HardwareError> for LogError {
     fn from(error: HardwareError) -> LogError {
         match error {
             HardwareError::Served(error) => error,
-            HardwareError::NoWindow => told(HardwareError::NoWindow.to_string(), Errno::EOPNOTSUPP),
-            HardwareError::Target(_) | HardwareError::Lacking(_) => told(error.to_string(), Errno::EINVAL),
-            other => told(other.to_string(), Errno::EIO),
+            HardwareError::NoWindow => failed(HardwareError::NoWindow.to_string(), Errno::EOPNOTSUPP),
+            HardwareError::Target(_) | HardwareError::Lacking(_) => failed(error.to_string(), Errno::EINVAL),
+            other => failed(other.to_string(), Errno::EIO),
         }
     }
 }
@@ -135,7 +135,7 @@ impl WindowLog {
     /// As [`WindowLog::over`], and that the device can't be reached.
     pub fn open(target: &str) -> Result<WindowLog, LogError> {
         let (place, device) = LogPlace::parse(target)
-            .ok_or_else(|| told(format!("`{target}` is no window:LBA+BLOCKS:TARGET"), Errno::EINVAL))?;
+            .ok_or_else(|| failed(format!("`{target}` is no window:LBA+BLOCKS:TARGET"), Errno::EINVAL))?;
         WindowLog::over(Device::open(device)?, place)
     }
 
@@ -152,7 +152,7 @@ impl WindowLog {
             return Err(HardwareError::NoWindow.into());
         }
         if !about.survives {
-            return Err(told(
+            return Err(failed(
                 "the window's memory survives nothing, so a sync of it promises nothing (memory.NAME.survives)",
                 Errno::EOPNOTSUPP,
             ));
@@ -172,7 +172,7 @@ impl WindowLog {
             let why = format!(
                 "it takes whole logical pages of {page} bytes: two, and {SEGMENTS_MIN} segments of one at least"
             );
-            return Err(told(why, Errno::EINVAL));
+            return Err(failed(why, Errno::EINVAL));
         }
         let mut drive = Drive {
             device,
@@ -207,14 +207,14 @@ impl WindowLog {
                     "it was made of {segments} segments of {} bytes, which is not what fits here",
                     found.segment_bytes
                 );
-                return Err(told(why, Errno::EINVAL));
+                return Err(failed(why, Errno::EINVAL));
             }
             (drive.segment, drive.segments, head) = (found.segment_bytes, segments, found.head);
             (drive.sequence, drive.epoch) = (found.sequence, found.epoch);
         }
         let tail = if found.is_some() { drive.find_tail(head)? } else { 0 };
         drive.stored = tail;
-        drive.epoch = drive.epoch.next(0).ok_or_else(|| told("its epochs are used up", Errno::EOVERFLOW))?;
+        drive.epoch = drive.epoch.next(0).ok_or_else(|| failed("its epochs are used up", Errno::EOVERFLOW))?;
         // Before the first record of this epoch: another opening, after a crash, must not take the same.
         drive.write_head(head)?;
         let (epoch, segment, capacity) = (drive.epoch, drive.segment, drive.segment * drive.segments);
@@ -300,7 +300,7 @@ impl WindowLog {
 
     fn check(&self) -> Result<(), LogError> {
         if self.broken.load(Ordering::Acquire) {
-            return Err(told("it has failed before: open it anew", Errno::EIO));
+            return Err(failed("it has failed before: open it anew", Errno::EIO));
         }
         Ok(())
     }
@@ -429,7 +429,7 @@ impl WindowLog {
                 at = lsn + RecordHeader::span(payload.len() as u64);
             }
             if at == from {
-                return Err(told(format!("no record begins at {from}"), Errno::EIO).into());
+                return Err(failed(format!("no record begins at {from}"), Errno::EIO).into());
             }
         }
         Ok(())

@@ -30,7 +30,7 @@ use crate::{Level, LogError, Written};
 /// How long the credit is held up before somebody looks whether a writer is dead.
 const SEAL_AFTER: Duration = Duration::from_millis(1);
 /// How long nothing may come of a wish for a sync before the device is told of it again, and asked whether it is there.
-const TELL_AGAIN: Duration = Duration::from_millis(50);
+const NOTIFY_AGAIN: Duration = Duration::from_millis(50);
 /// Bytes of the ring that are mapped into a process at a time.
 const MAPPED_AT_ONCE: u64 = 64 << 10;
 
@@ -114,14 +114,14 @@ impl Log {
     /// # Errors
     /// [`LogError`]: foremost `Unreachable`, `NotMapped`, `Busy`, `NotAvailable`.
     pub fn open(target: &str, options: Options) -> Result<Log, LogError> {
-        Log::open_telling(target, options).map(|(log, _)| log)
+        Log::open_reporting(target, options).map(|(log, _)| log)
     }
 
-    /// As [`Log::open`], and tells what was found.
+    /// As [`Log::open`], and reports what was recovered.
     ///
     /// # Errors
     /// As there.
-    pub fn open_telling(target: &str, options: Options) -> Result<(Log, Recovered), LogError> {
+    pub fn open_reporting(target: &str, options: Options) -> Result<(Log, Recovered), LogError> {
         let path = target.strip_prefix("vfio-user:").filter(|path| !path.is_empty());
         let path = PathBuf::from(path.ok_or_else(|| LogError::Target(target.to_owned()))?);
         available(options.level)?;
@@ -257,7 +257,7 @@ impl Log {
             *self.device()? = Device::Gone;
             let path = self.socket.as_ref().ok_or(LogError::Joined)?;
             let target = format!("vfio-user:{}", path.display());
-            let (log, recovered) = Log::open_telling(&target, self.options)?;
+            let (log, recovered) = Log::open_reporting(&target, self.options)?;
             *self = log;
             return Ok(recovered);
         }
@@ -450,12 +450,12 @@ impl Log {
 
     /// Tells the device that there is something.
     fn nudge(&self) {
-        let _ = self.tell(RingLanePage::TAIL_OFFSET, self.ring.tail());
+        let _ = self.notify(RingLanePage::TAIL_OFFSET, self.ring.tail());
     }
 
-    /// Tells the device a word of the lane, if nobody else is just talking to it: whoever waits for what comes of it
-    /// tells it again, and has a time of their own.
-    fn tell(&self, offset: usize, word: u64) -> Result<(), LogError> {
+    /// Sends the device a word of the lane, unless another thread is sending one: a thread that waits for what comes of
+    /// it sends it again after its own time.
+    fn notify(&self, offset: usize, word: u64) -> Result<(), LogError> {
         if !self.is_home()? {
             self.ring_doorbell();
             return Ok(());
@@ -543,7 +543,7 @@ impl Log {
             self.check_stream()?;
             self.check_store()?;
             if turns.is_multiple_of(64) {
-                self.tell(RingLanePage::TAIL_OFFSET, self.ring.tail())?;
+                self.notify(RingLanePage::TAIL_OFFSET, self.ring.tail())?;
             }
             if turns % 64 == 63 {
                 // The device takes nothing behind what a dead writer left.

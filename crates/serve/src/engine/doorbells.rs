@@ -20,7 +20,7 @@ struct Shadow {
     completion: bool,
     address: u64,
     /// What was told last, and what the controller had heard then.
-    told: (u16, u16),
+    submitted: (u16, u16),
 }
 
 /// The doorbells in memory of all functions.
@@ -80,7 +80,7 @@ impl Doorbells {
                     let queue = queues.trailing_zeros() as u16;
                     queues &= queues - 1;
                     let address = first + 4 * (2 * u64::from(queue) + u64::from(completion));
-                    self.shadows.push(Shadow { function, queue, completion, address, told: (0, 0) });
+                    self.shadows.push(Shadow { function, queue, completion, address, submitted: (0, 0) });
                 }
             }
             if port.load_u32(first).is_none() {
@@ -92,16 +92,16 @@ impl Doorbells {
 }
 
 impl Shadow {
-    /// What it says is new to the controller.
+    /// Whether its value is new to the controller.
     #[inline]
-    fn is_news(&mut self, machine: &Served, value: u16) -> bool {
-        let heard = machine.subsystem.doorbell(self.function, self.queue, self.completion);
-        // A value that was told and not taken is no better when it is told again.
-        let is_news = value != heard && (value, heard) != self.told;
-        if is_news {
-            self.told = (value, heard);
+    fn is_new(&mut self, machine: &Served, value: u16) -> bool {
+        let known = machine.subsystem.doorbell(self.function, self.queue, self.completion);
+        // A rejected value is not submitted again.
+        let is_new = value != known && (value, known) != self.submitted;
+        if is_new {
+            self.submitted = (value, known);
         }
-        is_news
+        is_new
     }
 
     fn input<'a>(self, value: u16) -> Input<'a> {
@@ -124,21 +124,21 @@ impl<M> World<M> {
         let mut shadows = std::mem::take(&mut self.doorbells.shadows);
         for shadow in &mut shadows {
             let Some(value) = self.ports[usize::from(shadow.function)].load_u32(shadow.address) else { continue };
-            if shadow.is_news(machine, value as u16) {
+            if shadow.is_new(machine, value as u16) {
                 changed = true;
                 self.push(shadow.input(value as u16));
             }
         }
         self.doorbells.shadows = shadows;
         while let Some(function) = self.doorbells.asked.pop() {
-            self.look_afar(machine, function);
+            self.fetch_shadows(machine, function);
         }
         changed
     }
 
-    /// Asks for a function's doorbells that the device does not see by itself: all at once, since that takes a message.
+    /// Fetches the shadow doorbells of a function that this process has not mapped: all at once, by one message.
     #[cold]
-    fn look_afar(&mut self, machine: &Served, function: u8) {
+    fn fetch_shadows(&mut self, machine: &Served, function: u8) {
         let Some(of) = machine.subsystem.shadow_doorbells(function) else { return };
         let mut bytes = vec![0; 4 * DOORBELLS_MAX];
         match dma_read(&self.ports, machine, function, of.address, &mut bytes) {
@@ -157,17 +157,17 @@ impl<M> World<M> {
             let at = shadow.address.wrapping_sub(first) as usize;
             let Some(&[low, high]) = bytes.get(at..).and_then(|from| from.first_chunk()) else { continue };
             let value = u16::from_le_bytes([low, high]);
-            if shadow.is_news(machine, value) {
+            if shadow.is_new(machine, value) {
                 self.push(shadow.input(value));
             }
         }
         self.doorbells.shadows = shadows;
     }
 
-    /// An event index is to be told: up to where a doorbell has been seen.
+    /// An event index has changed: up to where a doorbell has been seen.
     pub(super) fn index_changed(&mut self, machine: &Served, function: u8, address: u64, value: u32) {
         if self.doorbells.far.contains(&function) {
-            return self.tell_event_index(machine, function, address, value);
+            return self.write_event_index(machine, function, address, value);
         }
         let indices = &mut self.doorbells.indices;
         match indices.iter_mut().find(|index| (index.0, index.1) == (function, address)) {
@@ -176,14 +176,14 @@ impl<M> World<M> {
         }
     }
 
-    /// Tells hosts up to where their doorbells have been seen.
-    pub(super) fn tell_event_indices(&mut self, machine: &Served) {
+    /// Writes event indices to hosts: up to where their doorbells have been seen.
+    pub(super) fn write_event_indices(&mut self, machine: &Served) {
         for (function, address, value) in std::mem::take(&mut self.doorbells.indices) {
-            self.tell_event_index(machine, function, address, value);
+            self.write_event_index(machine, function, address, value);
         }
     }
 
-    fn tell_event_index(&mut self, machine: &Served, function: u8, address: u64, value: u32) {
+    fn write_event_index(&mut self, machine: &Served, function: u8, address: u64, value: u32) {
         let Some(port) = self.ports.get(usize::from(function)) else { return };
         if !port.store_u32(address, value) {
             let region = machine.subsystem.region(function, address, 4);

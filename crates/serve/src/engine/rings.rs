@@ -43,14 +43,14 @@ impl<M> World<M> {
         any
     }
 
-    /// Hears clients that have rung: their rings are looked at in the next turn. True: somebody has.
-    pub(super) fn hear_doorbells(&mut self) -> bool {
-        // Each is asked: what was rung is heard once.
-        let heard = self.doorbells().filter(|doorbell| doorbell.was_rung()).count() > 0;
-        if heard {
+    /// Polls the doorbells of clients; the rings of those that rang are looked at in the next turn. True: one has.
+    pub(super) fn poll_doorbells(&mut self) -> bool {
+        // Each is asked: one that was rung says so once.
+        let any = self.doorbells().filter(|doorbell| doorbell.was_rung()).count() > 0;
+        if any {
             self.watch.at_once();
         }
-        heard
+        any
     }
 
     /// What clients of mapped rings ring.
@@ -68,7 +68,7 @@ impl<M> World<M> {
         if !ring.fits(of) {
             // Set up anew: the file is no ring of this function any more.
             ring.open = false;
-            let _ = ring.tell(of);
+            let _ = ring.publish(of);
             return false;
         }
         let mut any = false;
@@ -97,30 +97,30 @@ impl<M> World<M> {
         machine: &Served,
     ) -> Result<bool, Lost> {
         let Some(of) = machine.subsystem.device().fast().function(function) else { return Ok(false) };
-        let (l, said) = (&of.lanes()[lane], ring.file.said(lane)?);
+        let (l, client) = (&of.lanes()[lane], ring.file.client_words(lane)?);
         let is = &mut ring.lanes[lane];
         let arrived = l.arrived();
-        if said.generation != is.generation {
+        if client.generation != is.generation {
             is.claimed = false;
             return Ok(false);
         }
         // Somebody stored by messages: since the last look, or after the client had looked.
-        if if is.claimed { arrived > is.expected } else { said.tail < arrived } {
+        if if is.claimed { arrived > is.expected } else { client.tail < arrived } {
             return self.move_stream(lane, ring, of);
         }
         is.claimed = true;
         is.expected = arrived;
         // Whoever shares the lane without a connection says here what it wants, and rings.
-        is.wanted = said.wanted.max(is.wanted);
-        (is.tail, is.saved, is.stuck) = (said.tail, said.saved, false);
-        if l.is_broken() || said.tail <= arrived {
+        is.wanted = client.wanted.max(is.wanted);
+        (is.tail, is.saved, is.stuck) = (client.tail, client.saved, false);
+        if l.is_broken() || client.tail <= arrived {
             return Ok(false); // A tail that falls is no change.
         }
-        if said.tail > is.told.taken + ring.file.header().ring_bytes {
-            self.break_stream(function, lane, said.tail);
+        if client.tail > is.published.taken + ring.file.header().ring_bytes {
+            self.break_stream(function, lane, client.tail);
             return Ok(true);
         }
-        let unneeded = said.unneeded.min(said.tail);
+        let unneeded = client.unneeded.min(client.tail);
         if unneeded > arrived.max(is.skipped) && !of.is_replicated() {
             // It was never taken, and need not be.
             (is.expected, is.skipped) = (unneeded, unneeded);
@@ -129,8 +129,8 @@ impl<M> World<M> {
         }
         // What nobody waits for may be of no use soon.
         let is_waited_for = is.wanted > arrived;
-        let left = if is_waited_for { 0 } else { said.left.min(ring.file.header().ring_bytes / LEFT_PARTS) };
-        let due = said.tail.saturating_sub(left);
+        let left = if is_waited_for { 0 } else { client.left.min(ring.file.header().ring_bytes / LEFT_PARTS) };
+        let due = client.tail.saturating_sub(left);
         if due <= arrived {
             return Ok(false);
         }
@@ -201,8 +201,8 @@ impl<M> World<M> {
         }
     }
 
-    /// Tells clients how far their rings are taken and synced, behind the drive's loop: what they hear is so.
-    pub(super) fn tell_rings(&mut self, machine: &Served) {
+    /// Publishes how far rings are taken and synced, behind the drive's loop: it is so by then.
+    pub(super) fn publish_rings(&mut self, machine: &Served) {
         if self.rings_at().is_none() || self.store_failed {
             return;
         }
@@ -239,7 +239,7 @@ impl<M> World<M> {
                 continue;
             }
             ring.on_synced(wanted, synced, asked);
-            if ring.tell_changes(of) == Err(Lost) {
+            if ring.publish_changes(of) == Err(Lost) {
                 // The next look finds it, and says so.
                 self.watch.at_once();
             }

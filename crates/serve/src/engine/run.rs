@@ -81,7 +81,7 @@ pub struct Server {
     /// Makes serial number and NQN.
     identity: u64,
     /// There is no power: what is left of the drive.
-    pub(super) dark: Option<Dark>,
+    pub(super) powered_off: Option<PoweredOff>,
     tcp_address: Option<SocketAddr>,
     power_cuts: u64,
     /// When time was last let pass, while the drive is not paced and something is due.
@@ -91,7 +91,7 @@ pub struct Server {
 }
 
 /// A drive without power.
-pub(super) struct Dark {
+pub(super) struct PoweredOff {
     pub(super) until: Wall,
     remains: Remains<Recorder<Nand>>,
     state: Vec<u8>,
@@ -146,7 +146,7 @@ impl Server {
             started: Wall::now(),
             ending: None,
             identity,
-            dark: None,
+            powered_off: None,
             tcp_address: None,
             power_cuts: 0,
             looked: None,
@@ -158,16 +158,16 @@ impl Server {
     ///
     /// # Errors
     /// When the drive can't be brought back after a power cut, or its end could not be stored.
-    pub fn run(mut self, tell: &mut dyn FnMut(Event)) -> Result<Ended, ServeError> {
+    pub fn run(mut self, notify: &mut dyn FnMut(Event)) -> Result<Ended, ServeError> {
         super::sched::shorten();
         // Since `last` nothing has happened, in so many turns.
         let (mut last, mut quiet) = (Wall::now(), 0u32);
         loop {
-            let mut active = self.turn(tell)?;
+            let mut active = self.turn(notify)?;
             let is_over = self.world.now.since(Instant::ZERO) >= self.setup.serve_time;
             if (self.setup.stop.load(Ordering::Relaxed) || is_over) && self.ending.is_none() {
                 if is_over && !self.setup.stop.load(Ordering::Relaxed) {
-                    tell(Event::Note(format!(
+                    notify(Event::Note(format!(
                         "the device has been served for {} of its time, and its clock does not hold much more: it ends \
                          in good order; start it again",
                         self.setup.serve_time
@@ -179,7 +179,7 @@ impl Server {
             if self.ending.is_some() && self.has_ended() {
                 return self.end();
             }
-            if active || self.world.hear_doorbells() {
+            if active || self.world.poll_doorbells() {
                 quiet = 0;
             } else {
                 quiet = quiet.saturating_add(1);
@@ -194,14 +194,14 @@ impl Server {
     }
 
     /// One look around, and what follows from it. True: something happened.
-    fn turn(&mut self, tell: &mut dyn FnMut(Event)) -> Result<bool, ServeError> {
-        if self.dark.as_ref().is_some_and(|dark| Wall::now() >= dark.until) {
-            self.power_on(tell)?;
+    fn turn(&mut self, notify: &mut dyn FnMut(Event)) -> Result<bool, ServeError> {
+        if self.powered_off.as_ref().is_some_and(|powered_off| Wall::now() >= powered_off.until) {
+            self.power_on(notify)?;
         }
         let mut active = self.take_mail();
         if self.machine.is_none() {
             self.world.drop_transfers();
-            self.refuse_letters();
+            self.refuse_messages();
             return Ok(active);
         }
         if self.turns.is_multiple_of(TIMED_TURNS) {
@@ -210,20 +210,20 @@ impl Server {
         self.turns = self.turns.wrapping_add(1);
         self.world.now = self.clock.now();
         active |= self.world.take_transfers(self.machine.as_ref().expect("looked at above"));
-        active |= self.take_letters();
+        active |= self.take_messages();
         active |= self.poll_target();
 
-        self.world.go_on_synced();
+        self.world.resume_synced();
         active |= self.world.look_at_doorbells(self.machine.as_ref().expect("looked at above"));
         active |= self.world.look_at_rings(self.machine.as_ref().expect("looked at above"));
-        self.world.watch.notes.drain(..).for_each(|note| tell(Event::Note(note)));
+        self.world.watch.notes.drain(..).for_each(|note| notify(Event::Note(note)));
         active |= !self.world.pending.is_empty();
         let machine = self.machine.as_mut().expect("looked at above");
         machine.hurries = self.world.rings_wait(machine, true);
         if !self.is_quiet() {
             active |= self.drive();
         }
-        self.keep_house();
+        self.housekeeping();
         Ok(active)
     }
 
@@ -267,12 +267,12 @@ impl Server {
         self.world.unpaced_turns = UNPACED_TURNS;
         drive(machine, &mut self.clock, &mut self.world);
         self.world.store_logs(machine);
-        self.world.tell_rings(machine);
+        self.world.publish_rings(machine);
         machine.subsystem.device().events_handled() != before
     }
 
-    /// What is to be done now and then: state to store, versions that nobody needs, bytes for connections.
-    fn keep_house(&mut self) {
+    /// Housekeeping of a turn: versions of pages that are not needed any more, bytes for connections.
+    fn housekeeping(&mut self) {
         let machine = self.machine.as_ref().expect("there is power");
         if self.world.payload.needs_sweep() {
             self.world.payload.sweep(machine.subsystem.device().unprogrammed());
@@ -405,12 +405,12 @@ impl Server {
         let mut pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
         let pmrs = pmrs.try_for_each(|pmr| pmr.power_lost(self.world.payload.image()));
         stored.and(left).and(forgotten).and(pmrs).map_err(|_| wrong("the image could not be written"))?;
-        self.dark = Some(Dark { until: Wall::now() + off, remains, state, next_version, log });
+        self.powered_off = Some(PoweredOff { until: Wall::now() + off, remains, state, next_version, log });
         Ok(lost)
     }
 
-    fn power_on(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), ServeError> {
-        let Some(Dark { remains, state, next_version, log, .. }) = self.dark.take() else { return Ok(()) };
+    fn power_on(&mut self, notify: &mut dyn FnMut(Event)) -> Result<(), ServeError> {
+        let Some(PoweredOff { remains, state, next_version, log, .. }) = self.powered_off.take() else { return Ok(()) };
         let device = Device::power_on(&self.profile, remains).map_err(wrong)?;
         let options = {
             let capacity = device.capacity();
@@ -418,7 +418,7 @@ impl Server {
         };
         let subsystem = Subsystem::new(device, options).map_err(wrong)?;
         let mut machine = Served { subsystem, timing: Timing::None, log, passed: Instant::ZERO, hurries: false };
-        recover(&mut machine, &mut self.world.payload, tell)?;
+        recover(&mut machine, &mut self.world.payload, notify)?;
         if let Some(log) = &mut machine.log {
             log.timers = 0; // Recovery follows from the cut.
         }
@@ -429,7 +429,7 @@ impl Server {
             let tcp = TcpSetup { address, ..tcp.clone() };
             self.world.target = Some(target(&tcp, machine.subsystem.options())?);
         }
-        self.world.resume_rings(&machine, &mut |text| tell(Event::Note(text)));
+        self.world.resume_rings(&machine, &mut |text| notify(Event::Note(text)));
         self.machine = Some(machine);
         Ok(())
     }
@@ -442,7 +442,7 @@ impl Server {
             self.sockets.clear();
             self.world.target = None;
             // What clients still wanted comes too late, and that they have gone must not reset what begins now.
-            self.refuse_letters();
+            self.refuse_messages();
             if let Some(machine) = &self.machine {
                 self.world.now = self.clock.now();
                 let functions = machine.subsystem.options().functions;
@@ -490,8 +490,8 @@ impl Server {
                 result = Err(wrong("the image could not be written: what was flushed before is safe"));
             }
             input_log = log;
-        } else if let Some(dark) = self.dark.take() {
-            input_log = dark.log;
+        } else if let Some(powered_off) = self.powered_off.take() {
+            input_log = powered_off.log;
         }
         if let Some(Err(error)) = input_log.map(InputLog::end) {
             result = Err(wrong(format!("the input log: {error}")));
@@ -533,7 +533,7 @@ struct Engine<'a> {
 
 impl Border for Engine<'_> {
     fn input(&mut self, input: Input<'_>) {
-        self.world.hear_target(input);
+        self.world.on_target_input(input);
     }
 
     fn register(&mut self, function: u8, offset: u32, len: u8) -> u64 {

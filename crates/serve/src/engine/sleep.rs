@@ -24,7 +24,7 @@ impl Server {
         // Hosts that ring by memory are told to ring by message from now on; what they rang before is seen by the look.
         let machine = self.machine.as_ref();
         if let Some(machine) = machine {
-            self.world.tell_event_indices(machine);
+            self.world.write_event_indices(machine);
         }
         fence(Ordering::SeqCst);
         let found = self.world.has_mail()
@@ -35,8 +35,8 @@ impl Server {
             return self.waker.rouse();
         }
         let mut time = SLEEP_MAX;
-        if let Some(dark) = &self.dark {
-            time = time.min(dark.until.saturating_duration_since(Wall::now()));
+        if let Some(powered_off) = &self.powered_off {
+            time = time.min(powered_off.until.saturating_duration_since(Wall::now()));
         }
         // What only a host's timers wait for is due in its own time, also when the drive is not paced.
         let due = machine.and_then(|machine| machine.subsystem.deadline());

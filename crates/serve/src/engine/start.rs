@@ -140,7 +140,7 @@ fn other_owner(image: &Image) -> Option<u32> {
     image.owner().filter(|owner| ![0, me].contains(owner))
 }
 
-fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Result<Drive, ServeError> {
+fn make(setup: &Setup, drive: &DriveSetup, notify: &mut dyn FnMut(Event)) -> Result<Drive, ServeError> {
     fn target(backing: &Backing) -> ImageTarget<'_> {
         match backing {
             Backing::File(path) => ImageTarget::Path(path),
@@ -160,7 +160,7 @@ fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Resul
             |nand: Nand| nand,
         )
         .map_err(wrong)?;
-        tell(Event::Made { capacity: made.device.capacity() });
+        notify(Event::Made { capacity: made.device.capacity() });
         let profile = setup.profile.clone();
         return Ok(Drive {
             device: made.device,
@@ -175,12 +175,12 @@ fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Resul
         .map_err(wrong)?;
     let device = Device::power_on(&opened.profile, opened.remains).map_err(wrong)?;
     if setup.size.is_some_and(|size| size != device.capacity()) {
-        tell(Event::Note("the drive is there already and keeps its size: --size is for a new one".into()));
+        notify(Event::Note("the drive is there already and keeps its size: --size is for a new one".into()));
     }
     if setup.ring.is_none()
         && let Some(owner) = other_owner(&opened.image)
     {
-        tell(Event::Note(format!(
+        notify(Event::Note(format!(
             "{}: belongs to user {owner}, who can write what the drive holds, its log too: \
              `chown` it if it is to be yours",
             opened.image.name()
@@ -188,17 +188,19 @@ fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Resul
     }
     if opened.report.version < opened.image.version() {
         let (old, new) = (opened.report.version, opened.image.version());
-        tell(Event::Note(format!("the image was raised from version {old} to {new}: an older program refuses it now")));
+        notify(Event::Note(format!(
+            "the image was raised from version {old} to {new}: an older program refuses it now"
+        )));
     }
     let written = opened.report.pages * u64::from(opened.image.page_size());
-    tell(Event::Opened { capacity: device.capacity(), written });
+    notify(Event::Opened { capacity: device.capacity(), written });
     if opened.report.window_lost > 0 {
         let lost = opened.report.window_lost;
-        tell(Event::Note(format!("{lost} entries of the byte window were not stored whole: they are not pinned")));
+        notify(Event::Note(format!("{lost} entries of the byte window were not stored whole: they are not pinned")));
     }
     if opened.report.torn > 0 {
         let torn = opened.report.torn;
-        tell(Event::Note(format!("{torn} pages had not been written whole when it ended: as after a power loss")));
+        notify(Event::Note(format!("{torn} pages had not been written whole when it ended: as after a power loss")));
     }
     Ok(Drive {
         device,
@@ -214,7 +216,7 @@ fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Resul
 pub(super) fn recover(
     machine: &mut Served,
     payload: &mut Payload,
-    tell: &mut dyn FnMut(Event),
+    notify: &mut dyn FnMut(Event),
 ) -> Result<(), ServeError> {
     if !machine.subsystem.device().is_recovering() {
         return Ok(());
@@ -237,11 +239,11 @@ pub(super) fn recover(
         }
         if told.elapsed() > WallDuration::from_secs(1) {
             told = Wall::now();
-            tell(Event::Recovering { reads: machine.subsystem.device().ftl().recovery_reads() });
+            notify(Event::Recovering { reads: machine.subsystem.device().ftl().recovery_reads() });
         }
     }
     if let Some(report) = machine.subsystem.device().recovery_report() {
-        tell(Event::Recovered { report, wall: start.elapsed() });
+        notify(Event::Recovered { report, wall: start.elapsed() });
     }
     Ok(())
 }
@@ -350,7 +352,7 @@ fn ring(
     image: &Image,
     machine: &Served,
     made: &mut Made,
-    tell: &mut dyn FnMut(Event),
+    notify: &mut dyn FnMut(Event),
 ) -> Result<Option<MappedRing>, ServeError> {
     let Some(rings) = &setup.ring else { return Ok(None) };
     if profile.serve.access != Access::Mapped {
@@ -365,7 +367,7 @@ fn ring(
         ));
     }
     if fast.function(function).is_none() {
-        tell(Event::Note(format!("function {function} has no fast side (fast.functions), and no ring")));
+        notify(Event::Note(format!("function {function} has no fast side (fast.functions), and no ring")));
         return Ok(None);
     }
     if rings.persistent && rings.copy.is_some() {
@@ -383,7 +385,7 @@ fn ring(
     }
     let path = rings.of(function);
     let is_new = std::fs::symlink_metadata(&path).is_err();
-    let mut note = |text| tell(Event::Note(text));
+    let mut note = |text| notify(Event::Note(text));
     let ring = MappedRing::open(rings, image.uuid(), function, fast, &mut note).map_err(wrong)?;
     if is_new {
         made.files.push(path);
@@ -464,10 +466,10 @@ impl Server {
     ///
     /// # Errors
     /// In words that name the place and the way out.
-    pub fn start(mut setup: Setup, tell: &mut dyn FnMut(Event)) -> Result<Server, ServeError> {
+    pub fn start(mut setup: Setup, notify: &mut dyn FnMut(Event)) -> Result<Server, ServeError> {
         let map_memory = &mut setup.profile.ftl.map_memory;
         if map_memory != "all" {
-            tell(Event::Note(format!(
+            notify(Event::Note(format!(
                 "the whole map is at hand, not a part of it in [memory.{map_memory}]: images do not keep mapping pages"
             )));
             *map_memory = "all".into();
@@ -483,7 +485,7 @@ impl Server {
             runtime::directory(directory).map_err(wrong)?;
         }
         let drive_setup = DriveSetup::of(&setup);
-        let Drive { device, mut image, profile, next_version, state, is_new } = make(&setup, &drive_setup, tell)?;
+        let Drive { device, mut image, profile, next_version, state, is_new } = make(&setup, &drive_setup, notify)?;
         let mut made = Made::default();
         if let (true, Backing::File(path)) = (is_new, &setup.backing) {
             made.image = Some(path.clone());
@@ -520,7 +522,7 @@ impl Server {
         // That the whole map is at hand is nothing to be told of: it always is here.
         let known = |note: &&Note| note.placed == Use::MapCache && !note.downgrade;
         for note in device.notes().iter().filter(|note| !known(note)) {
-            tell(Event::Note(note.to_string()));
+            notify(Event::Note(note.to_string()));
         }
         let options = drive_setup.subsystem_options(&profile, device.capacity(), identity, next_version, state);
         let nqn = options.nqn.clone();
@@ -529,10 +531,10 @@ impl Server {
         let mut payload = Payload::new(image, subsystem.slots(), transfer_max, unit_size);
         let timing = profile.serve.timing;
         let mut machine = Served { subsystem, timing: Timing::None, log, passed: Instant::ZERO, hurries: false };
-        recover(&mut machine, &mut payload, tell)?;
+        recover(&mut machine, &mut payload, notify)?;
         machine.timing = timing;
         for text in kept(&profile, machine.subsystem.device().fast().functions()) {
-            tell(Event::Note(text));
+            notify(Event::Note(text));
         }
 
         let waker = Arc::new(Waker::new().map_err(wrong)?);
@@ -546,7 +548,7 @@ impl Server {
         }
         for (i, path) in setup.vfio_user.iter().enumerate() {
             let serial = identity.wrapping_add(i as u64);
-            let ring = ring(&setup, &profile, i, payload.image(), &machine, &mut made, tell)?;
+            let ring = ring(&setup, &profile, i, payload.image(), &machine, &mut made, notify)?;
             let stored = (payload.image(), pmrs[i]);
             let (port, device, slot) =
                 function(&profile, &machine.subsystem, (&waker, &transfers), (i as u8, serial), several, stored, ring)?;
@@ -584,7 +586,7 @@ impl Server {
             functions.into_iter().map(|(path, device, slot)| vfio_user::Server::start(path, device, slot)).collect();
         let sockets = sockets.map_err(wrong)?;
         made.keep();
-        tell(Event::Ready(Ready {
+        notify(Event::Ready(Ready {
             vfio_user: setup.vfio_user.clone(),
             nvme_tcp,
             metrics: metrics_at,

@@ -240,7 +240,10 @@ impl<M> World<M> {
                 image.fault().unwrap_or("it can't be read or written"),
             ));
             let number = image.fault_number().unwrap_or(nix::libc::EIO);
-            self.ports.iter_mut().filter_map(|port| port.ring.as_mut()).for_each(|ring| ring.tell_store_error(number));
+            self.ports
+                .iter_mut()
+                .filter_map(|port| port.ring.as_mut())
+                .for_each(|ring| ring.publish_store_error(number));
         }
     }
 
@@ -304,8 +307,8 @@ impl<M> World<M> {
         to[at as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// What a connection says; the end of data that the firmware gathers is told with the data.
-    pub(super) fn hear_target(&mut self, input: Input<'_>) {
+    /// An input of a connection; the end of data that the firmware gathers goes to it with the data.
+    pub(super) fn on_target_input(&mut self, input: Input<'_>) {
         let input = match input {
             Input::Moved { slot, result } => {
                 let place = self.gathering.iter().position(|gathering| gathering.slot == slot);
@@ -380,7 +383,7 @@ impl<M> World<M> {
             }
             None => {
                 if let Some(slot) = self.target.as_mut().and_then(|target| target.complete(function, queue, cqe)) {
-                    self.hear_target(Input::Moved { slot, result: Err(MoveError::Host) });
+                    self.on_target_input(Input::Moved { slot, result: Err(MoveError::Host) });
                 }
             }
         }
@@ -450,8 +453,8 @@ impl<M> World<M> {
         }
     }
 
-    /// Commands whose syncs have ended go on.
-    pub(super) fn go_on_synced(&mut self) {
+    /// Resumes commands whose syncs have ended.
+    pub(super) fn resume_synced(&mut self) {
         while let Some((slot, result)) = self.payload.take_synced() {
             if result.is_err() {
                 self.fail_store();
@@ -624,7 +627,7 @@ impl<M> Surroundings<Served> for World<M> {
         self.now = now;
         self.store_logs(machine);
         self.look_at_doorbells(machine);
-        self.go_on_synced();
+        self.resume_synced();
         if !self.pending.is_empty() {
             return false;
         }

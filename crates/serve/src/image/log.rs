@@ -269,7 +269,7 @@ impl Image {
         function: usize,
         kept: &dyn Fn(usize) -> bool,
     ) -> Result<(), StoreFault> {
-        let goes_on = |(block, lanes): &(ControlBlock, Vec<StoredLane>)| {
+        let continues = |(block, lanes): &(ControlBlock, Vec<StoredLane>)| {
             block.setup() == of.setup()
                 && lanes
                     .iter()
@@ -278,7 +278,7 @@ impl Image {
                     .all(|((stored, lane), &end)| lane.released() >= stored.until && lane.durable() >= end)
         };
         let read = |lane: usize, offset: u64, into: &mut [u8]| fast.read_ring(function, lane, offset, into);
-        if !log.current.as_ref().is_some_and(goes_on) {
+        if !log.current.as_ref().is_some_and(continues) {
             // A life has begun, or the log was cut or set up anew: its rings go to the other half.
             let block = of.control_block();
             let ends: Vec<(u64, u64)> = of.lanes().iter().map(|lane| (lane.durable(), lane.released())).collect();

@@ -59,8 +59,8 @@ pub(super) struct Association {
     queues: Vec<Queue>,
     /// Keep Alive Timeout, milliseconds; 0 is none.
     pub(super) keep_alive_ms: u32,
-    /// When the host was heard last.
-    pub(super) heard: Instant,
+    /// When the host sent its last command.
+    pub(super) active_at: Instant,
     /// The host has left, and the subsystem has not yet.
     leaving: bool,
 }
@@ -72,8 +72,8 @@ impl Association {
         match (&self.kind, self.keep_alive_ms) {
             _ if self.leaving => Instant::NEVER,
             (Kind::Subsystem { .. }, 0) => Instant::NEVER,
-            (Kind::Discovery(_), 0) => after(self.heard, silence_max),
-            (_, ms) => after(self.heard, Duration::from_ms(u64::from(ms))),
+            (Kind::Discovery(_), 0) => after(self.active_at, silence_max),
+            (_, ms) => after(self.active_at, Duration::from_ms(u64::from(ms))),
         }
     }
 
@@ -86,7 +86,7 @@ impl Association {
             return None;
         }
         let has_queues = self.queues.iter().skip(1).any(|queue| *queue != Queue::Free);
-        Some(after(self.heard, if has_queues { options.silence_max } else { options.idle_time_max }))
+        Some(after(self.active_at, if has_queues { options.silence_max } else { options.idle_time_max }))
     }
 
     /// Connections that are its queues.
@@ -203,7 +203,7 @@ impl Associations {
             address,
             queues,
             keep_alive_ms,
-            heard: now,
+            active_at: now,
             leaving: false,
         });
         Some(place)
@@ -230,8 +230,8 @@ impl Associations {
                 count += 1;
                 leaving |= association.leaving;
                 let gives_way = association.gives_way_at(options).is_some_and(|at| at <= now);
-                if gives_way && oldest.is_none_or(|(heard, _)| association.heard < heard) {
-                    oldest = Some((association.heard, place));
+                if gives_way && oldest.is_none_or(|(at, _)| association.active_at < at) {
+                    oldest = Some((association.active_at, place));
                 }
             }
             match oldest {

@@ -53,10 +53,10 @@ impl Sender {
         expected: u32,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let goes_on = |open: &Open| {
+        let continues = |open: &Open| {
             open.place == place && open.cid == cid && open.offset + open.len == offset && open.len < DATA_PDU_BYTES_MAX
         };
-        let mut open = match self.open.take_if(|open| goes_on(open)) {
+        let mut open = match self.open.take_if(|open| continues(open)) {
             Some(open) => open,
             None => {
                 self.close(false);

@@ -60,9 +60,9 @@ impl std::error::Error for RingError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
-/// What the client of a lane says.
+/// The words of a lane's page that its client writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct ClientWords {
     /// Its generation.
     pub generation: u64,
     /// How far the ring is filled.
@@ -77,10 +77,10 @@ pub struct Said {
     pub left: u64,
 }
 
-impl Said {
+impl ClientWords {
     /// From the words of a lane's page, the generation first.
-    fn of(word: impl Fn(usize) -> Result<u64, Lost>) -> Result<Said, Lost> {
-        Ok(Said {
+    fn of(word: impl Fn(usize) -> Result<u64, Lost>) -> Result<ClientWords, Lost> {
+        Ok(ClientWords {
             generation: word(RingLanePage::GENERATION_OFFSET)?,
             tail: word(RingLanePage::TAIL_OFFSET)?,
             wanted: word(RingLanePage::WANTED_OFFSET)?,
@@ -411,23 +411,23 @@ impl RingFile {
         Ok(word.unwrap_or(0))
     }
 
-    /// What the client of a lane says.
+    /// The words of a lane's page that its client writes.
     ///
     /// # Errors
     /// [`Lost`].
-    pub fn said(&self, lane: usize) -> Result<Said, Lost> {
+    pub fn client_words(&self, lane: usize) -> Result<ClientWords, Lost> {
         const END: usize = RingLanePage::SAVED_OFFSET + 8;
         let page = RING_FILE_BAR2 + bar::lane_page_address(lane);
         let said = twice(|| {
             let mut bytes = [0; END];
             self.file.read_exact_at(&mut bytes, page).map_err(|_| Lost)?;
-            Said::of(|at| Ok(u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))))
+            ClientWords::of(|at| Ok(u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))))
         })?;
         match said {
             // The tail is no older than the generation, which is stored after it.
             Some(said) => Ok(said),
             // They change all the time: one by one.
-            None => Said::of(|at| self.word(page + at as u64)),
+            None => ClientWords::of(|at| self.word(page + at as u64)),
         }
     }
 
@@ -456,7 +456,7 @@ impl RingFile {
     ///
     /// # Errors
     /// [`Lost`].
-    pub fn say(&self, page: &RingPage) -> Result<(), Lost> {
+    pub fn write_page(&self, page: &RingPage) -> Result<(), Lost> {
         self.file.write_all_at(&page.to_bytes(), RING_FILE_BAR2 + RING_PAGE_OFFSET).map_err(|_| Lost)?;
         (0..usize::from(self.header.lanes)).for_each(|lane| self.wake(lane));
         Ok(())
@@ -466,7 +466,7 @@ impl RingFile {
     ///
     /// # Errors
     /// [`Lost`].
-    pub fn say_store_error(&self, number: i32) -> Result<(), Lost> {
+    pub fn write_store_error(&self, number: i32) -> Result<(), Lost> {
         let at = RING_FILE_BAR2 + RING_PAGE_OFFSET + RingPage::STORE_ERROR_OFFSET as u64;
         self.file.write_all_at(&number.unsigned_abs().to_le_bytes(), at).map_err(|_| Lost)?;
         (0..usize::from(self.header.lanes)).for_each(|lane| self.wake(lane));
@@ -482,7 +482,7 @@ impl RingFile {
     ///
     /// # Errors
     /// [`Lost`].
-    pub fn say_lane(&self, lane: usize, is: &RingLane) -> Result<(), Lost> {
+    pub fn write_lane(&self, lane: usize, is: &RingLane) -> Result<(), Lost> {
         let at = RING_FILE_BAR2 + RING_PAGE_OFFSET + RingPage::lane_offset(lane as u8) as u64;
         self.file.write_all_at(&is.to_bytes(), at).map_err(|_| Lost)
     }
@@ -535,7 +535,7 @@ mod tests {
         // A client that still has its descriptor does not hold the lock.
         let (mut ring, found) = RingFile::open(&path, &shape()).unwrap();
         assert_eq!(found, Found::Ring);
-        assert_eq!(ring.said(1), Ok(Said { tail: 9, ..Said::default() }));
+        assert_eq!(ring.client_words(1), Ok(ClientWords { tail: 9, ..ClientWords::default() }));
         let mut bytes = [0; 4];
         ring.read(1, 3 * 8192 - 2, &mut bytes).unwrap();
         assert_eq!(&bytes, b"abcd");

@@ -14,7 +14,7 @@ const SYNCED_PARTS: u64 = 4;
 /// A ring is synced behind so many bytes where its copy has none of them.
 const SYNCED_BESIDE_COPY: u64 = 512 << 10;
 
-/// A lane, as its client was told.
+/// A lane, with what its client knows of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MappedLane {
     pub(crate) generation: u64,
@@ -22,7 +22,7 @@ pub(crate) struct MappedLane {
     pub(crate) claimed: bool,
     /// Where the snapshots have come to: anything else has moved the stream when it is elsewhere.
     pub(crate) expected: u64,
-    pub(crate) told: RingLane,
+    pub(crate) published: RingLane,
     /// How far its client had filled it when it was looked at last.
     pub(crate) tail: u64,
     /// Up to where the copy had it then, by its client's word.
@@ -169,7 +169,7 @@ impl MappedRing {
         for lane in 0..self.lanes.len() {
             self.file.disuse_copy(lane)?;
             if self.lanes[lane].claimed {
-                self.lanes[lane].wanted = self.file.said(lane)?.tail;
+                self.lanes[lane].wanted = self.file.client_words(lane)?.tail;
             }
         }
         Ok(())
@@ -202,41 +202,41 @@ impl MappedRing {
         let size = self.file.header().ring_bytes;
         let path = self.file.path().display().to_string();
         for (lane, l) in of.lanes().iter().enumerate() {
-            let said = self.file.said(lane)?;
+            let client = self.file.client_words(lane)?;
             let (generation, end) = (self.file.header().generation[lane], l.arrived());
             // Whoever resumes has it all in the image, and has synced that where it matters.
             let taken = self.reached(lane, of);
             let synced = if self.needs_sync() { taken } else { 0 };
             let mut is = MappedLane { generation, expected: end, taken, synced, ..MappedLane::default() };
-            if said.generation == generation {
-                if said.tail > end + size && strict {
+            if client.generation == generation {
+                if client.tail > end + size && strict {
                     return Ok(Err(wrong(format_args!(
                         "{path}: lane {lane} was filled up to {}, and the drive's log ends at {end}: more than its \
                          ring of {size} bytes \
                          lies between. The image is older than the ring, or the ring is damaged; move the ring away to \
                          go on from {end}",
-                        said.tail
+                        client.tail
                     ))));
                 }
-                is.claimed = (end..=end + size).contains(&said.tail);
-                if is.claimed && said.tail > end {
+                is.claimed = (end..=end + size).contains(&client.tail);
+                if is.claimed && client.tail > end {
                     note(format!(
                         "{path}: lane {lane} goes on: the ring holds {} bytes that the drive had not taken",
-                        said.tail - end
+                        client.tail - end
                     ));
                 } else if !is.claimed {
                     is.generation = self.begin_generation(lane)?;
                     note(format!(
                         "{path}: lane {lane} was filled up to {}, and the drive's log ends at {end}: its clients \
                          attach anew",
-                        said.tail
+                        client.tail
                     ));
                 }
             }
             self.lanes[lane] = is;
         }
         self.open = true;
-        self.tell(of)?;
+        self.publish(of)?;
         Ok(Ok(()))
     }
 
@@ -265,7 +265,7 @@ impl MappedRing {
         is.claimed && of.lanes()[lane].arrived() <= is.expected
     }
 
-    /// What clients are told of a lane now.
+    /// What is to be published of a lane now.
     pub(crate) fn lane_now(&self, lane: usize, of: &Function) -> RingLane {
         let is = &self.lanes[lane];
         let synced = is.synced.min(is.taken);
@@ -275,8 +275,8 @@ impl MappedRing {
         RingLane::new(is.generation, free, synced, of.lanes()[lane].arrived())
     }
 
-    /// Says everything.
-    pub(crate) fn tell(&mut self, of: &Function) -> Result<(), Lost> {
+    /// Publishes all of its page.
+    pub(crate) fn publish(&mut self, of: &Function) -> Result<(), Lost> {
         self.status = of.status();
         let mut page = RingPage {
             open: self.open,
@@ -287,29 +287,29 @@ impl MappedRing {
             ..RingPage::default()
         };
         for lane in 0..self.lanes.len().min(of.lanes().len()) {
-            self.lanes[lane].told = self.lane_now(lane, of);
-            page.lane[lane] = self.lanes[lane].told;
+            self.lanes[lane].published = self.lane_now(lane, of);
+            page.lane[lane] = self.lanes[lane].published;
         }
-        self.file.say(&page)
+        self.file.write_page(&page)
     }
 
-    /// The backing store takes nothing more: clients learn why, by a number of the system's.
-    pub(crate) fn tell_store_error(&mut self, number: i32) {
+    /// Publishes why the backing store takes nothing more, as a number of the system's.
+    pub(crate) fn publish_store_error(&mut self, number: i32) {
         self.store_error = number;
         // One whose file is lost is found to be so when it is looked at.
-        let _ = self.file.say_store_error(number);
+        let _ = self.file.write_store_error(number);
     }
 
-    /// Says what has changed.
-    pub(crate) fn tell_changes(&mut self, of: &Function) -> Result<(), Lost> {
+    /// Publishes what has changed.
+    pub(crate) fn publish_changes(&mut self, of: &Function) -> Result<(), Lost> {
         if self.status != of.status() {
-            return self.tell(of);
+            return self.publish(of);
         }
         for lane in 0..self.lanes.len() {
             let now = self.lane_now(lane, of);
-            if now != self.lanes[lane].told {
-                self.file.say_lane(lane, &now)?;
-                let before = std::mem::replace(&mut self.lanes[lane].told, now);
+            if now != self.lanes[lane].published {
+                self.file.write_lane(lane, &now)?;
+                let before = std::mem::replace(&mut self.lanes[lane].published, now);
                 if (before.synced, before.generation) != (now.synced, now.generation) {
                     self.file.wake(lane);
                 }
@@ -322,8 +322,8 @@ impl MappedRing {
     pub(crate) fn move_stream(&mut self, lane: usize, to: u64) -> Result<(), Lost> {
         let generation = self.begin_generation(lane)?;
         let is = &mut self.lanes[lane];
-        let MappedLane { told, taken, synced, .. } = *is;
-        *is = MappedLane { generation, expected: to, told, taken, synced, ..MappedLane::default() };
+        let MappedLane { published, taken, synced, .. } = *is;
+        *is = MappedLane { generation, expected: to, published, taken, synced, ..MappedLane::default() };
         Ok(())
     }
 

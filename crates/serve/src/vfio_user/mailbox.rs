@@ -17,7 +17,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::Function;
 use super::connection::Connection;
 
-/// Letters that wait in a mailbox, at most.
+/// Messages that wait in a mailbox, at most.
 pub const DEPTH: usize = 1024;
 
 /// Bytes of region writes that wait in a mailbox, at most: one message can carry a megabyte.
@@ -151,7 +151,7 @@ impl std::ops::Deref for Bytes {
     }
 }
 
-/// Where the answer to a letter goes. One that is dropped unused says ENODEV.
+/// Where the answer to a message goes. One that is dropped unused says ENODEV.
 #[derive(Debug)]
 pub struct Reply(Option<Arc<Answer>>);
 
@@ -200,7 +200,7 @@ impl Answer {
 
 /// What a client wants of a function.
 #[derive(Debug)]
-pub enum Letter {
+pub enum PciMessage {
     /// Bytes of a region, up to a megabyte: answer with as many.
     Read {
         /// The region: a BAR (0 to 5) or the configuration space (7).
@@ -232,24 +232,24 @@ pub enum Letter {
     Disconnected,
 }
 
-impl Letter {
+impl PciMessage {
     /// Bytes that it carries.
     fn bytes(&self) -> usize {
-        if let Letter::Write { bytes, .. } = self { bytes.len() } else { 0 }
+        if let PciMessage::Write { bytes, .. } = self { bytes.len() } else { 0 }
     }
 }
 
-/// Letters, and the bytes that they carry.
+/// Messages, and the bytes that they carry.
 #[derive(Debug, Default)]
 struct Queue {
-    letters: VecDeque<Letter>,
+    messages: VecDeque<PciMessage>,
     bytes: usize,
 }
 
 #[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// Letters that wait, for a look without the lock.
+    /// Messages that wait, for a look without the lock.
     count: AtomicUsize,
     room: Condvar,
     waker: Arc<Waker>,
@@ -257,19 +257,19 @@ struct Shared {
     depth: usize,
 }
 
-/// The engine's end: takes the letters of one function, in order.
+/// The engine's end: takes the messages of one function, in order.
 #[derive(Debug)]
 pub struct Mailbox(Arc<Shared>);
 
-/// The socket's end: a [`Function`] that only puts letters in.
+/// The socket's end: a [`Function`] that only puts messages in.
 #[derive(Debug)]
 pub struct Slot(Arc<Shared>);
 
-/// A mailbox of `depth` letters, whose arrival `waker` tells; a client's message waits up to `patience` for room and
+/// A mailbox of `depth` messages, whose arrival `waker` tells; a client's message waits up to `patience` for room and
 /// answers.
 pub fn mailbox(waker: Arc<Waker>, depth: usize, patience: Duration) -> (Slot, Mailbox) {
     let shared = Arc::new(Shared {
-        queue: Mutex::new(Queue { letters: VecDeque::with_capacity(depth), bytes: 0 }),
+        queue: Mutex::new(Queue { messages: VecDeque::with_capacity(depth), bytes: 0 }),
         count: AtomicUsize::new(0),
         room: Condvar::new(),
         waker,
@@ -285,18 +285,18 @@ impl Mailbox {
         self.0.count.load(Ordering::Acquire) == 0
     }
 
-    /// The next letter.
-    pub fn take(&self) -> Option<Letter> {
+    /// The next message.
+    pub fn take(&self) -> Option<PciMessage> {
         if self.is_empty() {
             return None;
         }
         let mut queue = lock(&self.0.queue);
-        let letter = queue.letters.pop_front();
-        queue.bytes -= letter.as_ref().map_or(0, Letter::bytes);
-        self.0.count.store(queue.letters.len(), Ordering::Release);
+        let message = queue.messages.pop_front();
+        queue.bytes -= message.as_ref().map_or(0, PciMessage::bytes);
+        self.0.count.store(queue.messages.len(), Ordering::Release);
         drop(queue);
         self.0.room.notify_one();
-        letter
+        message
     }
 }
 
@@ -305,21 +305,21 @@ impl Slot {
         Patience(self.0.patience)
     }
 
-    /// Puts a letter in, if need be when there is room again.
-    fn put(&self, letter: Letter, patience: &mut Patience) -> Result<(), Errno> {
-        let bytes = letter.bytes();
+    /// Puts a message in, if need be when there is room again.
+    fn put(&self, message: PciMessage, patience: &mut Patience) -> Result<(), Errno> {
+        let bytes = message.bytes();
         let mut queue = lock(&self.0.queue);
-        while queue.letters.len() >= self.0.depth || (queue.bytes > 0 && queue.bytes + bytes > BYTES_MAX) {
+        while queue.messages.len() >= self.0.depth || (queue.bytes > 0 && queue.bytes + bytes > BYTES_MAX) {
             queue = patience.wait(&self.0.room, queue)?;
         }
-        self.push(queue, letter);
+        self.push(queue, message);
         Ok(())
     }
 
-    fn push(&self, mut queue: MutexGuard<'_, Queue>, letter: Letter) {
-        queue.bytes += letter.bytes();
-        queue.letters.push_back(letter);
-        self.0.count.store(queue.letters.len(), Ordering::Release);
+    fn push(&self, mut queue: MutexGuard<'_, Queue>, message: PciMessage) {
+        queue.bytes += message.bytes();
+        queue.messages.push_back(message);
+        self.0.count.store(queue.messages.len(), Ordering::Release);
         drop(queue);
         self.0.waker.wake();
     }
@@ -330,7 +330,7 @@ impl Function for Slot {
         let mut patience = self.patience();
         let len = u32::try_from(to.len()).map_err(|_| Errno::E2BIG)?;
         let (reply, answer) = Reply::new();
-        self.put(Letter::Read { region, offset, len, reply }, &mut patience)?;
+        self.put(PciMessage::Read { region, offset, len, reply }, &mut patience)?;
         let bytes = answer.wait(patience)?;
         assert_eq!(bytes.len(), to.len(), "the engine answers with as many bytes as were asked for");
         to.copy_from_slice(&bytes);
@@ -338,7 +338,7 @@ impl Function for Slot {
     }
 
     fn region_write(&self, region: u32, offset: u64, from: &[u8]) -> Result<(), Errno> {
-        self.put(Letter::Write { region, offset, bytes: from.into() }, &mut self.patience())
+        self.put(PciMessage::Write { region, offset, bytes: from.into() }, &mut self.patience())
     }
 
     /// A doorbell, in the page of them: the engine looks there.
@@ -351,26 +351,26 @@ impl Function for Slot {
     fn reset(&self) -> Result<(), Errno> {
         let mut patience = self.patience();
         let (reply, answer) = Reply::new();
-        self.put(Letter::Reset { reply }, &mut patience)?;
+        self.put(PciMessage::Reset { reply }, &mut patience)?;
         answer.wait(patience).map(drop)
     }
 
     // Comings and goings are few, and must not be lost: they go in even if there is no room.
 
     fn connected(&self, connection: &Arc<Connection>) {
-        self.push(lock(&self.0.queue), Letter::Connected(Arc::clone(connection)));
+        self.push(lock(&self.0.queue), PciMessage::Connected(Arc::clone(connection)));
     }
 
     fn disconnected(&self) {
         let mut queue = lock(&self.0.queue);
         // A client that came and went without a word, right after another: the engine need not hear of it, and clients
         // that do so all day fill no mailbox.
-        if matches!(queue.letters.make_contiguous(), [.., Letter::Disconnected, Letter::Connected(_)]) {
-            queue.letters.pop_back();
-            self.0.count.store(queue.letters.len(), Ordering::Release);
+        if matches!(queue.messages.make_contiguous(), [.., PciMessage::Disconnected, PciMessage::Connected(_)]) {
+            queue.messages.pop_back();
+            self.0.count.store(queue.messages.len(), Ordering::Release);
             return;
         }
-        self.push(queue, Letter::Disconnected);
+        self.push(queue, PciMessage::Disconnected);
     }
 }
 
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_come_in_order_and_reads_behind_writes() {
+    fn messages_come_in_order_and_reads_behind_writes() {
         let (slot, mailbox, waker) = pair(16, TIME);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -406,16 +406,16 @@ mod tests {
             let mut seen = Vec::new();
             while seen.len() < 6 {
                 waker.doze();
-                let Some(letter) = mailbox.take() else {
+                let Some(message) = mailbox.take() else {
                     waker.sleep(Some(TIME));
                     continue;
                 };
                 waker.rouse();
-                match letter {
-                    Letter::Write { region, offset, bytes } => {
+                match message {
+                    PciMessage::Write { region, offset, bytes } => {
                         seen.push(format!("write {region} {offset:#x} {}", bytes.len()))
                     }
-                    Letter::Read { offset, len, reply, .. } => {
+                    PciMessage::Read { offset, len, reply, .. } => {
                         seen.push(format!("read {offset:#x} {len}"));
                         match seen.len() {
                             3 => reply.send(Ok(&[7; 8])),
@@ -423,7 +423,7 @@ mod tests {
                             _ => drop(reply),
                         }
                     }
-                    Letter::Reset { reply } => {
+                    PciMessage::Reset { reply } => {
                         seen.push("reset".to_owned());
                         reply.send(Ok(&[]));
                     }
@@ -447,10 +447,10 @@ mod tests {
         assert!((90..4000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
         slot.disconnected();
         // The answer to a read that was given up goes nowhere.
-        let Some(Letter::Read { reply, .. }) = mailbox.take() else { panic!("the read comes first") };
+        let Some(PciMessage::Read { reply, .. }) = mailbox.take() else { panic!("the read comes first") };
         reply.send(Ok(&[0; 4]));
-        assert!(matches!(mailbox.take(), Some(Letter::Write { .. })));
-        assert!(matches!(mailbox.take(), Some(Letter::Disconnected)), "it went in without room");
+        assert!(matches!(mailbox.take(), Some(PciMessage::Write { .. })));
+        assert!(matches!(mailbox.take(), Some(PciMessage::Disconnected)), "it went in without room");
     }
 
     #[test]
@@ -464,7 +464,7 @@ mod tests {
         }
         slot.connected(&connection);
         let kinds: Vec<bool> =
-            std::iter::from_fn(|| mailbox.take()).map(|letter| matches!(letter, Letter::Connected(_))).collect();
+            std::iter::from_fn(|| mailbox.take()).map(|message| matches!(message, PciMessage::Connected(_))).collect();
         assert_eq!(kinds, [true, false, true]);
     }
 

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use tempfile::TempDir;
 use tidewater_ipc::SharedMemory;
 use tidewater_serve::vfio_user::{
-    Connection, GuestMemory, Interrupts, Letter, Mailbox, Pci, Region, Server, Waker, mailbox,
+    Connection, GuestMemory, Interrupts, Mailbox, Pci, PciMessage, Region, Server, Waker, mailbox,
 };
 use tidewater_wire::nvme::register::offset;
 use tidewater_wire::nvme::{Cqe, Sqe, Status};
@@ -167,8 +167,8 @@ impl Engine {
     /// All the work that there is. Whether there was any.
     fn round(&mut self, sleepy: bool) -> bool {
         let mut worked = false;
-        while let Some(letter) = self.mailbox.take() {
-            self.letter(letter);
+        while let Some(message) = self.mailbox.take() {
+            self.on_message(message);
             worked = true;
         }
         for queue in 0..QUEUES {
@@ -178,9 +178,9 @@ impl Engine {
         worked
     }
 
-    fn letter(&mut self, letter: Letter) {
-        match letter {
-            Letter::Read { region, offset, len, reply } => {
+    fn on_message(&mut self, message: PciMessage) {
+        match message {
+            PciMessage::Read { region, offset, len, reply } => {
                 assert_eq!(region, region::BAR0);
                 let mut bytes = vec![0; len as usize];
                 for (at, byte) in (offset as usize..).zip(&mut bytes) {
@@ -188,7 +188,7 @@ impl Engine {
                 }
                 reply.send(Ok(&bytes));
             }
-            Letter::Write { offset, bytes, .. } if offset >= u64::from(offset::DOORBELLS) => {
+            PciMessage::Write { offset, bytes, .. } if offset >= u64::from(offset::DOORBELLS) => {
                 let index = ((offset - u64::from(offset::DOORBELLS)) / 4) as usize;
                 let value = bytes.first_chunk().map_or(0, |bytes| u16::from_le_bytes(*bytes));
                 if index.is_multiple_of(2)
@@ -197,20 +197,20 @@ impl Engine {
                     sq.tail = value % sq.entries;
                 }
             }
-            Letter::Write { offset, bytes, .. } => {
+            PciMessage::Write { offset, bytes, .. } => {
                 self.put(offset as u32, &bytes);
                 if offset == u64::from(offset::CC) {
                     self.control();
                 }
             }
-            Letter::Reset { reply } => {
+            PciMessage::Reset { reply } => {
                 self.put(offset::CC, &[0; 4]);
                 self.control();
                 reply.send(Ok(&[]));
             }
-            Letter::Connected(connection) => self.connect(Some(connection)),
+            PciMessage::Connected(connection) => self.connect(Some(connection)),
             // A driver that is gone leaves queues that nobody may touch any more.
-            Letter::Disconnected => {
+            PciMessage::Disconnected => {
                 self.connect(None);
                 self.put(offset::CC, &[0; 4]);
                 self.control();

@@ -11,7 +11,7 @@ use tidewater_files::{ASKS, GONE, Place, SYNCS};
 use super::{give, is_file, names, stat};
 use crate::descriptors::{self, APPEND, DIRECT, DSYNC, Kind, Of, SYNC, WRITES_ONLY};
 use crate::paths::PathText;
-use crate::process::{self, Tell, tell};
+use crate::process::{self, Warning, warn};
 use crate::real::{self, NextLibrary};
 use crate::text::Text;
 
@@ -253,7 +253,7 @@ pub fn make_real(place: Place, fd: c_int, why: &str) -> Result<(), Errno> {
     if files.table().flags(place) & tidewater_files::REAL == 0 {
         let path = files.table().path(place);
         let path = String::from_utf8_lossy(path.as_bytes());
-        tell(Tell::Real, format_args!("{path}: {why}, which can't be recorded: it is synced by itself from now on"));
+        warn(Warning::Real, format_args!("{path}: {why}, which can't be recorded: it is synced by itself from now on"));
     }
     files.leave(place, process::borrow(fd), true, &NextLibrary).map_err(|error| process::refuse(&error))
 }

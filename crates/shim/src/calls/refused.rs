@@ -10,7 +10,7 @@ use nix::libc::{self, FILE, aiocb, off_t, sigevent, size_t, ssize_t};
 
 use super::{give, mapped, open};
 use crate::descriptors::{self, Kind};
-use crate::process::{self, Tell, tell};
+use crate::process::{self, Warning, warn};
 use crate::real;
 
 /// Before a call that changes a file of the set in a way that can't be recorded, or another file each of whose writes
@@ -203,7 +203,7 @@ macro_rules! lio_listio {
 lio_listio!(lio_listio lio_listio64);
 
 pub fn no_uring() {
-    tell(Tell::Uring, format_args!("io_uring writes past the log: it is refused (ENOSYS)"));
+    warn(Warning::Uring, format_args!("io_uring writes past the log: it is refused (ENOSYS)"));
 }
 
 macro_rules! io_uring {

@@ -89,14 +89,14 @@ impl LogClient {
     pub fn write(&mut self, now: Instant, bytes: u64) {
         assert!(self.call.is_none(), "one call at a time");
         self.call = Some(Call::Write(Pwrite::new(&mut self.lane, bytes as usize, now)));
-        self.go_on(now);
+        self.resume(now);
     }
 
     /// Begins `x_fsync`. Asserts that nothing is under way.
     pub fn sync(&mut self, now: Instant) {
         assert!(self.call.is_none(), "one call at a time");
         self.call = Some(Call::Sync(Fsync::new(&self.lane, now)));
-        self.go_on(now);
+        self.resume(now);
     }
 
     /// When the last call ended, once.
@@ -131,12 +131,12 @@ impl LogClient {
             if let Some(answer) = self.found.take_if(|_| self.ops.is_empty()) {
                 self.answer(done.at, answer);
             }
-            self.go_on(done.at);
+            self.resume(done.at);
         }
         if self.waits_until.is_some_and(|until| until <= now) {
             self.waits_until = None;
             self.answer(now, Answer::Time);
-            self.go_on(now);
+            self.resume(now);
         }
     }
 
@@ -176,7 +176,7 @@ impl LogClient {
     }
 
     /// Gives the idle core what comes next.
-    fn go_on(&mut self, now: Instant) {
+    fn resume(&mut self, now: Instant) {
         while self.root.is_idle(CORE) && self.waits_until.is_none() && self.found.is_none() {
             if let Some(op) = self.ops.pop_front() {
                 self.root.start(now, CORE, op);

@@ -186,7 +186,7 @@ impl WindowClient {
     fn call(&mut self, now: Instant, call: WindowCall) {
         self.call = Some(call);
         self.ops.push_back(Op::Compute(self.spec.call_time));
-        self.go_on(now);
+        self.resume(now);
     }
 
     fn order(&mut self, now: Instant, command: WindowCommand, next: Option<WindowCommand>, waited: bool) {
@@ -225,7 +225,7 @@ impl WindowClient {
             {
                 call.on(WindowAnswer::Verified);
             }
-            self.go_on(done.at);
+            self.resume(done.at);
         }
         while let Some((at, order)) = self.returns.pop_front_if(|returned| returned.0 <= now) {
             match order.next {
@@ -288,7 +288,7 @@ impl WindowClient {
     }
 
     /// Gives the idle core what comes next.
-    fn go_on(&mut self, now: Instant) {
+    fn resume(&mut self, now: Instant) {
         while self.root.is_idle(CORE) {
             if let Some(op) = self.ops.pop_front() {
                 self.root.start(now, CORE, op);

@@ -217,7 +217,7 @@ fn change_lending(host: &mut Host, device: &Victim, rng: &mut Rng) {
     }
     match rng.below(4) {
         0 | 1 if device.host_memory().state() == State::Lent => memory.withdraw(now),
-        2 => memory.take_away_and_tell(now),
+        2 => memory.take_away_with_notice(now),
         _ => memory.take_away(),
     }
 }

@@ -1,6 +1,6 @@
 //! The segments of a log in the byte window: pinned, stored into, synced and flushed in turn.
 
-use super::{HEADS, LogPlace, told};
+use super::{HEADS, LogPlace, failed};
 use crate::hardware::{Device, HardwareError, Window, WindowPlace};
 use crate::{Entry, LogError, Records, WindowEntry, WindowError};
 use nix::errno::Errno;
@@ -84,7 +84,7 @@ impl Drive {
             }
         }
         if best.is_none() && !is_empty {
-            return Err(told("its blocks hold something else: clear them, or give other blocks", Errno::EEXIST));
+            return Err(failed("its blocks hold something else: clear them, or give other blocks", Errno::EEXIST));
         }
         Ok(best)
     }
@@ -92,7 +92,7 @@ impl Drive {
     /// Writes where the log goes on from, durably, over the older of both heads.
     pub(super) fn write_head(&mut self, head: u64) -> Result<(), LogError> {
         let sequence = self.sequence + 1;
-        let told = WindowLogHead {
+        let head = WindowLogHead {
             sequence,
             epoch: self.epoch,
             head,
@@ -100,7 +100,7 @@ impl Drive {
             segments: self.segments as u32,
         };
         let mut page = vec![0; self.page as usize];
-        page[..WindowLogHead::SIZE].copy_from_slice(&told.to_bytes());
+        page[..WindowLogHead::SIZE].copy_from_slice(&head.to_bytes());
         let lba = self.place.lba + sequence % HEADS * self.page / u64::from(self.block_bytes);
         self.blocks(|cid, lba, blocks| Sqe::write(cid, lba, blocks).with_fua(), lba, &mut page)?;
         self.sequence = sequence;
@@ -122,7 +122,7 @@ impl Drive {
                 other => other?,
             };
             if info.nsid != self.place.nsid || !blocks.contains(&info.lba) {
-                return Err(told(format!("entry {name} of the window is somebody else's"), Errno::EBUSY));
+                return Err(failed(format!("entry {name} of the window is somebody else's"), Errno::EBUSY));
             }
             window.flush(&WindowEntry { name, offset: info.offset, bytes: info.bytes })?;
             flushed += 1;
@@ -130,8 +130,8 @@ impl Drive {
         Ok(flushed)
     }
 
-    /// Goes on with what is under way. `wait`: until nothing is.
-    pub(super) fn go_on(&mut self, wait: bool) -> Result<(), LogError> {
+    /// Resumes the change that is under way. `wait`: until none is.
+    pub(super) fn resume(&mut self, wait: bool) -> Result<(), LogError> {
         while self.turn != Turn::None {
             let Some(result) = self.window().poll(wait)? else { break };
             self.ended(result)?;
@@ -191,7 +191,7 @@ impl Drive {
             if let Some(entry) = self.entry(segment) {
                 return Ok(entry);
             }
-            self.go_on(true)?;
+            self.resume(true)?;
             self.begin_turn(segment)?;
         }
     }
@@ -224,12 +224,12 @@ impl Drive {
         self.parts = parts;
         self.parts.clear();
         self.syncs += 1;
-        if is_safe { Ok(()) } else { Err(told("the device can't make it safe any more", Errno::EIO)) }
+        if is_safe { Ok(()) } else { Err(failed("the device can't make it safe any more", Errno::EIO)) }
     }
 
     /// Beside: once the end is in a segment, the one before is flushed and the next is pinned.
     pub(super) fn look_ahead(&mut self) -> Result<(), LogError> {
-        self.go_on(false)?;
+        self.resume(false)?;
         let segment = self.stored / self.segment;
         if self.entry(segment).is_some() { self.begin_turn(segment + 1) } else { Ok(()) }
     }
@@ -237,7 +237,7 @@ impl Drive {
     /// Fills a buffer with bytes of the stream, wherever they are.
     pub(super) fn read(&mut self, mut offset: u64, to: &mut [u8]) -> Result<(), LogError> {
         // What is being flushed is in neither place for block commands and stores.
-        self.go_on(true)?;
+        self.resume(true)?;
         let mut to = to;
         while !to.is_empty() {
             let (segment, at) = (offset / self.segment, offset % self.segment);

@@ -1,6 +1,6 @@
 //! Waiting until bytes of a log are at a level, and reading them back.
 
-use super::{Log, SEAL_AFTER, TELL_AGAIN, pause};
+use super::{Log, NOTIFY_AGAIN, SEAL_AFTER, pause};
 use crate::mapped::commands;
 use crate::mapped::cut;
 use crate::{Level, LogError};
@@ -83,12 +83,12 @@ impl Log {
     pub(in crate::mapped) fn wait_device(&self, end: u64, timeout: Duration) -> Result<(), LogError> {
         let start = Instant::now();
         // The device may have died with what it was told: it is told again now and then.
-        let mut tell_at = start;
+        let mut notify_at = start;
         if self.ring.wanted().fetch_max(end, Ordering::AcqRel) >= end {
-            tell_at = start + Duration::from_millis(2);
+            notify_at = start + Duration::from_millis(2);
         } else if self.doorbell.is_some() {
             self.ring_doorbell();
-            tell_at = start + TELL_AGAIN;
+            notify_at = start + NOTIFY_AGAIN;
         }
         loop {
             let at = self.ring.synced();
@@ -101,11 +101,11 @@ impl Log {
             if now - start >= timeout {
                 return Err(LogError::TimedOut { at, wanted: end });
             }
-            if now >= tell_at {
-                tell_at = now + TELL_AGAIN;
-                self.tell(RingLanePage::WANTED_OFFSET, end)?;
+            if now >= notify_at {
+                notify_at = now + NOTIFY_AGAIN;
+                self.notify(RingLanePage::WANTED_OFFSET, end)?;
             }
-            self.ring.wait_while_synced(at, (tell_at - now).min(start + timeout - now));
+            self.ring.wait_while_synced(at, (notify_at - now).min(start + timeout - now));
         }
     }
 

@@ -3,48 +3,48 @@
 use super::Server;
 use crate::engine::doorbells::is_kick;
 use crate::engine::world::Pending;
-use crate::vfio_user::Letter;
+use crate::vfio_user::PciMessage;
 use tidewater_core::subsystem::Input;
 use tidewater_wire::nvme::register::{PmrHealth, PmrSts, offset};
 use tidewater_wire::vfio_user::region;
 
 impl Server {
-    /// Takes what clients of PCIe functions want, in order.
-    pub(super) fn take_letters(&mut self) -> bool {
+    /// Takes the messages of clients of PCIe functions, in order.
+    pub(super) fn take_messages(&mut self) -> bool {
         let mut any = false;
         for function in 0..self.world.ports.len() {
-            while let Some(letter) = self.world.ports[function].mailbox.take() {
+            while let Some(message) = self.world.ports[function].mailbox.take() {
                 any = true;
-                self.letter(function, letter);
+                self.on_message(function, message);
             }
         }
         any
     }
 
     /// While there is no power, and at the end, reads find ones and writes are lost.
-    pub(super) fn refuse_letters(&mut self) {
+    pub(super) fn refuse_messages(&mut self) {
         for port in &mut self.world.ports {
-            while let Some(letter) = port.mailbox.take() {
-                match letter {
-                    Letter::Read { region: region::CONFIG, offset, len, reply } => {
+            while let Some(message) = port.mailbox.take() {
+                match message {
+                    PciMessage::Read { region: region::CONFIG, offset, len, reply } => {
                         let mut bytes = vec![0; len as usize];
                         port.config.read(offset, &mut bytes);
                         reply.send(Ok(&bytes));
                     }
-                    Letter::Read { len, reply, .. } => reply.send(Ok(&vec![0xff; len as usize])),
-                    Letter::Reset { reply } => reply.send(Ok(&[])),
-                    Letter::Connected(connection) => port.connection = Some(connection),
-                    Letter::Disconnected => port.connection = None,
-                    Letter::Write { .. } => {}
+                    PciMessage::Read { len, reply, .. } => reply.send(Ok(&vec![0xff; len as usize])),
+                    PciMessage::Reset { reply } => reply.send(Ok(&[])),
+                    PciMessage::Connected(connection) => port.connection = Some(connection),
+                    PciMessage::Disconnected => port.connection = None,
+                    PciMessage::Write { .. } => {}
                 }
             }
         }
     }
 
-    fn letter(&mut self, function: usize, letter: Letter) {
+    fn on_message(&mut self, function: usize, message: PciMessage) {
         self.world.look_before_message(self.machine.as_ref().expect("there is power"), function);
-        match letter {
-            Letter::Read { region, offset, len, reply } => {
+        match message {
+            PciMessage::Read { region, offset, len, reply } => {
                 // Behind all that was written before.
                 if !self.world.pending.is_empty() {
                     self.drive();
@@ -53,14 +53,14 @@ impl Server {
                 self.region_read(function, region, offset, &mut bytes);
                 reply.send(Ok(&bytes));
             }
-            Letter::Write { region, offset, bytes } => self.region_write(function, region, offset, &bytes),
-            Letter::Reset { reply } => {
+            PciMessage::Write { region, offset, bytes } => self.region_write(function, region, offset, &bytes),
+            PciMessage::Reset { reply } => {
                 self.reset_function(function);
                 self.drive();
                 reply.send(Ok(&[]));
             }
-            Letter::Connected(connection) => self.world.ports[function].connection = Some(connection),
-            Letter::Disconnected => {
+            PciMessage::Connected(connection) => self.world.ports[function].connection = Some(connection),
+            PciMessage::Disconnected => {
                 self.world.ports[function].connection = None;
                 self.reset_function(function);
             }

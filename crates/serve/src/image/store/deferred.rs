@@ -90,14 +90,14 @@ impl Image {
         while let Some((needs, what)) = self.deferred.front()
             && *needs <= self.synced
         {
-            let can_go_on = match *what {
+            let can_resume = match *what {
                 // What was put off before it must be safe first.
                 Deferred::Erase { .. } => !wrote_own,
                 // The block that it goes to must be free for it.
                 Deferred::Own { at, .. } => self.blocks[self.geometry.block(at) as usize].written == 0,
                 Deferred::Reuse { .. } => true,
             };
-            if !can_go_on {
+            if !can_resume {
                 break;
             }
             match self.deferred.pop_front() {

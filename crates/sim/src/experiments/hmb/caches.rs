@@ -123,10 +123,10 @@ fn run(setting: &Setting, options: &mut Options<'_>, write: bool) -> Result<Find
             Ok(at) => (format!("{at} KiB, within 5 %"), found.is_some_and(|found| (found / at - 1.0).abs() <= 0.05)),
             Err(_) => (format!("none from {min} to {max} KiB"), found.is_none()),
         };
-        findings.checks.push(check(&format!("{drive}: the knee of the {use_of}"), wanted, told(found, "KiB"), ok));
+        findings.checks.push(check(&format!("{drive}: the knee of the {use_of}"), wanted, spell(found, "KiB"), ok));
     }
     let pairs: Vec<String> =
-        knees.chunks(2).map(|pair| format!("{} and {}", told(pair[0], "KiB"), told(pair[1], "KiB"))).collect();
+        knees.chunks(2).map(|pair| format!("{} and {}", spell(pair[0], "KiB"), spell(pair[1], "KiB"))).collect();
     findings.checks.push(check(
         "This behavior is not different even when the HMB is not activated",
         "the same knees with the HMB off",

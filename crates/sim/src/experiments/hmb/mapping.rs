@@ -74,11 +74,11 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
         }
         findings.figures.push(plot);
         let within = |(found, wanted): (&Option<f64>, &f64)| found.is_some_and(|at| (at / wanted - 1.0).abs() <= 0.05);
-        let told_all = |found: &[Option<f64>]| found.iter().map(|k| told(*k, "")).collect::<Vec<_>>().join(", ");
+        let spell_all = |found: &[Option<f64>]| found.iter().map(|k| spell(*k, "")).collect::<Vec<_>>().join(", ");
         findings.checks.push(check(
             &format!("{drive}: the latency sharply increases when d is 2,000, 4,000, 8,000 and 16,000"),
             "each within 5 %",
-            told_all(&found),
+            spell_all(&found),
             found.iter().zip(&knees).all(within),
         ));
         let per_mib: Vec<f64> = found.iter().zip(&sizes).filter_map(|(k, mib)| k.map(|k| k / mib)).collect();

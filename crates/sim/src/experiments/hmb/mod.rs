@@ -171,7 +171,7 @@ fn knee(curve: &[(f64, f64)], share: f64) -> Option<f64> {
 }
 
 /// A knee, in words.
-fn told(knee: Option<f64>, unit: &str) -> String {
+fn spell(knee: Option<f64>, unit: &str) -> String {
     knee.map_or("none".into(), |at| format!("{at:.0} {unit}").trim_end().to_owned())
 }
 
@@ -190,6 +190,6 @@ mod tests {
 
     #[test]
     fn a_knee_without_a_unit_has_no_space_behind_it() {
-        assert_eq!([told(Some(32.0), "KiB"), told(Some(2000.0), ""), told(None, "KiB")], ["32 KiB", "2000", "none"]);
+        assert_eq!([spell(Some(32.0), "KiB"), spell(Some(2000.0), ""), spell(None, "KiB")], ["32 KiB", "2000", "none"]);
     }
 }

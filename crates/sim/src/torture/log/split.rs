@@ -73,10 +73,10 @@ impl Campaign<'_> {
         if !lazy && credit.iter().zip(&deposed).any(|(now, then)| now > then) {
             return Err(format!("node {old} acknowledged {credit:?} after {deposed:?} when it was deposed"));
         }
-        let goes_on = twist == Twist::NewGroup || matches!(mode, Mode::Lazy | Mode::Quorum(_));
+        let continues = twist == Twist::NewGroup || matches!(mode, Mode::Lazy | Mode::Quorum(_));
         // Replicas that lost their power may have to catch up first, at the pace of their flash.
         let moves = |campaign: &Self| campaign.counters(new, Lane::credit) != begun;
-        if goes_on && !self.run_until(Duration::from_ms(20), moves)? {
+        if continues && !self.run_until(Duration::from_ms(20), moves)? {
             return Err(format!("the new primary acknowledges nothing:{}", self.describe()));
         }
         self.rejoin(old, new, twist)?;
