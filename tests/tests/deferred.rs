@@ -112,9 +112,15 @@ fn what_was_kept_by_a_process_that_died_comes_back_though_the_log_was_trimmed() 
         // The last checkpoint may have been just now, and have brought all.
         if written > all.len() / 2 {
             layer.files.sync(layer.number).expect("the log is there");
-            left = layer.in_file().len();
-            if left < written {
-                break;
+            if layer.in_file().len() < written {
+                // From here on a checkpoint in the background brings nothing, as of a process that has died. One that
+                // was faster has brought all: another round.
+                layer.refuses.store(true, Ordering::Relaxed);
+                left = layer.in_file().len();
+                if left < written {
+                    break;
+                }
+                layer.refuses.store(false, Ordering::Relaxed);
             }
         }
     }
