@@ -9,7 +9,7 @@ const CORE: &str = "crates/core/src/";
 /// The rooms of `core` from the ground up (ARCHITECTURE.md, "The rooms of the firmware"). Those of one floor do not use
 /// each other. `device` wires the rooms below it together; `subsystem` stands in front of it.
 const FLOORS: &[&[&str]] = &[
-    &["content", "events", "owner", "saved"],
+    &["content", "events", "flaw", "owner", "saved"],
     &["buffer"],
     &["profile"],
     &["cost", "layout", "memory"],

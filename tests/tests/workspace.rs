@@ -191,8 +191,11 @@ fn uses(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
     let mut uses = BTreeMap::new();
     for package in own {
         let dependencies = package["dependencies"].as_array().expect("dependencies");
-        let used = dependencies.iter().map(|d| short(text(d, "name"))).filter(|name| names.contains(name)).collect();
-        uses.insert(short(text(package, "name")), used);
+        let name = short(text(package, "name"));
+        let used = dependencies.iter().map(|d| short(text(d, "name")));
+        // A crate's own tests may use it with a feature that they alone turn on.
+        let used = used.filter(|used| names.contains(used) && *used != name).collect();
+        uses.insert(name, used);
     }
     uses
 }
@@ -256,6 +259,25 @@ fn crates_depend_in_one_direction() {
         }
     }
     assert_eq!(beyond_tests(&metadata).len(), TESTS_ONLY.len());
+}
+
+/// The packages and features that a build of the whole workspace takes; `edges`: kinds of dependencies.
+fn build_graph(edges: &str) -> String {
+    let mut cargo = Command::new(env!("CARGO"));
+    let tree = cargo.args(["tree", "--offline", "--workspace", "--edges", edges]).current_dir(root()).output();
+    let tree = tree.expect("cargo starts");
+    assert!(tree.status.success(), "cargo tree: {}", String::from_utf8_lossy(&tree.stderr));
+    String::from_utf8(tree.stdout).expect("cargo prints UTF-8")
+}
+
+#[test]
+fn only_tests_have_deliberate_flaws() {
+    let (core, flaws) = ("tidewater-core feature \"default\"", "tidewater-core feature \"flaws\"");
+    // Neither what is shipped nor a benchmark, by a default feature or by a dependency.
+    let without_tests = build_graph("normal,build,features");
+    assert!(without_tests.contains(core) && !without_tests.contains(flaws), "{without_tests}");
+    let with_tests = build_graph("normal,build,dev,features");
+    assert!(with_tests.contains(flaws), "{with_tests}");
 }
 
 #[test]

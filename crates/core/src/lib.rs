@@ -15,6 +15,7 @@ pub mod drive;
 pub mod events;
 pub mod fast;
 pub mod flash;
+pub mod flaw;
 pub mod ftl;
 pub mod host;
 pub mod host_memory;

@@ -5,6 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tidewater_core::fast::Flaw;
+use tidewater_core::flaw::Injected;
 use tidewater_sim::torture::{
     Failure, LogCounts, LogEffort, LogScenario, group_scenarios, log_scenarios, torture_log, torture_split,
 };
@@ -74,7 +75,7 @@ fn losses_in_quick_succession_leave_a_place_for_what_is_credited() {
 
 /// Drives that are broken on purpose, until they lose their power, must not get through with every seed.
 fn is_caught(flaw: Flaw, torture: Torture, scenarios: &[LogScenario], effort: LogEffort) {
-    let effort = LogEffort { flaw: Some(flaw), nested_every: 0, ..effort };
+    let effort = LogEffort { flaw: Injected::of(flaw), nested_every: 0, ..effort };
     for scenario in scenarios {
         let noticed = (1..6).any(|seed| match catch_unwind(AssertUnwindSafe(|| torture(scenario, effort, seed))) {
             Ok(Ok(_)) => false,

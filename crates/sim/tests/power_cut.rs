@@ -5,6 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tidewater_base::{Duration, Instant};
 use tidewater_core::device::{Device, Input, Options, Output};
+use tidewater_core::flaw::Injected;
 use tidewater_core::ftl::Flaw;
 use tidewater_core::host::Submission;
 use tidewater_core::profile::{Mapping, Profile};
@@ -148,7 +149,7 @@ const SEEDS_OF_A_FLAW: u64 = 5;
 
 /// A recovery that is broken on purpose must not get through.
 fn is_caught(flaw: Flaw) {
-    let effort = Effort { flaw: Some(flaw), nested_every: 0, ..Effort::sampled(3_000) };
+    let effort = Effort { flaw: Injected::of(flaw), nested_every: 0, ..Effort::sampled(3_000) };
     // Page mapping has no merges, and only a map that lies on flash has mapping pages.
     let scenarios: Vec<Scenario> = match flaw {
         Flaw::CutMerges => hybrid_scenarios(),

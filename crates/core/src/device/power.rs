@@ -4,6 +4,7 @@ use super::{Device, SetupError};
 use crate::border::Output;
 use crate::events::{EventQueue, LANE_PLACES};
 use crate::fast::{ControlBlock, LogRemains};
+use crate::flaw::Injected;
 use crate::ftl::{Flaw, Ftl, RecoveryReport};
 use crate::memory::{Note, Use};
 use crate::power::{Destaged, Dump, Identity, Remains, buffer_energy_needed};
@@ -125,7 +126,7 @@ impl<M: Medium> Device<M> {
     /// # Errors
     /// When the profile does not fit the remains.
     pub fn power_on(profile: &Profile, remains: Remains<M>) -> Result<Device<M>, SetupError> {
-        Device::power_on_with(profile, remains, None)
+        Device::power_on_with(profile, remains, Injected::NONE)
     }
 
     /// As [`Device::power_on`], with a recovery that is broken on purpose: for tests of the tests.
@@ -133,7 +134,7 @@ impl<M: Medium> Device<M> {
     /// # Errors
     /// As for [`Device::power_on`].
     #[doc(hidden)]
-    pub fn power_on_with(profile: &Profile, remains: Remains<M>, flaw: Option<Flaw>) -> Result<Device<M>, SetupError> {
+    pub fn power_on_with(profile: &Profile, remains: Remains<M>, flaw: Injected<Flaw>) -> Result<Self, SetupError> {
         profile.check().map_err(|e| SetupError(e.to_string()))?;
         let (options, plan) = (remains.options, remains.plan);
         let mut profile = profile.clone();

@@ -5,6 +5,7 @@ use crate::buffer::Buffer;
 use crate::content::Whereabouts;
 use crate::cost::Traffic;
 use crate::fast::Fast;
+use crate::flaw::Injected;
 use crate::ftl::Ftl;
 use crate::host::Host;
 use crate::host_memory::HostMemory;
@@ -84,13 +85,13 @@ impl<M: Medium> Device<M> {
 
     /// Breaks the fast side on purpose, until the power fails: for tests of the tests.
     #[doc(hidden)]
-    pub fn set_fast_flaw(&mut self, flaw: Option<fast::Flaw>) {
+    pub fn set_fast_flaw(&mut self, flaw: Injected<fast::Flaw>) {
         self.fast.set_flaw(flaw);
     }
 
     /// Breaks the window on purpose, until the power fails: for tests of the tests.
     #[doc(hidden)]
-    pub fn set_window_flaw(&mut self, flaw: Option<window::Flaw>) {
+    pub fn set_window_flaw(&mut self, flaw: Injected<window::Flaw>) {
         self.window.set_flaw(flaw);
     }
 

@@ -20,6 +20,7 @@ pub use lane::{Lane, LaneStatistics, Refusal};
 pub use pages::{LbaRing, OFFSET_END, PAGE_HEADER};
 pub use saved::{BLOCK_BYTES_MAX, LogRemains};
 
+use crate::flaw::Injected;
 use crate::profile::{FastProfile, OnWrap, Profile};
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::vendor::PeerAddress;
@@ -79,7 +80,7 @@ pub struct Function {
     destage_failed: bool,
     /// The log ends at these offsets for pages up to a write sequence: lane, end, sequence.
     cuts: Vec<(u8, u64, u64)>,
-    flaw: Option<Flaw>,
+    flaw: Injected<Flaw>,
 }
 
 /// A fast side that is broken on purpose: for tests of the tests.
@@ -114,7 +115,7 @@ impl Function {
             waits_for_trim: false,
             destage_failed: false,
             cuts: Vec::new(),
-            flaw: None,
+            flaw: Injected::NONE,
         }
     }
 
@@ -157,7 +158,7 @@ impl Function {
             transport_config: self.transport_config,
             cuts: self.cuts.clone(),
         };
-        if self.flaw == Some(Flaw::ForgetLastPage)
+        if self.flaw.is(Flaw::ForgetLastPage)
             && let Some((number, page)) = self.log.pages().last()
         {
             block.settled = number;
@@ -274,7 +275,7 @@ impl Fast {
     }
 
     /// Breaks the fast side on purpose, until the power fails: for tests of the tests.
-    pub(crate) fn set_flaw(&mut self, flaw: Option<Flaw>) {
+    pub(crate) fn set_flaw(&mut self, flaw: Injected<Flaw>) {
         self.functions.iter_mut().for_each(|function| function.flaw = flaw);
     }
 

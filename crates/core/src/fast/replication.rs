@@ -7,6 +7,7 @@ use crate::border::Output;
 use crate::content::{Content, Place};
 use crate::context::Context;
 use crate::events::{Event, lane as event_lane};
+use crate::flaw::Injected;
 use crate::ftl::Ftl;
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::Medium;
@@ -24,7 +25,7 @@ struct Log<'a> {
     cuts: &'a mut Vec<(u8, u64, u64)>,
     /// The write sequence of the newest page.
     sequence: u64,
-    flaw: Option<Flaw>,
+    flaw: Injected<Flaw>,
     /// Where the frame's bytes begin, and the bytes.
     content: Option<(u64, Content<'a>)>,
 }
@@ -72,7 +73,7 @@ impl LocalLog for Log<'_> {
 
     fn truncate(&mut self, lane: usize, to: u64) {
         self.lanes[lane].truncate(to);
-        if self.pages.cut(lane as u8, to) && self.flaw != Some(Flaw::ForgetCuts) {
+        if self.pages.cut(lane as u8, to) && !self.flaw.is(Flaw::ForgetCuts) {
             // It holds for all that earlier ones further on hold for.
             self.cuts.retain(|&(other, end, _)| usize::from(other) != lane || end < to);
             self.cuts.push((lane as u8, to, self.sequence));
@@ -175,7 +176,7 @@ impl Fast {
             if !f.transport.writable() {
                 f.lanes[lane].void_regions();
             }
-            let limit = if f.flaw == Some(Flaw::CreditAlone) { u64::MAX } else { f.transport.replicated(lane) };
+            let limit = if f.flaw.is(Flaw::CreditAlone) { u64::MAX } else { f.transport.replicated(lane) };
             f.lanes[lane].set_replicated(limit);
             f.trimmed[lane] = f.trimmed[lane].min(f.lanes[lane].released());
             self.drain_intake(cx, function, lane);

@@ -13,6 +13,7 @@ use super::checkpoint::{HEADER_WORDS, MapSuperblock};
 use super::{Entry, Ftl, Plan, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::{Operation, Source};
+use crate::flaw::Injected;
 use crate::profile::Profile;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -67,7 +68,7 @@ pub(super) struct Recovery {
     phase: Phase,
     outstanding: u64,
     report: RecoveryReport,
-    pub(super) flaw: Option<Flaw>,
+    pub(super) flaw: Injected<Flaw>,
     images: BTreeMap<u32, (u64, Arc<[u32]>, u32)>,
     deallocations: Vec<(u32, u32, u64)>,
     /// Program sequence of the last deallocations in each map superblock that logs some.
@@ -90,7 +91,7 @@ impl<M: Medium> Ftl<M> {
         plan: &Plan,
         now: Instant,
         events: &mut EventQueue,
-        flaw: Option<Flaw>,
+        flaw: Injected<Flaw>,
         deallocations: Vec<(u32, u32, u64)>,
     ) -> Ftl<M> {
         let mut ftl = Ftl::new(profile, medium, plan, Stamps::Full);
@@ -250,7 +251,7 @@ impl<M: Medium> Ftl<M> {
 
     fn scan_data_rows(&mut self, now: Instant, events: &mut EventQueue) {
         let (floor, flaw) = self.recovery.as_ref().map(|r| (r.floor, r.flaw)).expect("recovery is under way");
-        if flaw == Some(Flaw::NoScan) && floor > 0 {
+        if flaw.is(Flaw::NoScan) && floor > 0 {
             return;
         }
         let one_per_page = self.one_unit_per_page();
@@ -301,7 +302,7 @@ impl<M: Medium> Ftl<M> {
         recovery.deallocations.sort_by_key(|&(.., sequence)| sequence);
         for &(first, count, sequence) in &recovery.deallocations {
             self.write_sequence = self.write_sequence.max(sequence);
-            if recovery.flaw == Some(Flaw::NoDeallocations) {
+            if recovery.flaw.is(Flaw::NoDeallocations) {
                 continue;
             }
             // No pages: this one was lost.
@@ -312,7 +313,7 @@ impl<M: Medium> Ftl<M> {
                 }
             }
         }
-        if recovery.flaw == Some(Flaw::CutMerges) {
+        if recovery.flaw.is(Flaw::CutMerges) {
             self.give_up_sources_of_cut_merges();
         }
         self.adopt_all(now, events, &recovery);
@@ -365,7 +366,7 @@ impl<M: Medium> Ftl<M> {
             let rows = self.rows_programmed(superblock);
             for row in 0..rows {
                 let Some(header) = self.row_header(superblock, row) else { continue };
-                let is_cut = recovery.flaw != Some(Flaw::CutMerges) && self.is_uncommitted_copy(superblock, row, rows);
+                let is_cut = !recovery.flaw.is(Flaw::CutMerges) && self.is_uncommitted_copy(superblock, row, rows);
                 if header.program_sequence <= recovery.floor || is_cut {
                     continue;
                 }
@@ -373,10 +374,8 @@ impl<M: Medium> Ftl<M> {
                     let ppn = self.layout.ppn(superblock, row, unit);
                     let Some(stamp) = self.stamp_at(ppn).filter(|s| lpns.contains(&s.lpn)) else { continue };
                     let key = (stamp.sequence, header.program_sequence);
-                    let wins = match recovery.flaw {
-                        Some(Flaw::AnyCopy) => !best.contains_key(&stamp.lpn),
-                        _ => best.get(&stamp.lpn).is_none_or(|&b| b < key),
-                    };
+                    let any = recovery.flaw.is(Flaw::AnyCopy);
+                    let wins = best.get(&stamp.lpn).is_none_or(|&b| b < key && !any);
                     if wins {
                         best.insert(stamp.lpn, key);
                         self.map.set(stamp.lpn, Entry::At(ppn));
@@ -649,7 +648,8 @@ mod tests {
 
         fn after_power_loss(mut self) -> Ftl<Nand> {
             let medium = self.ftl.cut_power();
-            let ftl = Ftl::power_on(&self.profile, medium, &self.plan, self.now, &mut self.events, None, Vec::new());
+            let (events, sound) = (&mut self.events, Injected::NONE);
+            let ftl = Ftl::power_on(&self.profile, medium, &self.plan, self.now, events, sound, Vec::new());
             self.ftl = ftl;
             self.rest();
             assert!(!self.ftl.is_recovering());

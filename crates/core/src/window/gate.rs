@@ -43,7 +43,7 @@ impl Window {
     /// What becomes of a command that is about to begin.
     pub(crate) fn gate(&mut self, host: &Host, page_shift: u32, slot: u16) -> Gated {
         let table = &self.table;
-        if self.flaw == Some(super::Flaw::OpenGate)
+        if self.flaw.is(super::Flaw::OpenGate)
             || !touches(host, page_shift, slot, |first, end| table.touching(first, end).is_some())
         {
             return Gated::Passes;

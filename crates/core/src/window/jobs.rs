@@ -325,7 +325,7 @@ impl Window {
             self.next_page(cx, place);
         } else {
             ftl.pad_host_row(cx.now, &mut cx.events);
-            if self.flaw == Some(super::Flaw::FlushEarly) {
+            if self.flaw.is(super::Flaw::FlushEarly) {
                 self.end_job_at(cx, place, cx.now);
             }
         }

@@ -21,6 +21,7 @@ pub use table::{Entry, EntryState, Table};
 use crate::context::Context;
 use crate::cost::Server;
 use crate::fast::{self, bar};
+use crate::flaw::Injected;
 use crate::profile::{Gate, Profile, Survives};
 use std::collections::VecDeque;
 use tidewater_base::Duration;
@@ -131,7 +132,7 @@ pub struct Window {
     dump_first: u32,
     /// Which of them holds the dump that was restored last, if it may still be found there.
     dump_area: u32,
-    flaw: Option<Flaw>,
+    flaw: Injected<Flaw>,
     /// Counters.
     pub statistics: WindowStatistics,
 }
@@ -185,7 +186,7 @@ impl Window {
             bar_offset: bar_offset(profile),
             dump_first,
             dump_area: 0,
-            flaw: None,
+            flaw: Injected::NONE,
             statistics: WindowStatistics::default(),
         }
     }
@@ -197,7 +198,7 @@ impl Window {
     }
 
     /// Breaks the window on purpose, until the power fails: for tests of the tests.
-    pub(crate) fn set_flaw(&mut self, flaw: Option<Flaw>) {
+    pub(crate) fn set_flaw(&mut self, flaw: Injected<Flaw>) {
         self.flaw = flaw;
     }
 

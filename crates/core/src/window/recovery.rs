@@ -13,6 +13,7 @@ use crate::border::Output;
 use crate::context::Context;
 use crate::events::{Event, lane};
 use crate::flash::Source;
+use crate::flaw::Injected;
 use crate::ftl::{Entry as MapEntry, Ftl};
 use crate::owner::Owner;
 use crate::profile::Survives;
@@ -144,7 +145,7 @@ impl Window {
         left.commands.clear();
         left.loads.clear();
         left.held.clear();
-        left.flaw = None;
+        left.flaw = Injected::NONE;
         for place in 0..left.table.places() {
             match left.table.get(place).map(|entry| entry.state) {
                 Some(EntryState::Pinning) => left.table.remove(place),
@@ -181,7 +182,7 @@ impl Window {
             return outcome;
         }
         let mut pages: Vec<u32> = pinned().flat_map(|entry| entry.page..entry.page + entry.pages).collect();
-        if window.flaw == Some(Flaw::ForgetLastPage) {
+        if window.flaw.is(Flaw::ForgetLastPage) {
             pages.pop();
         }
         let area = window.area(1 - window.dump_area);
@@ -448,7 +449,7 @@ impl Window {
 
     /// Lets go of all dumps for good.
     fn clear_dumps<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>) -> Progress {
-        if self.flaw != Some(Flaw::KeepDump) {
+        if !self.flaw.is(Flaw::KeepDump) {
             ftl.deallocate(self.dump_first, 2 * self.area_pages());
         }
         let mark = ftl.begin_flush(cx.now, &mut cx.events);

@@ -7,11 +7,11 @@
 
 use super::rig::{BLOCKS, PAGE, Rig, Victim, pattern, profile};
 use std::collections::HashMap;
-use std::fmt;
-use std::rc::Rc;
+use std::{fmt, rc::Rc};
 use tidewater_base::{Instant, Rng};
 use tidewater_core::content::Whereabouts;
 use tidewater_core::device::Output;
+use tidewater_core::flaw::Injected;
 use tidewater_core::power::Remains;
 use tidewater_core::window::{EntryState, Flaw};
 use tidewater_nand::{Fault, FaultPlan, FaultyNand, Nand};
@@ -605,10 +605,10 @@ struct Effort {
     stride: u64,
     nested: u64,
     life: u64,
-    flaw: Option<Flaw>,
+    flaw: Injected<Flaw>,
 }
 
-const SAMPLED: Effort = Effort { events: 1_200, stride: 1, nested: 150, life: 300, flaw: None };
+const SAMPLED: Effort = Effort { events: 1_200, stride: 1, nested: 150, life: 300, flaw: Injected::NONE };
 
 fn torture(settings: &[(&str, &str)], faults: &FaultPlan, effort: &Effort, seed: u64) -> Result<Counts, String> {
     let profile = profile(settings);
@@ -693,7 +693,7 @@ fn many_seeds_of_pins_stores_flushes_and_block_commands() {
 #[test]
 fn a_window_that_is_broken_on_purpose_is_noticed() {
     for flaw in [Flaw::ForgetLastPage, Flaw::KeepDump, Flaw::OpenGate, Flaw::FlushEarly] {
-        let effort = Effort { events: 1_000, stride: 5, life: 50, nested: 20, flaw: Some(flaw) };
+        let effort = Effort { events: 1_000, stride: 5, life: 50, nested: 20, flaw: Injected::of(flaw) };
         let noticed = (1..4).any(|seed| torture(&[], &FaultPlan::default(), &effort, seed).is_err());
         assert!(noticed, "{flaw:?} went unnoticed");
     }

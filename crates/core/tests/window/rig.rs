@@ -5,6 +5,7 @@ use tidewater_base::{Duration, Instant};
 use tidewater_core::content::Whereabouts;
 use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::fast::Content;
+use tidewater_core::flaw::Injected;
 use tidewater_core::host::Submission;
 use tidewater_core::power::Remains;
 use tidewater_core::profile::{Profile, builtin};
@@ -44,7 +45,7 @@ pub struct Rig {
     pub cid: u16,
     pub tag: u64,
     /// The window is broken on purpose from each power-on on.
-    pub flaw: Option<Flaw>,
+    pub flaw: Injected<Flaw>,
 }
 
 pub fn pattern(lpn: u32, tag: u64) -> Vec<u8> {
@@ -68,7 +69,7 @@ impl Rig {
             content: HashMap::new(),
             cid: 0,
             tag: 0,
-            flaw: None,
+            flaw: Injected::NONE,
         }
     }
 

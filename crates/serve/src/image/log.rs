@@ -298,8 +298,7 @@ impl Image {
         if let (Err(StoreFault), Some(before), Some((block, _))) = (result, before, &mut log.current) {
             *block = before; // What counts is what is stored.
         }
-        if changed && log.releases_what_is_looked_for(self.synced()) && self.options.flaw != Some(Flaw::ReleaseUnsynced)
-        {
+        if changed && log.releases_what_is_looked_for(self.synced()) && !self.options.flaw.is(Flaw::ReleaseUnsynced) {
             // Flash may forget such pages before this block is safe: what it was written over would not count without
             // them, and what is older leads nowhere.
             result = result.and_then(|()| self.sync_what_is_written());
@@ -315,8 +314,8 @@ impl Image {
             let overwrites = gone > stored.first && gone * LOG_CHUNK as u64 > safe_end;
             let replaces = stored.ends_within_a_sector_of(lane.durable()) && safe_end < stored.until;
             // After a crash, an older control block would look for them.
-            if overwrites && self.options.flaw != Some(Flaw::OverwriteUnsynced)
-                || replaces && self.options.flaw != Some(Flaw::ReplaceUnsynced)
+            if overwrites && !self.options.flaw.is(Flaw::OverwriteUnsynced)
+                || replaces && !self.options.flaw.is(Flaw::ReplaceUnsynced)
             {
                 result = self.sync_what_is_written();
             }
@@ -350,7 +349,7 @@ impl Image {
             self.store_ring(stored, range, place, |at, into| read(i, at, into))?;
         }
         let has_bytes = lanes.iter().zip(block.ends()).any(|(stored, &end)| stored.until > end);
-        if has_bytes && self.options.flaw != Some(Flaw::BeginUnsynced) {
+        if has_bytes && !self.options.flaw.is(Flaw::BeginUnsynced) {
             // A block that a crash leaves without these bytes would count, and the half that has them would not.
             self.sync_what_is_written()?;
         }
@@ -462,10 +461,8 @@ impl Image {
         let (safe, covered) = (log.newest(self.synced()), log.newest(self.sync_to_come() - 1));
         let kept = |slot: &usize| Some(*slot) == covered || Some(*slot) == safe;
         let free = (0..log.slots.len()).filter(|slot| !kept(slot)).min_by_key(|&slot| log.slots[slot].number);
-        let slot = match self.options.flaw {
-            Some(Flaw::AnyControlBlock) => (log.number + 1) as usize % 2,
-            _ => free.expect("two of three are kept at most"),
-        };
+        let any = self.options.flaw.is(Flaw::AnyControlBlock).then_some((log.number + 1) as usize % 2);
+        let slot = any.or(free).expect("two of three are kept at most");
         log.number += 1;
         let at = log.memory.at() + slot as u64 * SLOT;
         let mut bytes = Slot::encode(self.salt, at, log.number, &content).to_vec();

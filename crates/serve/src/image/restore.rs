@@ -265,7 +265,7 @@ impl Image {
     }
 
     fn is_whole(&self, number: u64, record: &[u8]) -> Result<bool, ImageError> {
-        if self.options.flaw == Some(Flaw::NoChecksums) {
+        if self.options.flaw.is(Flaw::NoChecksums) {
             return Ok(true);
         }
         let mut payload = vec![0; self.geometry.page_size as usize];

@@ -25,6 +25,7 @@ use super::{ImageError, format};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use tidewater_core::flaw::Injected;
 use tidewater_core::subsystem::{MoveError, StoreFault};
 use tidewater_nand::{Block, Nand, PageHeader, PageKind, Place, StoredUnit};
 
@@ -48,12 +49,12 @@ pub struct ImageOptions {
     pub punch: bool,
     /// A rule that is broken on purpose, to show that the campaigns notice.
     #[doc(hidden)]
-    pub flaw: Option<Flaw>,
+    pub flaw: Injected<Flaw>,
 }
 
 impl Default for ImageOptions {
     fn default() -> ImageOptions {
-        ImageOptions { sync: SyncMode::Threaded, punch: true, flaw: None }
+        ImageOptions { sync: SyncMode::Threaded, punch: true, flaw: Injected::NONE }
     }
 }
 
@@ -352,7 +353,7 @@ impl Image {
             return true;
         }
         let mut units = bytes.chunks_exact(self.geometry.unit_size as usize).zip(&self.sums[unit as usize..]);
-        units.all(|(bytes, &sum)| self.sum(bytes) == sum) || self.options.flaw == Some(Flaw::NoChecksums)
+        units.all(|(bytes, &sum)| self.sum(bytes) == sum) || self.options.flaw.is(Flaw::NoChecksums)
     }
 
     /// Stores a page of data: `units` with their payload in `bytes`, one behind the other. `poisoned` has a bit for
@@ -424,7 +425,7 @@ impl Image {
             self.own_row = Some((header.program_sequence, content));
         }
         let row = self.own_row.clone().filter(|row| row.0 == header.program_sequence);
-        if header.kind == PageKind::Map && self.options.flaw != Some(Flaw::EagerMap) {
+        if header.kind == PageKind::Map && !self.options.flaw.is(Flaw::EagerMap) {
             self.defer(0, Deferred::Own { at, page, header, row });
             self.deferred_own += 1;
             return self.advance();
@@ -472,7 +473,7 @@ impl Image {
         }
         let block = self.geometry.block(at);
         self.blocks[block as usize].waiting += 1;
-        if self.options.flaw == Some(Flaw::NoSyncBeforeReuse) {
+        if self.options.flaw.is(Flaw::NoSyncBeforeReuse) {
             self.write_erase(block, erases)?;
             return self.allow_reuse(block, true);
         }

@@ -7,6 +7,7 @@ use crate::rig::{DEALLOCATE, MIXED, Mix, OVERWRITE, Rig, hybrid, tiny, wide};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use tidewater_base::Rng;
+use tidewater_core::flaw::Injected;
 use tidewater_core::profile::Profile;
 use tidewater_nand::FaultPlan;
 use tidewater_serve::image::{Flaw, ImageOptions, SyncMode, Target};
@@ -32,7 +33,7 @@ pub struct Campaign {
     pub keeps_rings: bool,
     /// It has no use for some of what it has not stored ([`Rig::skips`]).
     pub skips: bool,
-    pub flaw: Option<Flaw>,
+    pub flaw: Injected<Flaw>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -208,7 +209,7 @@ pub fn campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) -> Vec
             live_on: 40,
             keeps_rings: false,
             skips: false,
-            flaw: None,
+            flaw: Injected::NONE,
         })
         .collect()
 }
@@ -284,7 +285,7 @@ fn broken_rules_of_the_log_are_noticed() {
         (Flaw::ReleaseUnsynced, log_campaigns(337..338, 400, 8)),
     ] {
         let noticed = campaigns.into_iter().enumerate().find_map(|(i, campaign): (usize, Campaign)| {
-            let broken = Campaign { flaw: Some(flaw), ..campaign };
+            let broken = Campaign { flaw: Injected::of(flaw), ..campaign };
             match catch_unwind(AssertUnwindSafe(|| broken.run())) {
                 Ok(Ok(_)) => None,
                 Ok(Err(error)) => Some((i, error)),
@@ -326,7 +327,7 @@ fn every_set_of_lost_writes_is_survived() {
 fn broken_rules_are_noticed() {
     for flaw in [Flaw::NoSyncBeforeReuse, Flaw::EagerMap, Flaw::NoChecksums, Flaw::NoFlush] {
         let noticed = campaigns(0..40, 600, 40).into_iter().enumerate().find_map(|(i, campaign)| {
-            let broken = Campaign { flaw: Some(flaw), ..campaign };
+            let broken = Campaign { flaw: Injected::of(flaw), ..campaign };
             let result = catch_unwind(AssertUnwindSafe(|| broken.run()));
             match result {
                 Ok(Ok(_)) => None,

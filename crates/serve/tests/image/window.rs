@@ -389,7 +389,7 @@ struct Counts {
 /// Lives of one drive, each ended by a crash of the machine, and one in so many events of each tried as the end.
 fn campaign(seed: u64, lives: u64, acts: u64, one_in: u64, careless: bool) -> Result<Counts, String> {
     let sync = [SyncMode::Inline, SyncMode::Late(0), SyncMode::Late(3), SyncMode::Late(30)][seed as usize % 4];
-    let how = ImageOptions { sync, punch: true, flaw: None };
+    let how = ImageOptions { sync, ..ImageOptions::default() };
     let (storage, mut log) = Recording::new(Vec::new());
     let mut host = Host::create(storage, how, seed);
     host.flush_blocks();
@@ -456,7 +456,7 @@ fn a_crash_of_the_machine_leaves_the_window_as_it_was_confirmed() {
 /// the same place of the buffer.
 #[test]
 fn sectors_of_an_entry_without_a_table_complete_no_later_entry() {
-    let how = ImageOptions { sync: SyncMode::Inline, punch: true, flaw: None };
+    let how = ImageOptions { sync: SyncMode::Inline, ..ImageOptions::default() };
     let (storage, mut log) = Recording::new(Vec::new());
     let mut host = Host::create(storage, how, 7);
     let pages = [3, 5].map(|page: u32| {

@@ -26,6 +26,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use tidewater_base::{Instant, Rng};
 use tidewater_core::device::{Device, Input, Options};
+use tidewater_core::flaw::Injected;
 use tidewater_core::ftl::{Entry, Flaw};
 use tidewater_core::power::{Remains, buffer_energy_needed};
 use tidewater_nand::{FaultyNand, Nand};
@@ -54,7 +55,7 @@ pub struct Effort {
     /// After so many events the campaign goes on with a drive that lost its power. 0: never.
     pub life: u64,
     /// A recovery that is broken on purpose, to see that it is noticed.
-    pub flaw: Option<Flaw>,
+    pub flaw: Injected<Flaw>,
 }
 
 impl Effort {
@@ -68,7 +69,7 @@ impl Effort {
             nested_stride: 7,
             aftermath_every: 25,
             life: 1_000,
-            flaw: None,
+            flaw: Injected::NONE,
         }
     }
 
@@ -83,7 +84,7 @@ impl Effort {
             nested_stride: 1,
             aftermath_every: 1,
             life: 1_000,
-            flaw: None,
+            flaw: Injected::NONE,
         }
     }
 }

@@ -225,7 +225,7 @@ impl Transport {
         for lane in 0..self.lanes() {
             let end = log.persisted(lane);
             match keeps {
-                Some(_) if self.has(Flaw::NoTruncation) => {}
+                Some(_) if self.flaw.is(Flaw::NoTruncation) => {}
                 Some(keeps) if keeps[lane] >= oldest[lane] => {
                     self.cut[lane] = end - keeps[lane];
                     log.truncate(lane, keeps[lane]);

@@ -55,6 +55,7 @@ mod promotion;
 mod send;
 mod status;
 
+use crate::flaw::Injected;
 use follower::Follower;
 pub use interface::{Command, CommandError, Config, Event, LocalLog, PageRef, Persistent, Source, Transmit};
 use mirror::{Flow, Peer};
@@ -99,8 +100,7 @@ pub struct Transport {
     flags: u32,
     /// Bytes of each lane that the last attachment cut.
     cut: [u64; LANES_MAX],
-    #[cfg(test)]
-    flaw: Option<Flaw>,
+    flaw: Injected<Flaw>,
 }
 
 impl Transport {
@@ -132,8 +132,7 @@ impl Transport {
             limit: [limit; LANES_MAX],
             flags: 0,
             cut: [0; LANES_MAX],
-            #[cfg(test)]
-            flaw: None,
+            flaw: Injected::NONE,
         };
         transport.reflow();
         transport
@@ -253,17 +252,6 @@ impl Transport {
         (u32::MAX >> (32 - u32::from(self.config.lanes))) as u16
     }
 
-    #[cfg(test)]
-    fn has(&self, flaw: Flaw) -> bool {
-        self.flaw == Some(flaw)
-    }
-
-    #[cfg(not(test))]
-    #[inline(always)]
-    fn has(&self, _: Flaw) -> bool {
-        false
-    }
-
     fn set_flag(&mut self, bit: u32, on: bool) {
         if on {
             self.flags |= bit;
@@ -350,7 +338,7 @@ impl Transport {
             return;
         }
         let bit = 1 << lane;
-        let unsynced = self.has(Flaw::CountUnsynced);
+        let unsynced = self.flaw.is(Flaw::CountUnsynced);
         let counters = self
             .peers
             .iter()

@@ -85,7 +85,7 @@ impl Transport {
         let changes = outdated || !target.same_as(&self.persistent.group);
         let target = target.at(if changes { epoch } else { self.persistent.group.version() });
         let (history, ends) = self.synced_log(log);
-        let version = if self.has(Flaw::RankByEpoch) { Epoch::ZERO } else { self.persistent.synced_in };
+        let version = if self.flaw.is(Flaw::RankByEpoch) { Epoch::ZERO } else { self.persistent.synced_in };
         let rank = (version, history.last());
         let mut oldest = [0; LANES_MAX];
         for (lane, oldest) in oldest.iter_mut().enumerate().take(self.lanes()) {
@@ -120,7 +120,7 @@ impl Transport {
         let own = &self.persistent;
         let mut ends = [0; LANES_MAX];
         let mut history = own.history.clone();
-        let place = if self.has(Flaw::CountUnsynced) {
+        let place = if self.flaw.is(Flaw::CountUnsynced) {
             history.starts().len().checked_sub(1)
         } else {
             history.position(own.synced)
@@ -228,8 +228,8 @@ impl Transport {
     /// Goes on when enough nodes have accepted.
     fn collected(&mut self, log: &mut impl LocalLog) {
         let group = self.persistent.group;
-        let few = usize::from(self.has(Flaw::AcceptTooFew));
-        let by_epoch = self.has(Flaw::RankByEpoch);
+        let few = usize::from(self.flaw.is(Flaw::AcceptTooFew));
+        let by_epoch = self.flaw.is(Flaw::RankByEpoch);
         let Some(candidate) = &self.candidate else { return };
         let Phase::Collect { acceptors, .. } = &candidate.phase else { return };
         let count = |group: &Group| acceptors.iter().filter(|acceptor| group.contains(acceptor.node)).count();
@@ -242,7 +242,7 @@ impl Transport {
             let version = if by_epoch { synced } else { version };
             synced != Epoch::ZERO && version >= group.version()
         };
-        let heirs = self.has(Flaw::NoHeir) || candidate.first || acceptors.iter().any(heir) || all(&group);
+        let heirs = self.flaw.is(Flaw::NoHeir) || candidate.first || acceptors.iter().any(heir) || all(&group);
         let enough = if candidate.force {
             self.now >= candidate.over_at || (all(&group) && all(&candidate.target))
         } else {

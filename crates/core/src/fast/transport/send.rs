@@ -45,7 +45,7 @@ impl Transport {
             let (history, ends) = self.synced_log(log);
             let (lanes, oldest) = (self.config.lanes, self.oldest(log));
             let synced = history.last();
-            let version = if self.has(Flaw::RankByEpoch) { Epoch::ZERO } else { self.persistent.synced_in };
+            let version = if self.flaw.is(Flaw::RankByEpoch) { Epoch::ZERO } else { self.persistent.synced_in };
             let accepted = Accepted { synced, version, lanes, oldest, ends, history };
             return Some((promised, Body::Accepted(Box::new(accepted)), None));
         }

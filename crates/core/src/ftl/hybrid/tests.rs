@@ -1,6 +1,7 @@
 use super::Role;
 use crate::device::plan;
 use crate::events::{Event, EventQueue};
+use crate::flaw::Injected;
 use crate::ftl::{Ftl, NOT_A_CANDIDATE, Plan, Precondition};
 use crate::owner::Owner;
 use crate::profile::{Mapping, Profile};
@@ -150,7 +151,7 @@ impl Drive {
     fn after_power_loss(&self) -> Drive {
         let mut events = EventQueue::new(64);
         let medium = self.ftl.clone().cut_power();
-        let ftl = Ftl::power_on(&self.profile, medium, &self.plan, self.now, &mut events, None, Vec::new());
+        let ftl = Ftl::power_on(&self.profile, medium, &self.plan, self.now, &mut events, Injected::NONE, Vec::new());
         let mut after = Drive { ftl, events, ..self.clone() };
         while after.ftl.is_recovering() {
             assert!(after.step(), "recovery hangs");

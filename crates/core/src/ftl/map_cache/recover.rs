@@ -70,7 +70,7 @@ impl<M: Medium> Ftl<M> {
         let recovery = self.recovery.take().expect("recovery is under way");
         let mut best = Best::new();
         self.adopt_images(&recovery, &mut best);
-        if recovery.flaw != Some(Flaw::OldDirectory) {
+        if !recovery.flaw.is(Flaw::OldDirectory) {
             self.adopt_rows(&recovery, self.units..self.map.units(), &mut best, &mut Vec::new());
         }
         self.recovery = Some(recovery);

@@ -103,9 +103,10 @@ impl Image {
             match self.deferred.pop_front() {
                 Some((_, Deferred::Erase { block, erases })) => {
                     let used = self.write_erase(block, erases)?;
-                    match self.options.flaw {
-                        Some(Flaw::ReuseBeforeErase) => self.allow_reuse(block, used)?,
-                        _ => reuses.push(Deferred::Reuse { block, used }),
+                    if self.options.flaw.is(Flaw::ReuseBeforeErase) {
+                        self.allow_reuse(block, used)?;
+                    } else {
+                        reuses.push(Deferred::Reuse { block, used });
                     }
                 }
                 Some((_, Deferred::Own { at, page, header, row })) => {
@@ -154,7 +155,7 @@ impl Image {
         if self.faulted {
             return Err(StoreFault);
         }
-        if self.options.flaw == Some(Flaw::NoFlush) {
+        if self.options.flaw.is(Flaw::NoFlush) {
             return Ok(self.synced);
         }
         if !self.dirty {

@@ -13,6 +13,7 @@ use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::drive::Machine;
 use tidewater_core::fast::{Content, Flaw, Function};
+use tidewater_core::flaw::Injected;
 use tidewater_core::power::Remains;
 use tidewater_nand::{FaultyNand, Nand};
 use tidewater_wire::nvme::{Sqe, Status};
@@ -55,7 +56,7 @@ pub(super) struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    pub(super) fn new(scenario: &'a LogScenario, flaw: Option<Flaw>, seed: u64) -> Bench<'a> {
+    pub(super) fn new(scenario: &'a LogScenario, flaw: Injected<Flaw>, seed: u64) -> Bench<'a> {
         let mut rng = Rng::new(seed, b"log bench");
         let drive = &scenario.drive;
         let device = |node: usize| {

@@ -22,6 +22,7 @@ use std::collections::HashSet;
 use std::fmt;
 use tidewater_base::{Duration, Rng};
 use tidewater_core::fast::Flaw;
+use tidewater_core::flaw::Injected;
 use truth::Truth;
 
 /// What a campaign did.
@@ -123,13 +124,14 @@ pub struct LogEffort {
     /// After so many events a link fails or heals. 0: never.
     pub disturb: u64,
     /// Drives that are broken on purpose until they lose their power, to see that it is noticed.
-    pub flaw: Option<Flaw>,
+    pub flaw: Injected<Flaw>,
 }
 
 impl LogEffort {
     /// A cut after every event, a sample of everything else.
     pub fn sampled(events: u64) -> LogEffort {
-        LogEffort { events, cut_every: 1, nested_every: 200, nested_stride: 5, life: 500, disturb: 0, flaw: None }
+        let flaw = Injected::NONE;
+        LogEffort { events, cut_every: 1, nested_every: 200, nested_stride: 5, life: 500, disturb: 0, flaw }
     }
 
     /// As [`LogEffort::sampled`], and at every event of every recovery.

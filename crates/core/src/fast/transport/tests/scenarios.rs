@@ -228,7 +228,7 @@ fn a_dead_member_is_taken_out_by_a_majority_and_a_pair_needs_force() -> Check {
 
 /// A primary of a group that was replaced without its knowing makes epochs that are higher than those of the new group.
 /// Its log must not count for more when it comes back.
-fn an_outsider_comes_back(flaw: Option<Flaw>) -> Check {
+fn an_outsider_comes_back(flaw: Injected<Flaw>) -> Check {
     let group = |members: &[u8]| Some(Group::new(Epoch::ZERO, Mode::Eager, members).unwrap());
     let mut net = network(Mode::Eager, 4);
     net.nodes.iter_mut().for_each(|node| node.transport.flaw = flaw);
@@ -255,8 +255,8 @@ fn an_outsider_comes_back(flaw: Option<Flaw>) -> Check {
 
 #[test]
 fn the_log_of_a_group_that_was_replaced_wins_nothing() {
-    assert_eq!(an_outsider_comes_back(None), Ok(()));
-    assert!(an_outsider_comes_back(Some(Flaw::RankByEpoch)).is_err(), "the flaw goes unnoticed");
+    assert_eq!(an_outsider_comes_back(Injected::NONE), Ok(()));
+    assert!(an_outsider_comes_back(Injected::of(Flaw::RankByEpoch)).is_err(), "the flaw goes unnoticed");
 }
 
 /// A node accepts an epoch, and is powered off before the new primary reaches it.

@@ -52,7 +52,7 @@ fn run(plan: Plan, figures: &mut Figures) -> Check {
     let mut net = Network::new(nodes, 1 + rng.below(2) as usize, plan.seed);
     for node in &mut net.nodes {
         match plan.broken {
-            Some(Broken::Transport(flaw)) => node.transport.flaw = Some(flaw),
+            Some(Broken::Transport(flaw)) => node.transport.flaw = Injected::of(flaw),
             Some(Broken::KeepsQueue) => node.log.keeps_queue = true,
             _ => {}
         }
