@@ -1,14 +1,12 @@
 //! What the benchmarks in `benches/` share: a drive that is served beside them, and medians. `make bench` runs them.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tidewater_core::profile::{Profile, Timing, builtin};
-use tidewater_serve::engine::{Backing, Event, NamespaceSetup, Ready, SERVE_TIME, Server, Setup};
+use tidewater_serve::engine::{Backing, NamespaceSetup, Ready, Setup};
+use tidewater_testkit::profile::with;
+use tidewater_testkit::served::{self, Drive};
 
 /// How long anything that is waited for may take.
 pub const TIME: Duration = Duration::from_secs(20);
@@ -18,10 +16,7 @@ pub const TIME: Duration = Duration::from_secs(20);
 /// # Panics
 /// When a setting is none.
 pub fn villars(settings: &[(&str, &str)]) -> Profile {
-    let mut profile = builtin("villars").expect("it is built in");
-    for (key, value) in settings {
-        profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
-    }
+    let mut profile = with(builtin("villars").expect("it is built in"), settings);
     profile.serve.timing = Timing::None;
     profile
 }
@@ -29,33 +24,17 @@ pub fn villars(settings: &[(&str, &str)]) -> Profile {
 /// A drive with one namespace of blocks of `1 << block_shift` bytes, whose sockets are in `folder`. It is changed to
 /// what else is wanted.
 pub fn setup(profile: Profile, backing: Backing, bytes: u64, block_shift: u8, folder: &Path) -> Setup {
-    Setup {
-        profile,
-        backing,
-        size: Some(bytes),
-        namespaces: vec![NamespaceSetup { bytes: None, block_shift }],
-        seed: 1,
-        vfio_user: vec![folder.join("vfio.sock")],
-        nvme_tcp: None,
-        runtime_directory: None,
-        control: folder.join("control.sock"),
-        metrics: None,
-        trace: None,
-        input_log: None,
-        ring: None,
-        stop: Arc::default(),
-        serve_time: SERVE_TIME,
-    }
+    let namespaces = vec![NamespaceSetup { bytes: None, block_shift }];
+    Setup { size: Some(bytes), namespaces, seed: 1, ..served::setup(profile, folder, backing, 1) }
 }
 
 /// A drive that is served by a thread of this process.
 pub struct Served {
-    /// What it told when it was ready.
+    /// How its hosts reach it.
     pub ready: Ready,
     /// How a client of its function names it.
     pub target: String,
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+    drive: Drive,
 }
 
 impl Served {
@@ -64,19 +43,9 @@ impl Served {
     /// # Panics
     /// When it does not start.
     pub fn start(setup: Setup) -> Served {
-        let (stop, target) = (Arc::clone(&setup.stop), format!("vfio-user:{}", setup.vfio_user[0].display()));
-        let (sender, receiver) = channel();
-        let thread = std::thread::spawn(move || {
-            let mut tell = |event: Event| {
-                if let Event::Ready(ready) = event {
-                    let _ = sender.send(ready);
-                }
-            };
-            let server = Server::start(setup, &mut tell).expect("it starts");
-            server.run(&mut tell).expect("it runs");
-        });
-        let ready = receiver.recv().expect("it gets ready");
-        Served { ready, target, stop, thread }
+        let drive = Drive::start(&setup);
+        let target = format!("vfio-user:{}", setup.vfio_user[0].display());
+        Served { ready: drive.ready.clone(), target, drive }
     }
 
     /// Ends it in order.
@@ -84,8 +53,7 @@ impl Served {
     /// # Panics
     /// When it does not end so.
     pub fn end(self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().expect("it ends");
+        self.drive.stop();
     }
 }
 

@@ -62,7 +62,7 @@ const OLD: &[(&str, usize)] = &[
 /// How many of [`WORDS`] each part of the repository still has, in comments and strings of Rust and all of other files.
 /// Lower a number when its part is rewritten; never raise one. What is not listed has none.
 const STILL: &[(&str, usize)] = &[
-    ("bench", 13),
+    ("bench", 12),
     ("crates/capi", 38),
     ("crates/cli", 30),
     ("crates/client", 86),
@@ -71,9 +71,9 @@ const STILL: &[(&str, usize)] = &[
     ("crates/nand", 10),
     ("crates/probe", 20),
     ("crates/report", 24),
-    ("crates/serve", 207),
+    ("crates/serve", 203),
     ("crates/shim", 15),
-    ("crates/sim", 88),
+    ("crates/sim", 73),
     ("crates/wire", 24),
     ("docs/reference/cli.md", 10),
     ("docs/reference/profile.md", 3),

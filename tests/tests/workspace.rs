@@ -16,7 +16,7 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("base", Some(&[])),
     ("wire", Some(&["base"])),
     ("nand", Some(&["base", "wire"])),
-    ("core", Some(&["base", "wire", "nand"])),
+    ("core", Some(&["base", "wire", "nand", "testkit"])),
     ("ipc", Some(&["wire"])),
     ("driver", Some(&["wire", "ipc"])),
     ("client", Some(&["base", "wire", "driver"])),
@@ -24,8 +24,9 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("capi", Some(&["base", "client", "files"])),
     ("report", Some(&["base"])),
     ("probe", Some(&["base", "report"])),
-    ("sim", Some(&["base", "wire", "nand", "core", "client", "report", "probe"])),
-    ("serve", Some(&["base", "wire", "nand", "core", "ipc", "driver"])),
+    ("sim", Some(&["base", "wire", "nand", "core", "client", "report", "probe", "testkit"])),
+    ("serve", Some(&["base", "wire", "nand", "core", "ipc", "driver", "testkit"])),
+    ("testkit", Some(&["base", "wire", "nand", "core", "driver", "sim", "serve"])),
     ("shim", Some(&["client", "files"])),
     (
         "tidewater",
@@ -35,8 +36,9 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("tests", None),
 ];
 
-/// Uses that only tests have: a server has no client in what is shipped.
-const TESTS_ONLY: &[(&str, &str)] = &[("serve", "driver")];
+/// Uses that only tests have: a server has no client in what is shipped, and nothing that is shipped has the test kit.
+const TESTS_ONLY: &[(&str, &str)] =
+    &[("serve", "driver"), ("core", "testkit"), ("sim", "testkit"), ("serve", "testkit")];
 
 /// Licences of dependencies that go together with Apache-2.0 OR MIT in one binary.
 const LICENCES: &[&str] = &[

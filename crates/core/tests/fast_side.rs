@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::fast::{Content, Place, bar};
-use tidewater_core::profile::{Profile, Survives, builtin};
+use tidewater_core::profile::{Profile, Survives};
+use tidewater_testkit::profile::{tiny, with};
 use tidewater_wire::log::{RecordHeader, RecordKind};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::replication::Frame;
@@ -14,18 +15,16 @@ use tidewater_wire::vendor::{
 };
 
 fn profile() -> Profile {
-    let mut profile = builtin("tiny").unwrap();
-    for (key, value) in [
-        ("memory.sram.size", "64KiB"),
-        ("memory.sram.survives", "by-capacitors"),
-        ("fast.size", "32KiB"),
-        ("fast.queue_size", "4KiB"),
-        ("fast.log_size", "256KiB"),
-        ("fast.lanes", "2"),
-        ("fast.partial_after", "300us"),
-    ] {
-        profile.set(key, value).unwrap();
-    }
+    let settings = [
+        "memory.sram.size=64KiB",
+        "memory.sram.survives=by-capacitors",
+        "fast.size=32KiB",
+        "fast.queue_size=4KiB",
+        "fast.log_size=256KiB",
+        "fast.lanes=2",
+        "fast.partial_after=300us",
+    ];
+    let profile = with(tiny(), &settings);
     assert!(profile.memories.iter().any(|m| m.survives == Survives::ByCapacitors));
     profile
 }

@@ -1,17 +1,14 @@
 //! A served run once more, under the virtual clock: all that the device said follows from what came in and when.
 
-#[path = "served/support.rs"]
-mod support;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{BLOCK, Drive, Host, blocks_of, setup, tiny};
 use tidewater_base::Rng;
 use tidewater_core::profile::{Profile, Timing};
 use tidewater_core::subsystem::Input;
 use tidewater_core::subsystem::input_log::{Entries, Entry, MAGIC};
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::{Backing, rerun};
+use tidewater_testkit::served::{BLOCK, Drive, Host, blocks_of, setup, tiny};
 use tidewater_wire::nvme::Sqe;
 
 /// Two hosts, with faults, resets, lost clients and commands that nobody waits for. Returns the log.

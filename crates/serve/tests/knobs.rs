@@ -1,16 +1,14 @@
 //! The keys of `[serve]`: each, turned, does what it says, and nothing happens where it is not turned. The keys of the
 //! model are turned in `crates/sim/tests/knobs`.
 
-#[path = "served/support.rs"]
-mod support;
-
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use support::{BLOCK, Drive, Host, PATIENCE, blocks_of, setup, tiny};
 use tempfile::TempDir;
 use tidewater_core::profile::{Access, Doorbells, Interrupts, Profile, Timing};
 use tidewater_serve::engine::Backing;
+use tidewater_testkit::PATIENCE;
+use tidewater_testkit::served::{BLOCK, Drive, Host, blocks_of, setup, tiny};
 use tidewater_wire::nvme::Sqe;
 use tidewater_wire::nvme::register::{Cap, CmbSz, offset};
 use tidewater_wire::pci;

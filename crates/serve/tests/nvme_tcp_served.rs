@@ -1,21 +1,14 @@
 //! A whole drive, firmware and image, behind the NVMe/TCP target: what our own initiator sees of it.
 
-#[path = "served/limit.rs"]
-mod limit;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use limit::PATIENCE;
-use tidewater_core::profile::{Profile, Timing, builtin};
+use tidewater_core::profile::{Profile, Timing};
 use tidewater_driver::nvme_tcp::{Controller, Error, Host, Queue, Transfer, discover};
-use tidewater_serve::engine::{Backing, Event, NamespaceSetup, SERVE_TIME, Server, Setup, TcpSetup};
+use tidewater_serve::engine::{Backing, NamespaceSetup, Setup, TcpSetup};
+use tidewater_testkit::profile::{BYTE_WINDOW, with};
+use tidewater_testkit::{PATIENCE, served};
 use tidewater_wire::fabrics::{
     CONTROLLER_ANY, Connect, ConnectData, DataPointer, Fabrics, Nqn, PropertyGet, PropertySet, Response, property,
 };
@@ -32,10 +25,9 @@ fn host() -> Host {
 
 /// A drive that is served on a thread.
 struct Drive {
+    served: served::Drive,
     address: std::net::SocketAddr,
     subsystem: Nqn,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Drive {
@@ -50,44 +42,19 @@ impl Drive {
         folder: &std::path::Path,
         change: impl FnOnce(&mut Setup),
     ) -> Drive {
-        let stop = Arc::new(AtomicBool::new(false));
-        let control: PathBuf = folder.join("control");
-        let mut setup = Setup {
-            profile,
-            backing,
-            size: None,
-            namespaces: vec![NamespaceSetup { bytes: None, block_shift: 12 }],
-            seed: 7,
-            vfio_user: Vec::new(),
-            nvme_tcp: Some(TcpSetup {
-                address: "127.0.0.1:0".parse().unwrap(),
-                insecure_bind: false,
-                allowed_hosts: Vec::new(),
-                allow_destructive: true,
-            }),
-            runtime_directory: None,
-            control,
-            metrics: None,
-            trace: None,
-            input_log: None,
-            ring: None,
-            stop: Arc::clone(&stop),
-            serve_time: SERVE_TIME,
-        };
-        change(&mut setup);
-        let nowhere = ("127.0.0.1:0".parse().unwrap(), "nqn.2026-01.io.example:nowhere".to_owned());
-        let (tell, told) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let mut said = |event: Event| {
-                if let Event::Ready(ready) = event {
-                    tell.send(ready.nvme_tcp.unwrap_or(nowhere.clone())).unwrap();
-                }
-            };
-            let server = Server::start(setup, &mut said).unwrap();
-            server.run(&mut said).unwrap();
+        let nvme_tcp = Some(TcpSetup {
+            address: "127.0.0.1:0".parse().unwrap(),
+            insecure_bind: false,
+            allowed_hosts: Vec::new(),
+            allow_destructive: true,
         });
-        let (address, name) = told.recv_timeout(PATIENCE).expect("the drive is ready");
-        Drive { address, subsystem: Nqn::new(&name).unwrap(), stop, thread: Some(thread) }
+        let namespaces = vec![NamespaceSetup { bytes: None, block_shift: 12 }];
+        let mut setup = Setup { nvme_tcp, namespaces, ..served::setup(profile, folder, backing, 0) };
+        change(&mut setup);
+        let served = served::Drive::start(&setup);
+        let nowhere = || ("127.0.0.1:0".parse().unwrap(), "nqn.2026-01.io.example:nowhere".to_owned());
+        let (address, name) = served.ready.nvme_tcp.clone().unwrap_or_else(nowhere);
+        Drive { served, address, subsystem: Nqn::new(&name).unwrap() }
     }
 
     fn controller(&self, host: &Host) -> Controller {
@@ -96,30 +63,17 @@ impl Drive {
         controller
     }
 
-    fn stop(mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().unwrap().join().expect("the drive's thread does not panic");
+    fn stop(self) {
+        self.served.stop();
     }
 }
 
 fn tiny() -> Profile {
-    let mut profile = builtin("tiny").expect("there is a profile of this name");
-    profile.serve.timing = Timing::None;
-    profile.host.block_size = BLOCK as u32;
-    profile
+    with(served::tiny(Timing::None), &["host.block_size=4096"])
 }
 
 fn pattern(seed: u64, blocks: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    })
-    .take(blocks * BLOCK / 8)
-    .flatten()
-    .collect()
+    tidewater_testkit::pattern(seed, blocks * BLOCK)
 }
 
 fn write(queue: &mut Queue, block: u64, data: Vec<u8>) {
@@ -419,24 +373,16 @@ fn a_drive_that_was_made_without_nvme_tcp_is_there_for_its_hosts() {
 
 /// The tiny drive, with a fast side.
 fn tiny_fast() -> Profile {
-    let text = r#"
-        base = "tiny"
-        name = "tiny-fast"
-        [host]
-        block_size = 4096
-        [memory.sram]
-        size = "96KiB"
-        survives = "by-capacitors"
-        [fast]
-        size = "32KiB"
-        memory = "sram"
-        queue_size = "16KiB"
-        queue_memory = "sram"
-        log_size = "1MiB"
-        "#;
-    let mut profile = Profile::parse(text, "tiny-fast").unwrap();
-    profile.serve.timing = Timing::None;
-    profile
+    let settings = [
+        "memory.sram.size=96KiB",
+        "memory.sram.survives=by-capacitors",
+        "fast.size=32KiB",
+        "fast.memory=sram",
+        "fast.queue_size=16KiB",
+        "fast.queue_memory=sram",
+        "fast.log_size=1MiB",
+    ];
+    with(tiny(), &settings)
 }
 
 #[test]
@@ -530,17 +476,7 @@ fn speed() {
 #[test]
 fn a_host_without_bars_uses_the_byte_window_by_commands() {
     let folder = tempfile::tempdir().unwrap();
-    let mut profile = tiny();
-    for (key, value) in [
-        ("memory.ba.kind", "dram"),
-        ("memory.ba.size", "64KiB"),
-        ("memory.ba.survives", "by-capacitors"),
-        ("window.size", "32KiB"),
-        ("window.memory", "ba"),
-        ("window.entries", "3"),
-    ] {
-        profile.set(key, value).unwrap();
-    }
+    let profile = with(tiny(), BYTE_WINDOW);
     let drive = Drive::start(profile, Backing::File(folder.path().join("drive")), folder.path());
     let mut controller = drive.controller(&host());
     controller.set_queues(1).unwrap();

@@ -9,7 +9,6 @@ pub mod oracle;
 pub mod pcie;
 pub mod probe;
 pub mod run;
-pub mod torture;
 pub mod trace;
 pub mod workload;
 

@@ -4,27 +4,24 @@ use tidewater_base::{Duration, Instant};
 use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::drive::Machine;
 use tidewater_core::fast::{Content, bar};
-use tidewater_core::profile::{Profile, builtin};
+use tidewater_core::profile::Profile;
 use tidewater_sim::cluster::{Cluster, LinkModel, Said};
+use tidewater_testkit::profile::{tiny, with};
 use tidewater_wire::nvme::Status;
 use tidewater_wire::vendor::{
     AdminCommand, Epoch, IoCommand, Mode, NO_TIMEOUT, NodeList, Promote, ReadLogHeader, Role, TransportSetup, status,
 };
 
 fn profile(settings: &[(&str, &str)]) -> Profile {
-    let mut profile = builtin("tiny").unwrap();
     let common = [
-        ("memory.sram.size", "128KiB"),
-        ("memory.sram.survives", "by-capacitors"),
-        ("fast.size", "32KiB"),
-        ("fast.queue_size", "4KiB"),
-        ("fast.log_size", "256KiB"),
-        ("fast.partial_after", "300us"),
+        "memory.sram.size=128KiB",
+        "memory.sram.survives=by-capacitors",
+        "fast.size=32KiB",
+        "fast.queue_size=4KiB",
+        "fast.log_size=256KiB",
+        "fast.partial_after=300us",
     ];
-    for (key, value) in common.iter().chain(settings) {
-        profile.set(key, value).unwrap();
-    }
-    profile
+    with(with(tiny(), &common), settings)
 }
 
 fn device(profile: &Profile) -> Device {

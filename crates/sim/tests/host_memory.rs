@@ -7,30 +7,27 @@ use tidewater_core::host_memory::{HEADER, HostFault, HostFaultPlan, State};
 use tidewater_core::profile::Profile;
 use tidewater_report::Record;
 use tidewater_sim::host_memory::{LentMemory, settle};
-use tidewater_sim::torture::{Effort, LentCounts, LentEffort, lent_scenarios, torture, torture_lent};
 use tidewater_sim::workload::JobSpec;
 use tidewater_sim::{Pacing, RunOptions, run};
+use tidewater_testkit::profile::with;
+use tidewater_testkit::torture::{Effort, LentCounts, LentEffort, lent_scenarios, torture, torture_lent};
 use tidewater_wire::nvme::{Sqe, Status};
 
 /// A small drive whose read cache is in host memory.
 fn cached_by_host(settings: &[(&str, &str)]) -> Profile {
-    let mut profile = Profile::generic();
     let mine = [
-        ("drive.capacity", "16MiB"),
-        ("nand.channels", "2"),
-        ("nand.ways", "2"),
-        ("nand.planes", "1"),
-        ("nand.pages_per_block", "16"),
-        ("memory.hmb.kind", "host"),
-        ("memory.hmb.size", "1MiB"),
-        ("buffer.read_policy", "lru"),
-        ("buffer.read_memory", "hmb"),
-        ("buffer.read_size", "1MiB"),
+        "drive.capacity=16MiB",
+        "nand.channels=2",
+        "nand.ways=2",
+        "nand.planes=1",
+        "nand.pages_per_block=16",
+        "memory.hmb.kind=host",
+        "memory.hmb.size=1MiB",
+        "buffer.read_policy=lru",
+        "buffer.read_memory=hmb",
+        "buffer.read_size=1MiB",
     ];
-    for (key, value) in mine.iter().chain(settings) {
-        profile.set(key, value).expect("a key and a value");
-    }
-    profile
+    with(with(Profile::generic(), &mine), settings)
 }
 
 fn reads(profile: &Profile, size: &str) -> Record {

@@ -6,7 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tidewater_core::fast::Flaw;
 use tidewater_core::flaw::Injected;
-use tidewater_sim::torture::{
+use tidewater_testkit::torture::{
     Failure, LogCounts, LogEffort, LogScenario, group_scenarios, log_scenarios, torture_log, torture_split,
 };
 

@@ -5,6 +5,7 @@ use tidewater_core::profile::Profile;
 use tidewater_report::Record;
 use tidewater_sim::workload::JobSpec;
 use tidewater_sim::{Outcome, Pacing, RunOptions, run};
+use tidewater_testkit::profile::with;
 
 /// A drive of 64 MiB on two dies whose map has 128 mapping pages of 128 entries.
 const DRIVE: &[&str] = &[
@@ -26,12 +27,7 @@ const DRIVE: &[&str] = &[
 ];
 
 fn profile(settings: &[&str]) -> Profile {
-    let mut profile = Profile::generic();
-    for setting in DRIVE.iter().chain(settings) {
-        let (key, value) = setting.split_once('=').expect("KEY=VALUE");
-        profile.set(key, value).unwrap_or_else(|e| panic!("{setting}: {e}"));
-    }
-    profile
+    with(with(Profile::generic(), DRIVE), settings)
 }
 
 fn serve(settings: &[&str], job: &str, past: Precondition) -> Outcome {

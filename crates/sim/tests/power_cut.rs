@@ -9,7 +9,7 @@ use tidewater_core::flaw::Injected;
 use tidewater_core::ftl::Flaw;
 use tidewater_core::host::Submission;
 use tidewater_core::profile::{Mapping, Profile};
-use tidewater_sim::torture::{
+use tidewater_testkit::torture::{
     Counts, Effort, Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, mapping_scenarios,
     slc_scenarios, torture, with_hybrid_mapping, with_mapping_cache, worn_out,
 };

@@ -31,7 +31,7 @@ fn what_is_stored_is_loaded_and_after_a_flush_read_as_blocks() {
     let (status, ..) = rig.run(WindowCommand::Write { entry: 9, offset: 3, bytes: 8 }, &WORD);
     assert!(status.is_success());
     assert!(rig.status(WindowCommand::Flush { entry: 9 }).is_success());
-    assert_eq!(rig.names(), []);
+    assert_eq!(rig.names(), [0_u16; 0]);
     let after = rig.read(5).unwrap();
     assert_eq!((&after[..8], &after[8..16], &after[16..24]), (&before[..8], &WORD[..], &before[16..24]));
     assert_eq!(rig.read(4).unwrap()[3..11], WORD);
@@ -232,7 +232,7 @@ fn a_dump_that_was_cut_short_is_never_taken_for_whole() {
             assert_eq!(rig.load(at + PAGE), 0xABAB_ABAB_ABAB_ABAB);
             assert_eq!(rig.names(), [9]);
         } else {
-            assert_eq!(rig.names(), [], "cut after event {cut} of {events}");
+            assert_eq!(rig.names(), [0_u16; 0], "cut after event {cut} of {events}");
             assert!(rig.read(5).unwrap() == before, "the block is what it was when it was pinned");
         }
     }
@@ -296,7 +296,7 @@ fn a_buffer_that_survives_nothing_says_so_and_leaves_blocks_as_they_were() {
     let at = rig.pin(9, 5, 1);
     rig.store(at, &WORD);
     rig.lose_power();
-    assert_eq!(rig.names(), []);
+    assert_eq!(rig.names(), [0_u16; 0]);
     assert!(rig.read(5).unwrap() == before);
 }
 

@@ -8,9 +8,10 @@ use tidewater_core::fast::Content;
 use tidewater_core::flaw::Injected;
 use tidewater_core::host::Submission;
 use tidewater_core::power::Remains;
-use tidewater_core::profile::{Profile, builtin};
+use tidewater_core::profile::Profile;
 use tidewater_core::window::Flaw;
 use tidewater_nand::{FaultPlan, FaultyNand, Nand};
+use tidewater_testkit::profile::{BYTE_WINDOW, tiny, with};
 use tidewater_wire::nvme::{DsmRange, Sqe, Status};
 use tidewater_wire::vendor::{ANYWHERE, WindowCommand};
 
@@ -22,16 +23,7 @@ pub const PAGE: u64 = 4096;
 pub const BLOCKS: u64 = 8;
 
 pub fn profile(settings: &[(&str, &str)]) -> Profile {
-    let mut profile = builtin("tiny").unwrap();
-    for (key, value) in
-        [("memory.ba.kind", "dram"), ("memory.ba.size", "64KiB"), ("memory.ba.survives", "by-capacitors")]
-            .into_iter()
-            .chain([("window.size", "32KiB"), ("window.memory", "ba"), ("window.entries", "3")])
-            .chain(settings.iter().copied())
-    {
-        profile.set(key, value).unwrap();
-    }
-    profile
+    with(with(tiny(), BYTE_WINDOW), settings)
 }
 
 /// A drive, and whoever keeps its payload.

@@ -8,23 +8,22 @@ use tidewater_core::fast::{Content, PAGE_HEADER, bar};
 use tidewater_core::profile::Profile;
 use tidewater_core::subsystem::Unit;
 use tidewater_serve::image::{ImageOptions, Target};
+use tidewater_testkit::profile::with;
 
 pub const LANES: usize = 2;
 
 /// A profile with a log of two lanes whose ring survives: small, so that it goes round all the time.
-pub fn with_log(mut profile: Profile) -> Profile {
-    for (key, value) in [
-        ("memory.sram.size", "64KiB"),
-        ("memory.sram.survives", "by-capacitors"),
-        ("fast.size", "8KiB"),
-        ("fast.queue_size", "2KiB"),
-        ("fast.log_size", "64KiB"),
-        ("fast.lanes", "2"),
-        ("fast.partial_after", "300us"),
-    ] {
-        profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
-    }
-    profile
+pub fn with_log(profile: Profile) -> Profile {
+    let settings = [
+        "memory.sram.size=64KiB",
+        "memory.sram.survives=by-capacitors",
+        "fast.size=8KiB",
+        "fast.queue_size=2KiB",
+        "fast.log_size=64KiB",
+        "fast.lanes=2",
+        "fast.partial_after=300us",
+    ];
+    with(profile, &settings)
 }
 
 fn byte(lane: usize, offset: u64) -> u8 {

@@ -9,8 +9,9 @@ use tidewater_core::host::Submission;
 use tidewater_core::profile::{Mapping, Profile};
 use tidewater_core::subsystem::{MoveError, Slot, Unit};
 use tidewater_core::{Device, SetupError};
-use tidewater_nand::{Cell, Changes, FaultPlan, FaultyNand, Nand, Recorder};
+use tidewater_nand::{Changes, FaultPlan, FaultyNand, Nand, Recorder};
 use tidewater_serve::image::{Image, ImageError, ImageOptions, Made, OpenReport, Opened, Payload, Target};
+use tidewater_testkit::profile::few_pages;
 use tidewater_wire::nvme::{DsmRange, Sqe};
 
 pub type Drive = Device<Recorder<FaultyNand<Nand>>>;
@@ -22,30 +23,9 @@ const UNIT: u32 = 4_096;
 
 /// A drive of some hundred pages that collects all the time.
 pub fn tiny() -> Profile {
-    let mut p = Profile::generic();
-    p.name = "tiny".into();
-    p.host.queues = 2;
-    p.host.queue_entries = 64;
-    p.host.outstanding_max = 16;
+    let mut p = few_pages();
     p.host.transfer_max = TRANSFER_MAX;
-    p.buffer.write_size = 64 << 10;
-    p.buffer.write_watermark = 0.5;
-    p.ftl.over_provisioning = 0.2;
-    p.ftl.spare_blocks = 0.0;
-    p.ftl.gc_start = 2;
-    p.ftl.gc_reserve = 1;
-    p.ftl.wear_gap = 2;
-    p.ftl.checkpoint_interval = 4;
-    p.ftl.fill_timeout = Duration::from_us(150);
-    let n = &mut p.nand;
-    (n.channels, n.ways, n.planes) = (2, 1, 2);
-    (n.blocks_per_plane, n.pages_per_block, n.page_size, n.oob_size) = (12, 8, 4 << 10, 448);
-    n.cell = Cell::Slc;
-    n.read_time = [Duration::from_us(25); 3];
-    n.program_time = [Duration::from_us(200); 3];
-    n.erase_time = Duration::from_us(1_500);
-    n.endurance = 100_000;
-    (n.factory_bad_rate, n.program_fail_rate, n.erase_fail_rate) = (0.0, 0.0, 0.0);
+    (p.nand.ways, p.nand.planes) = (1, 2);
     p
 }
 

@@ -15,6 +15,7 @@ use tidewater_core::profile::Profile;
 use tidewater_core::subsystem::{Slot, Unit};
 use tidewater_nand::{Changes, FaultPlan, FaultyNand};
 use tidewater_serve::image::{Image, ImageOptions, Payload, SyncMode, Target};
+use tidewater_testkit::profile::{BYTE_WINDOW, with};
 use tidewater_wire::nvme::Sqe;
 use tidewater_wire::vendor::{ANYWHERE, WindowCommand};
 
@@ -28,19 +29,7 @@ const PAGES: u32 = 10;
 const ENTRIES: u16 = 3;
 
 fn profile() -> Profile {
-    let mut profile = tiny();
-    for (key, value) in [
-        ("memory.ba.kind", "dram"),
-        ("memory.ba.size", "64KiB"),
-        ("memory.ba.survives", "by-capacitors"),
-        ("window.size", "32KiB"),
-        ("window.memory", "ba"),
-        ("window.entries", "3"),
-        ("window.gate", "refuse"),
-    ] {
-        profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
-    }
-    profile
+    with(with(tiny(), BYTE_WINDOW), &["window.gate=refuse"])
 }
 
 /// An entry as the host knows it.

@@ -2,13 +2,13 @@
 //! gets in and goes on.
 
 use crate::hostile::{roomy, still_works};
-use crate::limit::PATIENCE;
 use crate::mock::{BLOCK, Mock, Served, VENDOR_SILENT, host, options};
 use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
 use std::time::Instant;
 use tidewater_base::{Duration, Instant as Time};
 use tidewater_driver::nvme_tcp::{Controller, Host, Transfer, discover};
 use tidewater_serve::nvme_tcp::{Options, Target};
+use tidewater_testkit::PATIENCE;
 use tidewater_wire::fabrics::{self, CONTROLLER_ANY, Connect, ConnectData, DISCOVERY_NQN, DataPointer, Fabrics};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::nvme_tcp::Pdu;

@@ -2,11 +2,11 @@
 //! again, no name.
 
 use crate::hostile::still_works;
-use crate::limit::PATIENCE;
 use crate::mock::{ASYNC_EVENT_REQUEST, BLOCK, SUBSYSTEM, Served, VENDOR_SILENT, host, nqn, options};
 use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
 use tidewater_driver::nvme_tcp::{Controller, Transfer, discover};
 use tidewater_serve::nvme_tcp::{HostRule, Hosts};
+use tidewater_testkit::PATIENCE;
 use tidewater_wire::fabrics::{
     self, CONTROLLER_ANY, ConnectData, DataPointer, Fabrics, Parameter, PropertyGet, PropertySet, Response, property,
 };

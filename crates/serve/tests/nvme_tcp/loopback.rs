@@ -1,6 +1,5 @@
 //! Both sides as they should be: every way of moving data, in every framing, and ends of every kind.
 
-use crate::limit::PATIENCE;
 use crate::mock::{
     ASYNC_EVENT_REQUEST, BLOCK, SUBSYSTEM, Served, VENDOR_READ_BACKWARDS, VENDOR_READ_FAILS, VENDOR_RESETS,
     VENDOR_SILENT, host, nqn, options, subsystem,
@@ -9,22 +8,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tidewater_driver::nvme_tcp::{Controller, Error, Host, Queue, Transfer, discover};
 use tidewater_serve::nvme_tcp::{BindError, HostRule, Hosts, Options, Target};
+use tidewater_testkit::{PATIENCE, pattern};
 use tidewater_wire::fabrics::{self, SubsystemKind, property};
 use tidewater_wire::nvme::{Sqe, Status};
-
-/// Bytes that tell where they belong.
-fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
-}
 
 fn write(queue: &mut Queue, block: u64, data: Vec<u8>) -> Status {
     let blocks = (data.len() / BLOCK - 1) as u16;

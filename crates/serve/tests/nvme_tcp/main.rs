@@ -3,8 +3,6 @@
 mod crowds;
 mod hostile;
 mod lenient;
-#[path = "../served/limit.rs"]
-mod limit;
 mod loopback;
 mod mock;
 mod patience;

@@ -1,6 +1,5 @@
 //! A subsystem that is only what a target can see of one: registers, an array of blocks, and a bit of Identify.
 
-use crate::limit::PATIENCE;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use tidewater_base::{Duration, Instant};
 use tidewater_core::subsystem::{Input, MoveError, Slot};
 use tidewater_driver::nvme_tcp::{Controller, Host};
 use tidewater_serve::nvme_tcp::{Border, CommandId, Options, Statistics, Target};
+use tidewater_testkit::PATIENCE;
 use tidewater_wire::fabrics::{Nqn, property};
 use tidewater_wire::nvme::{Cqe, Sqe, Status, opcode};
 

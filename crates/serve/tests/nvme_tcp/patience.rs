@@ -2,7 +2,6 @@
 //! others go on.
 
 use crate::hostile::{roomy, still_works};
-use crate::limit::PATIENCE;
 use crate::mock::{BLOCK, Mock, Served, host, options};
 use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
 use nix::sys::resource::{Resource, setrlimit};
@@ -13,6 +12,7 @@ use std::time::Instant;
 use tidewater_base::Duration as Time;
 use tidewater_driver::nvme_tcp::Transfer;
 use tidewater_serve::nvme_tcp::Target;
+use tidewater_testkit::PATIENCE;
 use tidewater_wire::fabrics::{self, CONTROLLER_ANY, DataPointer};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::nvme_tcp::{IcReq, Pdu};

@@ -1,9 +1,9 @@
 //! A host that sends whatever it likes, byte by byte.
 
-use crate::limit::PATIENCE;
 use crate::mock::{nqn, subsystem};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use tidewater_testkit::PATIENCE;
 use tidewater_wire::fabrics::{
     CONTROLLER_ANY, Connect, ConnectData, DataPointer, Fabrics, PropertySet, Response, property,
 };

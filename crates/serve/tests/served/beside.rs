@@ -1,12 +1,13 @@
 //! A remote host that does not send what it is asked for, beside another one and beside a function of vfio-user.
 
-use crate::support::{BLOCK, Drive, Host, PATIENCE, setup, tiny};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use tidewater_core::profile::Timing;
 use tidewater_driver::nvme_tcp::{self as initiator, Controller, Transfer};
 use tidewater_serve::engine::{Backing, TcpSetup};
+use tidewater_testkit::PATIENCE;
+use tidewater_testkit::served::{BLOCK, Drive, Host, setup, tiny};
 use tidewater_wire::fabrics::{
     CONTROLLER_ANY, Connect, ConnectData, DataPointer, Fabrics, Nqn, PropertySet, Response, property,
 };

@@ -1,9 +1,9 @@
 //! Deallocation of parts of units, with blocks that are smaller than a unit: what it may change, and what it may not.
 
-use crate::support::{BLOCK, Drive, Host, TRANSFER, UNIT, blocks_of, setup, tiny};
 use tidewater_base::Rng;
 use tidewater_core::profile::Timing;
 use tidewater_serve::engine::Backing;
+use tidewater_testkit::served::{BLOCK, Drive, Host, TRANSFER, UNIT, blocks_of, setup, tiny};
 use tidewater_wire::nvme::{DsmRange, Sqe};
 
 /// Blocks that are written and deallocated: 1 MiB, so that places meet often.

@@ -1,12 +1,13 @@
 //! Doorbells in memory, queues in the controller's memory, and many queue pairs.
 
-use crate::support::{BLOCK, Drive, Host, PATIENCE, blocks_of, setup, tiny};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_core::profile::{Access, Doorbells, Timing};
 use tidewater_driver::vfio_user::{Nvme, Options, QueuePair};
 use tidewater_serve::engine::Backing;
+use tidewater_testkit::PATIENCE;
+use tidewater_testkit::served::{BLOCK, Drive, Host, blocks_of, setup, tiny};
 use tidewater_wire::nvme::register::offset;
 use tidewater_wire::nvme::{Cqe, Sqe};
 use tidewater_wire::vfio_user::region;

@@ -1,6 +1,5 @@
 //! Faults that the user injects through the control socket, and what the device tells of itself.
 
-use crate::support::{BLOCK, Drive, Host, PATIENCE, blocks_of, setup, tiny};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -11,6 +10,8 @@ use tidewater_driver::vfio_user::{NvmeError, QueuePair};
 use tidewater_ipc::SharedMemory;
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::{Backing, MetricsSetup};
+use tidewater_testkit::PATIENCE;
+use tidewater_testkit::served::{BLOCK, Drive, Host, blocks_of, setup, tiny};
 use tidewater_wire::nvme::register::offset;
 use tidewater_wire::nvme::{Cqe, Sqe, Status, admin_opcode};
 use tidewater_wire::vfio_user::region;

@@ -1,10 +1,10 @@
 //! Memory that a host lends is really used, and never believed.
 
-use super::support::{BLOCK, Drive, Host, UNIT, blocks_of, setup, tiny};
 use tidewater_core::profile::{Profile, Timing};
 use tidewater_driver::vfio_user::Buffer;
 use tidewater_serve::control::{HostMemoryFault, Request};
 use tidewater_serve::engine::Backing;
+use tidewater_testkit::served::{BLOCK, Drive, Host, UNIT, blocks_of, setup, tiny};
 use tidewater_wire::nvme::{Sqe, feature};
 
 /// Units that are read again and again.

@@ -1,12 +1,12 @@
 //! Every byte that a host has written, through commands of every kind, stops, starts and reconnects.
 
-use crate::support::{BLOCK, Drive, Host, Model, TRANSFER, UNIT, block_of, blocks_of, setup, tiny};
 use std::time::Duration;
 use tidewater_base::Rng;
 use tidewater_core::profile::{Mapping, Timing};
 use tidewater_driver::vfio_user::NvmeError;
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::Backing;
+use tidewater_testkit::served::{BLOCK, Drive, Host, Model, TRANSFER, UNIT, block_of, blocks_of, setup, tiny};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::pci::{command, offset};
 use tidewater_wire::vfio_user::region;

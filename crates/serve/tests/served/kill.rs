@@ -1,6 +1,5 @@
 //! A process that serves is killed while a host writes: what was flushed is there when it is served again.
 
-use crate::support::{BLOCK, Drive, Host, Model, blocks_of, serve_in_child, setup, spawn_server, tiny};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use std::path::Path;
@@ -11,6 +10,7 @@ use tidewater_driver::vfio_user::Socket;
 use tidewater_driver::vfio_user::{Nvme, NvmeError};
 use tidewater_serve::control::{Request, ask};
 use tidewater_serve::engine::Backing;
+use tidewater_testkit::served::{BLOCK, Drive, Host, Model, blocks_of, serve_in_child, setup, spawn_server, tiny};
 use tidewater_wire::nvme::{Sqe, Status};
 
 /// The folder that the child serves from.

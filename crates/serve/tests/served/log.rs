@@ -1,7 +1,6 @@
 //! The fast side's log over the ends of a drive: stopped, killed, and without power. What was acknowledged is there,
 //! byte for byte, and the log goes on behind it.
 
-use crate::support::{BLOCK, Drive, Host, PATIENCE, serve_in_child, setup, spawn_server};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use std::io::Read;
@@ -11,11 +10,14 @@ use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_base::checksum::crc32c;
 use tidewater_core::fast::bar;
-use tidewater_core::profile::{Profile, Timing, builtin};
+use tidewater_core::profile::{Profile, Timing};
 use tidewater_driver::vfio_user::{Nvme, NvmeError};
 use tidewater_driver::vfio_user::{Socket, SocketError};
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::{Backing, Setup};
+use tidewater_testkit::PATIENCE;
+use tidewater_testkit::profile::with;
+use tidewater_testkit::served::{BLOCK, Drive, Host, serve_in_child, setup, spawn_server, tiny};
 use tidewater_wire::nvme::register::offset;
 use tidewater_wire::nvme::{Cqe, Sqe, Status};
 use tidewater_wire::vendor::status as vendor_status;
@@ -28,22 +30,18 @@ const SANITIZE: u32 = 0x84;
 
 /// The tiny drive with a log of two lanes, whose ring survives a loss of power or not.
 fn tiny_log(timing: Timing, survives: bool) -> Profile {
-    let mut profile = builtin("tiny").expect("it is built in");
-    for (key, value) in [
-        ("memory.sram.size", "96KiB"),
-        ("memory.sram.survives", if survives { "by-capacitors" } else { "nothing" }),
-        ("fast.size", "16KiB"),
-        ("fast.queue_size", "4KiB"),
-        ("fast.log_size", "512KiB"),
-        ("fast.lanes", "2"),
-        ("fast.partial_after", "1ms"),
-        ("fast.on_wrap", "overwrite-oldest"),
-        ("serve.pmr_size", "32KiB"),
-    ] {
-        profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
-    }
-    profile.serve.timing = timing;
-    profile
+    let settings = [
+        "memory.sram.size=96KiB",
+        if survives { "memory.sram.survives=by-capacitors" } else { "memory.sram.survives=nothing" },
+        "fast.size=16KiB",
+        "fast.queue_size=4KiB",
+        "fast.log_size=512KiB",
+        "fast.lanes=2",
+        "fast.partial_after=1ms",
+        "fast.on_wrap=overwrite-oldest",
+        "serve.pmr_size=32KiB",
+    ];
+    with(tiny(timing), &settings)
 }
 
 fn byte(lane: usize, offset: u64) -> u8 {
@@ -470,11 +468,7 @@ fn a_barrier_covers_pages_that_end_in_a_checksum_of_their_own() {
 fn a_sanitize_leaves_nothing_in_a_persistent_memory_region() {
     for access in ["trapped", "mapped"] {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut profile = builtin("tiny").expect("it is built in");
-        for (key, value) in [("serve.pmr_size", "32KiB"), ("serve.access", access)] {
-            profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
-        }
-        profile.serve.timing = Timing::None;
+        let profile = with(tiny(Timing::None), &[("serve.pmr_size", "32KiB"), ("serve.access", access)]);
         let drive = Drive::start(&served(profile, folder.path()));
         let mut host = Host::attach(&drive, 0);
         enable_region(&mut host.nvme.socket());

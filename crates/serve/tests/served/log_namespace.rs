@@ -1,11 +1,12 @@
 //! The log of the fast side, read with block commands.
 
-use crate::support::{BLOCK, Drive, Host, PATIENCE, setup, tiny};
 use std::time::Instant;
 use tidewater_core::profile::Timing;
 use tidewater_core::subsystem::namespaces::NAMESPACES_MAX;
 use tidewater_driver::vfio_user::NvmeError;
 use tidewater_serve::engine::Backing;
+use tidewater_testkit::PATIENCE;
+use tidewater_testkit::served::{BLOCK, Drive, Host, setup, tiny};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::{ControlPage, IoCommand, PageHeader};
 

@@ -11,7 +11,5 @@ mod log;
 mod log_namespace;
 mod pages;
 mod power;
-mod support;
-
 mod weights;
 mod window;

@@ -1,11 +1,12 @@
 //! Doorbells that a host stores into the mapped page of BAR0.
 
-use crate::support::{BLOCK, Drive, Host, PATIENCE, blocks_of, setup, tiny};
 use std::time::Instant;
 use tempfile::TempDir;
 use tidewater_core::profile::Timing;
 use tidewater_ipc::Mapping;
 use tidewater_serve::engine::Backing;
+use tidewater_testkit::PATIENCE;
+use tidewater_testkit::served::{BLOCK, Drive, Host, blocks_of, setup, tiny};
 use tidewater_wire::nvme::Sqe;
 use tidewater_wire::vfio_user::region;
 

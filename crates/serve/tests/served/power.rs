@@ -1,12 +1,13 @@
 //! The power is cut inside of the engine while a host writes.
 
-use crate::support::{BLOCK, Drive, Host, Model, PATIENCE, blocks_of, setup, tiny};
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_core::profile::{Profile, Timing};
 use tidewater_driver::vfio_user::Buffer;
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::{Backing, Event, Server, Setup};
+use tidewater_testkit::PATIENCE;
+use tidewater_testkit::served::{BLOCK, Drive, Host, Model, blocks_of, setup, tiny};
 use tidewater_wire::nvme::Sqe;
 
 const BLOCKS: u64 = 4_096;

@@ -8,7 +8,8 @@ use tidewater_serve::engine::Backing;
 use tidewater_wire::nvme::register::Cap;
 use tidewater_wire::nvme::{QueuePriority, Sqe, Status};
 
-use crate::support::{Drive, PATIENCE, setup, tiny};
+use tidewater_testkit::PATIENCE;
+use tidewater_testkit::served::{Drive, setup, tiny};
 
 const COMMANDS: usize = 60;
 

@@ -4,16 +4,18 @@
 mod model;
 
 use self::model::Model;
-use crate::support::{BLOCK, Drive, Host, PATIENCE, kill_after, setup, spawn_server};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
-use tidewater_core::profile::{Profile, Timing, builtin};
+use tidewater_core::profile::{Profile, Timing};
 use tidewater_driver::vfio_user::Socket;
 use tidewater_driver::vfio_user::{Nvme, NvmeError};
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::{Backing, Setup, rerun};
+use tidewater_testkit::PATIENCE;
+use tidewater_testkit::profile::{BYTE_WINDOW, with};
+use tidewater_testkit::served::{BLOCK, Drive, Host, kill_after, serve_in_child, setup, spawn_server, tiny};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::{
     ANYWHERE, BarLayout, ControlPage, EntryInfo, IoCommand, ReadLogHeader, WindowCommand, WindowStatus, log_page,
@@ -29,22 +31,7 @@ const WINDOW: u64 = 1 << 20;
 
 /// The tiny drive with a window of eight pages.
 fn windowed(timing: Timing, settings: &[(&str, &str)]) -> Profile {
-    let mut profile = builtin("tiny").expect("it is built in");
-    for (key, value) in [
-        ("memory.ba.kind", "dram"),
-        ("memory.ba.size", "64KiB"),
-        ("memory.ba.survives", "by-capacitors"),
-        ("window.size", "32KiB"),
-        ("window.memory", "ba"),
-        ("window.entries", "3"),
-    ]
-    .into_iter()
-    .chain(settings.iter().copied())
-    {
-        profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
-    }
-    profile.serve.timing = timing;
-    profile
+    with(with(tiny(timing), BYTE_WINDOW), settings)
 }
 
 /// A folder in memory, if there is such: syncs are many here, and what outlives a process does so there as well.
@@ -265,7 +252,7 @@ const JOB: &str = "TIDEWATER_TEST_WINDOW";
 fn child(job: &str) {
     let (timing, folder) = job.split_once(':').expect("a timing and a folder");
     let timing = if timing == "model" { Timing::Model } else { Timing::None };
-    crate::support::serve_in_child(served(windowed(timing, &[]), Path::new(folder)));
+    serve_in_child(served(windowed(timing, &[]), Path::new(folder)));
 }
 
 #[test]

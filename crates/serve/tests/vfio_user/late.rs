@@ -10,8 +10,9 @@ use tidewater_serve::engine::Backing;
 use tidewater_wire::nvme::register::offset as register;
 use tidewater_wire::vfio_user::{DmaAccess, DmaMap, Header, RegionAccess, Version, command, region};
 
-use crate::drive::{BLOCK, Drive, Host, PATIENCE, setup, tiny};
 use crate::support::Raw;
+use tidewater_testkit::PATIENCE;
+use tidewater_testkit::served::{BLOCK, Drive, Host, setup, tiny};
 
 /// Reads in a measurement.
 const READS: u32 = 2_000;

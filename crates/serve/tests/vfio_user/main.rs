@@ -1,8 +1,6 @@
 //! The vfio-user server, tried from the other side of its socket.
 
 mod dma;
-#[path = "../served/support.rs"]
-mod drive;
 mod interrupts;
 mod late;
 mod life;

@@ -10,9 +10,9 @@ use tidewater_driver::vfio_user::{Nvme, NvmeError, QueuePair};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vfio_user::{IrqIndex, region};
 
-use crate::drive::PATIENCE;
 use crate::support::eventually;
 use crate::trial::{BLOCKS, Trial, VECTORS};
+use tidewater_testkit::PATIENCE;
 
 fn start(trial: &Trial) -> Nvme {
     let client = Socket::connect(&trial.path()).expect("a client");

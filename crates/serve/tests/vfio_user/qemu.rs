@@ -11,8 +11,8 @@ use tidewater_serve::vfio_user::{DmaError, Reached};
 use tidewater_wire::nvme::register::offset;
 use tidewater_wire::nvme::{Cqe, Sqe, Status};
 
-use crate::drive::PATIENCE;
 use crate::trial::Trial;
+use tidewater_testkit::PATIENCE;
 
 /// Where the function is on the bus: device 4.
 const DEVICE: u32 = 4 << 11;

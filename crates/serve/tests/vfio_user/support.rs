@@ -18,7 +18,7 @@ use tidewater_serve::vfio_user::{
 };
 use tidewater_wire::vfio_user::{Area, Header, Version, command, region};
 
-use crate::drive::PATIENCE;
+use tidewater_testkit::PATIENCE;
 
 /// Bytes of BAR0 of the plain function.
 pub const BAR0_SIZE: u64 = 0x4000;

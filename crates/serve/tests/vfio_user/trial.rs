@@ -16,7 +16,7 @@ use tidewater_wire::nvme::{Cqe, Sqe, Status};
 use tidewater_wire::pci::{ConfigSpace, Options};
 use tidewater_wire::vfio_user::region;
 
-use crate::drive::PATIENCE;
+use tidewater_testkit::PATIENCE;
 
 /// MSI-X vectors.
 pub const VECTORS: u16 = 5;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use tidewater_base::Duration;
 use tidewater_core::cost::lane_bytes_per_second;
 use tidewater_core::ftl::Precondition;
+use tidewater_testkit::profile::with;
 
 /// Requests from a list.
 struct List {
@@ -46,14 +47,6 @@ fn list(requests: impl IntoIterator<Item = Request>) -> List {
 
 fn request(at_us: u64, op: Op, offset: u64, length: u64) -> Request {
     Request { arrival: Instant::from_ns(at_us * 1_000), op, offset, length, fua: false }
-}
-
-fn with(mut profile: Profile, settings: &[&str]) -> Profile {
-    for setting in settings {
-        let (key, value) = setting.split_once('=').unwrap();
-        profile.set(key, value).unwrap_or_else(|e| panic!("{setting}: {e}"));
-    }
-    profile
 }
 
 /// One die of one plane and no buffer: every latency is a sum.

@@ -8,6 +8,7 @@ use tidewater_report::Record;
 use tidewater_sim::run::run_on;
 use tidewater_sim::workload::{Op, Request, Source, SourceError};
 use tidewater_sim::{Outcome, Pacing, RunOptions, run};
+use tidewater_testkit::profile::with;
 
 /// One die with one plane behind an idle bus, written through, without checkpoints and failures; all else as `generic`.
 const ONE_DIE: &[&str] = &[
@@ -25,16 +26,7 @@ const ONE_DIE: &[&str] = &[
 
 /// One quiet die, changed by `settings`.
 pub fn one_die(settings: &[&str]) -> Profile {
-    with(Profile::generic(), &[ONE_DIE, settings].concat())
-}
-
-/// A profile with `settings` changed.
-pub fn with(mut profile: Profile, settings: &[&str]) -> Profile {
-    for setting in settings {
-        let (key, value) = setting.split_once('=').expect("KEY=VALUE");
-        profile.set(key, value).unwrap_or_else(|error| panic!("{setting}: {error}"));
-    }
-    profile
+    with(with(Profile::generic(), ONE_DIE), settings)
 }
 
 /// A source over an iterator.

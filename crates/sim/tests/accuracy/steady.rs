@@ -1,7 +1,7 @@
 //! The constructed steady state against the written one, and what a drive that collects makes of its latencies.
 
 use super::amplification::{Aged, LEVELS, aged};
-use super::drives::{request, serve_on, us, with};
+use super::drives::{request, serve_on, us};
 use super::table::{Bound, Row, Section};
 use tidewater_base::Rng;
 use tidewater_core::ftl::Precondition;
@@ -10,6 +10,7 @@ use tidewater_core::{Device, Options};
 use tidewater_report::record::Latency;
 use tidewater_sim::Pacing;
 use tidewater_sim::workload::Op;
+use tidewater_testkit::profile::with;
 
 const UNIT: u64 = 4_096;
 /// Figures that are taken of a latency distribution, and how far the two may differ.

@@ -1,7 +1,8 @@
 //! Every built-in profile serves a mixed job, whatever its past, and ends at rest.
 
-use crate::rig::{Load, load, serve, set};
+use crate::rig::{Load, load, serve};
 use tidewater_core::profile::{Profile, builtin, names};
+use tidewater_testkit::profile::set;
 
 // Two in five requests are reads of 4 to 64 KiB; every hundredth is a flush.
 const SHORT: Load =

@@ -7,6 +7,7 @@ use tidewater_core::fast::{Content, bar};
 use tidewater_core::profile::Profile;
 use tidewater_sim::host::{Appender, Attached, BlockWrites, client_of};
 use tidewater_sim::pcie::Mapping;
+use tidewater_testkit::profile::{tiny, with};
 
 /// The keys that [`every_key_of_the_fast_side_does_what_it_says`] turns.
 pub const KEYS: &[(&str, Knob)] = &[
@@ -67,16 +68,6 @@ const COMMON: &[&str] = &[
     "fast.log_size=256KiB",
     "fast.on_wrap=overwrite-oldest",
 ];
-
-/// A small drive with these settings.
-fn small(common: &[&str], settings: &[&str]) -> Profile {
-    let mut profile = tidewater_core::profile::builtin("tiny").unwrap();
-    for setting in common.iter().chain(settings) {
-        let (key, value) = setting.split_once('=').unwrap();
-        profile.set(key, value).unwrap_or_else(|error| panic!("{setting}: {error}"));
-    }
-    profile
-}
 
 fn device(profile: &Profile) -> Device {
     Device::new(profile, Options { stamps: true, ..Options::default() }).unwrap_or_else(|error| panic!("{error}"))
@@ -169,7 +160,7 @@ fn every_key_of_the_fast_side_does_what_it_says() {
 pub fn turn(keys: &[(&str, Knob)], common: &[&str]) {
     let mut wrong = Vec::new();
     for (key, knob) in keys {
-        let base = small(common, knob.base);
+        let base = with(with(tiny(), common), knob.base);
         let mut changed = base.clone();
         changed.set(key, knob.to).unwrap_or_else(|error| panic!("{key}: {error}"));
         let (was, is) = ((knob.measure)(&base), (knob.measure)(&changed));

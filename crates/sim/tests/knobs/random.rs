@@ -1,6 +1,5 @@
 //! Random drives under random loads: whatever fits together serves to the end, and what does not is refused in words.
 
-use crate::rig::set;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use tidewater_base::Instant;
@@ -9,6 +8,7 @@ use tidewater_core::profile::{Kind, Profile};
 use tidewater_sim::run::QueueOf;
 use tidewater_sim::workload::{Op, Request, Source, SourceError};
 use tidewater_sim::{Pacing, RunError, RunOptions, run};
+use tidewater_testkit::profile::with;
 
 /// Where every random drive begins.
 pub const SEED: &[&str] = &["drive.capacity=16MiB", "nand.channels=2", "nand.ways=2", "nand.pages_per_block=16"];
@@ -74,8 +74,7 @@ fn value(kind: &Kind, cap: Option<u64>, bits: u64) -> String {
 type Draws = Vec<(usize, u64)>;
 
 fn profile(draws: &Draws) -> (Profile, Vec<String>) {
-    let mut profile = Profile::generic();
-    set(&mut profile, SEED);
+    let mut profile = with(Profile::generic(), SEED);
     let keys: Vec<_> = Profile::keys().filter(|info| !info.section.is_empty()).collect();
     let mut settings = Vec::new();
     for &(key, bits) in draws {

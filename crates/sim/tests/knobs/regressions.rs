@@ -1,18 +1,15 @@
 //! What random drives brought to light, each under its name.
 
 use crate::random::{End, Job, SEED, serve};
-use crate::rig::set;
 use tidewater_base::{Instant, Rng};
 use tidewater_core::ftl::Precondition;
 use tidewater_core::profile::Profile;
 use tidewater_sim::Pacing;
 use tidewater_sim::workload::{Op, Request};
+use tidewater_testkit::profile::with;
 
 fn drive(settings: &[&str]) -> Profile {
-    let mut profile = Profile::generic();
-    set(&mut profile, SEED);
-    set(&mut profile, settings);
-    profile
+    with(with(Profile::generic(), SEED), settings)
 }
 
 /// A busy host: requests of these kinds, anywhere on the drive, every 20 us.

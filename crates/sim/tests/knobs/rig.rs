@@ -6,6 +6,7 @@ use tidewater_report::Record;
 use tidewater_sim::run::QueueOf;
 use tidewater_sim::workload::JobSpec;
 use tidewater_sim::{Outcome, Pacing, RunError, RunOptions, run};
+use tidewater_testkit::profile::with;
 
 /// Four dies with superblocks of 256 KiB, without anything that turns bad by chance: an entry of the table adds to it.
 pub const SMALL: &[&str] = &[
@@ -72,18 +73,7 @@ impl Load {
 
 /// The small drive with these settings, `KEY=VALUE`.
 pub fn small(settings: &[&str]) -> Profile {
-    let mut profile = Profile::generic();
-    set(&mut profile, SMALL);
-    set(&mut profile, settings);
-    profile
-}
-
-/// Applies settings, `KEY=VALUE`.
-pub fn set(profile: &mut Profile, settings: &[&str]) {
-    for setting in settings {
-        let (key, value) = setting.split_once('=').expect("KEY=VALUE");
-        profile.set(key, value).unwrap_or_else(|e| panic!("{setting}: {e}"));
-    }
+    with(with(Profile::generic(), SMALL), settings)
 }
 
 /// Runs a load to its end, and checks the drive that it leaves behind.

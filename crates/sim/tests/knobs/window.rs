@@ -6,6 +6,7 @@ use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::fast::Content;
 use tidewater_core::host::Submission;
 use tidewater_core::profile::Profile;
+use tidewater_testkit::profile::BYTE_WINDOW;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::{ANYWHERE, WindowCommand};
 
@@ -28,15 +29,6 @@ pub const KEYS: &[(&str, Knob)] = &[
     ("window.energy", Knob { base: &[], to: "1", measure: buffer_that_it_lasts_for, rises: true }),
     ("window.power", Knob { base: &[], to: "9", measure: energy_of_a_cut, rises: true }),
     ("window.program_energy", Knob { base: &[], to: "0.0005", measure: energy_of_a_cut, rises: true }),
-];
-
-const COMMON: &[&str] = &[
-    "memory.ba.kind=dram",
-    "memory.ba.size=64KiB",
-    "memory.ba.survives=by-capacitors",
-    "window.memory=ba",
-    "window.size=32KiB",
-    "window.entries=3",
 ];
 
 struct Rig {
@@ -128,5 +120,5 @@ fn buffer_that_it_lasts_for(profile: &Profile) -> f64 {
 
 #[test]
 fn every_key_of_the_byte_window_does_what_it_says() {
-    turn(KEYS, COMMON);
+    turn(KEYS, BYTE_WINDOW);
 }

@@ -10,6 +10,7 @@ use tidewater_core::profile::Profile;
 use tidewater_probe::{Noise, Noisy, Unwatched};
 use tidewater_report::probe::{Answer, ProbeRecord, Verdict, ask};
 use tidewater_sim::probe::SimulatedDrive;
+use tidewater_testkit::profile::with;
 
 const KIB: u64 = 1 << 10;
 
@@ -132,11 +133,7 @@ fn draw_noise(rng: &mut Rng) -> Noise {
 }
 
 fn profile_of(settings: &[String]) -> Profile {
-    let mut profile = Profile::generic();
-    for setting in settings {
-        let (key, value) = setting.split_once('=').unwrap();
-        profile.set(key, value).unwrap_or_else(|error| panic!("{setting}: {error}"));
-    }
+    let profile = with(Profile::generic(), settings);
     profile.check().unwrap_or_else(|error| panic!("{settings:?}: {error}"));
     profile
 }

@@ -9,15 +9,12 @@ use tidewater_core::profile::Profile;
 use tidewater_probe::{Noise, Noisy, Request, Target, Unwatched, Watch};
 use tidewater_report::probe::{Answer, ProbeRecord, Verdict, ask};
 use tidewater_sim::probe::SimulatedDrive;
+use tidewater_testkit::profile::with;
 
 /// A small drive: four dies of rows of 32 KiB, 256 MiB.
 fn profile(settings: &[(&str, &str)]) -> Profile {
-    let mut profile = Profile::generic();
-    let small =
-        [("drive.capacity", "256MiB"), ("nand.channels", "2"), ("nand.ways", "2"), ("nand.pages_per_block", "64")];
-    for (key, value) in small.iter().chain(settings) {
-        profile.set(key, value).unwrap();
-    }
+    let small = ["drive.capacity=256MiB", "nand.channels=2", "nand.ways=2", "nand.pages_per_block=64"];
+    let profile = with(with(Profile::generic(), &small), settings);
     profile.check().unwrap();
     profile
 }

@@ -1,10 +1,10 @@
 //! What the entries of the byte window and their blocks must hold, and may: a model that random commands go through.
 
 use super::{BLOCKS, PAGE, Window as _, refused};
-use crate::support::Host;
 use std::collections::{BTreeMap, HashMap};
 use tidewater_base::Rng;
 use tidewater_driver::vfio_user::NvmeError;
+use tidewater_testkit::served::Host;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::{WindowCommand, WindowStatus, log_page, status as vendor_status};
 

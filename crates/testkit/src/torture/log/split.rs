@@ -101,7 +101,7 @@ impl Campaign<'_> {
 
     /// The partition heals: the deposed primary learns of it, says so, and cuts what the new one does not have.
     fn rejoin(&mut self, old: usize, new: usize, twist: Twist) -> Result<(), String> {
-        // Nobody writes meanwhile, so that its log does not grow again before it is looked at.
+        // No client writes meanwhile, so that its log does not grow again before it is looked at.
         self.bench.writing = false;
         self.bench.cluster.partition(&[]);
         let says_so = |campaign: &Self| {

@@ -3,9 +3,6 @@
 use super::LogScenario;
 use super::reader::{Piece, Reader};
 use super::writer::{self, Action, View, Writer};
-use crate::cluster::{Cluster, Said};
-use crate::host_memory::LentMemory;
-use crate::oracle::Oracle;
 use crate::torture::Victim;
 use crate::torture::host::Host;
 use std::collections::BTreeMap;
@@ -16,6 +13,9 @@ use tidewater_core::fast::{Content, Flaw, Function};
 use tidewater_core::flaw::Injected;
 use tidewater_core::power::Remains;
 use tidewater_nand::{FaultyNand, Nand};
+use tidewater_sim::cluster::{Cluster, Said};
+use tidewater_sim::host_memory::LentMemory;
+use tidewater_sim::oracle::Oracle;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::{
     AdminCommand, Epoch, IoCommand, Mode, NodeList, Promote, ReadLogHeader, Role, TransportSetup, TrimTo,
@@ -34,7 +34,7 @@ enum Order {
     Operator,
 }
 
-/// One drive or several, and whoever uses them.
+/// One drive or several, and their clients.
 pub(super) struct Bench<'a> {
     scenario: &'a LogScenario,
     pub(super) cluster: Cluster<FaultyNand<Nand>>,
@@ -359,8 +359,8 @@ impl<'a> Bench<'a> {
         while let Some((node, said)) = self.cluster.poll() {
             match said {
                 Said::Output(Output::Reply { cid, status, data, .. }) => {
-                    match self.orders.remove(&(node, cid)).ok_or("a reply to a command that nobody gave")? {
-                        // Whoever could not append looks at the control page again.
+                    match self.orders.remove(&(node, cid)).ok_or("a reply to a command that was not given")? {
+                        // A writer that could not append looks at the control page again.
                         Order::Append { writer } if !status.is_success() => self.writers[writer].begin_anew(),
                         Order::Append { .. } => {}
                         Order::Read { reader } => self.end_read(node, reader, status, &data)?,
@@ -376,7 +376,7 @@ impl<'a> Bench<'a> {
                 }
                 Said::Log { cid, bytes } => match self.orders.get(&(node, cid)) {
                     Some(&Order::Read { reader }) => self.readers[reader].take(&bytes),
-                    _ => return Err("log bytes that nobody asked for".into()),
+                    _ => return Err("log bytes that no reader asked for".into()),
                 },
             }
         }

@@ -14,7 +14,6 @@ pub use scenarios::{LogScenario, group_scenarios, log_scenarios};
 pub use split::torture_split;
 
 use super::{Failure, Place};
-use crate::cluster::LinkModel;
 use bench::Bench;
 use cuts::Recovered;
 use life::Away;
@@ -23,6 +22,7 @@ use std::fmt;
 use tidewater_base::{Duration, Rng};
 use tidewater_core::fast::Flaw;
 use tidewater_core::flaw::Injected;
+use tidewater_sim::cluster::LinkModel;
 use truth::Truth;
 
 /// What a campaign did.

@@ -18,8 +18,6 @@ pub use scenario::{
     with_hybrid_mapping, with_mapping_cache, worn_out,
 };
 
-use crate::host_memory::LentMemory;
-use crate::oracle::{Content, Durability, Oracle};
 use host::Host;
 use std::collections::HashSet;
 use std::fmt;
@@ -30,6 +28,8 @@ use tidewater_core::flaw::Injected;
 use tidewater_core::ftl::{Entry, Flaw};
 use tidewater_core::power::{Remains, buffer_energy_needed};
 use tidewater_nand::{FaultyNand, Nand};
+use tidewater_sim::host_memory::LentMemory;
+use tidewater_sim::oracle::{Content, Durability, Oracle};
 
 /// The device that is tortured: its medium can be made to fail.
 pub type Victim = Device<FaultyNand<Nand>>;

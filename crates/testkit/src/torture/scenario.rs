@@ -1,12 +1,13 @@
 //! Tiny drives, on which a few thousand events reach every corner.
 
 use super::Mix;
-use crate::oracle::Durability;
+use crate::profile::few_pages;
 use tidewater_base::Duration;
 use tidewater_core::buffer::POLICIES;
 use tidewater_core::ftl::Precondition;
 use tidewater_core::profile::{GcVictim, Mapping, MemoryKind, MemoryProfile, Profile, Survives, WhenFull};
 use tidewater_nand::{Cell, Fault, FaultPlan};
+use tidewater_sim::oracle::Durability;
 
 /// A drive and what is done to it.
 #[derive(Clone, Debug)]
@@ -39,39 +40,11 @@ impl Scenario {
     }
 }
 
-/// A drive of a few hundred pages: 2 channels with 2 dies, units of 4 KiB, cells as fast as single-level ones.
+/// A drive of a few hundred pages that suspends quickly.
 pub(super) fn tiny() -> Profile {
-    let mut p = Profile::generic();
-    p.name = "tiny".into();
-    p.host.queues = 2;
-    p.host.queue_entries = 64;
-    p.host.outstanding_max = 16;
-    p.buffer.write_size = 64 << 10;
-    p.buffer.write_watermark = 0.5;
-    p.ftl.over_provisioning = 0.2;
-    p.ftl.spare_blocks = 0.0;
-    p.ftl.gc_start = 2;
-    p.ftl.gc_reserve = 1;
-    p.ftl.wear_gap = 2;
-    p.ftl.checkpoint_interval = 4;
-    p.ftl.fill_timeout = Duration::from_us(150);
+    let mut p = few_pages();
     p.flash.suspend_time = Duration::from_us(5);
     p.flash.resume_time = Duration::from_us(5);
-    p.nand.channels = 2;
-    p.nand.ways = 2;
-    p.nand.planes = 1;
-    p.nand.blocks_per_plane = 12;
-    p.nand.pages_per_block = 8;
-    p.nand.page_size = 4 << 10;
-    p.nand.oob_size = 448;
-    p.nand.cell = Cell::Slc;
-    p.nand.read_time = [Duration::from_us(25); 3];
-    p.nand.program_time = [Duration::from_us(200); 3];
-    p.nand.erase_time = Duration::from_us(1_500);
-    p.nand.endurance = 100_000;
-    p.nand.factory_bad_rate = 0.0;
-    p.nand.program_fail_rate = 0.0;
-    p.nand.erase_fail_rate = 0.0;
     p
 }
 

@@ -1,11 +1,11 @@
 //! Tiny drives with a fast side, alone and in groups.
 
-use crate::cluster::LinkModel;
 use crate::torture::scenario::{scenario, tiny};
 use crate::torture::{Mix, Scenario};
 use tidewater_base::Duration;
 use tidewater_core::profile::{DestagePriority, OnWrap, Profile, Release, Survives};
 use tidewater_nand::{Fault, FaultPlan};
+use tidewater_sim::cluster::LinkModel;
 use tidewater_wire::vendor::Mode;
 
 /// Drives, the links between them, and what is done to them.

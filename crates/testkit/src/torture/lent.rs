@@ -5,8 +5,6 @@
 use super::host::Host;
 use super::scenario::{scenario, tiny};
 use super::{Failure, Scenario, Victim, contents};
-use crate::host_memory::LentMemory;
-use crate::oracle::Oracle;
 use std::fmt;
 use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::device::{Device, Input, Options};
@@ -14,6 +12,8 @@ use tidewater_core::ftl::{Entry, Precondition};
 use tidewater_core::host_memory::{HostFault, HostFaultPlan, State};
 use tidewater_core::profile::{MemoryKind, MemoryProfile, Profile};
 use tidewater_nand::FaultyNand;
+use tidewater_sim::host_memory::LentMemory;
+use tidewater_sim::oracle::Oracle;
 
 /// How thorough a campaign is.
 #[derive(Clone, Copy, Debug)]

@@ -154,7 +154,7 @@ impl Campaign<'_> {
         Ok(cid)
     }
 
-    /// Links fail and come back at random, and somebody promotes a node.
+    /// Links fail and come back at random, and an operator promotes a node.
     pub(super) fn disturb_links(&mut self) -> Result<(), String> {
         let nodes = self.bench.cluster.len() as u64;
         self.counts.link_faults += 1;

@@ -1,12 +1,12 @@
 //! The host of a campaign: random commands, one event at a time, with the oracle beside it.
 
 use super::{EVENTS_MAX, Scenario, Victim};
-use crate::host_memory::LentMemory;
-use crate::oracle::Oracle;
 use std::collections::BTreeMap;
 use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::device::{Input, Output};
 use tidewater_core::host::Submission;
+use tidewater_sim::host_memory::LentMemory;
+use tidewater_sim::oracle::Oracle;
 use tidewater_wire::nvme::{DsmRange, Sqe, Status};
 
 /// How often each command comes, as weights.
@@ -161,7 +161,7 @@ impl Host {
         if deadline == Instant::NEVER && submits == Instant::NEVER {
             return Err(format!("the drive hangs:\n{}", device.describe_outstanding()));
         }
-        // Whoever is first; of two at one instant, either.
+        // The first of both; of two at one instant, either.
         if submits < deadline || submits == deadline && self.rng.below(2) == 0 {
             self.now = submits;
             self.submit(device)?;
@@ -177,7 +177,7 @@ impl Host {
         if self.in_flight.len() < self.depth { self.paused_until.max(self.now) } else { Instant::NEVER }
     }
 
-    /// Submits a command at `now`, for whoever drives the device beside it.
+    /// Submits a command at `now`, for a caller that drives the device itself.
     pub(super) fn submit_at(&mut self, now: Instant, device: &mut Victim) -> Result<(), String> {
         self.now = now;
         self.submit(device)

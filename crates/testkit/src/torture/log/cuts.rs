@@ -58,11 +58,11 @@ impl Recovered {
 /// The bytes of pages on flash, those first that went there on stored energy.
 struct Bytes<'a> {
     destaged: HashMap<u64, Box<[u8]>>,
-    kept: &'a crate::cluster::LogBytes,
+    kept: &'a tidewater_sim::cluster::LogBytes,
 }
 
 impl<'a> Bytes<'a> {
-    fn of(remains: &Remains<FaultyNand<Nand>>, kept: &'a crate::cluster::LogBytes) -> Bytes<'a> {
+    fn of(remains: &Remains<FaultyNand<Nand>>, kept: &'a tidewater_sim::cluster::LogBytes) -> Bytes<'a> {
         let destaged = remains.destaged().iter().map(|page| (page.page.sequence, page.bytes.clone())).collect();
         Bytes { destaged, kept }
     }
@@ -77,7 +77,7 @@ fn read_back(device: &Victim, bytes: &Bytes<'_>) -> Result<Recovered, String> {
     let function = device.fast().function(0).ok_or("the fast side is gone")?;
     let mut logs: Vec<Option<Log>> = vec![None; function.lanes().len()];
     for (number, page) in function.log().pages().filter(|(_, page)| page.len > 0) {
-        let bytes = bytes.get(page.sequence).ok_or_else(|| format!("nobody has the bytes of page {number}"))?;
+        let bytes = bytes.get(page.sequence).ok_or_else(|| format!("no node has the bytes of page {number}"))?;
         let log = logs[usize::from(page.lane)].get_or_insert(Log { start: page.offset, bytes: Vec::new() });
         if log.end() != page.offset {
             return Err(format!("lane {}: a gap from {} to {}", page.lane, log.end(), page.offset));
@@ -134,7 +134,7 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// One node's power fails: what comes back must be all that it ever told anybody, and no more than it was told.
+    /// One node's power fails: what comes back must be all that it ever reported, and no more than it received.
     fn cut_node(&mut self, node: usize) -> Result<(), String> {
         let Some(device) = self.bench.cluster.device(node) else { return Ok(()) };
         self.counts.recoveries += 1;
@@ -175,7 +175,7 @@ impl Campaign<'_> {
         }
         for (lane, log) in recovered.logs.iter().enumerate() {
             let before = &function.lanes()[lane];
-            // A replica has told its primary of all that is persistent, whatever its own clients see.
+            // A replica has reported to its primary all that is persistent, whatever its own clients see.
             let (promised, shown) =
                 if survives { (before.released(), self.truth.shown(node, lane)) } else { (before.durable(), 0) };
             if log.end() < promised.max(shown) {

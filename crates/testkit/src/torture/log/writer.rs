@@ -40,7 +40,7 @@ pub(super) enum Action {
     Append { offset: u64, len: u32 },
     /// The host needs nothing before this offset any more.
     Trim { offset: u64 },
-    /// It has read the control page, or found nobody to write to.
+    /// It has read the control page, or found no primary to write to.
     Look,
 }
 

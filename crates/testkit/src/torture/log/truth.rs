@@ -1,4 +1,4 @@
-//! What is known outside of the devices: which epoch wrote which bytes, and what clients were told.
+//! What is known outside of the devices: which epoch wrote which bytes, and what clients received.
 
 use super::writer;
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ impl Truth {
             return if same { Ok(()) } else { Err(other()) };
         }
         let before = starts.len().checked_sub(2).map_or(0, |place| starts[place].epoch.0);
-        let mut lineage = self.lineages.get(&before).ok_or("an epoch follows one that nobody had")?.clone();
+        let mut lineage = self.lineages.get(&before).ok_or("an epoch follows one that no node had")?.clone();
         lineage.push((epoch, offsets));
         self.lineages.insert(epoch, lineage);
         for lane in 0..self.lanes {
