@@ -70,7 +70,7 @@ const STILL: &[(&str, usize)] = &[
     ("crates/files", 54),
     ("crates/nand", 10),
     ("crates/probe", 20),
-    ("crates/report", 24),
+    ("crates/report", 22),
     ("crates/serve", 203),
     ("crates/shim", 15),
     ("crates/sim", 73),

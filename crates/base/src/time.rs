@@ -153,17 +153,22 @@ impl Mul<u64> for Duration {
     }
 }
 
+impl Duration {
+    /// The largest unit that is not above it, in picoseconds, and its name; of no time, seconds.
+    pub(crate) fn unit(self) -> (u64, &'static str) {
+        match self.0 {
+            1..1_000 => (1, "ps"),
+            1_000..1_000_000 => (1_000, "ns"),
+            1_000_000..1_000_000_000 => (1_000_000, "us"),
+            1_000_000_000..1_000_000_000_000 => (1_000_000_000, "ms"),
+            _ => (1_000_000_000_000, "s"),
+        }
+    }
+}
+
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ps = self.0;
-        let (unit, name) = match ps {
-            0 => return f.write_str("0s"),
-            p if p < 1_000 => (1, "ps"),
-            p if p < 1_000_000 => (1_000, "ns"),
-            p if p < 1_000_000_000 => (1_000_000, "us"),
-            p if p < 1_000_000_000_000 => (1_000_000_000, "ms"),
-            _ => (1_000_000_000_000u64, "s"),
-        };
+        let (ps, (unit, name)) = (self.0, self.unit());
         if ps.is_multiple_of(unit) {
             write!(f, "{}{name}", ps / unit)
         } else {

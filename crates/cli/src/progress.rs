@@ -3,7 +3,8 @@
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
 use std::time::Duration;
-use tidewater_report::{record, units};
+use tidewater_base::units;
+use tidewater_report::record;
 use tidewater_sim::run::Progress;
 
 /// Steps of the bar.

@@ -10,8 +10,9 @@ use crate::progress::Bar;
 use crate::trace;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
+use tidewater_base::units;
 use tidewater_core::Options;
-use tidewater_report::{Record, page, summary, units};
+use tidewater_report::{Record, page, summary};
 use tidewater_sim::run::{self, RunError, RunOptions};
 
 /// `tidewater replay`.

@@ -8,7 +8,7 @@ use crate::progress::Bar;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use tidewater_report::units;
+use tidewater_base::units;
 use tidewater_sim::trace::convert::{ConvertError, Converted, OutputFormat, convert};
 use tidewater_sim::trace::{self, Info, Input, Options, Trace, info, samples};
 use tidewater_sim::workload::like::{self, Free};

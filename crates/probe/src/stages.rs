@@ -6,10 +6,9 @@ use crate::session::{Session, Stop};
 use crate::stat::median;
 use crate::target::{HostMemory, Lend};
 use crate::{map_cache, read_cache, stripe, sustained, write_buffer};
-use tidewater_base::units::format_bytes;
+use tidewater_base::units::{format_bytes, setting};
 use tidewater_report::experiment::{Figure, Form, Point, Series};
 use tidewater_report::probe::{Answer, Stage, Verdict, ask};
-use tidewater_report::units::setting;
 
 /// What was found of a size, for the question of whose memory it is.
 #[derive(Clone, Debug, PartialEq)]

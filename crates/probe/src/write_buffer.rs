@@ -130,7 +130,7 @@ fn search(session: &mut Session<'_>, most: u64, chance: f64, found: &mut Found) 
             found.cannot = Some(format!(
                 "{} were written without having to wait, and more was not tried: the buffer is larger, or the flash \
                  keeps pace with a host that sends one request at a time",
-                tidewater_report::units::bytes(bytes)
+                tidewater_base::units::bytes(bytes)
             ));
             return Ok(());
         }

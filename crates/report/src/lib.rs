@@ -14,9 +14,9 @@ pub mod log;
 mod page;
 mod plot;
 pub mod probe;
+mod quantity;
 pub mod record;
 mod summary;
-pub mod units;
 
 pub use json::ReadError;
 pub use page::page;

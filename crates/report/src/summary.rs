@@ -3,8 +3,10 @@
 use crate::compare::printable;
 use crate::page::{measured, operation, programmed, programmed_bytes};
 use crate::record::{Cache, Record, ratio};
-use crate::units::{bytes, count, grouped, mib_per_second, micros, part, percent, plural_exact, seconds, significant};
 use std::fmt::Write;
+use tidewater_base::units::{
+    bytes, count, grouped, mib_per_second, micros, part, percent, plural_exact, seconds, significant,
+};
 
 /// About twenty aligned lines that say how the run went.
 pub fn summary(record: &Record) -> String {

@@ -2,6 +2,7 @@
 //! the profile says so.
 
 use crate::host_memory::{LentMemory, settle};
+use tidewater_base::units::bytes as bytes_in_words;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::content::PAST;
 use tidewater_core::device::{Input, Output};
@@ -9,7 +10,6 @@ use tidewater_core::host::Submission;
 use tidewater_core::profile::{MemoryKind, Profile};
 use tidewater_core::{Device, Options};
 use tidewater_probe::{About, HostMemory, Lend, Op, Request, Target, TargetError, Timed};
-use tidewater_report::units::bytes as bytes_in_words;
 use tidewater_wire::nvme::{DsmRange, Sqe};
 
 /// Events of the device without any completion that are taken for a hang.

@@ -149,7 +149,7 @@ fn simulated(given: &Probe) -> Result<SimulatedDrive, Failure> {
 }
 
 fn too_small(target: &Path) -> Failure {
-    let least = tidewater_report::units::bytes(CAPACITY_MIN);
+    let least = tidewater_base::units::bytes(CAPACITY_MIN);
     Failure::usage(format_args!("{}: is too small to be probed", printable(&target.display().to_string())))
         .help(format_args!("give at least {least}"))
 }
@@ -158,7 +158,7 @@ fn too_small(target: &Path) -> Failure {
 fn announcement(target: &dyn tidewater_probe::Target, stages: &[&StageInfo]) -> String {
     let about = target.about();
     let mut text =
-        format!("{}: {} of {}\n", printable(&about.name), about.kind, tidewater_report::units::bytes(about.capacity));
+        format!("{}: {} of {}\n", printable(&about.name), about.kind, tidewater_base::units::bytes(about.capacity));
     let refusal = target.writable().err();
     for stage in stages {
         let what = match (stage.destroys, &refusal) {

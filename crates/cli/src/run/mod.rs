@@ -18,11 +18,11 @@ use std::fmt::Write as _;
 use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::sync::Arc;
+use tidewater_base::units::bytes;
 use tidewater_client::hardware::WindowLog;
 use tidewater_client::mapped::{Log, Options, survive_cut_rings};
 use tidewater_client::{Level, LogError};
 use tidewater_files::{AnyLog, Ended, Fate, Globs, PATIENCE, ReplayError, Report, Rules, Run, RunError, Setup, TICK};
-use tidewater_report::units::bytes;
 
 /// Signals that are the program's.
 const PASSED_ON: [Signal; 7] = [

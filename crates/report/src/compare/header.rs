@@ -4,9 +4,9 @@ use super::Labelled;
 use crate::html::escape;
 use crate::page::command;
 use crate::record::{Record, WorkloadKind};
-use crate::units::{bytes, setting};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use tidewater_base::units::{bytes, setting};
 
 /// One thing that a run was made with: its name, and its value in words.
 type Fact = (String, String);

@@ -2,8 +2,8 @@
 
 use super::Labelled;
 use crate::page::{operation, operation_rank};
+use crate::quantity::Quantity;
 use crate::record::{Cache, Flash, Latency, Record, ratio};
-use crate::units::Quantity;
 use std::collections::BTreeSet;
 
 /// Which of two values is better.

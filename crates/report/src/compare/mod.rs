@@ -77,7 +77,7 @@ fn all_that_is_asked_for(records: &[Labelled]) -> Option<String> {
         format!(
             "hmb.size=0 stands for as much as the drive asks for ({} here), not for none: hmb.enabled=false lends \
              nothing.",
-            crate::units::bytes(all)
+            tidewater_base::units::bytes(all)
         )
     })
 }
@@ -109,10 +109,10 @@ fn same_flash(records: &[Labelled]) -> Option<String> {
         .iter()
         .filter(|((_, raw_bytes, _), asked)| *raw_bytes > 0 && asked.len() > 1)
         .map(|((.., share), asked)| {
-            let share = crate::units::percent(f64::from_bits(*share));
+            let share = tidewater_base::units::percent(f64::from_bits(*share));
             format!(
                 "{} ({share} spare)",
-                asked.iter().map(|asked| crate::units::setting(asked)).collect::<Vec<_>>().join(", ")
+                asked.iter().map(|asked| tidewater_base::units::setting(asked)).collect::<Vec<_>>().join(", ")
             )
         })
         .collect();

@@ -6,8 +6,8 @@ use super::{Labelled, caveats, header, seeds, warnings};
 use crate::html::{document, escape};
 use crate::page::{FULL, HALF, cdf_chart, figure, operation, programmed, tail_chart};
 use crate::plot::{Bar, COLOURS, Segment, horizontal_bars, stacked_bar};
-use crate::units::{bytes, change, significant};
 use std::fmt::Write;
+use tidewater_base::units::{bytes, change, significant};
 
 /// One page that compares `records` with the first of them. Needs nothing else: no script, no network.
 pub fn page(records: &[Labelled], title: &str) -> String {

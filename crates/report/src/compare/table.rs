@@ -2,8 +2,8 @@
 
 use super::metrics::{Metric, metrics};
 use super::{Labelled, caveats, seeds, warnings};
-use crate::units::change;
 use std::fmt::Write;
+use tidewater_base::units::change;
 
 /// A row for each figure and a column for each record, at most `width` characters wide: what does not fit continues
 /// below, with the first record repeated. The best value of a row has a star; the others say by how much they differ
@@ -56,7 +56,7 @@ pub(super) const SEEDS: &str = "the median, and the lowest to the highest where 
 
 /// How many seeds a group has.
 pub(super) fn seeds_of(group: &seeds::Group) -> String {
-    crate::units::plural(group.len() as u64, "seed")
+    tidewater_base::units::plural(group.len() as u64, "seed")
 }
 
 /// A row for each name and a column for each label, at most `width` characters wide: what does not fit continues below,

@@ -2,7 +2,8 @@
 
 use super::{Figure, Form, Point, Series};
 use crate::plot::{Axis, COLOURS, Candle, CandleChart, CandleSeries, GroupSeries, GroupedBars, LineChart, place_name};
-use crate::units::{Quantity, significant};
+use crate::quantity::Quantity;
+use tidewater_base::units::significant;
 
 /// Places of one axis that are drawn in groups; more would be thinner than their distance.
 const GROUPS_MAX: usize = 120;

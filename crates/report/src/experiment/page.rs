@@ -5,8 +5,8 @@ use super::summary::tally;
 use super::{Cell, Experiment, Form};
 use crate::html::{document, escape};
 use crate::page::{FULL, HALF, figure};
-use crate::units::{count, decimal, plural};
 use std::fmt::Write;
+use tidewater_base::units::{count, decimal, plural};
 
 /// Raw rows that a page shows; the document has all of them.
 const ROWS_MAX: usize = 2_000;

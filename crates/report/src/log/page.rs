@@ -4,8 +4,9 @@ use super::{LogRecord, Side, State};
 use crate::html::{document, escape};
 use crate::page::{Curve, FULL, HALF, cdf_chart, figure, tail_chart, tile};
 use crate::plot::{Axis, LineChart, Segment, Series, stacked_bar};
-use crate::units::{Quantity, bytes, count, grouped, mib_per_second, micros, part, plural_exact, seconds, setting};
+use crate::quantity::Quantity;
 use std::fmt::Write;
+use tidewater_base::units::{bytes, count, grouped, mib_per_second, micros, part, plural_exact, seconds, setting};
 
 const MIB: f64 = 1_048_576.0;
 

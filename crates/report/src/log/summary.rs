@@ -2,8 +2,8 @@
 
 use super::LogRecord;
 use crate::compare::printable;
-use crate::units::{bytes, count, mib_per_second, micros};
 use std::fmt::Write;
+use tidewater_base::units::{bytes, count, mib_per_second, micros};
 
 /// A line for each side.
 pub fn summary(record: &LogRecord) -> String {

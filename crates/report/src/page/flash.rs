@@ -4,8 +4,8 @@ use super::{FULL, HALF, figure};
 use crate::html::escape;
 use crate::plot::{Segment, heat_map, histogram, stacked_bar};
 use crate::record::{Flash, Record, Utilization, ratio};
-use crate::units::{bytes, count, grouped, percent, significant};
 use std::fmt::Write;
+use tidewater_base::units::{bytes, count, grouped, percent, significant};
 
 pub(super) fn section(out: &mut String, record: &Record) {
     out.push_str("<h2 id=\"flash\">Inside the drive</h2>\n");
@@ -157,7 +157,7 @@ fn counters(out: &mut String, record: &Record) {
         rows.push(("superblocks that it could have then", count(slc.superblocks_max as f64)));
     }
     if let Some(recovery) = &record.recovery {
-        rows.push(("recovery after the power cut", crate::units::seconds(recovery.seconds)));
+        rows.push(("recovery after the power cut", tidewater_base::units::seconds(recovery.seconds)));
         rows.push(("pages read for it", count(recovery.pages_read as f64)));
         if let Some(lost) = recovery.pages_lost {
             rows.push(("pages of completed writes lost, not flushed", count(lost as f64)));

@@ -3,9 +3,10 @@
 use super::{FULL, HALF, figure, measured, operation, operation_colour};
 use crate::html::escape;
 use crate::plot::{Axis, LineChart, Series, thin};
+use crate::quantity::Quantity;
 use crate::record::{Distribution, Latency, Record};
-use crate::units::{Quantity, count, micros, part};
 use std::fmt::Write;
+use tidewater_base::units::{count, micros, part};
 
 /// Points of one curve that are drawn: more than the pixels of a plot help nobody.
 const POINTS_MAX: usize = 500;

@@ -7,8 +7,8 @@ mod time;
 
 use crate::html::{document, escape};
 use crate::record::{Latency, Record, ratio};
-use crate::units::{bytes, count, grouped, mib_per_second, micros, percent, plural, seconds, significant};
 use std::fmt::Write;
+use tidewater_base::units::{bytes, count, grouped, mib_per_second, micros, percent, plural, seconds, significant};
 
 pub(crate) use flash::{programmed, programmed_bytes};
 pub(crate) use latency::{Curve, cdf_chart, tail_chart};

@@ -2,8 +2,8 @@
 
 use crate::html::escape;
 use crate::record::{Record, Workload, WorkloadKind};
-use crate::units::{bytes, plural, plural_exact, seconds, setting, significant};
 use std::fmt::Write;
+use tidewater_base::units::{bytes, plural, plural_exact, seconds, setting, significant};
 
 pub(super) fn section(out: &mut String, record: &Record) {
     out.push_str("<h2 id=\"again\">How to run it again</h2>\n");

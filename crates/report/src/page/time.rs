@@ -2,8 +2,9 @@
 
 use super::{FULL, figure};
 use crate::plot::{Axis, LineChart, Series};
+use crate::quantity::Quantity;
 use crate::record::{Record, TimePoint, TimeSeries};
-use crate::units::{Quantity, seconds};
+use tidewater_base::units::seconds;
 
 /// Points of one line that are drawn.
 const POINTS_MAX: usize = 700;

@@ -2,8 +2,9 @@
 
 use super::{Axis, close_plot, open_plot};
 use crate::html::escape;
-use crate::units::{Quantity, count, part};
+use crate::quantity::Quantity;
 use std::fmt::Write;
+use tidewater_base::units::{count, part};
 
 /// A part of a stacked bar.
 pub(crate) struct Segment<'a> {

@@ -98,7 +98,7 @@ fn draw(out: &mut String, frame: &Frame, group: f64, aside: f64, half: f64, cand
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Quantity;
+    use crate::quantity::Quantity;
 
     #[test]
     fn a_candlestick_is_drawn_from_lowest_to_highest() {

@@ -94,7 +94,7 @@ pub(super) fn legend<'a>(series: impl Iterator<Item = (&'a str, usize, bool)> + 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Quantity;
+    use crate::quantity::Quantity;
 
     fn chart(y: Axis, values: &[f64]) -> String {
         let bars = values.iter().map(|value| Some((*value, format!("it is {value}")))).collect();

@@ -1,10 +1,11 @@
 //! The channel by die heat map.
 
 use super::{Axis, close_plot, open_plot};
+use crate::quantity::Quantity;
 use crate::record::{Utilization, ratio};
-use crate::units::{Quantity, percent};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use tidewater_base::units::percent;
 
 /// A cell for each die and a row for the channels' buses, the busier the darker. Empty if no dies are known.
 pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> String {

@@ -1,7 +1,8 @@
 //! Axes: where a value goes, and which values are named.
 
-use crate::units::{Quantity, decimal, significant};
+use crate::quantity::Quantity;
 use std::borrow::Cow;
+use tidewater_base::units::{decimal, significant};
 
 /// How values are spread along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use super::{Answer, ProbeRecord, Stage};
 use crate::experiment::{Drawn, Palette, draw};
 use crate::html::{document, escape};
 use crate::page::{FULL, HALF, figure};
-use crate::units::{bytes, plural_exact, seconds};
 use std::fmt::Write;
+use tidewater_base::units::{bytes, plural_exact, seconds};
 
 /// One page with all verdicts and figures. Needs nothing else: no network.
 pub fn page(record: &ProbeRecord) -> String {

@@ -2,8 +2,8 @@
 
 use super::{Answer, ProbeRecord, Stage, Verdict};
 use crate::experiment::wrapped;
-use crate::units::{bytes, plural_exact, seconds};
 use std::fmt::Write;
+use tidewater_base::units::{bytes, plural_exact, seconds};
 
 /// What was found, at most `width` characters wide where its words allow it.
 pub fn summary(record: &ProbeRecord, width: usize) -> String {

@@ -16,6 +16,7 @@ use std::io::Write;
 use std::time;
 
 use tidewater_base::Instant;
+use tidewater_base::units::{plural_exact, seconds};
 use tidewater_core::drive::{Clock, End, VirtualClock, drive};
 use tidewater_core::memory::{Use, place};
 use tidewater_core::profile::Profile;
@@ -23,7 +24,6 @@ use tidewater_core::{Device, Input};
 use tidewater_nand::Medium;
 use tidewater_report::Record;
 use tidewater_report::record::Recovery;
-use tidewater_report::units::{plural_exact, seconds};
 
 use crate::host_memory::{Lent, LentMemory};
 use crate::metrics::user_cpu_seconds;

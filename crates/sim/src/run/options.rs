@@ -5,11 +5,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use tidewater_base::units::plural_exact;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::SetupError;
 use tidewater_core::ftl::Precondition;
 use tidewater_report::record::Workload;
-use tidewater_report::units::plural_exact;
 
 use crate::workload::{Op, SourceError};
 

@@ -1,12 +1,12 @@
 //! What the user should know before believing the figures of a run.
 
 use tidewater_base::Duration;
+use tidewater_base::units::{bytes, grouped, plural_exact, seconds};
 use tidewater_core::ftl::Precondition;
 use tidewater_core::memory::Use;
 use tidewater_core::profile::{Mapping, MemoryKind};
 use tidewater_core::{Device, device};
 use tidewater_report::record::ratio;
-use tidewater_report::units::{bytes, grouped, plural_exact, seconds};
 use tidewater_wire::nvme::Status;
 
 use super::world::Host;

@@ -176,13 +176,13 @@ impl fmt::Display for SourceError {
             }
             SourceError::Io { file, reason } => write!(f, "{file}: {reason}"),
             SourceError::CutShort { file, lines, reason } => {
-                let lines = tidewater_report::units::plural_exact(*lines, "whole line");
+                let lines = tidewater_base::units::plural_exact(*lines, "whole line");
                 write!(f, "{file}: {reason} after {lines}")
             }
             SourceError::Empty { file, skipped: 0 } => write!(f, "{file}: the trace holds no request"),
             SourceError::Empty { file, skipped } => {
                 let were = if *skipped == 1 { "was" } else { "were" };
-                let lines = tidewater_report::units::plural_exact(*skipped, "malformed line");
+                let lines = tidewater_base::units::plural_exact(*skipped, "malformed line");
                 write!(f, "{file}: the trace holds no request; {lines} {were} skipped")
             }
             SourceError::Ambiguous { file, candidates } => write!(

@@ -1,6 +1,7 @@
 //! Numbers as fio reads them.
 
 use tidewater_base::Duration;
+use tidewater_base::units::number_and_unit;
 
 use super::Amount;
 
@@ -9,8 +10,7 @@ use super::Amount;
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let expected = || format!("\"{text}\" is not a size such as 4096, 4k or 16g");
     let lower = text.to_ascii_lowercase();
-    let split = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
-    let (digits, suffix) = lower.split_at(split);
+    let (digits, suffix) = number_and_unit(&lower);
     if digits == "0" && suffix.starts_with('x') {
         return u64::from_str_radix(&suffix[1..], 16).map_err(|_| expected());
     }
@@ -65,8 +65,7 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
 /// A time: seconds, or with `us`, `ms`, `s`, `m`, `h` or `d`.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let lower = text.to_ascii_lowercase();
-    let split = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
-    let (digits, suffix) = lower.split_at(split);
+    let (digits, suffix) = number_and_unit(&lower);
     let unit = match suffix {
         "us" | "usec" => 1e-6,
         "ms" | "msec" => 1e-3,

@@ -8,7 +8,12 @@
 //! - **Shares** are `7%` or `0.07`.
 //!
 //! Decimal fractions are exact or refused: `1.5KiB` is 1,536 bytes, `0.3B` is an error. A space may stand before the
-//! unit, and `_` between digits. Every `format_*` writes what its `parse_*` reads back to the same value.
+//! unit, and `_` between digits. Every `format_*` writes what its `parse_*` reads back to the same value;
+//! [`bytes`], [`micros`], [`count`] and their kin round, for a reader.
+
+mod readable;
+
+pub use readable::*;
 
 use crate::Duration;
 use std::fmt;
@@ -78,14 +83,18 @@ impl Decimal {
     }
 }
 
+/// Splits text behind the digits, points and underscores that it begins with.
+pub fn number_and_unit(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len()))
+}
+
 /// Splits text into its number and its unit, which may be empty.
 fn split(text: &str) -> Result<(Decimal, &str), UnitError> {
     let text = text.trim();
     if text.is_empty() {
         return Err(UnitError::Empty);
     }
-    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
+    let (number, unit) = number_and_unit(text);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if !whole.starts_with(|c: char| c.is_ascii_digit()) || fraction.contains('.') || number.ends_with(['.', '_']) {
         return Err(UnitError::NotANumber);
@@ -192,16 +201,8 @@ pub fn format_rate(rate: u64) -> String {
 /// Writes a time in the largest unit that is not above it, exactly: `25us`, `1.5us`. (`Display` of [`Duration`] rounds
 /// to three digits.)
 pub fn format_duration(time: Duration) -> String {
-    let ps = time.as_ps();
-    let (unit, name) = match ps {
-        0 => return "0s".into(),
-        1..1_000 => (1, "ps"),
-        1_000..1_000_000 => (1_000, "ns"),
-        1_000_000..1_000_000_000 => (1_000_000, "us"),
-        1_000_000_000..1_000_000_000_000 => (1_000_000_000, "ms"),
-        _ => (1_000_000_000_000, "s"),
-    };
-    format!("{}{name}", exact(ps, unit))
+    let (unit, name) = time.unit();
+    format!("{}{name}", exact(time.as_ps(), unit))
 }
 
 /// Writes a share in percent where that reads back to the same value, else as a plain number.

@@ -1,59 +1,5 @@
 //! Numbers as people read them: three significant digits, a prefix, and the unit.
 
-/// What a number measures: decides how it is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quantity {
-    /// Microseconds.
-    Micros,
-    /// Seconds.
-    Seconds,
-    /// A plain count or rate, in thousands, millions and so on.
-    Count,
-    /// A share of a whole, 0 to 1.
-    Share,
-    /// MiB/s.
-    MibPerSecond,
-    /// A ratio such as the write amplification.
-    Ratio,
-}
-
-impl Quantity {
-    /// `value` with its unit.
-    pub fn format(self, value: f64) -> String {
-        match self {
-            Quantity::Micros => micros(value),
-            Quantity::Seconds => seconds(value),
-            Quantity::Count => count(value),
-            Quantity::Share => percent(value),
-            Quantity::MibPerSecond => mib_per_second(value),
-            Quantity::Ratio => significant(value),
-        }
-    }
-
-    /// What the name of a column ends with, so that it says its unit.
-    pub(crate) fn column_suffix(self) -> &'static str {
-        match self {
-            Quantity::Micros => "_us",
-            Quantity::Seconds => "_seconds",
-            Quantity::Share => "_share",
-            Quantity::MibPerSecond => "_mib_s",
-            Quantity::Count | Quantity::Ratio => "",
-        }
-    }
-
-    /// The word by which the page's script knows this quantity.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Quantity::Micros => "us",
-            Quantity::Seconds => "s",
-            Quantity::Count => "n",
-            Quantity::Share => "share",
-            Quantity::MibPerSecond => "mib",
-            Quantity::Ratio => "ratio",
-        }
-    }
-}
-
 /// Three significant digits, two of what is smaller than a tenth, without trailing zeros.
 pub fn significant(value: f64) -> String {
     let magnitude = value.abs();
@@ -69,7 +15,7 @@ pub fn significant(value: f64) -> String {
 }
 
 /// `value` with at most `decimals` decimals, without trailing zeros.
-pub(crate) fn decimal(value: f64, decimals: usize) -> String {
+pub fn decimal(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
@@ -161,7 +107,7 @@ pub fn part(share: f64) -> String {
     }
 }
 
-/// Changes to more than so many times the value are written as a factor: nobody reads `+3908 %`.
+/// Changes to more than so many times the value are written as a factor: `×40` reads better than `+3908 %`.
 const FACTOR_FROM: f64 = 10.0;
 /// A factor beyond this tells of a first value that was almost nothing.
 const FACTOR_MAX: f64 = 9_999.5;
@@ -175,7 +121,7 @@ pub fn change(share: f64) -> String {
     if factor >= FACTOR_FROM {
         return format!("×{}", significant(factor));
     }
-    // Twice as much is no whole: nobody needs `+99.998 %`. Of what is nearly gone, something is left.
+    // Twice as much is no whole: `+100 %` stands for `+99.998 %`. Of what is nearly gone, something is left.
     let text = if share > 0.99 { format!("{} %", significant(share * 100.0)) } else { percent(share) };
     if share > 0.0 && !text.starts_with("0 ") { format!("+{text}") } else { text.replace('-', "\u{2212}") }
 }
