@@ -66,7 +66,7 @@ const STILL: &[(&str, usize)] = &[
     ("crates/capi", 38),
     ("crates/cli", 30),
     ("crates/client", 86),
-    ("crates/core", 178),
+    ("crates/core", 176),
     ("crates/files", 54),
     ("crates/nand", 10),
     ("crates/probe", 20),

@@ -40,7 +40,7 @@ pub struct Access {
     pub serial: u64,
     /// Where the unit begins, in bytes of the memory that was lent.
     pub offset: u64,
-    /// Bytes of the unit, [`HEADER`] included.
+    /// Bytes of the unit, [`HEADER`](crate::host_memory::HEADER) included.
     pub len: u32,
     /// What is written, or expected.
     pub stamp: Stamp,
@@ -77,7 +77,8 @@ pub enum Lending {
         /// their checks hold.
         returned: bool,
     },
-    /// It wants it back (EHM cleared, a reset, a shutdown): answered by [`Output::HostMemoryFree`].
+    /// It wants it back (EHM cleared, a reset, a shutdown): answered by
+    /// [`Output::HostMemoryFree`](crate::Output::HostMemoryFree).
     Withdraw,
     /// It has taken it back without a word.
     Gone,

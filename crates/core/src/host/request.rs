@@ -26,7 +26,7 @@ pub fn parse(sqe: &Sqe) -> Result<Command, Status> {
     Command::parse(sqe)
 }
 
-/// As [`parse`], for a front end that moves the data itself: the way that the entry says is not looked at.
+/// As `parse`, for a front end that moves the data itself: the way that the entry says is not looked at.
 ///
 /// # Errors
 /// As [`Command::parse`].

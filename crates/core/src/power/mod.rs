@@ -1,6 +1,6 @@
 //! Losing power, and coming back.
 //!
-//! A power cut leaves [`Remains`] and nothing else; [`Device::power_on`] is the only way back.
+//! A power cut leaves [`Remains`] and nothing else; [`Device::power_on`](crate::Device::power_on) is the only way back.
 
 mod dump;
 
@@ -117,17 +117,19 @@ impl<M: Medium> Remains<M> {
         self.log.iter().map(|function| function.first())
     }
 
-    /// Pages of the log that were destaged on stored energy, or whose [`Output::Store`] nobody had taken.
+    /// Pages of the log that were destaged on stored energy, or whose [`Output::Store`](crate::Output::Store) was not
+    /// taken.
     pub fn destaged(&self) -> &[Destaged] {
         &self.destaged
     }
 
-    /// Pages of the byte window that were dumped on stored energy, or whose [`Output::WindowStore`] nobody had taken.
+    /// Pages of the byte window that were dumped on stored energy, or whose
+    /// [`Output::WindowStore`](crate::Output::WindowStore) was not taken.
     pub fn dumped(&self) -> &[Dumped] {
         &self.dumped
     }
 
-    /// Events of flash that the dump took: see [`Device::cut_power_in_dump`].
+    /// Events of flash that the dump took: see [`Device::cut_power_in_dump`](crate::Device::cut_power_in_dump).
     pub fn dump_events(&self) -> u64 {
         self.dump_events
     }
