@@ -4,22 +4,22 @@ use super::Profile;
 
 /// Name and text. The first is the default.
 const BUILTIN: &[(&str, &str)] = &[
-    ("generic", include_str!("../../../../profiles/generic.toml")),
-    ("tlc-client", include_str!("../../../../profiles/tlc-client.toml")),
-    ("tlc-enterprise", include_str!("../../../../profiles/tlc-enterprise.toml")),
-    ("slc-cbm", include_str!("../../../../profiles/slc-cbm.toml")),
-    ("villars", include_str!("../../../../profiles/villars.toml")),
-    ("log", include_str!("../../../../profiles/log.toml")),
-    ("2b-ssd", include_str!("../../../../profiles/2b-ssd.toml")),
-    ("ull-ssd", include_str!("../../../../profiles/ull-ssd.toml")),
-    ("dc-ssd", include_str!("../../../../profiles/dc-ssd.toml")),
-    ("ssd-a", include_str!("../../../../profiles/ssd-a.toml")),
-    ("ssd-b", include_str!("../../../../profiles/ssd-b.toml")),
-    ("ssd-c", include_str!("../../../../profiles/ssd-c.toml")),
-    ("ssd-d", include_str!("../../../../profiles/ssd-d.toml")),
-    ("ssd-e", include_str!("../../../../profiles/ssd-e.toml")),
-    ("ssd-f", include_str!("../../../../profiles/ssd-f.toml")),
-    ("tiny", include_str!("../../../../profiles/tiny.toml")),
+    ("generic", include_str!("../../profiles/generic.toml")),
+    ("tlc-client", include_str!("../../profiles/tlc-client.toml")),
+    ("tlc-enterprise", include_str!("../../profiles/tlc-enterprise.toml")),
+    ("slc-cbm", include_str!("../../profiles/slc-cbm.toml")),
+    ("villars", include_str!("../../profiles/villars.toml")),
+    ("log", include_str!("../../profiles/log.toml")),
+    ("2b-ssd", include_str!("../../profiles/2b-ssd.toml")),
+    ("ull-ssd", include_str!("../../profiles/ull-ssd.toml")),
+    ("dc-ssd", include_str!("../../profiles/dc-ssd.toml")),
+    ("ssd-a", include_str!("../../profiles/ssd-a.toml")),
+    ("ssd-b", include_str!("../../profiles/ssd-b.toml")),
+    ("ssd-c", include_str!("../../profiles/ssd-c.toml")),
+    ("ssd-d", include_str!("../../profiles/ssd-d.toml")),
+    ("ssd-e", include_str!("../../profiles/ssd-e.toml")),
+    ("ssd-f", include_str!("../../profiles/ssd-f.toml")),
+    ("tiny", include_str!("../../profiles/tiny.toml")),
 ];
 
 /// The names of the built-in profiles; the default one, `generic`, comes first.

@@ -75,7 +75,7 @@ macro_rules! entries {
     ($($name:literal => $run:path;)*) => {
         &[$(Entry {
             name: $name,
-            file: include_str!(concat!("../../../../experiments/", $name, ".toml")),
+            file: include_str!(concat!("../../experiments/", $name, ".toml")),
             run: $run,
         },)*]
     };

@@ -6,10 +6,10 @@ use super::Format;
 
 macro_rules! sample {
     ($name:literal) => {
-        ($name, include_bytes!(concat!("../../../../traces/", $name)) as &[u8])
+        ($name, include_bytes!(concat!("../../traces/", $name)) as &[u8])
     };
     ($name:literal, $format:ident) => {
-        ($name, Format::$format, include_bytes!(concat!("../../../../traces/", $name)) as &[u8])
+        ($name, Format::$format, include_bytes!(concat!("../../traces/", $name)) as &[u8])
     };
 }
 
