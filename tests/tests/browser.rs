@@ -29,6 +29,11 @@ struct Opened {
 }
 
 fn open(browser: &Path, page: &Path) -> Opened {
+    open_with(browser, page, &[])
+}
+
+/// The same, with options of the browser's.
+fn open_with(browser: &Path, page: &Path, more: &[&str]) -> Opened {
     let data = tempfile::tempdir().expect("a temporary folder");
     let output = Command::new(browser)
         .args([
@@ -44,6 +49,7 @@ fn open(browser: &Path, page: &Path) -> Opened {
             "--v=0",
             "--dump-dom",
         ])
+        .args(more)
         .arg(format!("--user-data-dir={}", data.path().display()))
         .arg(format!("file://{}", page.display()))
         // The browser's own settings and caches stay in the temporary folder, too.
@@ -132,6 +138,35 @@ fn the_page_of_a_log_opens_without_errors_and_shows_its_plots() {
     assert_eq!(plots, 6, "two of commits, two of transactions, the ring, and what waits for flash");
 }
 
+/// Columns of words were one letter wide on a telephone.
+#[test]
+fn a_column_of_words_stays_readable_on_a_narrow_screen() {
+    let Some(browser) = browser_or_skip() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    run_well(folder.path(), &["replay", "--trace", "sample", "--report", "report.html"]);
+    // Its checks may fail: a quick run measures little.
+    let quick = ["experiment", "run", "x-ssd/movements", "x-ssd/fig10", "--quick", "--report", "papers.html"];
+    let done = run(folder.path(), &quick);
+    assert!(matches!(done.status.code(), Some(0 | 3)), "{}", String::from_utf8_lossy(&done.stderr));
+    const MEASURE: &str =
+        "<script>addEventListener('load', () => { for (const all of document.querySelectorAll('details'))
+        all.open = true; const wide = [...document.querySelectorAll('.words')].map(cell => cell.offsetWidth);
+        document.body.dataset.narrowest = Math.min(...wide); document.body.dataset.columns = wide.length;
+        document.body.dataset.screen = innerWidth; });</script></body>";
+    for name in ["report.html", "papers.html"] {
+        let page = std::fs::read_to_string(folder.path().join(name)).expect("it was written");
+        let copy = folder.path().join("measured.html");
+        std::fs::write(&copy, page.replace("</body>", MEASURE)).expect("the folder is writable");
+        let dom = open_with(&browser, &copy, &["--window-size=500,1500"]).dom;
+        let number = |what: &str| {
+            let (_, rest) = dom.split_once(&format!("data-{what}=\"")).expect("the page was measured");
+            rest.split('"').next().expect("a value").parse::<u32>().expect("a number")
+        };
+        assert!(number("screen") <= 600 && number("columns") > 2, "{name}: the screen is narrow");
+        assert!(number("narrowest") >= 90, "{name}: a column of words is {} pixels wide", number("narrowest"));
+    }
+}
+
 #[test]
 fn experiments_open_without_errors_and_show_their_figures() {
     let Some(browser) = browser_or_skip() else { return };
@@ -149,7 +184,7 @@ fn experiments_open_without_errors_and_show_their_figures() {
         documents.as_array().expect("an array").iter().map(|d| d["figures"].as_array().unwrap().len()).sum();
     let plots = elements(&opened.dom, "svg").into_iter().filter(|svg| svg.starts_with("<svg class=\"plot\"")).count();
     assert_eq!(plots, figures, "every figure is a plot");
-    for words in ["the paper says", "Where ours differs", "class=\"box\"", "class=\"bar\"", "data-name="] {
+    for words in ["the paper says", "Differences from the paper", "class=\"box\"", "class=\"bar\"", "data-name="] {
         assert!(opened.dom.contains(words), "the page has no {words:?}");
     }
     for line in run_well(folder.path(), &["experiment", "list"]).lines() {

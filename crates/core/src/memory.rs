@@ -37,12 +37,11 @@ impl Use {
         match self {
             Use::WriteBuffer => Needs {
                 survives: Need::Wanted(
-                    "acknowledged writes that were not flushed are lost on a power cut (a volatile write cache, which \
-                     the host empties with Flush)",
+                    "writes not yet flushed are lost on power failure, as on any drive with a volatile write cache",
                 ),
                 trusted: Need::Wanted(
-                    "the host can change buffered data or take its memory back: acknowledged writes that were not \
-                     flushed are then lost or altered, which NVM Express 1.4, 8.9, asks a drive not to allow",
+                    "the host can change buffered data or reclaim its memory: acknowledged writes not yet flushed are \
+                     then lost or altered, which NVM Express 1.4, 8.9, forbids",
                 ),
                 byte_addressable: Need::Must("parts of a page are written into it"),
                 rewritable: Need::Must("data that is written again replaces what is buffered"),
@@ -51,8 +50,8 @@ impl Use {
             Use::ReadCache => Needs {
                 survives: Need::No,
                 trusted: Need::Wanted(
-                    "the host can change cached data or take its memory back: every hit has to be verified, and the \
-                     cache can be gone at any time (no data is lost)",
+                    "the host can change cached data or reclaim its memory: every hit is verified, and the cache can \
+                     disappear at any time (no data is lost)",
                 ),
                 byte_addressable: Need::Must("parts of a page are read from it"),
                 rewritable: Need::Must("entries are replaced one by one"),
@@ -61,8 +60,8 @@ impl Use {
             Use::MapCache => Needs {
                 survives: Need::No,
                 trusted: Need::Wanted(
-                    "the host can change map entries or take its memory back: every entry has to be verified, and read \
-                     from flash again when it is gone (no data is lost)",
+                    "the host can change mapping entries or reclaim its memory: every entry is verified, and read from \
+                     flash again if it is lost (no data is lost)",
                 ),
                 byte_addressable: Need::Must("an entry is a few bytes"),
                 rewritable: Need::Must("entries change with every write"),
@@ -70,11 +69,11 @@ impl Use {
             },
             Use::FastRing => Needs {
                 survives: Need::Wanted(
-                    "credited bytes that are not destaged are lost on a power cut: credit then means no more than that \
-                     the drive has them in memory",
+                    "credited bytes not yet destaged are lost on power failure: credit only means that the drive holds \
+                     them in memory",
                 ),
                 trusted: Need::Wanted(
-                    "the host can change log bytes or take their memory back before they are destaged: credited bytes \
+                    "the host can change log bytes or reclaim their memory before they are destaged: credited bytes \
                      may be lost or altered",
                 ),
                 byte_addressable: Need::Must("log bytes come in any size"),
@@ -90,8 +89,8 @@ impl Use {
             },
             Use::BaBuffer => Needs {
                 survives: Need::Wanted(
-                    "what was stored into pinned blocks and not flushed is lost on a power cut: a sync then means no \
-                     more than that the drive has it in memory",
+                    "bytes stored into pinned blocks and not yet flushed are lost on power failure: a sync only means \
+                     that the drive holds them in memory",
                 ),
                 trusted: Need::Must("pinned blocks exist nowhere else in their newest form"),
                 byte_addressable: Need::Must("stores come in any size"),
@@ -131,7 +130,7 @@ pub enum Need {
 pub struct Needs {
     /// Keeps its content when the power is lost.
     pub survives: Need,
-    /// Only the drive can change it, and nobody can take it away.
+    /// Only the drive can change it, and it cannot be taken away.
     pub trusted: Need,
     /// Any few bytes can be read and written.
     pub byte_addressable: Need,
@@ -146,7 +145,7 @@ pub struct Needs {
 pub struct Offers {
     /// Keeps its content when the power is lost.
     pub survives: bool,
-    /// Only the drive can change it, and nobody can take it away.
+    /// Only the drive can change it, and it cannot be taken away.
     pub trusted: bool,
     /// Any few bytes can be read and written.
     pub byte_addressable: bool,
@@ -195,6 +194,9 @@ impl fmt::Display for Note {
         write!(f, "{}: {}", self.placed, self.text)
     }
 }
+
+/// What a memory is that keeps its content without power.
+const SAFE: &str = "safe from power loss";
 
 /// Which use lives where, and what follows from it.
 #[derive(Clone, Debug, PartialEq)]
@@ -308,7 +310,7 @@ impl fmt::Display for PlacementError {
                 }
             }
             PlacementError::NoSize { placed: Use::MapCache } => {
-                write!(f, "nothing is left for the mapping cache on its memory; make that larger, or put it on another")
+                write!(f, "no room is left for the mapping cache in its memory; make that larger, or choose another")
             }
             PlacementError::NoSize { placed } => {
                 write!(f, "the {placed} has a policy but no bytes; give it a size, or the policy `none`")
@@ -321,7 +323,7 @@ impl fmt::Display for PlacementError {
                     format_bytes(*least)
                 )?;
                 match size {
-                    // A number that somebody wrote without its unit.
+                    // A number written without its unit.
                     0..1_024 => write!(f, "; give the size its unit, as in {size}MiB: a number alone counts bytes"),
                     _ => write!(f, "; give it more, or choose to do without one"),
                 }
@@ -412,7 +414,7 @@ pub fn place(profile: &Profile) -> Result<Placement, PlacementError> {
         notes.push(Note {
             placed: Use::MapCache,
             downgrade: false,
-            text: "the whole map is at hand; looking an entry up takes no memory of the profile and no time".into(),
+            text: "the whole mapping table is in memory; a look-up takes no memory of the profile and no time".into(),
         });
     }
     for memory in &profile.memories {
@@ -466,16 +468,17 @@ fn place_one(
         (needs.rewritable, offers.rewritable, "rewritable in place"),
         (needs.host_mappable, offers.host_mappable, "mappable by the host"),
         (needs.trusted, offers.trusted, "trusted"),
-        (needs.survives, offers.survives, "safe from power loss"),
+        (needs.survives, offers.survives, SAFE),
     ] {
         match need {
             Need::Must(why) if !offered => {
                 return Err(PlacementError::Lacks { placed, memory: name.into(), kind: memory.kind, property, why });
             }
-            // Nothing is promised of what such a buffer holds: see below.
+            // Such a buffer makes no promise: see below.
             Need::Wanted(_) if placed == Use::WriteBuffer && memory.kind == MemoryKind::Host => {}
             Need::Wanted(text) if !offered => {
-                let text = format!("in [memory.{name}], which is not {property}: {text}");
+                let is = if property == SAFE { "volatile".to_owned() } else { format!("not {property}") };
+                let text = format!("in [memory.{name}], which is {is}: {text}");
                 notes.push(Note { placed, downgrade: true, text });
             }
             _ => {}
@@ -493,19 +496,19 @@ fn place_one(
         notes.push(Note { placed, downgrade: false, text });
     }
     if placed == Use::WriteBuffer && memory.kind == MemoryKind::Host {
-        let text = format!("in [memory.{name}], which is not the drive's: a write is acknowledged when it is on flash");
+        let text = format!("in [memory.{name}], the host's memory: a write is acknowledged when it is on flash");
         notes.push(Note { placed, downgrade: false, text });
     }
     if memory.kind == MemoryKind::Host {
         let text = if placed.is_carried() {
             format!(
-                "[memory.{name}] is there only while the host lends it; until then the drive does without. Which unit \
-                 of it is good the drive knows from a directory in memory of its own, which no [memory] is charged for"
+                "[memory.{name}] exists only while the host lends it; until then the drive runs without it. The drive \
+                 keeps a directory of its valid units in memory of its own, which no [memory] is charged for"
             )
         } else {
             format!(
-                "[memory.{name}] is taken to be there always, and modelled by its latency and bandwidth and those of \
-                 the link: this traffic does not compete with other"
+                "[memory.{name}] is assumed to be always there, and modelled by its latency and bandwidth and those \
+                 of the link: this traffic does not compete with other traffic"
             )
         };
         notes.push(Note { placed, downgrade: false, text });
@@ -533,7 +536,7 @@ mod tests {
         assert!(!placement.survives(Use::WriteBuffer));
         assert!(placement.of(Use::ReadCache).is_none());
         let note = placement.notes().iter().find(|note| note.downgrade).unwrap();
-        assert!(note.to_string().contains("not flushed are lost on a power cut"), "{note}");
+        assert!(note.to_string().contains("writes not yet flushed are lost on power failure"), "{note}");
     }
 
     #[test]
@@ -562,7 +565,7 @@ mod tests {
         ];
         let placement = with(&host).unwrap();
         let note = placement.notes().iter().find(|note| note.placed == Use::ReadCache && note.downgrade).unwrap();
-        assert!(note.text.contains("every hit has to be verified"), "{note}");
+        assert!(note.text.contains("every hit is verified"), "{note}");
     }
 
     #[test]

@@ -112,7 +112,7 @@ fn reference(session: &mut Session<'_>) -> Result<f64, Stop> {
 }
 
 /// How far from a place its look-up still helps. Places begin at multiples of a large power of two, at which units of
-/// the map begin as well if they are powers of two; if they are not, the edge is not sharp, and is not told.
+/// the map begin as well if they are powers of two; if they are not, the edge is not sharp, and is not reported.
 fn unit(session: &mut Session<'_>, limit: f64, found: &mut Found) -> Result<(), Stop> {
     let capacity = session.about.capacity;
     let most = (capacity / 32).next_power_of_two();

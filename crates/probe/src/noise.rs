@@ -24,7 +24,7 @@ impl Noise {
         Noise { jitter: 0.0, outliers: 0.0, outlier_time: Duration::ZERO, drift: 0.0, drift_requests: 1.0 };
 }
 
-/// A target whose measurements are noisy. What it does is the same; only the times that are told change.
+/// A target whose measurements are noisy. What it does is the same; only the measured times change.
 #[derive(Clone, Debug)]
 pub struct Noisy<T> {
     target: T,

@@ -25,7 +25,7 @@ pub(crate) struct Found {
     /// Seconds of a page that was just read, and of one that was not.
     pub hit: f64,
     pub miss: f64,
-    /// How sure it is that there are no hits: 0 when there are, or when it cannot be told.
+    /// How sure it is that there are no hits: 0 when there are, or when it stays unknown.
     pub absent: f64,
     /// The search, in pages, when there are hits.
     pub knee: Option<Knee>,

@@ -71,7 +71,7 @@ pub trait Watch {
     fn stage_done(&mut self, record: &ProbeRecord);
 }
 
-/// Nobody looks on.
+/// Without progress reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 
@@ -85,7 +85,7 @@ impl Watch for Unwatched {
     fn stage_done(&mut self, _: &ProbeRecord) {}
 }
 
-/// Probes `target`. What is known when the target fails, or when somebody asks for the end, is in the record, which
+/// Probes `target`. What is known when the target fails, or when the user ends the probe, is in the record, which
 /// then says so; nothing is known of a target below [`CAPACITY_MIN`].
 pub fn run(target: &mut dyn Target, options: &Options, watch: &mut dyn Watch) -> ProbeRecord {
     let about = target.about();

@@ -13,7 +13,7 @@ const REQUESTS_AT_ONCE: usize = 4_096;
 /// Why a stage ended before its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Somebody asked for it.
+    /// The user asked for it.
     Cancelled,
     /// The target failed.
     Failed(TargetError),

@@ -17,7 +17,7 @@ pub(crate) enum Seen {
     Size(u64, [u64; 2]),
     /// There is none; of the map: all of it is at hand.
     None,
-    /// It was not told.
+    /// It could not be determined.
     Untold,
 }
 
@@ -34,7 +34,7 @@ fn us(seconds: f64) -> String {
 }
 
 /// An answer that is not given.
-fn untold(what: &str, why: &str) -> Verdict {
+fn unknown(what: &str, why: &str) -> Verdict {
     Verdict {
         what: what.into(),
         answer: Answer::CannotTell,
@@ -47,7 +47,7 @@ fn untold(what: &str, why: &str) -> Verdict {
 }
 
 fn absent(what: &str, confidence: f64, because: String) -> Verdict {
-    Verdict { answer: Answer::Absent, confidence, because, ..untold(what, "") }
+    Verdict { answer: Answer::Absent, confidence, because, ..unknown(what, "") }
 }
 
 fn sized(what: &str, bytes: u64, range: [u64; 2], confidence: f64, because: String) -> Verdict {
@@ -57,7 +57,7 @@ fn sized(what: &str, bytes: u64, range: [u64; 2], confidence: f64, because: Stri
         range_bytes: Some(range),
         confidence,
         because,
-        ..untold(what, "")
+        ..unknown(what, "")
     }
 }
 
@@ -102,7 +102,7 @@ fn read_verdict(found: &read_cache::Found, page: u64) -> Verdict {
     let times = format!("a page takes {} when it was just read, {} when not", us(found.hit), us(found.miss));
     let what = ask::READ_CACHE;
     if let Some(why) = &found.cannot {
-        return untold(what, &format!("{why}; {times}"));
+        return unknown(what, &format!("{why}; {times}"));
     }
     let Some(knee) = &found.knee else { return absent(what, found.absent, times) };
     match knee {
@@ -118,9 +118,9 @@ fn read_verdict(found: &read_cache::Found, page: u64) -> Verdict {
             ),
         ),
         Knee { beyond: Some(size), .. } => {
-            untold(what, &format!("all of {} was found again, and more was not tried; {times}", spelled(size * page)))
+            unknown(what, &format!("all of {} was found again, and more was not tried; {times}", spelled(size * page)))
         }
-        Knee { cannot, .. } => untold(what, &format!("{}; {times}", cannot.as_deref().unwrap_or("there is no knee"))),
+        Knee { cannot, .. } => unknown(what, &format!("{}; {times}", cannot.as_deref().unwrap_or("there is no knee"))),
     }
 }
 
@@ -146,14 +146,14 @@ fn map_verdicts(found: &map_cache::Found, capacity: u64) -> Vec<Verdict> {
         us(found.cold)
     );
     if let Some(why) = &found.cannot {
-        return vec![untold(ask::MAP_REACH, &format!("{why}; {times}"))];
+        return vec![unknown(ask::MAP_REACH, &format!("{why}; {times}"))];
     }
     let Some(knee) = &found.knee else {
         return vec![if found.absent > 0.8 {
             let because = format!("no part of the map has to be brought in: {times}");
             absent(ask::MAP_REACH, found.absent, because)
         } else {
-            untold(ask::MAP_REACH, &format!("some places are slower at first, too few to tell why; {times}"))
+            unknown(ask::MAP_REACH, &format!("some places are slower at first, too few to tell why; {times}"))
         }];
     };
     let mut verdicts = Vec::new();
@@ -169,7 +169,7 @@ fn map_verdicts(found: &map_cache::Found, capacity: u64) -> Vec<Verdict> {
             Some(high)
         }
         (None, why) => {
-            verdicts.push(untold(ask::MAP_UNIT, why.as_deref().unwrap_or("no edge was found")));
+            verdicts.push(unknown(ask::MAP_UNIT, why.as_deref().unwrap_or("no edge was found")));
             None
         }
     };
@@ -181,18 +181,19 @@ fn map_verdicts(found: &map_cache::Found, capacity: u64) -> Vec<Verdict> {
             *confidence,
             format!("{low} sections of {} are found again, {high} are not; {times}", spelled(unit)),
         ),
-        (Knee { bracket: Some((low, high)), .. }, None) => untold(
+        (Knee { bracket: Some((low, high)), .. }, None) => unknown(
             ask::MAP_REACH,
             &format!(
-                "{low} places are found again, {high} are not, but how much each brings in could not be told; {times}"
+                "{low} places are found again, {high} are not, but how much each brings in could not be determined; \
+                 {times}"
             ),
         ),
-        (Knee { beyond: Some(d), .. }, _) => untold(
+        (Knee { beyond: Some(d), .. }, _) => unknown(
             ask::MAP_REACH,
             &format!("{d} sections are all found again, as many as the drive has, yet single places are slow; {times}"),
         ),
         (Knee { cannot, .. }, _) => {
-            untold(ask::MAP_REACH, &format!("{}; {times}", cannot.as_deref().unwrap_or("there is no knee")))
+            unknown(ask::MAP_REACH, &format!("{}; {times}", cannot.as_deref().unwrap_or("there is no knee")))
         }
     };
     verdicts.insert(0, reach);
@@ -252,7 +253,7 @@ fn write_verdict(found: &write_buffer::Found) -> Verdict {
             found.confidence,
             format!("so much is taken from the host before it has to wait for flash; {times}"),
         ),
-        (None, Some(why)) => untold(what, &format!("{why}; {times}")),
+        (None, Some(why)) => unknown(what, &format!("{why}; {times}")),
         (None, None) => absent(what, found.absent, format!("every write waits for flash: {times}")),
     }
 }
@@ -281,13 +282,13 @@ pub(crate) fn stripe(session: &mut Session<'_>, stage: &mut Stage) -> Result<(),
                     found.confidence,
                     format!("reads so far apart, and twice as far, meet again: {} dies take turns", stripe / high),
                 ),
-                None => untold(ask::STRIPE, "at no distance that was tried do reads meet again"),
+                None => unknown(ask::STRIPE, "at no distance that was tried do reads meet again"),
             });
         }
         (None, why) => {
-            // Of pairs that could not be told apart, none is known to be on one die.
+            // Of pairs that could not be distinguished, none is known to be on one die.
             let why = why.as_deref().unwrap_or("no edge was found");
-            stage.verdicts.extend([ask::PAGE, ask::STRIPE].map(|what| untold(what, why)));
+            stage.verdicts.extend([ask::PAGE, ask::STRIPE].map(|what| unknown(what, why)));
         }
     }
     let mut course = found.course;
@@ -331,7 +332,7 @@ pub(crate) fn sustained(
     for (what, part, title) in parts {
         let course = format!("{} were written at {:.0} MB/s on the whole", spelled(part.written), part.speed / 1e6);
         stage.verdicts.push(match part.fall {
-            Some(fall) if what == ask::SLC_CACHE && fall.at < perhaps_buffer => untold(
+            Some(fall) if what == ask::SLC_CACHE && fall.at < perhaps_buffer => unknown(
                 what,
                 &format!(
                     "after {} the drive takes {:.0} MB/s instead of {:.0}, which may be the end of a write buffer: how \
@@ -353,7 +354,7 @@ pub(crate) fn sustained(
                 ),
             ),
             None if part.course.len() < sustained::PIECES_MIN => {
-                untold(what, &format!("the target is too small to tell a fall from chance: {course}"))
+                unknown(what, &format!("the target is too small to tell a fall from chance: {course}"))
             }
             None => absent(what, 0.99, format!("the speed does not fall: {course}")),
         });
@@ -385,13 +386,15 @@ pub(crate) fn host_memory(
     let size = match session.target().host_memory() {
         HostMemory::Cannot(why) => {
             stage.verdicts.extend(
-                asked.iter().map(|(what, _)| untold(what, &format!("whose memory it is cannot be told: {why}"))),
+                asked
+                    .iter()
+                    .map(|(what, _)| unknown(what, &format!("whose memory it is could not be determined: {why}"))),
             );
             return Ok(());
         }
         HostMemory::None => {
             stage.verdicts.extend(asked.iter().map(|(what, with)| match with {
-                Seen::Untold => untold(what, "what was not found has no place"),
+                Seen::Untold => unknown(what, "what was not found has no place"),
                 Seen::None if *what != ask::MAP_PLACE => absent(what, 1.0, "there is none".into()),
                 _ => placed(what, INSIDE, 1.0, "the drive borrows no memory from its host".into()),
             }));
@@ -421,7 +424,7 @@ const INSIDE: &str = "inside the drive";
 const HOST: &str = "host memory";
 
 fn placed(what: &str, place: &str, confidence: f64, because: String) -> Verdict {
-    Verdict { answer: Answer::Found, place: Some(place.into()), confidence, because, ..untold(what, "") }
+    Verdict { answer: Answer::Found, place: Some(place.into()), confidence, because, ..unknown(what, "") }
 }
 
 /// Measures without the host's memory what was measured with it.
@@ -472,19 +475,23 @@ fn resized(session: &mut Session<'_>, stage: &mut Stage, lent: u64, with: &Seen)
     session.progress(0.8);
     if let Err(why) = session.target().set_host_memory(Lend::Bytes(lent / 2)) {
         let why = format!("it cannot be concluded from one size of the host's memory that it is for the map: {why}");
-        stage.verdicts.push(untold(what, &why));
+        stage.verdicts.push(unknown(what, &why));
         return Ok(());
     }
     let Seen::Size(reach, _) = *with else {
-        let how = if *with == Seen::None { "all of the map is at hand" } else { "its reach could not be told" };
-        stage.verdicts.push(untold(what, &format!("with {} of the host's memory {how}", spelled(lent))));
+        let how = if *with == Seen::None {
+            "the whole mapping table is in memory"
+        } else {
+            "its reach could not be determined"
+        };
+        stage.verdicts.push(unknown(what, &format!("with {} of the host's memory {how}", spelled(lent))));
         return Ok(());
     };
     stage.notes.push(format!("measured again with {} of the host's memory", spelled(lent / 2)));
     let found = map_cache::measure(session)?;
     let verdict = map_verdicts(&found, session.about.capacity).swap_remove(0);
     let Seen::Size(half, _) = seen(&verdict) else {
-        stage.verdicts.push(untold(what, &format!("with half of the host's memory: {}", verdict.because)));
+        stage.verdicts.push(unknown(what, &format!("with half of the host's memory: {}", verdict.because)));
         return Ok(());
     };
     let both = format!(
@@ -500,7 +507,7 @@ fn resized(session: &mut Session<'_>, stage: &mut Stage, lent: u64, with: &Seen)
     } else if (share - 0.5).abs() < 0.1 {
         placed(what, HOST, verdict.confidence, both)
     } else {
-        untold(what, &format!("{both}: neither the same nor in proportion"))
+        unknown(what, &format!("{both}: neither the same nor in proportion"))
     });
     Ok(())
 }
@@ -514,7 +521,10 @@ fn compare(what: &str, with: &Seen, off: &Seen, confidence: f64, of_map: bool, b
         Seen::Untold => None,
     };
     let (Some((on, [on_low, on_high])), Some((off, [off_low, off_high]))) = (size(with), size(off)) else {
-        return untold(what, &format!("with or without the host's memory its size could not be told: {because}"));
+        return unknown(
+            what,
+            &format!("with or without the host's memory its size could not be determined: {because}"),
+        );
     };
     let show = |size: u64| match size {
         0 => "none".to_owned(),
@@ -532,7 +542,7 @@ fn compare(what: &str, with: &Seen, off: &Seen, confidence: f64, of_map: bool, b
     if (off as f64) < 0.8 * on as f64 {
         return placed(what, HOST, confidence, both);
     }
-    untold(what, &format!("{both}: neither the same nor clearly less"))
+    unknown(what, &format!("{both}: neither the same nor clearly less"))
 }
 
 /// A size as people read it, exactly: `16 MiB`.

@@ -29,7 +29,7 @@ const REST: Duration = Duration::from_ms(2_000);
 /// A fall of the speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Fall {
-    /// Bytes that were written before it, and the size of a piece: it is told no better.
+    /// Bytes that were written before it, and the size of a piece: it is known no better.
     pub at: u64,
     pub piece: u64,
     /// Bytes a second before and after.

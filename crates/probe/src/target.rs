@@ -12,7 +12,7 @@ pub enum Op {
     Write,
     /// Everything written before is durable.
     Flush,
-    /// Nobody needs what was there.
+    /// The data there is not needed.
     Deallocate,
 }
 
@@ -94,7 +94,7 @@ pub struct About {
 /// What can be done about the memory that a host lends a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostMemory {
-    /// Nothing: why, in words. Whose memory a cache is cannot be told then.
+    /// Nothing: why, in words. Whose memory a cache is stays unknown then.
     Cannot(String),
     /// The drive borrows none: what it has is its own.
     None,

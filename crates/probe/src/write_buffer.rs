@@ -9,11 +9,11 @@ use crate::stat::{chance_of_below, median};
 use crate::target::{Request, Timed};
 use tidewater_base::Duration;
 
-/// A size that is not told within this part of it is not told.
+/// A size that is not known within this part of it is not reported.
 const SHARP: f64 = 0.0625;
 /// Bursts of one kind.
 const BURSTS: usize = 5;
-/// Fast bursts: the size is told from them.
+/// Fast bursts: the size follows from them.
 const FAST_BURSTS: usize = 9;
 /// The first burst, in bytes.
 const FIRST: u64 = 256 << 10;
@@ -115,7 +115,7 @@ fn search(session: &mut Session<'_>, most: u64, chance: f64, found: &mut Found) 
         let burst = bursts(session, bytes, (request, 1), found)?;
         session.progress(0.4 * (bytes as f64 / FIRST as f64).log2() / (most as f64 / FIRST as f64).log2().max(1.0));
         if let Some(rough) = burst {
-            // At several rates, with requests so small that the place is told well.
+            // At several rates, with requests so small that the place is found well.
             let request = ((rough.taken / 128.0) as u64)
                 .next_power_of_two()
                 .clamp(session.page(), session.about.largest.min(16 << 10));
@@ -305,7 +305,7 @@ fn left_meanwhile(fast: &Burst, slower: &[Burst]) -> f64 {
 }
 
 /// What would be taken by a buffer that nothing leaves meanwhile: between none and the most of what may have left
-/// cannot be told.
+/// stays unknown.
 fn conclude(session: &mut Session<'_>, fast: Option<Burst>, slower: &[Burst], found: &mut Found) {
     let Some(fast) = fast else {
         found.cannot = Some("a faster burst does not have to wait where a slower one had to".into());

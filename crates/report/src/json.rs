@@ -71,8 +71,8 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str, kind: Kind) -> Result<T, Rea
 
 /// `document` as JSON, fields in the order of its type, ending with a line feed. Its maps have string keys.
 ///
-/// A number that is not finite would make the text unreadable, and losing a long run for one bad figure helps
-/// nobody: it is written as 0.
+/// A number that is not finite would make the text unreadable, and a long run must not be lost for one bad
+/// figure: it is written as 0.
 pub(crate) fn text(document: &impl Serialize) -> String {
     let mut text = Vec::with_capacity(64 << 10);
     let mut serializer = serde_json::Serializer::with_formatter(&mut text, Layout::default());

@@ -13,7 +13,7 @@ pub fn summary(record: &Record) -> String {
     let mut out = String::new();
     if record.partial {
         let why = record.partial_reason.as_deref().unwrap_or("stopped before its end");
-        let _ = writeln!(out, "PARTIAL: {}. The figures cover what had been done by then.\n", printable(why));
+        let _ = writeln!(out, "PARTIAL: {}. The figures cover only the requests completed by then.\n", printable(why));
     }
     let mut line = |what: &str, text: String| {
         let _ = writeln!(out, "{what:<20} {}", printable(&text));

@@ -97,6 +97,19 @@ fn the_reference_page_lists_what_the_schema_says() {
     page_lists("probe.md", FILE, "The document");
 }
 
+/// A stage that measures by the requests of others has no section of its own.
+#[test]
+fn a_stage_without_anything_to_show_has_no_heading() {
+    let mut record = record();
+    let heading = format!("<h2 id=\"{}\">", record.stages[0].name);
+    assert!(page(&record).contains(&heading));
+    let stage = &mut record.stages[0];
+    (stage.requests, stage.skipped) = (0, None);
+    stage.notes.clear();
+    stage.figures.clear();
+    assert!(!page(&record).contains(&heading) && page(&record).contains("768 KiB"), "its verdicts are in the table");
+}
+
 #[test]
 fn the_page_is_whole_and_says_what_was_found() {
     let html = page(&record());

@@ -126,7 +126,7 @@ fn functions_do_not_see_each_other() {
     };
     store(&mut device, now, 0, 0, &[1; 64]);
     store(&mut device, now, 1, 0, &[2; 32]);
-    // Function 0 misbehaves: past its credit, past its ring, a broken stream. Nobody else notices.
+    // Function 0 misbehaves: past its credit, past its ring, a broken stream. No other function notices.
     store(&mut device, now, 0, 20_000, &[1; 64]);
     store(&mut device, now, 0, 1 << 30, &[1; 64]);
     let far = Input::Announce { function: 0, lane: 0, tail: 1 << 40, content: Content::Absent(64) };
@@ -166,7 +166,7 @@ fn too_little_energy_is_refused_in_words() {
     assert!(nvm.check().unwrap().iter().all(|downgrade| !downgrade.key.starts_with("fast.")));
     profile.set("memory.sram.survives", "nothing").unwrap();
     let notes = profile.check().unwrap();
-    assert!(notes.iter().any(|d| d.key == "fast.memory" && d.text.contains("lost on a power cut")), "{notes:?}");
+    assert!(notes.iter().any(|d| d.key == "fast.memory" && d.text.contains("lost on power failure")), "{notes:?}");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_wait_for_credit_does_not_outlive_the_epoch_that_it_began_in() {
         let promote = Promote { epoch: Epoch::new(counter, node as u8), ..Promote::default() };
         capsule(cluster, now, node, AdminCommand::Promote { function: 0 }.emit(3), &promote.to_bytes());
     };
-    // Alone, the primary's bytes are credited by nobody.
+    // Alone, the primary's bytes are credited by no replica.
     cluster.partition(&[0]);
     append(&mut cluster, now, 0, &[1; 1000]);
     let wait = IoCommand::WaitCredit { lane: 0, offset: 1000, timeout_ns: NO_TIMEOUT };
@@ -267,8 +267,8 @@ fn a_wait_for_credit_does_not_outlive_the_epoch_that_it_began_in() {
     assert!(waited.is_some_and(|status| status.same_code(status::DEPOSED_EPOCH)), "{waited:?}");
 }
 
-/// The epoch is the host's to choose: it is what writers are told to go by. One that another node would make, or that
-/// is not above what the device knows, is refused, and so is a promotion that somebody else's higher one has overtaken.
+/// The epoch is the host's to choose: writers go by it. One that another node would make, or that
+/// is not above what the device knows, is refused, and so is a promotion that a higher one has overtaken.
 #[test]
 fn a_promotion_is_to_the_epoch_that_was_asked_for() {
     let profile = profile(&[]);
@@ -326,7 +326,7 @@ fn a_promotion_is_to_the_epoch_that_was_asked_for() {
     assert_eq!(promote(&mut cluster, now, 1, 3, Epoch::new(12, 1)), None);
     assert_eq!(run(&mut cluster, &mut now), Some(Status::SUCCESS));
     assert_eq!([0, 1, 2].map(|node| epoch(&cluster, node)), [Epoch::new(12, 1); 3]);
-    // Nobody hears of the first, and all of the second.
+    // The first has no effect, and all of the second.
     cluster.partition(&[0]);
     assert_eq!(promote(&mut cluster, now, 0, 3, Epoch::new(20, 0)), None);
     assert_eq!(promote(&mut cluster, now, 2, 4, Epoch::new(30, 2)), None);

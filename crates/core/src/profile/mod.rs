@@ -440,7 +440,7 @@ pub enum GcVictim {
 pub struct SlcProfile {
     /// Bytes of data that the cache always has room for, in flash of its own beside what the capacity needs. 0: none.
     pub size: u64,
-    /// Share of the erased flash that nobody needs now that the cache may use besides, 0 to 1.
+    /// Share of the erased flash not needed now that the cache may use besides, 0 to 1.
     pub dynamic: f64,
     /// Where host writes go when it is full.
     pub when_full: WhenFull,

@@ -23,8 +23,8 @@ choices!(QueuePriority {
 choices!(Mapping {
     Page = "page": "every page by itself",
     Fast = "fast": "data by block, and a log by page that all blocks share (FAST)",
-    Faster = "faster": "FAST, with a second chance for what is valid in a log block that is reclaimed, and an area for \
-                        what is cold (FASTer)",
+    Faster = "faster": "FAST, with a second chance for valid data in a reclaimed log block, and an area for cold data \
+         (FASTer)",
 });
 choices!(GcVictim {
     Greedy = "greedy": "the superblock with the fewest valid units",
@@ -39,7 +39,7 @@ choices!(Release {
     Transferred = "transferred": "when the page is in its die's register, from where stored energy programs it",
 });
 choices!(Gate {
-    Hold = "hold": "they wait until the entry is let go of",
+    Hold = "hold": "they wait until the entry is unpinned",
     Refuse = "refuse": "they end with LBA Pinned",
 });
 choices!(MemoryKind {
@@ -67,7 +67,7 @@ choices!(Interrupts {
     Msi = "msi": "for virtual machine monitors that cannot unplug a device with MSI-X",
 });
 choices!(Survives {
-    Nothing = "nothing": "nothing is left",
+    Nothing = "nothing": "nothing",
     ByCapacitors = "by-capacitors": "everything: capacitors pay for an emergency dump",
     ByItself = "by-itself": "everything, by the nature of the memory",
 });
@@ -115,7 +115,7 @@ impl<T: Field + Default> Field for Vec<T> {
 }
 
 impl Default for QueuePriority {
-    /// What a queue has that nobody gave a priority.
+    /// The priority of a queue without one.
     fn default() -> QueuePriority {
         QueuePriority::Medium
     }
@@ -210,7 +210,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         capacity, bytes(0, 256 * TIB),
             "Usable bytes, a multiple of the unit. 0: follows the trace or job, or what `[nand] blocks_per_plane` \
              allows.",
-            "A trace says how large its drive was at least; a drive much larger than its footprint never collects.";
+            "A trace says how large its drive was at least; a drive much larger than its footprint never needs garbage \
+             collection.";
     }
     host {
         queues, integer(1, 64),
@@ -236,7 +237,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         queue_priorities, list(&PRIORITY, 1, 64),
             "Priority class of each submission queue (weighted arbitration). A shorter list is repeated over all \
              queues.",
-            "Nobody is preferred until a user says so.";
+            "No queue is preferred by default.";
         command_time, time(SECOND),
             "Time from doorbell to a parsed command: fetch, decode, look-up. Commands overlap in it.",
             "With 60 us of flash and the link it gives about 70 us for a random read at depth 1, as data sheets of TLC \
@@ -304,8 +305,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "A quarter stays free for bursts. An assumption; 100 % keeps everything until space is needed.";
         energy, Kind::Number { min: 0.0, max: 1_000.0 },
             "Joules that the capacitors hold for writing the write buffer out after a power loss, where they back its \
-             memory; what that takes is reckoned with `[fast] power` and `program_energy`, and a buffer that needs \
-             more is refused.",
+             memory; the energy needed follows from `[fast] power` and `program_energy`, and a buffer that needs more \
+             is refused.",
             "As `[fast] energy`: ten capacitors of 470 uF at 12 V, half of their energy usable. An assumption.";
         read_policy, Kind::Policy(read_policies),
             "Replacement policy of the read cache; `none` has no read cache.",
@@ -320,13 +321,13 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         cbm_threshold, integer(0, 65_535),
             "`cbm`: dirty pages of a block that make it one for the block region, at most a whole block. 0: dynamic, \
              by the share that the block region has of the buffer.",
-            "The paper adjusts it to the workload (CBM, MSST 2014). How, its slides do not say: \
+            "The paper adjusts it to the workload (CBM, MSST 2014). Its slides do not say how: \
              docs/internals/buffers.md.";
         cbm_sequential, bytes(512, 64 << 20),
             "`cbm`: bytes of a run of writes, in one command or in commands that follow each other, that is \
              sequential: its blocks go to the block region at once.",
-            "A quarter of the 256 KB block of the paper's drive (CBM, MSST 2014). An assumption: its slides tell that \
-             writes are classified, not from which length on.";
+            "A quarter of the 256 KB block of the paper's drive (CBM, MSST 2014). An assumption: its slides say that \
+             writes are classified, but give no length.";
         cbm_merge, Kind::Switch,
             "`cbm`: a block leaves with its clean pages in the read cache (merge-on-flush).",
             "The paper's scheme (CBM, MSST 2014); `false` shows what it gains.";
@@ -365,21 +366,21 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
              assumption.";
         partial_after, time(SECOND),
             "Bytes that wait in a ring longer than this are destaged in a page that filler completes.",
-            "About one program, so that at most one page in a few is partly filler. An assumption: X-SSD tells no \
+            "About one program, so that at most one page in a few is partly filler. An assumption: X-SSD gives no \
              value.";
         release, Kind::Choice(Release::WORDS),
             "When the bytes of a destaged page leave their ring free.",
-            "The careful choice: a program that fails can be repeated from the ring.";
+            "The safe choice: a failed program operation can be repeated from the ring.";
         priority, Kind::Choice(DESTAGE_PRIORITIES),
-            "Who goes first when the log and the block side both have pages to program.",
-            "That of a drive that knows no difference (X-SSD, 4.3).";
+            "Which side has priority when the log and the block side both have pages to program.",
+            "A drive without a distinction (X-SSD, 4.3).";
         on_wrap, Kind::Choice(ON_WRAP),
             "What happens when the LBA ring is full of pages that the host has not trimmed.",
-            "Nothing that somebody may still need is overwritten unasked.";
+            "Log bytes still in use are never overwritten by default.";
         energy, Kind::Number { min: 0.0, max: 1_000.0 },
             "Joules that the capacitors hold for the time after a power loss.",
             "Ten capacitors of 470 uF at 12 V, half of their energy usable after conversion: 0.17 J. An assumption; \
-             X-SSD assumes capacitors and has none.";
+             X-SSD assumes capacitors but its board has none.";
         power, Kind::Number { min: 0.0, max: 100.0 },
             "Watts that the controller draws while it runs on them, flash programs apart.",
             "With host, link and most cores off. An assumption.";
@@ -411,7 +412,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "A fit: 2B-SSD's BA_READ_DMA of 4 KiB takes 58 us, of which the link needs 1.";
         energy, Kind::Number { min: 0.0, max: 1_000.0 },
             "Joules that the capacitors hold for the dump after a power loss.",
-            "2B-SSD has three of 270 uF and tells no voltage: at 28 V and half of the energy usable after conversion \
+            "2B-SSD has three of 270 uF and gives no voltage: at 28 V and half of the energy usable after conversion \
              they hold 0.16 J. An assumption.";
         power, Kind::Number { min: 0.0, max: 100.0 },
             "Watts that the controller draws while it runs on them, flash programs apart.",
@@ -422,12 +423,13 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
     }
     ftl {
         mapping, Kind::Choice(Mapping::WORDS),
-            "What is mapped by page, and what by block. The hybrid ones merge instead of collecting: `gc_victim`, \
-             `gc_start`, `gc_reserve` and `gc_stream` are of the page-mapped one.",
+            "What is mapped by page, and what by block. The hybrid mappings merge log blocks instead of garbage \
+             collecting: `gc_victim`, `gc_start`, `gc_reserve` and `gc_stream` apply to page mapping only.",
             "What drives with DRAM have. FAST: Lee et al., ACM TECS 6(3), 2007. FASTer: Lim, Lee and Moon, SNAPI 2010.";
         unit_size, bytes(512, 64 * KIB),
-            "Bytes that one map entry covers: a power of two, from the logical block to the page.",
-            "File systems and databases write 4 KiB; 4 bytes of map for each keep DRAM at a thousandth of the flash.";
+            "Bytes that one mapping entry covers: a power of two, from the logical block to the page.",
+            "File systems and databases write 4 KiB; 4 bytes of mapping table for each keep DRAM at a thousandth of \
+             the flash.";
         over_provisioning, Kind::Share { min: 0.0, max: 4.0 },
             "Flash beyond the usable capacity, as a share of the capacity.",
             "A binary GB of flash sold as a decimal one: 2^30 / 10^9 is 7.4 %. Also MQSim's default.";
@@ -449,21 +451,21 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "Logical blocks that are merged at once.",
             "Enough that reads, transfers and programs of merges overlap. 1 is FAST as published. An assumption.";
         gc_victim, Kind::Choice(GcVictim::WORDS),
-            "How a collection victim is chosen.",
+            "How garbage collection chooses its victim.",
             "Greedy is the best for uniform traffic and the one that analytic models describe. Cost-benefit: Rosenblum \
              and Ousterhout, ACM TOCS 10(1), 1992.";
         gc_start, integer(2, 4_096),
-            "Free superblocks of a die at which collection starts; more than `gc_reserve`. They come on top of \
-             `over_provisioning`: of a given capacity, more of them take more flash and leave write amplification as \
-             it is.",
-            "Room for two steps of collection before the host must wait; more would be flash that holds no data at \
-             rest (ADR 5).";
+            "Free superblocks of a die at which garbage collection starts; more than `gc_reserve`. They come on top of \
+             `over_provisioning`: for a given capacity, more of them take more flash and leave write amplification \
+             unchanged.",
+            "Room for two steps of garbage collection before the host must wait; more would be flash that holds no \
+             data at rest (ADR 5).";
         gc_reserve, integer(1, 4_095),
-            "Free superblocks of a die that only collection may open.",
+            "Free superblocks of a die reserved for garbage collection.",
             "One to copy into while another turns bad under it.";
         gc_stream, Kind::Switch,
-            "Collected data goes to superblocks of its own (true), or shares the host's (false).",
-            "What survived a collection is colder than what is written now; kept apart, it is copied less often.";
+            "Garbage collection writes valid data to superblocks of its own (true), or to the host's (false).",
+            "Data that survived a garbage collection is colder than new data; kept apart, it is copied less often.";
         wear_gap, integer(0, 1_000_000),
             "Cold data is moved when erase counts within a die differ by more than this. 0: never.",
             "MQSim's `Static_Wearleveling_Threshold` is 100: 3 % of the rated cycles.";
@@ -471,14 +473,14 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "The least worn free superblock is opened first (true), or the one freed first (false).",
             "It costs nothing and narrows the spread.";
         checkpoint_interval, integer(0, 1_000_000),
-            "A page of the map is checkpointed after this many program operations. 0: never.",
+            "A page of the mapping table is checkpointed after this many program operations. 0: never.",
             "Less than 1 % of the programs, for a bound on what recovery must scan. An assumption.";
         fill_timeout, time(SECOND),
             "A program row that does not fill is padded and programmed after this time.",
             "Less than one program, so that a lone flush is not dominated by waiting for company. An assumption.";
         map_memory, Kind::Name,
-            "The memory that the mapping cache lives in, with the rest of the map on flash. `all`: the whole map is at \
-             hand, and a look-up costs nothing.",
+            "The memory of the mapping cache, with the rest of the mapping table on flash. `all`: the whole mapping \
+             table is in memory, and a look-up takes no time.",
             "What drives with enough DRAM have. DRAM-less ones keep a part in SRAM or in the host's memory (PLOS ONE \
              2020, HMB).";
         map_size, bytes(0, 64 * GIB),
@@ -488,19 +490,20 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "Bytes of the mapping cache in the controller's own SRAM where `map_memory` is of kind `host`: what is \
              left of it when the host lends nothing. At least two mapping pages. A hit there takes no time of its own, \
              and no memory of the profile is charged with it.",
-            "A drive must work without host memory (NVM Express Base 1.4, 8.9). 16 mapping pages; an assumption, no \
-             drive tells.";
+            "A drive must work without host memory (NVM Express Base 1.4, 8.9). 16 mapping pages; an assumption: no \
+             drive publishes it.";
         map_page, bytes(64, 64 * KIB),
-            "Bytes of the map that are read and programmed at once, 4 for each entry: a power of two, at most \
+            "Bytes of the mapping table read and programmed at once, 4 for each entry: a power of two, at most \
              `unit_size`.",
             "PLOS ONE 2020: a mapping page of 4 KB covers a section of 4 MB.";
         map_prefetch, integer(0, 64),
             "Mapping pages that are read ahead of one that a command needs.",
             "Published drives load on demand; DFTL (ASPLOS 2009) does. An option.";
         map_updates, integer(64, 1 << 20),
-            "Changed map entries that may wait for their mapping page to be read, before the host must wait; \
-             collection waits at twice as many.",
-            "8 bytes each are 64 KB of SRAM with collection's share, beside the caches that the paper found. An \
+            "Changed mapping entries that may wait for their mapping page to be read, before the host must wait; \
+             garbage collection waits at twice as many.",
+            "8 bytes each are 64 KB of SRAM with the share of garbage collection, beside the caches that the paper \
+             found. An \
              assumption.";
     }
     slc {
@@ -509,7 +512,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
              die. It is flash beside what the capacity and its over-provisioning need. 0: none.",
             "Drives for servers have none; a profile of a client drive says its own.";
         dynamic, Kind::Share { min: 0.0, max: 1.0 },
-            "Share of the erased superblocks beyond what collection starts at that the cache may use besides (its \
+            "Share of the erased superblocks beyond `gc_start` that the cache may also use (its \
              dynamic part): it shrinks as the drive fills. 0: none.",
             "As `slc.size`. Client drives without a fixed cache use all that is erased.";
         when_full, Kind::Choice(WhenFull::WORDS),
@@ -534,8 +537,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
              page of every plane, in memory of the controller that is no part of any buffer.",
             "One in the array and one that crosses the bus meanwhile (cache program).";
         read_priority, Kind::Switch,
-            "Host reads overtake queued programs, erases and collection.",
-            "Somebody waits for a read; a buffer has already answered the write.";
+            "Host reads overtake queued programs, erases and garbage collection.",
+            "The host waits for a read, while the buffer has already acknowledged a write.";
         suspend, Kind::Switch,
             "Programs and erases are suspended for host reads.",
             "Chips and controllers have it since Wu and He, FAST 2012, showed what reads gain; the 96-layer TLC of \
@@ -570,7 +573,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         pages_per_block, integer(4, 65_534),
             "Pages in a block.",
             "As in MQSim. Today's chips have 768 and more; a smaller superblock (8 MiB on a die) keeps small drives \
-             and short traces meaningful. Collection has up to three rows under way, which one superblock must hold.";
+             and short traces meaningful. Garbage collection has up to three rows in progress, which one superblock \
+             must hold.";
         page_size, bytes(512, 64 * KIB),
             "Data bytes in a page, a power of two.",
             "Usual since the 1x nm generation.";
@@ -646,7 +650,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
     serve {
         timing, Kind::Choice(Timing::WORDS),
             "When commands of a served drive complete.",
-            "A served drive is there to be what it models; `none` is for those who want its interface and no wait.";
+            "A served drive behaves as its model; `none` gives its interface without the delays.";
         access, Kind::Choice(HostAccess::WORDS),
             "How a host's stores into BAR2 reach a served device.",
             "A trapped store costs a message of tens of microseconds, a mapped one is a store.";
@@ -659,7 +663,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         cmb_size, bytes(0, GIB),
             "Bytes of BAR2 that hosts may put queues into (controller memory buffer), a multiple of 4 KiB. 0: none.",
             "Room for 64 submission queues of 1,024 entries is 4 MiB; eight of them fit into half a MiB. A kernel uses \
-             all that it is offered.";
+             all of it.";
         pmr_size, bytes(0, 64 * GIB),
             "Bytes of the persistent memory region in BAR4, a power of two. 0: none.",
             "Few drives have one.";
@@ -667,8 +671,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "Bytes of host memory that a served drive asks for (HMPRE), a multiple of 4 KiB. 0: none.",
             "A drive with DRAM of its own asks for none.";
         hmb_min, bytes(0, 4 * GIB),
-            "The least host memory that is of use to it (HMMIN), at most `hmb_preferred`.",
-            "Any is better than none.";
+            "The minimum host memory that the drive accepts (HMMIN), at most `hmb_preferred`.",
+            "Any amount helps.";
     }
 };
 
@@ -693,6 +697,6 @@ pub(super) static MEMORY_KEYS: &[KeyInfo] = memory_keys! {
         "SRAM: 128 bit at 250 MHz (X-SSD). DRAM: 32 bit of LPDDR4-3200. NVM: two 64-byte lines in 40 ns, an \
          assumption. Host: one channel of DDR4-2400. SLC flash: one channel.";
     survives, Kind::Choice(Survives::WORDS),
-        "What is left after the power is lost.",
+        "What survives power loss.",
         "Only NVM and flash keep their content by themselves; capacitors cost money, so no default has them.";
 };

@@ -195,7 +195,7 @@ impl Profile {
     }
 }
 
-/// The built-in profile that the file with this text builds on. Nothing, where that cannot be told.
+/// The built-in profile that the file with this text builds on. Nothing, where that is unknown.
 pub fn base(text: &str) -> Option<Profile> {
     base_of(DeTable::parse(text).ok()?.get_ref()).ok()
 }

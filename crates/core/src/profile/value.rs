@@ -144,7 +144,7 @@ impl Kind {
             Kind::Bytes { min, max } => {
                 let bytes = units::parse_bytes(text).map_err(unit)?;
                 in_range(bytes, min, max, text).map_err(|found| {
-                    // A small number that somebody wrote without its unit.
+                    // A small number written without its unit.
                     let alone = bytes < min && text.bytes().all(|b| b.is_ascii_digit());
                     if alone { format!("{found}, which counts bytes where it has no unit") } else { found }
                 })
@@ -254,7 +254,7 @@ fn toml_string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// The text in quotes, cut when somebody sends a book.
+/// The text in quotes, cut when it is very long.
 pub(super) fn quote(text: &str) -> String {
     if text.chars().count() <= 40 {
         format!("{text:?}")

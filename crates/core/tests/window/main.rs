@@ -287,7 +287,7 @@ fn a_flush_that_was_cut_short_can_only_be_flushed_again() {
 #[test]
 fn a_buffer_that_survives_nothing_says_so_and_leaves_blocks_as_they_were() {
     let mut rig = Rig::new(&[("memory.ba.survives", "nothing")]);
-    assert!(rig.device.notes().iter().any(|note| note.downgrade && note.text.contains("not flushed is lost")));
+    assert!(rig.device.notes().iter().any(|note| note.downgrade && note.text.contains("not yet flushed are lost")));
     assert!(rig.write(5).is_success());
     let (flush, _) = rig.submit(Sqe::flush, None);
     rig.settle();

@@ -11,7 +11,7 @@ use tidewater_base::units::{bytes, setting};
 /// One thing that a run was made with: its name, and its value in words.
 type Fact = (String, String);
 
-/// What a drive is, without what was changed of it: that is told by its settings, one by one.
+/// What a drive is, without what was changed of it: its settings say that, one by one.
 fn model(description: &str) -> &str {
     // Records of earlier versions have no brackets there.
     let description = description.split("; changed: ").next().unwrap_or_default();
@@ -63,7 +63,7 @@ fn settings(records: &[Labelled]) -> BTreeSet<&str> {
         let settings = &first.record.profile.settings;
         keys.extend(settings.iter().filter(|(key, value)| differs(key, value)).map(|(key, _)| key.as_str()));
     }
-    // How many blocks a plane has follows from the rest, unless somebody set it.
+    // How many blocks a plane has follows from the rest, unless it was set.
     if !records.iter().any(|run| run.record.profile.changed.iter().any(|set| set.starts_with("nand.blocks_per_plane=")))
     {
         keys.remove("nand.blocks_per_plane");
@@ -103,8 +103,8 @@ fn is_common((_, values): &Row) -> bool {
 /// What tells the runs apart, with the values of settings as `--set` takes them. What drives and workloads are in words
 /// is left out: it follows from the rest.
 pub(super) fn varies(records: &[Labelled]) -> Vec<Row> {
-    let told = |row: &Row| !is_common(row) && !WORDS.contains(&row.0.as_str());
-    rows(records, str::to_owned).into_iter().filter(told).collect()
+    let differs = |row: &Row| !is_common(row) && !WORDS.contains(&row.0.as_str());
+    rows(records, str::to_owned).into_iter().filter(differs).collect()
 }
 
 /// What all runs have in common as a list, and what varies as a table.
@@ -144,7 +144,7 @@ pub(super) fn again(out: &mut String, records: &[Labelled]) {
     let Some((_, first)) = commands.first() else { return };
     out.push_str(
         "<h2 id=\"again\">How to run it again</h2>\n<p class=\"muted\">The same command with the same version gives \
-         the same figures, less the computer's own time.</p>\n",
+         the same figures, except wall-clock time.</p>\n",
     );
     if commands.len() == records.len() && commands.iter().all(|(_, command)| command == first) {
         let _ = writeln!(out, "<pre>{}</pre>", escape(first));

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn over_provisioning_that_made_no_difference_is_told() {
+    fn over_provisioning_that_made_no_difference_is_said() {
         let made = |asked: &str, got: f64, raw_bytes: u64| {
             let mut record =
                 Record { flash: Flash { raw_bytes, over_provisioning: got, ..Flash::default() }, ..Record::default() };
@@ -197,15 +197,15 @@ mod tests {
             run(asked, record)
         };
         let runs = [made("0.07", 0.125, 100), made("0.1", 0.125, 100), made("0.28", 0.5, 150)];
-        let told = caveats(&runs);
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("0.07, 0.1 (12.5 % spare)") && !told[0].contains("0.28"), "{told:?}");
+        let said = caveats(&runs);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("0.07, 0.1 (12.5 % spare)") && !said[0].contains("0.28"), "{said:?}");
         assert!(caveats(&[made("0.07", 0.125, 100), made("0.28", 0.5, 150)]).is_empty());
     }
 
-    /// Whoever compares sizes takes 0 for none.
+    /// A comparison of sizes reads as if 0 were none.
     #[test]
-    fn a_size_of_host_memory_of_0_is_told_to_be_all_that_is_asked_for() {
+    fn a_size_of_host_memory_of_0_is_said_to_be_all_that_is_asked_for() {
         let lent = |size: &str, lent_bytes: u64| {
             let host_memory = Some(crate::record::HostMemory { lent_bytes, ..Default::default() });
             let mut record = Record { host_memory, ..Record::default() };
@@ -213,9 +213,9 @@ mod tests {
             record.profile.settings.insert("hmb.enabled".into(), "true".into());
             run(size, record)
         };
-        let told = caveats(&[lent("0", 64 << 20), lent("8MiB", 8 << 20)]);
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("64 MiB") && told[0].contains("hmb.enabled=false"), "{told:?}");
+        let said = caveats(&[lent("0", 64 << 20), lent("8MiB", 8 << 20)]);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("64 MiB") && said[0].contains("hmb.enabled=false"), "{said:?}");
         assert!(caveats(&[lent("0", 64 << 20), lent("0", 64 << 20)]).is_empty());
         assert!(caveats(&[lent("8MiB", 8 << 20), lent("16MiB", 16 << 20)]).is_empty());
         // Where nothing is lent, or nothing could be placed there, 0 says nothing.
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_a_flaw_only_where_nobody_varied_them() {
+    fn options_are_a_flaw_only_where_they_were_not_varied() {
         let made = |command: Option<&str>, option: &str, value: &str, requests: u64| {
             let mut record = Record { command_line: command.map(str::to_owned), requests, ..Record::default() };
             record.workload.options.insert(option.into(), value.into());
@@ -235,10 +235,10 @@ mod tests {
         let compared =
             |command, other, option| caveats(&[made(command, option, "1", 10), made(other, option, "8", 10)]);
         assert!(compared(varied, varied, "queue_depth").is_empty());
-        let told = "The runs had different options of the replay: queue depth.";
-        assert_eq!(compared(Some("tidewater replay a"), Some("tidewater replay b"), "queue_depth"), [told]);
-        assert_eq!(compared(None, None, "queue_depth"), [told], "nothing says that it was meant");
-        // A cut at another time leaves other requests undone; anything else that does is told.
+        let said = "The runs had different options of the replay: queue depth.";
+        assert_eq!(compared(Some("tidewater replay a"), Some("tidewater replay b"), "queue_depth"), [said]);
+        assert_eq!(compared(None, None, "queue_depth"), [said], "nothing says that it was meant");
+        // A cut at another time leaves other requests undone; anything else that does is said.
         let ended = |option| caveats(&[made(varied, option, "1", 10), made(varied, option, "8", 9)]);
         assert!(ended("power-cut").is_empty());
         assert_eq!(ended("queue_depth"), ["The runs completed different numbers of requests."]);

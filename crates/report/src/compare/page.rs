@@ -24,8 +24,8 @@ pub fn page(records: &[Labelled], title: &str) -> String {
     };
     let _ = writeln!(
         body,
-        "<p class=\"lead\">Differences are relative to the first run, <b>{}</b>. The best value has a star where it \
-         differs from others in what is shown.</p>\n</header>",
+        "<p class=\"lead\">Differences are relative to the first run, <b>{}</b>. A star marks the best value of a \
+         row, if the values shown differ.</p>\n</header>",
         escape(&first.label)
     );
     notes(&mut body, records);
@@ -102,7 +102,7 @@ fn latency(out: &mut String, records: &[Labelled]) {
         figure(
             out,
             &format!("{what}: distribution"),
-            "How many requests were done within a time. Further left is faster. Dots: 50, 90, 99, 99.9 and 99.99 %.",
+            "Share of requests completed within a time. Further left is faster. Dots: 50, 90, 99, 99.9 and 99.99 %.",
             &cdf_chart(&curves, &format!("Cumulative distribution of {} latency", operation(&name)), HALF),
         );
         figure(
@@ -148,8 +148,8 @@ fn traffic(out: &mut String, records: &[Labelled]) {
         out.push_str("<h2 id=\"flash\">What was written to the flash</h2>\n");
         figure(
             out,
-            "By its reason",
-            "Only the first part carries new data of the host; the rest is the drive's own work. A longer bar is more \
+            "By cause",
+            "Only the first part is new host data; the rest is the drive's own work. A longer bar means more data \
              written.",
             &svg,
         );
@@ -192,8 +192,9 @@ fn over_seeds(out: &mut String, records: &[Labelled], metrics: &[Metric]) {
     }
     let _ = write!(
         out,
-        "<h2 id=\"seeds\">Over seeds</h2>\n<p class=\"muted\">{}. A star is a value that no run of the others reaches: \
-         what seeds alone could have made has none.</p>\n<div class=\"scroll\"><table><thead><tr><th></th>",
+        "<h2 id=\"seeds\">Over seeds</h2>\n<p class=\"muted\">{}. A star marks a value outside the range of all \
+         other variants; differences within seed noise get none.</p>\n<div class=\"scroll\">\
+         <table><thead><tr><th></th>",
         capital(SEEDS)
     );
     for group in &groups {

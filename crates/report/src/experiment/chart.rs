@@ -13,7 +13,7 @@ pub(crate) struct Drawn {
     /// The plot and its legend; empty when the figure has nothing that can be drawn.
     pub svg: String,
     /// Points that have no place in it: not finite, not positive on a logarithmic axis, or of groups beyond as many as
-    /// can be told apart.
+    /// can be distinguished.
     pub left_out: usize,
 }
 
@@ -55,7 +55,7 @@ fn grouped(figure: &Figure) -> bool {
     matches!(figure.form, Form::Bars | Form::Candles)
 }
 
-/// The name of a series as the legend has it: nobody takes the paper's values for ours.
+/// The name of a series as the legend has it: the paper's values are marked as such.
 fn legend_name(series: &Series) -> String {
     if series.from_paper && !series.name.to_lowercase().contains("paper") {
         format!("{} (paper)", series.name)

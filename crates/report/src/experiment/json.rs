@@ -85,7 +85,7 @@ impl std::error::Error for DocumentError {
     }
 }
 
-/// What every version of the schema has, so that another version is told from a broken document.
+/// What every version of the schema has, so that another version is distinguished from a broken document.
 #[derive(Deserialize)]
 struct Header {
     #[serde(default)]

@@ -130,7 +130,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// It does not hold, and nobody knows why.
+    /// It does not hold, and has no explanation.
     pub fn is_failure(&self) -> bool {
         !self.ok && self.because.is_none()
     }

@@ -20,15 +20,15 @@ struct Words {
 }
 
 const OF_PAPERS: Words = Words {
-    kind: "what papers show, beside what was measured here",
-    missed: "NOT ALL AS THE PAPER SAYS",
+    kind: "published results beside our measurements",
+    missed: "SOME CHECKS DO NOT HOLD",
     heading: "The paper's statements",
     column: "the paper says",
 };
 
 const OF_OURS: Words = Words {
-    kind: "what was aimed at, beside what was measured here",
-    missed: "NOT ALL AS AIMED AT",
+    kind: "targets beside our measurements",
+    missed: "SOME CHECKS DO NOT HOLD",
     heading: "Aims",
     column: "aim",
 };
@@ -48,7 +48,7 @@ fn page_in(experiments: &[Experiment], words: &Words) -> String {
     let ids = ids(experiments);
     let title = match experiments {
         [one] => one.title.clone(),
-        _ => "Experiments of papers, repeated".to_owned(),
+        _ => "Experiments of published papers, repeated".to_owned(),
     };
     let _ = writeln!(body, "<header>\n<p class=\"kind\">Tidewater: {}</p>\n<h1>{}</h1>", words.kind, escape(&title));
     match experiments {
@@ -112,13 +112,15 @@ fn contents(out: &mut String, experiments: &[Experiment], ids: &[String]) {
     out.push_str(
         "<div class=\"scroll\"><table class=\"top\"><thead><tr><th>experiment</th><th class=\"words\">what it \
          shows</th>\
-         <th class=\"words\">where the original is</th><th>checks that hold</th></tr></thead>\n<tbody>\n",
+         <th class=\"words\">source</th><th>checks that hold</th></tr></thead>\n<tbody>\n",
     );
     for (one, id) in experiments.iter().zip(ids) {
         let (class, holding) = match (one.checks.len(), one.holds()) {
-            (0, _) => ("muted", "none were made".to_owned()),
+            (0, _) => ("muted", "no checks".to_owned()),
             (of, true) => ("yes", format!("{of} of {of} ✓")),
-            (of, false) if one.failures() == 0 => ("muted", format!("{} of {of}, others explained", one.holding())),
+            (of, false) if one.failures() == 0 => {
+                ("muted", format!("{} of {of}, {} explained", one.holding(), of - one.holding()))
+            }
             (of, false) => ("no", format!("{} of {of} ✗", one.holding())),
         };
         let _ = writeln!(
@@ -167,9 +169,9 @@ fn section(out: &mut String, one: &Experiment, words: &Words) {
     }
     figures(out, one);
     checks(out, one, words);
-    list(out, "What was found besides", &one.found);
-    list(out, "Where ours differs from the paper's", &one.differences);
-    list(out, "What was fitted or assumed", &one.fitted);
+    list(out, "Further findings", &one.found);
+    list(out, "Differences from the paper", &one.differences);
+    list(out, "Fitted and assumed parameters", &one.fitted);
     parameters(out, one);
     rows(out, one);
 }
@@ -183,12 +185,12 @@ fn figures(out: &mut String, one: &Experiment) {
     for shown in &one.figures {
         let Drawn { svg, left_out } = draw(shown, &palette, if pair { HALF } else { FULL });
         if svg.is_empty() {
-            figure(out, &shown.title, "There is nothing to draw.", "");
+            figure(out, &shown.title, "No data to plot.", "");
             continue;
         }
         let mut how = String::new();
         if shown.form == Form::Candles {
-            how.push_str("Lines: from the lowest to the highest. Boxes: the middle half. Bars across: the median. ");
+            how.push_str("Whiskers: minimum to maximum. Boxes: the middle half. Bars: the median. ");
         }
         if shown.series.iter().any(|series| series.from_paper) {
             how.push_str("Dashed: the paper's values. ");
@@ -257,8 +259,8 @@ fn parameters(out: &mut String, one: &Experiment) {
         return;
     }
     out.push_str(
-        "<details><summary>What it was run with</summary>\n<div class=\"scroll\"><table class=\"top\"><thead><tr>\
-         <th>parameter</th><th class=\"words\">value</th><th class=\"words\">what it is</th></tr></thead>\n<tbody>\n",
+        "<details><summary>Parameters</summary>\n<div class=\"scroll\"><table class=\"top\"><thead><tr>\
+         <th>parameter</th><th class=\"words\">value</th><th class=\"words\">meaning</th></tr></thead>\n<tbody>\n",
     );
     for parameter in &one.parameters {
         let _ = writeln!(
@@ -283,7 +285,7 @@ fn rows(out: &mut String, one: &Experiment) {
     }
     let _ = writeln!(
         out,
-        "<details><summary>What was measured: {}</summary>\n<ul class=\"prose\">",
+        "<details><summary>Raw measurements: {}</summary>\n<ul class=\"prose\">",
         plural(one.rows.len() as u64, "row")
     );
     for column in &one.columns {
@@ -293,7 +295,7 @@ fn rows(out: &mut String, one: &Experiment) {
     if one.rows.len() > ROWS_MAX {
         let _ = write!(
             out,
-            "<caption>The first {} rows; the document that <code>--json</code> writes has all of them.</caption>",
+            "<caption>The first {} rows; <code>--json</code> writes all of them.</caption>",
             count(ROWS_MAX as f64)
         );
     }

@@ -48,16 +48,17 @@ fn verdict(experiment: &Experiment) -> String {
 
 /// How many of how many checks hold, in words.
 pub(super) fn tally(holding: usize, failures: usize, of: usize) -> String {
-    let losses = match of - holding - failures {
-        0 => "",
-        _ if failures == 0 => "; why the others do not is known",
-        _ => "; why some of the others do not is known",
+    let explained = match (of - holding, of - holding - failures) {
+        (_, 0) => String::new(),
+        (1, 1) => "; the other one has a documented explanation".to_owned(),
+        (others, _) if failures == 0 => format!("; each of the other {others} has a documented explanation"),
+        (others, some) => format!("; {some} of the other {others} have a documented explanation"),
     };
     match (holding, of) {
         (_, 0) => "Nothing was checked.".to_owned(),
         (1, 1) => "The check holds.".to_owned(),
         (holding, of) if holding == of => format!("All {of} checks hold."),
-        (holding, of) => format!("{holding} of {of} checks hold{losses}."),
+        (holding, of) => format!("{holding} of {of} checks hold{explained}."),
     }
 }
 

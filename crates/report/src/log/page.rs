@@ -178,13 +178,13 @@ fn survival(out: &mut String, state: &State) {
         grouped(state.survives_to())
     );
     let _ = match (state.survives, lost) {
-        (true, 0) => write!(out, "Nothing that had arrived would be lost."),
+        (true, 0) => write!(out, "All bytes that had arrived would survive."),
         (true, lost) => {
-            write!(out, "Lost: {} that had arrived and was not credited, which no commit counts on.", bytes(lost))
+            write!(out, "Lost: {} that had arrived but was not credited; no commit depends on it.", bytes(lost))
         }
         (false, lost) => write!(
             out,
-            "Lost: {}, of which {} were credited: the ring is in a memory that does not outlive a loss of power.",
+            "Lost: {}, of which {} were credited: the ring is in memory that does not survive power loss.",
             bytes(lost),
             bytes(state.credited.saturating_sub(state.destaged))
         ),
@@ -318,7 +318,7 @@ mod tests {
             "conventional side",
             "Commit: tail",
             "the stream from byte 0 to byte 1,000,000",
-            "400 B that had arrived and was not credited",
+            "400 B that had arrived but was not credited",
             "level DESTAGED",
             "a ring of 128 KiB",
             "What waits for flash",
@@ -334,7 +334,7 @@ mod tests {
         let mut record = record();
         record.sides[0].state.as_mut().unwrap().survives = false;
         let page = page(&record);
-        assert!(page.contains("does not outlive a loss of power") && page.contains("to byte 900,000"), "{page}");
+        assert!(page.contains("does not survive power loss") && page.contains("to byte 900,000"), "{page}");
     }
 
     #[test]

@@ -50,15 +50,15 @@ fn traffic(out: &mut String, record: &Record) {
         return;
     }
     let how = format!(
-        "Everything programmed, by its reason. Only the first part carries new data of the host. Collection copies \
-         live data out of blocks before they are erased, the map says where data is, padding fills what could not \
-         wait, and what is rewritten completes blocks that the write buffer lets go. The write amplification is all of \
-         it per unit of the first part, which is what left the write buffer: {}.{}",
+        "Everything programmed, by cause. Only the first part is new host data. Garbage collection copies valid data \
+         out of blocks before they are erased, the mapping table records where data is, padding fills pages that could \
+         not wait, and rewrites complete blocks evicted from the write buffer. Write amplification is everything \
+         programmed divided by the host data that left the write buffer: {}.{}",
         significant(record.write_amplification),
         record.written_per_host_byte().map_or_else(String::new, |per_byte| {
             format!(
-                " Per byte that the host wrote, {} bytes were programmed: pages that the buffer saw replaced, or still \
-                 holds, cost nothing here. Write zeroes and deallocations count as no bytes of the host's.",
+                " Per byte that the host wrote, {} bytes were programmed: pages overwritten in the write buffer, or \
+                 still in it, cost nothing here. Write Zeroes and Deallocate count as zero host bytes.",
                 significant(per_byte)
             )
         })
@@ -74,9 +74,9 @@ fn utilization(out: &mut String, usage: &Utilization) {
     let dies = usage.dies.len() as f64;
     let mean = |part: fn(&crate::record::DieUse) -> f64| usage.dies.iter().map(part).sum::<f64>() / dies;
     let how = format!(
-        "Percent of the time in which each die worked, and in the last row each channel's bus. An even field is good \
-         striping; one dark column is a hot channel. When the bus is darker than its dies, the channel is the \
-         bottleneck. On average a die read for {} of the time, programmed for {}, erased for {}.",
+        "Percentage of time that each die was busy; the last row is each channel's bus. An even field means good \
+         striping; one strongly coloured column is a hot channel. If the bus is more strongly coloured than its dies, \
+         the channel is the bottleneck. On average a die read for {} of the time, programmed for {}, erased for {}.",
         percent(mean(|die| die.read_share)),
         percent(mean(|die| die.program_share)),
         percent(mean(|die| die.erase_share))
@@ -92,7 +92,7 @@ fn wear(out: &mut String, record: &Record) {
         return;
     }
     let mut how = format!(
-        "How often blocks have been erased, from {} to {}, {} on average. A narrow heap is even wear",
+        "Erase counts of blocks: from {} to {}, {} on average. A narrow distribution means even wear",
         grouped(wear.min),
         grouped(wear.max),
         significant(wear.mean)
@@ -113,15 +113,15 @@ fn counters(out: &mut String, record: &Record) {
     let flash = &record.flash;
     let mut rows = vec![
         ("pages read for the host", count(flash.reads_host as f64)),
-        ("pages read by collection", count(flash.reads_collected as f64)),
+        ("pages read by garbage collection", count(flash.reads_collected as f64)),
         ("pages of the map read", count(flash.reads_meta as f64)),
         ("program operations", count(flash.programs as f64)),
         ("blocks erased", count(flash.erases_total as f64)),
         ("of these by wear levelling", count(flash.erases_wear_levelling as f64)),
-        ("superblocks collected", count(record.collections as f64)),
+        ("superblocks garbage collected", count(record.collections as f64)),
         ("programs and erases suspended for a read", count(record.suspends as f64)),
-        ("reads repeated after failed correction", count(record.read_retries as f64)),
-        ("pages that stayed unreadable", count(record.uncorrectable as f64)),
+        ("reads retried after failed correction", count(record.read_retries as f64)),
+        ("uncorrectable pages", count(record.uncorrectable as f64)),
         ("blocks gone bad", count(flash.grown_bad_blocks as f64)),
         ("commands that failed", count(record.commands_failed as f64)),
     ];
@@ -136,7 +136,7 @@ fn counters(out: &mut String, record: &Record) {
     }
     if let Some(cache) = &record.map_cache {
         let added = |part: u64, of: f64| format!("{} ({} of the host's)", count(part as f64), percent(of));
-        rows.push(("mapping pages looked up", count(cache.lookups as f64)));
+        rows.push(("mapping page look-ups", count(cache.lookups as f64)));
         rows.push((
             "found in the mapping cache",
             format!("{} ({})", count(cache.hits as f64), percent(cache.hit_ratio)),
@@ -146,7 +146,7 @@ fn counters(out: &mut String, record: &Record) {
             "mapping pages programmed",
             added(cache.written.saturating_add(cache.moved), cache.added_writes_ratio),
         ));
-        rows.push(("of these moved by collection", count(cache.moved as f64)));
+        rows.push(("of these moved by garbage collection", count(cache.moved as f64)));
     }
     if let Some(slc) = &record.slc {
         rows.push(("units written to the SLC cache", count(slc.units_written as f64)));
@@ -154,7 +154,7 @@ fn counters(out: &mut String, record: &Record) {
         rows.push(("superblocks folded", count(slc.superblocks_folded as f64)));
         rows.push(("pages read from it for the host", count(slc.reads_host as f64)));
         rows.push(("superblocks in it at the end", count(slc.superblocks as f64)));
-        rows.push(("superblocks that it could have then", count(slc.superblocks_max as f64)));
+        rows.push(("superblocks it could have at the end", count(slc.superblocks_max as f64)));
     }
     if let Some(recovery) = &record.recovery {
         rows.push(("recovery after the power cut", tidewater_base::units::seconds(recovery.seconds)));

@@ -8,7 +8,7 @@ use crate::record::{Distribution, Latency, Record};
 use std::fmt::Write;
 use tidewater_base::units::{count, micros, part};
 
-/// Points of one curve that are drawn: more than the pixels of a plot help nobody.
+/// Points of one curve that are drawn: more than the pixels of a plot add nothing.
 const POINTS_MAX: usize = 500;
 
 /// A curve to draw: its name, colour, stroke, and latency.

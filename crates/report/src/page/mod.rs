@@ -88,7 +88,7 @@ fn header(out: &mut String, record: &Record) {
     let workload = &record.workload;
     let _ = writeln!(
         out,
-        "<header>\n<p class=\"kind\">Tidewater: how a drive served a workload</p>\n<h1>{}</h1>",
+        "<header>\n<p class=\"kind\">Tidewater: a workload on a simulated drive</p>\n<h1>{}</h1>",
         escape(&headline(record))
     );
     let _ = write!(out, "<p class=\"lead\">");
@@ -108,13 +108,13 @@ fn header(out: &mut String, record: &Record) {
         let _ = writeln!(
             out,
             "<div class=\"banner\" role=\"alert\"><b>PARTIAL</b> The run was stopped before its end{}. Every figure \
-             here covers only what had been done by then: {}.</div>",
+             covers only the requests completed by then: {}.</div>",
             record.partial_reason.as_deref().map(|why| format!(" ({})", escape(why))).unwrap_or_default(),
             plural(record.requests, "request")
         );
     }
     if record.requests == 0 {
-        let _ = writeln!(out, "<div class=\"notes\">The workload had no requests, so there is nothing to plot.</div>");
+        let _ = writeln!(out, "<div class=\"notes\">The workload had no requests: there is nothing to plot.</div>");
     }
     if !record.warnings.is_empty() {
         let _ = write!(out, "<div class=\"notes\"><b>Before you believe the figures</b>\n<ul>");
@@ -135,7 +135,8 @@ pub(crate) fn tile(out: &mut String, what: &str, value: &str, more: &str) {
         escape(what),
         escape(number),
         escape(unit),
-        escape(more)
+        // A number and its per cent sign stay on one line.
+        escape(&more.replace(" %", "\u{a0}%"))
     );
 }
 
@@ -204,7 +205,7 @@ fn tiles(out: &mut String, record: &Record) {
         out,
         "Blocks erased",
         &count(record.erases as f64),
-        &format!("{}{worn}", plural(record.collections, "collection")),
+        &format!("{}{worn}", plural(record.collections, "garbage collection")),
     );
     out.push_str("</section>\n");
 }
@@ -213,12 +214,12 @@ fn buffers(out: &mut String, record: &Record) {
     let caches = [("Write buffer", &record.write_buffer), ("Read cache", &record.read_cache)];
     out.push_str("<h2 id=\"buffers\">Write buffer and read cache</h2>\n");
     if !caches.iter().any(|(_, cache)| cache.is_present()) {
-        out.push_str("<p class=\"muted\">This drive has neither: every request goes to the flash.</p>\n");
+        out.push_str("<p class=\"muted\">This drive has neither: every request goes to flash.</p>\n");
         return;
     }
     out.push_str(
-        "<p class=\"muted\">Hits and misses count pages of the host. A write that hits replaces a page that has not \
-         yet gone to the flash, and so saves a program.</p>\n<div \
+        "<p class=\"muted\">Hits and misses count host pages. A write hit replaces a page that is not yet on \
+         flash, which saves a program operation.</p>\n<div \
          class=\"scroll\"><table><thead><tr><th></th><th>policy</th>\
          <th>memory</th><th>size</th><th>hits</th><th>misses</th><th>hit ratio</th><th>evicted</th><th>most pages \
          held</th>\
@@ -247,15 +248,14 @@ fn buffers(out: &mut String, record: &Record) {
         let along = match (buffer.pages_merged, buffer.padding_reads) {
             (0, 0) => String::new(),
             (merged, padding) => format!(
-                " {} of these pages came from the read cache to complete a block, and {} were read from flash for \
-                 that.",
+                " {} of these pages came from the read cache and {} were read from flash to complete blocks.",
                 count(merged as f64),
                 count(padding as f64)
             ),
         };
         let how = format!(
-            "Pages that went from the write buffer to flash together: {} on average over {}. Long runs mean large \
-             programs, and blocks that are replaced whole; pages that only went along make them longer, too.{along}",
+            "Pages destaged from the write buffer to flash together: {} on average over {}. Long runs mean large \
+             program operations and blocks replaced whole; clean pages written along make runs longer, too.{along}",
             significant(destage.mean),
             plural(destage.count, "destage")
         );

@@ -10,8 +10,8 @@ pub(super) fn section(out: &mut String, record: &Record) {
     if let Some(command) = command(record) {
         let _ = writeln!(
             out,
-            "<p class=\"muted\">The same command with the same version gives the same figures, less the computer's own \
-             time.</p>\n<pre>{}</pre>",
+            "<p class=\"muted\">The same command with the same version gives the same figures, except \
+             wall-clock time.</p>\n<pre>{}</pre>",
             escape(&command)
         );
     }

@@ -48,22 +48,22 @@ pub(super) fn section(out: &mut String, record: &Record) {
     }
     delays.push(delay("99 % within", 3, |p| p.p99_latency_us.unwrap_or(0.0)));
     let latency = format!(
-        "The mean of {} in each interval{}. A hump is a time of waiting, often for collection. A gap is a time without \
-         requests.",
+        "The mean of {} in each interval{}. A hump is queueing, often behind garbage collection. A gap is a time \
+         without requests.",
         if apart {
             "the reads and of the writes that ended"
         } else {
             "all requests that ended, reads and writes together,"
         },
-        if merged > 1 { ", the worst of those that a point stands for" } else { "" }
+        if merged > 1 { ", the highest of the intervals in a point" } else { "" }
     );
     out.push_str("<div class=\"dense\">\n");
     let panels: [(&str, String, Vec<Line>, Quantity, &'static str); 4] = [
         (
             "Requests per second",
             format!(
-                "{each}. A level line is a steady drive; a drop is often the start of collection, or a pause of \
-                     the workload."
+                "{each}. A level line is a steady drive; a drop is often the start of garbage collection, or a \
+                     pause of the workload."
             ),
             vec![rate("read", 0, |p| p.read_iops), rate("write", 1, |p| p.write_iops)],
             Quantity::Count,

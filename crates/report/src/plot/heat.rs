@@ -7,7 +7,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use tidewater_base::units::percent;
 
-/// A cell for each die and a row for the channels' buses, the busier the darker. Empty if no dies are known.
+/// The opacity of a cell above which its number is written in the colour for strong cells: below and above it, a number
+/// has a contrast of at least 4.5 : 1 (WCAG 2.1, 1.4.3).
+const ON_CELL_FROM: f64 = 0.75;
+
+/// A cell for each die and a row for the channels' buses, the busier the stronger its colour. Empty if no dies are
+/// known.
 pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> String {
     if usage.dies.is_empty() {
         return String::new();
@@ -36,19 +41,19 @@ pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> String {
     let mut cell = |column: usize, y: f64, share: f64, says: String| {
         let x = left + column as f64 * wide;
         let share = ratio(share, 1.0);
-        let shade = scale.place(share);
+        let opacity = 0.05 + 0.95 * scale.place(share);
         let _ = writeln!(
             out,
             "<path class=\"heat\" fill-opacity=\"{:.3}\" d=\"M{x:.1} \
              {y:.1}h{w:.1}v{h:.1}h-{w:.1}z\"><title>{says}</title></path>",
-            0.05 + 0.95 * shade,
+            opacity,
             w = wide - gap,
             h = tall - gap,
         );
         if with_text {
-            // Whole percents where the busiest has two digits of them, else as many decimals as tell cells apart.
+            // Whole percents where the busiest has two digits of them, else as many decimals as distinguish cells.
             let decimals = if busiest >= 0.095 { 0 } else { 1 + usize::from(busiest <= 0.0105) };
-            let class = if shade > 0.5 { "oncell" } else { "cell" };
+            let class = if opacity > ON_CELL_FROM { "oncell" } else { "cell" };
             let _ = writeln!(
                 out,
                 "<text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{:.decimals$}</text>",
@@ -146,4 +151,40 @@ fn key(out: &mut String, width: f64, height: f64, scale: &Axis) {
         x - 30.0,
         y + 8.5
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Relative luminance of a colour (WCAG 2.1), each channel from 0 to 255.
+    fn luminance(colour: [f64; 3]) -> f64 {
+        let linear = |value: f64| {
+            let value = value / 255.0;
+            if value <= 0.03928 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        };
+        0.2126 * linear(colour[0]) + 0.7152 * linear(colour[1]) + 0.0722 * linear(colour[2])
+    }
+
+    #[test]
+    fn numbers_in_cells_have_enough_contrast_in_both_modes() {
+        let css = include_str!("../page/style.css");
+        let modes: Vec<&str> = css.split(":root {").skip(1).take(2).collect();
+        assert!(modes[1].contains("--heat"), "light, then dark");
+        for mode in modes {
+            let colour = |name: &str| {
+                let (_, rest) = mode.split_once(&format!("{name}: #")).unwrap();
+                [0, 2, 4].map(|at| f64::from(u8::from_str_radix(&rest[at..at + 2], 16).unwrap()))
+            };
+            let (paper, heat) = (colour("--paper"), colour("--heat"));
+            for step in 0..=95 {
+                let opacity = 0.05 + f64::from(step) / 100.0;
+                let text = colour(if opacity > ON_CELL_FROM { "--on-heat" } else { "--cell" });
+                let cell = [0, 1, 2].map(|i| heat[i] * opacity + paper[i] * (1.0 - opacity));
+                let (a, b) = (luminance(text), luminance(cell));
+                let contrast = (a.max(b) + 0.05) / (a.min(b) + 0.05);
+                assert!(contrast >= 4.5, "{contrast:.2} at an opacity of {opacity:.2}");
+            }
+        }
+    }
 }

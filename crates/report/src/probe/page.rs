@@ -12,10 +12,10 @@ use tidewater_base::units::{bytes, plural_exact, seconds};
 pub fn page(record: &ProbeRecord) -> String {
     let mut body = String::with_capacity(64 << 10);
     let target = &record.target;
-    let title = format!("What {} hides", target.name);
+    let title = format!("Caches and layout of {}", target.name);
     let _ = writeln!(
         body,
-        "<header>\n<p class=\"kind\">Tidewater: what a drive hides, found by timing requests</p>\n<h1>{}</h1>\n\
+        "<header>\n<p class=\"kind\">Tidewater: caches and layout inferred from timing</p>\n<h1>{}</h1>\n\
          <p class=\"lead\">{}, {}, blocks of {}</p>\n</header>",
         escape(&title),
         escape(&target.kind),
@@ -37,7 +37,7 @@ fn verdicts(out: &mut String, record: &ProbeRecord) {
     out.push_str(
         "<div class=\"scroll\"><table class=\"top checks\"><thead><tr><th class=\"words\">what</th><th \
          class=\"words\">answer</th>\
-         <th class=\"words\">because</th></tr></thead>\n<tbody>\n",
+         <th class=\"words\">evidence</th></tr></thead>\n<tbody>\n",
     );
     for verdict in record.stages.iter().flat_map(|stage| &stage.verdicts) {
         let class = match verdict.answer {
@@ -59,6 +59,10 @@ fn verdicts(out: &mut String, record: &ProbeRecord) {
 }
 
 fn section(out: &mut String, stage: &Stage) {
+    // A stage that found what it needs in others has its verdicts alone, which are in the table.
+    if stage.skipped.is_none() && stage.requests == 0 && stage.notes.is_empty() && stage.figures.is_empty() {
+        return;
+    }
     let _ = writeln!(out, "<h2 id=\"{}\">{}</h2>", escape(&stage.name), escape(&stage.title));
     if let Some(why) = &stage.skipped {
         let _ = writeln!(out, "<p class=\"muted\">{}</p>", escape(why));
@@ -88,7 +92,7 @@ fn section(out: &mut String, stage: &Stage) {
     for shown in &stage.figures {
         let Drawn { svg, left_out } = draw(shown, &palette, if pair { HALF } else { FULL });
         let how = match (svg.is_empty(), left_out) {
-            (true, _) => "There is nothing to draw.".to_owned(),
+            (true, _) => "No data to plot.".to_owned(),
             (_, 0) => String::new(),
             (_, left_out) => format!("{} cannot be drawn.", plural_exact(left_out as u64, "point")),
         };

@@ -55,7 +55,7 @@ impl std::error::Error for RecordError {
     }
 }
 
-/// What every version of the schema has, so that a newer record is told from a broken one.
+/// What every version of the schema has, so that a newer record is distinguished from a broken one.
 #[derive(Deserialize)]
 struct Header {
     schema: Option<u64>,
@@ -71,7 +71,7 @@ impl Record {
     /// # Errors
     /// The text is not JSON, not a record, or a record of a newer schema.
     pub fn from_json(text: &str) -> Result<Record, RecordError> {
-        // What a parser says of the first line of a trace helps nobody.
+        // The words of a parser on the first line of a trace are no help.
         if text.trim_start().starts_with(|first| first != '{') {
             return Err(RecordError::NoObject);
         }
@@ -88,8 +88,8 @@ impl Record {
 
     /// The record as JSON, fields in the order of [`Record`], ending with a line feed.
     ///
-    /// A number that is not finite would make the text unreadable, and losing a long run for one bad figure helps
-    /// nobody: it is written as 0.
+    /// A number that is not finite would make the text unreadable, and a long run must not be lost for one bad
+    /// figure: it is written as 0.
     pub fn to_json(&self) -> String {
         json::text(self)
     }

@@ -1,4 +1,4 @@
-//! What a run is told, and why there can be none.
+//! The options of a run, and why a run can fail.
 
 use std::fmt;
 use std::io;
@@ -64,10 +64,10 @@ pub struct Progress {
     pub requests_per_second: f64,
 }
 
-/// Is told how far a run has got.
+/// Gets the progress of a run.
 pub type OnProgress = Box<dyn FnMut(&Progress) + Send>;
 
-/// Is told once that the drive is there and the first request comes.
+/// Called once, when the drive is ready and the first request comes.
 pub type OnReady = Box<dyn FnOnce() + Send>;
 
 /// How a run is made, besides the profile and the workload.
@@ -268,7 +268,7 @@ pub fn precondition_text(past: Precondition) -> String {
         Precondition::Fresh => "fresh".into(),
         Precondition::Filled(share) if share >= 1.0 => "filled".into(),
         Precondition::Filled(share) => {
-            // A hundredth times a hundred is not always what it was: 57 % would be told as 56.99999999999999 %.
+            // A hundredth times a hundred is not always what it was: 57 % would be printed as 56.99999999999999 %.
             let percent = (share * 1e11).round() / 1e9;
             format!("filled:{}%", if percent / 100.0 == share { percent } else { share * 100.0 })
         }

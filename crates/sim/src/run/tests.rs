@@ -407,7 +407,7 @@ fn a_cancelled_run_leaves_a_partial_record() {
     assert!(record.partial && record.partial_reason.is_some());
     assert!((50_000 - 32..100_000).contains(&record.requests), "{}", record.requests);
     assert_eq!(record.latency_us["all"].count, record.requests);
-    assert_eq!(seen.lock().unwrap().last().unwrap().requests, record.requests, "the end is always told");
+    assert_eq!(seen.lock().unwrap().last().unwrap().requests, record.requests, "the end is always reported");
 }
 
 #[test]

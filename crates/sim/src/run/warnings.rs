@@ -29,7 +29,7 @@ const QUEUE_MIN: usize = 32;
 /// More than this share of requests out of order are more than what several queues or processors mix up.
 const REORDERED: f64 = 0.05;
 /// A request in a hundred that took longer than so many of the longest that flash does in one go stood in a queue:
-/// collection alone keeps a tail within a few erases.
+/// garbage collection alone keeps a tail within a few erases.
 const TAIL_OPERATIONS: u64 = 8;
 
 /// All of them, in the order in which they matter.
@@ -67,7 +67,7 @@ pub(super) fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String
     let lost = device.ftl().statistics.lost;
     if lost > 0 {
         warnings.push(format!(
-            "{} could not be read when collected; what {} held is lost",
+            "{} could not be read during garbage collection; the data in {} is lost",
             plural_exact(lost, "unit"),
             if lost == 1 { "it" } else { "they" }
         ));
@@ -75,7 +75,7 @@ pub(super) fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String
     warnings.extend(uncollected(device, host.options.device.precondition));
     warnings.extend(too_small(device, host.options.device));
     if device.ftl().statistics.host == 0 && device.write_buffer().statistics.misses > 0 {
-        warnings.push("all that was written stayed in the write buffer: the flash was not put to work".into());
+        warnings.push("all writes stayed in the write buffer: no flash was programmed".into());
     }
     warnings.extend(backlog(device, host));
     let past = host.options.device.precondition;
@@ -90,9 +90,9 @@ fn out_of_order<S: Source>(host: &Host<S>) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{} of {} are stamped earlier than one before them in the trace, and came at once with it: perhaps several \
-         traces stand one after the other, each from its own time 0 (replay them one by one, or sort the lines by \
-         time)",
+        "{} of {} have a time stamp earlier than a request before them in the trace, and were submitted at once with \
+         it: the trace may be several traces concatenated, each from its own time 0 (replay them one by one, or sort \
+         the lines by time)",
         grouped(late),
         plural_exact(all, "request")
     ))
@@ -104,8 +104,8 @@ fn not_lent(device: &Device) -> Option<String> {
     let offered = LentMemory::offer(profile, wanted);
     (profile.hmb.enabled && wanted > 0 && offered < profile.serve.hmb_min).then(|| {
         format!(
-            "no host memory was lent: {} ([hmb] size) are less than the {} that the drive takes at least ([serve] \
-             hmb_min), so what the profile places there did without",
+            "no host memory was lent: {} ([hmb] size) is below the drive's minimum of {} ([serve] hmb_min), so the \
+             drive ran without what the profile places there",
             bytes(offered),
             bytes(profile.serve.hmb_min)
         )
@@ -124,9 +124,9 @@ fn little_written(device: &Device, past: Precondition) -> Option<String> {
     let (written, round) = (ftl.host * u64::from(profile.ftl.unit_size), superblock * u64::from(nand.dies()));
     (written < round).then(|| {
         format!(
-            "little was written to flash for a drive in its steady state: {}, where a superblock of each die is {}; \
-             write amplification is that of the collections which were under way when the run began, and can be far \
-             from what more writes show (the more so the more time the drive had between them)",
+            "little was written to flash for a drive in its steady state: {}, where one superblock of each die is {}; \
+             write amplification is that of the garbage collections under way when the run began, and can be far from \
+             that of a longer run (the more idle time, the further)",
             bytes(written),
             bytes(round)
         )
@@ -142,15 +142,16 @@ fn uncollected(device: &Device, past: Precondition) -> Option<String> {
     let written = bytes(ftl.host * u64::from(device.profile().ftl.unit_size));
     match past {
         Precondition::Fresh => Some(
-            "the drive began empty and never had to collect; one that is in use may be slower (--precondition steady)"
+            "the drive started empty and never needed garbage collection; a used drive may be slower (try \
+             --precondition steady)"
                 .into(),
         ),
         // A hybrid mapping gives blocks back by merges as well.
         _ if ftl.erases > 0 => None,
         Precondition::Filled(_) => Some(format!(
-            "the drive began {}, and its spare flash took all that was written to flash since ({written}): nothing was \
-             collected or erased, so write amplification and latencies are those of a drive that need not collect yet \
-             (write more, or --precondition steady)",
+            "the drive began {}, and its spare flash took all that was written to flash since ({written}): garbage \
+             collection never ran, so write amplification and latencies are those of a drive before its first garbage \
+             collection (write more, or try --precondition steady)",
             precondition_text(past)
         )),
         // It collects from its first writes on.
@@ -162,7 +163,7 @@ fn uncollected(device: &Device, past: Precondition) -> Option<String> {
 fn too_small(device: &Device, mut options: tidewater_core::Options) -> Option<String> {
     let profile = device.profile();
     let (asked, spare) = (profile.ftl.over_provisioning, device.ftl().spare_share());
-    // Of a log of given length nobody expects that share.
+    // A log of given length has no such share to keep.
     let is_given = profile.ftl.mapping != Mapping::Page && profile.ftl.log_blocks > 0;
     if device.ftl().statistics.host == 0 || is_given || spare <= 1.25 * asked + 0.02 {
         return None;
@@ -182,7 +183,7 @@ fn too_small(device: &Device, mut options: tidewater_core::Options) -> Option<St
             settings.push(format!("--set nand.{key}={most}"));
         }
     }
-    // A little more is not worth other flash; and what the profile does not allow helps nobody.
+    // A little more is not worth other flash, and neither is what the profile does not allow.
     let helps = spare > 2.0 * asked + 0.1 && !settings.is_empty() && device::resolve(&smaller, &options).is_ok();
     let remedy = if helps {
         format!("a larger --capacity brings it closer; so do fewer dies and smaller blocks: {}", settings.join(" "))
@@ -192,8 +193,8 @@ fn too_small(device: &Device, mut options: tidewater_core::Options) -> Option<St
     let lower =
         if spare > 1.0 { "far lower, as on a nearly empty drive" } else { "lower than a larger drive's would be" };
     Some(format!(
-        "the over-provisioning is {:.0} %, not the {:.0} % of [ftl] over_provisioning, because the drive is small and \
-         every die has whole superblocks: write amplification is {lower} ({remedy})",
+        "effective over-provisioning is {:.0} %, not the configured {:.0} %: on a drive this small, rounding up to \
+         whole superblocks dominates; write amplification is {lower} ({remedy})",
         spare * 100.0,
         asked * 100.0
     ))
@@ -204,13 +205,14 @@ fn backlog<S: Source>(device: &Device, host: &Host<S>) -> Option<String> {
     if host.options.pacing != Pacing::Arrival {
         return None;
     }
-    const TELLS: &str = "latencies tell of the queue, not of the drive (--queue-depth N measures what it can serve)";
+    const MEASURED: &str = "latencies measure the queue, not the drive (--queue-depth N measures what it can serve)";
     let lasted = host.last_completion.since(host.began);
     let behind = host.last_completion.since(host.last_arrival);
     if behind.as_ps() > 1_000_000_000 && behind.as_ps() > lasted.as_ps() / 8 {
         let behind = seconds(behind.as_secs_f64());
         return Some(format!(
-            "requests came faster than the drive serves them: it ended {behind} after the last had come, so {TELLS}"
+            "requests came faster than the drive serves them: it finished {behind} after the last one came, so \
+             {MEASURED}"
         ));
     }
     let (nand, flash) = (&device.profile().nand, &device.ftl().flash);
@@ -237,7 +239,7 @@ fn backlog<S: Source>(device: &Device, host: &Host<S>) -> Option<String> {
     };
     Some(format!(
         "requests came in bursts that the drive did not keep up with: up to {} were outstanding at once, and {told}; \
-         such {TELLS}",
+         such {MEASURED}",
         grouped(most as u64)
     ))
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// All of a buffer's pages were there before, and each write replaced one: it was told to have held none.
+/// All of a buffer's pages were there before, and each write replaced one: it was reported to have held none.
 #[test]
 fn what_a_buffer_holds_when_its_warm_up_ends_counts_among_the_most_it_held() {
     let options = RunOptions { warmup_requests: 17, ..at_depth(1) };
@@ -12,7 +12,7 @@ fn what_a_buffer_holds_when_its_warm_up_ends_counts_among_the_most_it_held() {
 }
 
 /// The writes end in the buffer, long before the first page that leaves it in the background is programmed: a die was
-/// told to have programmed nearly all the time.
+/// reported to have programmed nearly all the time.
 #[test]
 fn a_program_that_outlasts_the_run_counts_as_far_as_the_run_goes() {
     let profile = with(tiny(), &["buffer.write_policy=lru", "buffer.write_size=256KiB"]);
@@ -49,7 +49,7 @@ fn a_flush_has_nothing_to_wait_for_where_the_buffer_survives() {
     assert!(took > around + program / 2.0, "{took} us are less than a program: {program}");
 }
 
-/// It was told that nothing ever left it, and that as many pages went in as were not found.
+/// The report was that nothing ever left it, and that as many pages went in as were not found.
 #[test]
 fn a_read_cache_tells_what_goes_in_and_what_leaves() {
     let profile = with(small(), &["buffer.read_policy=lru", "buffer.read_size=64KiB"]);
@@ -79,10 +79,13 @@ fn what_waits_for_room_in_the_buffer_is_told() {
         // At depth 1 all that a write takes beyond the shortest is time in which it waits.
         let least = written(10, 0).latency_us["write"].min;
         let waited = (write.mean - least) * write.count as f64 * 1e-6;
-        let told = record.write_buffer.wait_seconds;
+        let summed = record.write_buffer.wait_seconds;
         // The last of a warm-up is under way when the figures begin.
         let under_way = if warm_up > 0 { write.max * 1e-6 } else { 0.0 };
-        assert!(waited > 0.01 && told > 0.999 * waited && told < 1.001 * waited + under_way, "{told} s, not {waited}");
+        assert!(
+            waited > 0.01 && summed > 0.999 * waited && summed < 1.001 * waited + under_way,
+            "{summed} s, not {waited}"
+        );
     }
     // Of several at once each waits.
     let record = run(&profile, job("rw=randwrite,bs=4k,size=64m,number_ios=300", 1), at_depth(8)).unwrap().record;

@@ -1,4 +1,4 @@
-//! Drives that have a past: it is told apart from a past that was lived by nothing that a run measures.
+//! Drives that have a past: no figure of a run distinguishes it from a past that was simulated.
 
 use super::*;
 

@@ -20,7 +20,7 @@ fn erases_are_told_of_the_interval_in_which_they_were() {
     }
 }
 
-/// A burst fills the SLC cache, which is folded while the host is quiet: the blocks that gave back were told of the
+/// A burst fills the SLC cache, which is folded while the host is quiet: the blocks that gave back were reported in the
 /// burst.
 #[test]
 fn erases_of_a_pause_are_told_of_the_pause() {

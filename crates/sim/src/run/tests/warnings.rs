@@ -17,8 +17,8 @@ fn bursts_within_an_open_loop_are_warned_of_wherever_they_are() {
     // Long over when the run ends.
     let early = || burst(0, 2_000).chain(calm(1_000_000)).collect::<Vec<Request>>();
     let bursting = run(early(), RunOptions::default());
-    let told = warned(&bursting, "requests came in bursts").unwrap_or_else(|| panic!("{:?}", bursting.warnings));
-    assert!(told.contains("up to 2,000 were outstanding at once") && told.contains("--queue-depth"), "{told}");
+    let said = warned(&bursting, "requests came in bursts").unwrap_or_else(|| panic!("{:?}", bursting.warnings));
+    assert!(said.contains("up to 2,000 were outstanding at once") && said.contains("--queue-depth"), "{said}");
     // In a closed loop latency counts from submission: there is no such queue.
     let closed = run(early(), at_depth(64));
     assert!(warned(&closed, "burst").is_none(), "{:?}", closed.warnings);
@@ -28,7 +28,7 @@ fn bursts_within_an_open_loop_are_warned_of_wherever_they_are() {
 }
 
 #[test]
-fn a_used_drive_that_never_collected_is_told_by_what_it_was() {
+fn a_used_drive_that_never_collected_is_said_by_what_it_was() {
     let writes = |past, count: u32| {
         let mut options = at_depth(8);
         options.device.precondition = past;
@@ -37,7 +37,7 @@ fn a_used_drive_that_never_collected_is_told_by_what_it_was() {
             .record
     };
     for (past, words) in [
-        (Precondition::Fresh, "the drive began empty and never had to collect"),
+        (Precondition::Fresh, "the drive started empty and never needed garbage collection"),
         (Precondition::Filled(0.5), "the drive began filled:50%, and its spare flash took all"),
         (Precondition::Filled(1.0), "the drive began filled, and its spare flash took all"),
     ] {
@@ -55,14 +55,14 @@ fn a_drive_that_is_too_small_says_what_is_true_and_what_helps() {
         run(&profile, job("rw=randwrite,bs=4k,size=64m,number_ios=20000,norandommap=1", 1), at_depth(8)).unwrap().record
     };
     let large = written(&[]);
-    let told = warned(&large, "the over-provisioning is").unwrap_or_else(|| panic!("{:?}", large.warnings));
+    let said = warned(&large, "effective over-provisioning is").unwrap_or_else(|| panic!("{:?}", large.warnings));
     let remedy = ["nand.ways=1", "nand.pages_per_block=64"];
-    assert!(remedy.iter().all(|set| told.contains(&format!("--set {set}"))), "{told}");
-    assert!(told.contains("as on a nearly empty drive"), "{told}");
+    assert!(remedy.iter().all(|set| said.contains(&format!("--set {set}"))), "{said}");
+    assert!(said.contains("as on a nearly empty drive"), "{said}");
     let closer = written(&remedy);
     assert!(closer.flash.over_provisioning < 0.2, "the remedy helps: {}", closer.flash.over_provisioning);
-    let told = warned(&closer, "the over-provisioning is").unwrap_or_else(|| panic!("{:?}", closer.warnings));
-    assert!(told.contains("lower than a larger drive's") && !told.contains("nearly empty"), "{told}");
+    let said = warned(&closer, "effective over-provisioning is").unwrap_or_else(|| panic!("{:?}", closer.warnings));
+    assert!(said.contains("lower than a larger drive's") && !said.contains("nearly empty"), "{said}");
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn one_of_a_thing_is_singular() {
     for (cut, under_way) in [(Duration::from_ns(100), true), (Duration::from_ms(5), false)] {
         let options = RunOptions { power_cut: Some(cut), ..RunOptions::default() };
         let record = run(&small(), list(far), options).unwrap().record;
-        let told = warned(&record, "is not counted").unwrap_or_else(|| panic!("{:?}", record.warnings));
-        assert!(told.ends_with(if under_way { ", nor 1 request under way" } else { "is not counted" }), "{told}");
+        let said = warned(&record, "is not counted").unwrap_or_else(|| panic!("{:?}", record.warnings));
+        assert!(said.ends_with(if under_way { ", nor 1 request under way" } else { "is not counted" }), "{said}");
     }
 }
 
@@ -124,14 +124,14 @@ fn few_writes_to_a_drive_in_its_steady_state_are_no_write_amplification() {
         run(&Profile::generic(), job(&text, 1), options).unwrap().record
     };
     let few = written(Precondition::Steady, 32);
-    let told = warned(&few, "little was written to flash").unwrap_or_else(|| panic!("{:?}", few.warnings));
-    assert!(told.contains("512 MiB") && few.write_amplification > 2.0, "{told}, {}", few.write_amplification);
+    let said = warned(&few, "little was written to flash").unwrap_or_else(|| panic!("{:?}", few.warnings));
+    assert!(said.contains("512 MiB") && few.write_amplification > 2.0, "{said}, {}", few.write_amplification);
     assert!(warned(&written(Precondition::Steady, 600), "little was written").is_none());
     assert!(warned(&written(Precondition::Filled(1.0), 32), "little was written").is_none());
 }
 
 #[test]
-fn host_memory_that_the_drive_does_not_take_is_told() {
+fn host_memory_that_the_drive_does_not_take_is_said() {
     let set = |changes: &[&str]| {
         let profile = with(tidewater_core::profile::builtin("ssd-a").unwrap(), changes);
         run(&profile, job("rw=randread,bs=4k,size=64m,number_ios=100", 1), at_depth(1)).unwrap().record
@@ -144,14 +144,14 @@ fn host_memory_that_the_drive_does_not_take_is_told() {
     assert!(warned(&enough, "no host memory").is_none() && warned(&enough, "not trusted").is_some());
     // As much as the drive wishes, which is less than it takes.
     let wish = set(&["hmb.size=0", "memory.lent.size=4MiB"]);
-    let told = warned(&wish, "no host memory was lent").unwrap_or_else(|| panic!("{:?}", wish.warnings));
-    assert!(told.contains("lent: 4 MiB"), "{told}");
+    let said = warned(&wish, "no host memory was lent").unwrap_or_else(|| panic!("{:?}", wish.warnings));
+    assert!(said.contains("lent: 4 MiB"), "{said}");
 }
 
 /// Several outputs of blkparse one after the other each begin at time 0: all but the first were replayed in a burst,
 /// unsaid.
 #[test]
-fn stamps_that_go_back_are_told_where_they_are_many() {
+fn stamps_that_go_back_are_said_where_they_are_many() {
     let replayed = |stamps: Vec<u64>| {
         let line = |ms: u64| format!("0,{},4096,W,0.{ms:03}\n", ms * 8);
         let text: String = stamps.into_iter().map(line).collect();
@@ -161,8 +161,8 @@ fn stamps_that_go_back_are_told_where_they_are_many() {
     };
     let twice = || replayed((0..400).chain(0..400).collect());
     let record = twice()(RunOptions::default());
-    let told = warned(&record, "399 of 800 requests").unwrap_or_else(|| panic!("{:?}", record.warnings));
-    assert!(told.contains("before") && told.contains("at once"), "{told}");
+    let said = warned(&record, "399 of 800 requests").unwrap_or_else(|| panic!("{:?}", record.warnings));
+    assert!(said.contains("before") && said.contains("at once"), "{said}");
     // In a closed loop stamps do not count, and here and there one that is out of order changes nothing.
     assert!(warned(&twice()(at_depth(4)), "399").is_none());
     let few = replayed((0..400).chain([398]).collect())(RunOptions::default());
