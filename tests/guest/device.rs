@@ -222,8 +222,7 @@ impl Device {
 
     /// How often it has said, in all its lives, that it can be attached.
     fn ready(&self) -> usize {
-        std::fs::read(self.log_file())
-            .map_or(0, |log| String::from_utf8_lossy(&log).matches("\nWhat survives: ").count())
+        std::fs::read(self.log_file()).map_or(0, |log| String::from_utf8_lossy(&log).matches("\nDurability: ").count())
     }
 
     /// Ends it in order, as its operator would (SIGTERM).

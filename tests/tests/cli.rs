@@ -398,13 +398,13 @@ fn what_is_given_twice_or_has_no_effect_is_refused() {
         ("replay --capacity 64MiB --set drive.capacity=128MiB --job rw=read", "the capacity is given twice"),
         ("probe generic --capacity 1GiB --set drive.capacity=2GiB", "the capacity is given twice"),
         ("compare --capacity 1GiB --vary drive.capacity=1GiB,2GiB --job rw=read", "given by --capacity too"),
-        ("report r.json --title T -o r.html", "--title is for the page of a comparison"),
+        ("report r.json --title T -o r.html", "--title applies to the page of a comparison"),
         ("report r.json r.json --title T", "--output"),
         ("log --bytes 4KiB", "--bytes is for the mix `fixed`"),
         ("log --log x.csv --transaction-time 5us", "cannot be used with"),
         ("probe generic --plan --json -", "cannot be used with"),
         ("probe generic --stages host-memory", "alone it has nothing to measure"),
-        ("experiment run x-ssd/movements --traces nowhere", "nowhere: there is no such folder"),
+        ("experiment run x-ssd/movements --traces nowhere", "nowhere: no such directory"),
         ("trace synth a.spc --like financial --format msr", "--format is that of a trace"),
         ("report /dev/zero", "/dev/zero: is a device"),
     ] {
@@ -434,7 +434,7 @@ fn a_slice_without_requests_is_refused() {
         "replay --trace sample --slice 30000..",
     ] {
         let message = run_refused(folder.path(), &line.split(' ').collect::<Vec<_>>());
-        assert!(message.contains("the slice holds no request"), "{line}: {message}");
+        assert!(message.contains("the slice is empty"), "{line}: {message}");
     }
     assert_eq!(names(&folder), Vec::<String>::new());
 }

@@ -182,12 +182,12 @@ fn an_image_of_another_user_is_not_served_with_a_ring() {
     let folder = trial.of(STRANGER);
     fs::remove_file(folder.join("ring")).expect("it was there");
     let refused = Device::command(&folder, &["--ring", "ring"]).output().expect("it starts");
-    let why = format!("belongs to user {STRANGER}, who can write what the log says");
+    let why = format!("belongs to user {STRANGER}, who can change the log");
     assert!(!refused.status.success() && said(&refused).contains(&why), "{}", said(&refused));
     assert!(!folder.join("ring").exists());
     // Without one, it is a drive like any other, and whose it is is said.
     let device = Device::start_plain(&folder, &[]);
-    let whose = format!("belongs to user {STRANGER}, who can write what the drive holds");
+    let whose = format!("belongs to user {STRANGER}, who can change the drive's data");
     assert!(device.said.contains(&whose) || device.errors().contains(&whose), "{}{}", device.said, device.errors());
 }
 
@@ -300,9 +300,23 @@ fn whose_files_come_back_from_anothers_log_is_said_when_a_program_starts() {
         assert!(done.status.success(), "{}", said(&done));
         said(&done)
     };
-    let note = format!("the log is user {STRANGER}'s: ");
+    let note = format!("the log belongs to user {STRANGER}: ");
     assert!(start(&[]).contains(&note));
     assert!(!start(&["--allow-owner", "root"]).contains(&note));
+}
+
+/// Another user's device runs already: to start it again would not help.
+#[test]
+fn a_socket_of_another_user_is_said_to_be_his() {
+    let Some(trial) = Trial::new(OWNER) else { return };
+    let device = DEVICE.trim_start_matches("vfio-user:").to_owned();
+    let mut nvme = tidewater(Build::Same, &trial.of(OWNER));
+    nvme.args(["nvme", "id-ctrl", DEVICE]).uid(STRANGER).gid(STRANGER);
+    for mut command in [trial.command(STRANGER, &["run", "--log", "wal", "--", "true"]), nvme] {
+        let said = said(&command.output().expect("it starts"));
+        assert!(said.contains(&format!("{device}: Permission denied")), "{said}");
+        assert!(said.contains(&format!("help: it belongs to user {OWNER}: run this command as that user")), "{said}");
+    }
 }
 
 #[test]

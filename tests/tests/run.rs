@@ -191,7 +191,7 @@ fn round(trial: &Trial, seed: u64, death: Death, after: Duration) -> (usize, boo
     trial.check(seed, STEPS, &synced).unwrap_or_else(|wrong| panic!("{wrong}{report}{}", device.errors()));
     // Once more does no harm, and nothing is left to do.
     let again = recover(trial.path(), &[]);
-    assert_eq!(text(&again.stdout), "the log has nothing for any file\n", "{}", text(&again.stderr));
+    assert_eq!(text(&again.stdout), "the log has no changes for any file\n", "{}", text(&again.stderr));
     device.kill();
     // The next round has a device of its own.
     for name in ["drive", "ring"] {
@@ -283,7 +283,7 @@ fn a_program_that_ends_well_leaves_its_files_and_an_empty_log() {
     let synced: BTreeMap<u32, u32> = (0..FILES).map(|file| (file, 4_000)).collect();
     trial.check(77, 4_000, &synced).expect("every file is as after the last step");
     let done = recover(trial.path(), &[]);
-    assert_eq!(text(&done.stdout), "the log has nothing for any file\n");
+    assert_eq!(text(&done.stdout), "the log has no changes for any file\n");
     drop(device);
 }
 
@@ -326,7 +326,7 @@ fn a_run_that_nobody_listens_to_leaves_its_files_and_an_empty_log() {
     assert_eq!((text(&said).as_str(), run.wait().expect("it is our child").code()), ("ready\n", Some(0)));
     assert_eq!(fs::read_to_string(folder.path().join("wal")).expect("the file"), "commit\nlate\n");
     let done = recover(folder.path(), &[]);
-    assert_eq!(text(&done.stdout), "the log has nothing for any file\n", "{}", text(&done.stderr));
+    assert_eq!(text(&done.stdout), "the log has no changes for any file\n", "{}", text(&done.stderr));
     drop(device);
 }
 
@@ -430,7 +430,7 @@ fn a_log_that_lies_touches_nothing_and_is_refused_in_words() {
         assert_eq!(fs::read_to_string(&victim).expect("it is there"), "precious", "{why}");
         assert_eq!(fs::read_to_string(&other).expect("it is there"), "other", "{why}");
     }
-    // Noise, and records that are cut: passed over.
+    // Noise, and records that are cut: skipped.
     let mut noise = vec![session(), bind(&victim, &victim), b"noise".to_vec(), write(b"forged")];
     noise[3].truncate(35);
     forge(&device.target(), &noise);
@@ -528,7 +528,7 @@ fn a_device_that_dies_is_an_error_and_one_line_and_no_silent_flush() {
     // The program asks for its sync when the loss was seen.
     let mut lines = BufReader::new(child.stderr.take().expect("it is piped"));
     let mut errors = String::new();
-    while !errors.contains("fail from now on") {
+    while !errors.contains("fails from now on") {
         assert!(lines.read_line(&mut errors).expect("UTF-8") > 0, "the loss is not seen: {errors}");
     }
     child.stdin.take().expect("it is piped").write_all(b"go\n").expect("it reads");
@@ -536,7 +536,7 @@ fn a_device_that_dies_is_an_error_and_one_line_and_no_silent_flush() {
     let output = child.wait_with_output().expect("it is our child");
     let said = text(&output.stdout);
     assert_eq!(said, "status 1\n1\n", "{errors}");
-    assert_eq!(errors.matches("syncs of the program's files fail from now on").count(), 1, "{errors}");
+    assert_eq!(errors.matches("fsync of the program's files fails from now on").count(), 1, "{errors}");
     assert!(!output.status.success() && errors.contains("tidewater recover"), "{errors}");
 }
 
@@ -577,16 +577,16 @@ os.kill(os.getppid(), 9)";
     drop(device);
 }
 
-/// Whoever gives a pattern that matches nothing has all flushes as before, and would wonder why nothing is faster.
+/// With a pattern that matches no file, all flushes are as before: the user must learn why nothing is faster.
 #[test]
-fn a_pattern_that_no_file_matched_is_told() {
+fn a_pattern_that_no_file_matched_is_reported() {
     let folder = folder();
     let device = device(folder.path());
     let line = ["sh", "-c", "echo line >> a.log"];
     let run = |pattern: &str| text(&run_on_log(folder.path(), &["--log", pattern], &line).stderr);
     let said = run("a.lok");
     let whole = folder.path().canonicalize().expect("it is there").join("a.lok");
-    assert!(said.contains("no file came onto the log") && said.contains(&whole.display().to_string()), "{said}");
-    assert!(!run("*.log").contains("no file came"));
+    assert!(said.contains("--log matched none of the files") && said.contains(&whole.display().to_string()), "{said}");
+    assert!(!run("*.log").contains("--log matched none"));
     drop(device);
 }

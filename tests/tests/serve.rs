@@ -117,7 +117,7 @@ impl Served {
         let (status, said) = self.end();
         let errors = std::fs::read_to_string(folder.join("stderr")).unwrap_or_default();
         assert_eq!(status.code(), Some(0), "{said}{errors}");
-        assert!(said.contains("shut down in good order"), "{said}");
+        assert!(said.contains("clean shutdown after"), "{said}");
         assert!(!errors.contains("panicked"), "{errors}");
         said
     }
@@ -193,8 +193,7 @@ fn a_drive_is_attached_asked_broken_and_ended() {
     let here = folder.path();
     let hosts = ["--nvme-tcp", "127.0.0.1:0", "--vfio-user", "vfio.sock", "--metrics", "127.0.0.1:0"];
     let served = Served::start(here, &[&["--image", "memory"], hosts.as_slice()].concat());
-    for words in ["vfio-user-pci", "vfio.sock", "nvme connect -t tcp", "Metrics: http://127.0.0.1:", "What survives: "]
-    {
+    for words in ["vfio-user-pci", "vfio.sock", "nvme connect -t tcp", "Metrics: http://127.0.0.1:", "Durability: "] {
         assert!(served.said.contains(words), "{words} in {}", served.said);
     }
     // What it printed is what works.
@@ -212,15 +211,47 @@ fn a_drive_is_attached_asked_broken_and_ended() {
     assert!(read(&mut queue, 3, 2) == pattern(1, 2));
     drop(queue);
     controller.shutdown().unwrap();
-    for fault in [["delay", "--by", "1ms"].as_slice(), &["lose"], &["duplicate"], &["stuck-shutdown"], &["clear"]] {
+    let of_it = ["--control", "control.sock"];
+    run_well(here, &[["fault", "status", "--lba", "8..16"].as_slice(), &of_it].concat());
+    for fault in [["delay", "--by", "1ms"].as_slice(), &["lose"], &["duplicate"], &["stuck-shutdown"]] {
         let said = run_well(here, &[&["fault"], fault, &["--control", "control.sock"]].concat());
         assert!(said.starts_with("the drive in memory behind control.sock: "), "whose drive it was: {said}");
     }
+    let list = [["fault", "list"].as_slice(), &of_it].concat();
+    let armed = "status 0x281 on blocks 8..16 of namespace 1, until cleared\ndelay completions of function 0 by 1 ms, \
+         1 \
+                 left\nlose completions of function 0, 1 left\nduplicate completions of function 0, 1 left\nstuck \
+                 shutdown of function 0\n";
+    assert_eq!(run_well(here, &list), armed);
+    assert_eq!(json(here, &[list.as_slice(), &["--json"]].concat())[1]["do"], "fault-delay");
+    assert!(run_well(here, &[["fault", "clear"].as_slice(), &of_it].concat()).ends_with(": all faults cleared\n"));
+    assert_eq!(run_well(here, &list), "no faults are armed\n");
     // The power comes back, and the drive with it.
     run_well(here, &["fault", "power-cut", "--control", "control.sock"]);
     let said = run_well(here, &["status", "--control", "control.sock"]);
     assert!(said.contains("control.sock"), "{said}");
+    assert!(said.starts_with("Device\n  state ") && said.contains("\nHosts\n  attached functions "), "{said}");
+    assert!(!said.contains("Other\n"), "every key has its group: {said}");
     refused_with_help(here, &["status", "--control", "none.sock"], 1, &["none.sock"]);
+    served.end_well();
+}
+
+/// Two devices of one user, neither with a control socket of its own.
+#[test]
+fn a_second_device_learns_which_one_has_the_default_control_socket() {
+    let folder = folder();
+    let here = folder.path();
+    let served = Served::start(here, &["--image", "first.img", "--size", "64MiB", "--vfio-user", "first.sock"]);
+    let run_time = here.join("run/tidewater");
+    std::fs::create_dir_all(&run_time).unwrap();
+    std::fs::set_permissions(&run_time, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    std::fs::hard_link(here.join("control.sock"), run_time.join("control.sock")).unwrap();
+    let mut second = tidewater(Build::Same, here);
+    second.args(["serve", "--profile", "tiny", "--image", "memory", "--vfio-user", "second.sock"]);
+    let done = second.env("XDG_RUNTIME_DIR", here.join("run")).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(said.contains("first.img") && said.contains("help: give this device") && said.contains("--control PATH"));
+    assert_eq!(done.status.code(), Some(2), "{said}");
     served.end_well();
 }
 
@@ -249,6 +280,7 @@ fn a_drive_says_what_it_is() {
         let health = json(here, &["nvme", "smart-log", target, "--json"]);
         assert_eq!((&health["critical_warning"], &health["avail_spare"]), (&0.into(), &100.into()), "{target}");
         assert!(run_well(here, &["nvme", "smart-log", target]).contains("temperature"));
+        assert_eq!(json(here, &["nvme", "id-ctrl", target, "-o", "json"]), controller, "as nvme-cli takes it");
         assert_eq!(json(here, &["nvme", "error-log", target, "--json"])["entry"], Value::Array(Vec::new()));
         refused_with_help(here, &["nvme", "id-ns", target, "--nsid", "9"], 1, &["namespace 9"]);
     }
@@ -267,9 +299,9 @@ fn a_drive_says_what_it_is() {
 
     refused_with_help(here, &["nvme", "id-ctrl", "vfio-user:none.sock"], 1, &["none.sock"]);
     refused_with_help(here, &["nvme", "id-ctrl", "tcp:127.0.0.1:1"], 1, &["127.0.0.1:1"]);
-    refused_with_help(here, &["nvme", "id-ctrl", "tcp:127.0.0.1"], 2, &["no host and port"]);
-    refused_with_help(here, &["nvme", "id-ctrl", "nvme0"], 2, &["no device"]);
-    refused_with_help(here, &["nvme", "id-ctrl", &by_tcp, "--host-nqn", "me"], 2, &["no NQN"]);
+    refused_with_help(here, &["nvme", "id-ctrl", "tcp:127.0.0.1"], 2, &["not a host and port"]);
+    refused_with_help(here, &["nvme", "id-ctrl", "nvme0"], 2, &["not a valid target"]);
+    refused_with_help(here, &["nvme", "id-ctrl", &by_tcp, "--host-nqn", "me"], 2, &["not an NQN"]);
     served.end_well();
 }
 
@@ -323,7 +355,7 @@ fn an_image_keeps_what_was_written() {
     let (_controller, mut queue) = served.connect();
     write(&mut queue, 0, pattern(1, 16));
     write(&mut queue, 100, pattern(2, 8));
-    // The host has said nothing of an end: ending in good order writes it all the same.
+    // The host has said nothing of an end: a clean end writes it all the same.
     served.end_well();
 
     let served = Served::start(here, &image);
@@ -382,11 +414,11 @@ fn what_cannot_be_served_is_said() {
     };
     let tiny = |image| ["--profile", "tiny", "--vfio-user", "v.sock", "--image", image];
     let with = |image, more: &[&'static str]| [tiny(image).as_slice(), more].concat();
-    wrong(&["--profile", "tiny", "--image", "memory"], &["nobody could reach"]);
+    wrong(&["--profile", "tiny", "--image", "memory"], &["no way to reach"]);
     wrong(&["--vfio-user", "v.sock"], &["--image"]);
     wrong(&["--profile", "none", "--vfio-user", "v.sock", "--image", "memory"], &["no profile `none`"]);
     wrong(&["--profile", "generic", "--vfio-user", "v.sock", "--image", "drive.img"], &["drive.img", "was made with"]);
-    wrong(&tiny("garbage.img"), &["garbage.img", "no image of a drive"]);
+    wrong(&tiny("garbage.img"), &["garbage.img", "not a drive image"]);
     wrong(&tiny("link.img"), &["link.img", "symbolic link"]);
     wrong(&tiny("."), &["folder"]);
     wrong(&with("memory", &["--nvme-tcp", "0.0.0.0:4420"]), &["0.0.0.0:4420"]);
@@ -521,7 +553,7 @@ fn what_was_served_can_be_replayed_and_run_again() {
     std::fs::write(here.join("cut.log"), &log[..20]).unwrap();
     std::fs::write(here.join("noise.log"), b"no log at all").unwrap();
     refusal(here, &["rerun", "cut.log"], 1, &["cut.log", "ends"]);
-    refusal(here, &["rerun", "noise.log"], 1, &["noise.log", "no input log"]);
+    refusal(here, &["rerun", "noise.log"], 1, &["noise.log", "not an input log"]);
     refusal(here, &["rerun", "none.log"], 2, &["none.log"]);
     let mut changed = log.clone();
     changed.remove(log.len() / 2);

@@ -2,8 +2,10 @@
 
 mod examples;
 pub mod files;
+mod groups;
 pub mod hardware;
 pub mod log_device;
+mod profile;
 pub mod served;
 mod values;
 
@@ -15,6 +17,8 @@ use tidewater_core::ftl::Precondition;
 use tidewater_sim::trace::convert::OutputFormat;
 use tidewater_sim::trace::{Columns, Format};
 
+pub use groups::command;
+pub use profile::ProfileCommand;
 pub use values::{Range, Setting, Variation, factor};
 
 /// What `tidewater` understands.
@@ -22,7 +26,7 @@ pub use values::{Range, Setting, Variation, factor};
 #[command(
     name = "tidewater",
     version,
-    about = "A software-defined solid-state drive: replay a block trace, and learn how a drive would serve it",
+    about = "A software SSD: simulate how a drive serves a workload, or serve the drive itself as an NVMe device",
     after_help = examples::TIDEWATER,
     arg_required_else_help = true,
     subcommand_required = true,
@@ -39,42 +43,43 @@ pub struct Cli {
 pub enum Command {
     /// Replay a trace or a job on a drive
     ///
-    /// Replays a recorded trace or a fio-like job on a simulated drive, prints a summary, and writes a record (JSON), a
-    /// report (one HTML page) and the latency of every request (CSV) where they are asked for.
+    /// Replays a recorded trace or a fio-like job on a simulated drive and prints a summary. Options write a record
+    /// (JSON), a report (one HTML page) and the latency of every request (CSV).
     #[command(after_help = examples::REPLAY)]
     Replay(Box<Replay>),
     /// Run the same load on several drives and compare them
     ///
-    /// Runs the same trace or job once for each value of a knob, and prints one table. Several --vary make every
-    /// combination, up to 64 runs. The first run is the one that the others are compared with.
+    /// Runs the same trace or job once for each value of a setting and prints one table. Several --vary run every
+    /// combination, up to 64 runs. The first run is the baseline of the comparison.
     #[command(after_help = examples::COMPARE)]
     Compare(Box<Compare>),
-    /// List, show and check profiles of drives
+    /// List, show, compare and check drive profiles
     #[command(subcommand, after_help = examples::PROFILE)]
     Profile(ProfileCommand),
-    /// Look at, convert and generate traces
+    /// Inspect, convert and generate traces
     #[command(subcommand, after_help = examples::TRACE)]
     Trace(TraceCommand),
-    /// Write a database's log to one side of a drive or the other, and compare
+    /// Compare the commit latency of a database log on each side of a drive
     ///
-    /// Runs workers whose transactions append to one log, with group commit, on a drive with a fast side. The log goes
-    /// to the fast side, to the conventional side, to the host's own persistent memory, or nowhere: one line of a table
-    /// for each.
+    /// Simulates workers whose transactions append to one log, with group commit, on a drive with a fast side. The log
+    /// goes to the fast side, to the conventional side, to the host's own persistent memory, or nowhere: one line of a
+    /// table for each.
     #[command(after_help = examples::LOG)]
     Log(Log),
-    /// Run the experiments of papers, and hold the result against what the paper says
+    /// Repeat the experiments of published papers and check the results against them
     #[command(subcommand, after_help = examples::EXPERIMENT)]
     Experiment(ExperimentCommand),
-    /// Find what a drive hides by timing requests: read cache, write buffer, mapping cache, and whose memory they are
+    /// Infer a drive's caches and layout from timing alone
     ///
-    /// Probes a simulated drive, a block device or a file. What only reads runs on any target; what writes or
-    /// deallocates runs on a simulated drive, and on a real one only when it is told that all data on it may be lost.
+    /// Finds the read cache, the write buffer, the mapping cache and whose memory they are. The target is a simulated
+    /// drive, a block device or a file. Stages that only read run on any target. Stages that write or deallocate run on
+    /// a simulated drive; on a real one they need --destroy, and all data on it is lost.
     #[command(after_help = examples::PROBE)]
     Probe(Probe),
-    /// Serve the drive as a real NVMe device, to virtual machines and remote hosts
+    /// Serve the drive as a real NVMe device to virtual machines and remote hosts
     ///
-    /// The same firmware as in simulation, with real bytes in an image file: a virtual machine attaches it as a PCIe
-    /// device by vfio-user, a remote host by NVMe/TCP.
+    /// Runs the same firmware as in simulation, with real data in an image file. A virtual machine attaches the drive
+    /// as a PCIe device over vfio-user, a remote host over NVMe/TCP.
     #[command(after_help = examples::SERVE)]
     Serve(Box<served::Serve>),
     /// Serve a log device for databases, with everything that it needs in one folder
@@ -83,30 +88,30 @@ pub enum Command {
     /// programs of this machine: `tidewater run --device DIR` puts a database's log files on it.
     #[command(after_help = examples::LOG_DEVICE)]
     LogDevice(log_device::LogDevice),
-    /// Tell how a served device is doing
+    /// Show the state of a served device
     #[command(after_help = examples::STATUS)]
     Status(served::StatusOf),
-    /// Break a served device on purpose: errors, delays, lost completions, power cuts
+    /// Inject faults into a served device: errors, delays, lost completions, power cuts
     #[command(after_help = examples::FAULT)]
     Fault(served::FaultArgs),
-    /// Read what an NVMe device says of itself
+    /// Read identify data and log pages of an NVMe device
     #[command(after_help = examples::NVME)]
     Nvme(served::Nvme),
-    /// Write and read the log of a drive's fast side: a served one, or a PCI function of this machine or guest
+    /// Append to and read the log of a drive's fast side
     #[command(subcommand, after_help = examples::FAST)]
     Fast(hardware::FastCommand),
-    /// Pin blocks into a drive's byte window, store into them, make that safe
+    /// Pin blocks into a drive's byte window, store into them and sync them
     #[command(subcommand, after_help = examples::WINDOW)]
     Window(hardware::WindowCommand),
-    /// Run the input log of a served device again under the virtual clock, and compare what it said
+    /// Replay the input log of a served device in virtual time and compare its outputs
     #[command(after_help = examples::RERUN)]
     Rerun(served::Rerun),
     /// Run an unmodified program with its log files on a served device's fast side
     ///
-    /// Starts CMD with a library preloaded: what it writes to files of the log set goes into the device's ring and, by
-    /// the normal call, into the file's page cache; its syncs of these files become waits for the log. Recovers first
-    /// what an earlier run left. When CMD and all that it started have ended, every byte is in its file, synced, and
-    /// the log is empty. Signals are passed on, and the exit status is CMD's.
+    /// Starts CMD with a preloaded library. Writes to files that match --log go into the device's ring and, by the
+    /// normal call, into the page cache; fsync of these files waits for the log instead. An earlier run's log is
+    /// recovered first. When CMD and all its child processes have ended, every file is complete and synced, and the log
+    /// is empty. Signals are forwarded, and the exit status is CMD's.
     #[command(after_help = examples::RUN)]
     Run(files::Run),
     /// Time an unmodified program with and without its log files on a device
@@ -117,27 +122,26 @@ pub enum Command {
     Bench(files::Bench),
     /// Bring files up to date from the log of a program that crashed
     ///
-    /// Replays what `tidewater run` left on a device onto the files, syncs them, and empties the log. Doing it twice
-    /// does no harm. No symbolic link is followed, and no file is touched that is not the one that was written, or not
-    /// yours. Root touches files that belong to whom their folder does; from a log whose ring or device is another
-    /// user's, only files of that user, unless --allow-owner says whose.
+    /// Replays the log that `tidewater run` left on a device onto the files, syncs them, and empties the log. It is
+    /// safe to run twice. It follows no symbolic link, and changes only files you own and that are the ones originally
+    /// written. Root changes a file only if it has the same owner as its directory; from a log whose ring or device
+    /// belongs to another user, only files of that user, unless --allow-owner names others.
     #[command(after_help = examples::RECOVER)]
     Recover(files::Recover),
-    /// Leave the log safely: every byte in its file, and nothing on the device
+    /// Write everything on the log to its files and empty the log
     #[command(after_help = examples::DRAIN)]
     Drain(files::Drain),
     /// Make a page or a table from records of earlier runs
     ///
-    /// Reads records that `replay --json` or `compare --json` wrote. One record becomes its summary or its report,
-    /// several become a comparison. Documents that `experiment run --json` wrote become one page, or their checks are
-    /// printed; the document of `probe --json` becomes its page or its verdicts, and that of `log --json` its page or
-    /// its table.
+    /// Reads records that `replay --json` or `compare --json` wrote: one record gives its summary or report, several
+    /// give a comparison. Documents of `experiment run --json` give one page or their checks, the document of `probe
+    /// --json` its page or verdicts, and that of `log --json` its page or table.
     #[command(after_help = examples::REPORT)]
     Report(Report),
-    /// Print the completions for a shell
+    /// Print the completion script of a shell
     #[command(after_help = examples::COMPLETIONS)]
     Completions(Completions),
-    /// Print the manual page, or write all of them into a folder
+    /// Print the manual page, or write all manual pages into a directory
     #[command(after_help = examples::MAN)]
     Man(Man),
 }
@@ -191,7 +195,7 @@ pub struct Log {
     /// A log of your own: lines of time,size (plain, gzip or zstd); - is standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Load")]
     pub log: Option<PathBuf>,
-    /// Unit of the times in that file, when its header does not tell
+    /// Unit of the times in that file, if its header does not name it
     #[arg(long, value_name = "UNIT", value_parser = ["s", "ms", "us", "ns"], requires = "log", help_heading = "Load")]
     pub time_unit: Option<String>,
     /// Workers, each on a core; all append to one log, which is written through one lane
@@ -257,8 +261,7 @@ pub struct Log {
     /// Write the figures as JSON, one object for each side; - is standard output, which then gets nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub json: Option<PathBuf>,
-    /// Write one page of HTML that needs nothing else: latencies by side, and how the log on the fast side stood at the
-    /// end
+    /// Write one self-contained HTML page: latencies by side, and the state of the fast side's log at the end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub report: Option<PathBuf>,
 }
@@ -274,8 +277,9 @@ fn mixes() -> PossibleValuesParser {
 /// `tidewater compare`.
 #[derive(Debug, Args)]
 pub struct Compare {
-    /// The knob and its values: a key of the profile (buffer.write_policy=none,lru), or one of profile, queue-depth,
-    /// speedup, precondition, power-cut and seed (seed=1..5 is 1 to 5); may be given several times
+    /// The setting and its values: a profile key (buffer.write_policy=none,lru), or profile, queue-depth, speedup,
+    /// precondition, power-cut or seed. Whole numbers take ranges: seed=1..5 is 1 to 5, nand.channels=1..64*2 doubles
+    /// from 1 to 64. May be given several times
     #[arg(long, value_name = "KEY=V1,V2,...", required = true, value_hint = ValueHint::Other)]
     pub vary: Vec<Variation>,
     /// The load.
@@ -329,10 +333,10 @@ pub struct Load {
     /// How to read the trace.
     #[command(flatten)]
     pub reading: Reading,
-    /// Run the trace so many times, each pass behind the last, such as for wear
+    /// Run the trace N times, one pass after the other, for example to wear the drive
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=PASSES_MAX), help_heading = "Load")]
     pub repeat: Option<u64>,
-    /// Keep so many requests outstanding, whatever the trace's times or the job's iodepth say
+    /// Keep N requests outstanding, regardless of the trace's times or the job's iodepth
     #[arg(
         long,
         value_name = "N",
@@ -344,13 +348,13 @@ pub struct Load {
     /// Divide the times between requests by this: 2 replays twice as fast
     #[arg(long, value_name = "X", value_parser = values::factor, allow_negative_numbers = true, help_heading = "Load")]
     pub speedup: Option<f64>,
-    /// Bring addresses beyond the drive's end back into it, instead of refusing them
+    /// Wrap addresses beyond the drive's end around instead of refusing them
     #[arg(long, help_heading = "Load")]
     pub wrap: bool,
-    /// Cut the power at this time of the drive's clock, bring the drive back, and tell how long its recovery took
+    /// Cut the power at this time of the drive's clock, power the drive up, and report how long recovery took
     #[arg(long, value_name = "TIME", value_parser = values::time, help_heading = "Load")]
     pub power_cut: Option<Duration>,
-    /// Serve so many requests before measuring
+    /// Requests served before measurement starts
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Load")]
     pub warm_up: u64,
 }
@@ -358,7 +362,7 @@ pub struct Load {
 /// How to read a trace, and which part of it.
 #[derive(Clone, Debug, Args)]
 pub struct Reading {
-    /// The format of the trace; told by its content where that is unambiguous
+    /// The format of the trace [default: detected from its content, if unambiguous]
     #[arg(long, value_name = "FORMAT", value_parser = formats(), ignore_case = true, help_heading = "Load")]
     pub format: Option<Format>,
     /// The columns of a text in no known format, from the left, as in time_us,op,offset,bytes,device: a time (time_s,
@@ -370,8 +374,7 @@ pub struct Reading {
     /// Only requests A up to but not including B, counted from 0: 100..200, 100.., ..200
     #[arg(long, value_name = "A..B", help_heading = "Load")]
     pub slice: Option<Range>,
-    /// Count malformed lines and go on, instead of stopping at the first; of an archive that ends early use what is
-    /// there
+    /// Count and skip malformed lines instead of stopping at the first; use the readable part of a truncated archive
     #[arg(long, help_heading = "Load")]
     pub skip_bad: bool,
     /// Only the requests of this device or volume of the trace
@@ -400,7 +403,7 @@ pub struct Drive {
     /// Usable size, such as 64GiB; without it the drive follows the load [same as --set drive.capacity=SIZE]
     #[arg(long, value_name = "SIZE", help_heading = "Drive")]
     pub capacity: Option<String>,
-    /// The state the drive begins in: fresh, filled (written once in order; filled:50% the first half of it), or steady
+    /// The state the drive starts in: fresh, filled (written once in order; filled:50% the first half of it), or steady
     /// (as after long random overwriting)
     #[arg(
         long,
@@ -416,41 +419,10 @@ pub struct Drive {
     pub seed: u64,
 }
 
-/// `tidewater profile`.
-#[derive(Debug, Subcommand)]
-pub enum ProfileCommand {
-    /// List the profiles that are compiled in, one a line, the name first
-    #[command(after_help = examples::PROFILE_LIST)]
-    List,
-    /// Print a profile as TOML: every setting with its meaning, range and the reason for its default
-    #[command(after_help = examples::PROFILE_SHOW)]
-    Show {
-        /// A name from `tidewater profile list`, or a TOML file
-        #[arg(value_name = "PROFILE", default_value = "generic", value_hint = ValueHint::FilePath)]
-        profile: PathBuf,
-        /// Change one setting before it is shown; may be given several times
-        #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other)]
-        set: Vec<Setting>,
-    },
-    /// Print the JSON schema of profiles, by which an editor checks and completes them
-    #[command(after_help = examples::PROFILE_SCHEMA)]
-    Schema,
-    /// Check profile files: keys, units, ranges, and whether the settings can stand together
-    #[command(after_help = examples::PROFILE_CHECK)]
-    Check {
-        /// TOML files, or names from `tidewater profile list`
-        #[arg(value_name = "PROFILE", required = true, value_hint = ValueHint::FilePath)]
-        profiles: Vec<PathBuf>,
-        /// Change one setting before the check; may be given several times
-        #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other)]
-        set: Vec<Setting>,
-    },
-}
-
 /// `tidewater trace`.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
-    /// Tell what is in a trace: requests, mix, sizes, footprint
+    /// Summarize a trace: requests, mix, sizes, footprint
     #[command(after_help = examples::TRACE_INFO)]
     Info {
         /// A file (plain, gzip or zstd), - for standard input, or the name of a bundled sample
@@ -459,7 +431,7 @@ pub enum TraceCommand {
         /// How to read it.
         #[command(flatten)]
         reading: Reading,
-        /// Tell also how near requests are to recent ones in time and place, which takes longer
+        /// Also report how near requests are to recent ones in time and place, which takes longer
         #[arg(long)]
         locality: bool,
         /// Write the figures as JSON; - is standard output, which then gets nothing else
@@ -475,8 +447,8 @@ pub enum TraceCommand {
         /// Where to write it; - is standard output
         #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
         out: PathBuf,
-        /// The format to write; without it by the end of OUT's name: .iolog and .fio are fio3, .spc is spc, .csv is
-        /// refused, others are mqsim
+        /// The format to write [default: from OUT's extension: .iolog and .fio give fio3, .spc gives spc, anything else
+        /// mqsim; .csv is ambiguous and rejected]
         #[arg(long, value_name = "FORMAT", value_parser = output_formats(), ignore_case = true)]
         to: Option<OutputFormat>,
         /// The file or device that a fio log names
@@ -497,11 +469,11 @@ pub struct Synth {
     /// Where to write it; - is standard output
     #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub out: PathBuf,
-    /// The format to write; without it by the end of OUT's name: .iolog and .fio are fio3, .spc is spc, .csv is
-    /// refused, others are mqsim
+    /// The format to write [default: from OUT's extension: .iolog and .fio give fio3, .spc gives spc, anything else
+    /// mqsim; .csv is ambiguous and rejected]
     #[arg(long, value_name = "FORMAT", value_parser = output_formats(), ignore_case = true)]
     pub to: Option<OutputFormat>,
-    /// Begin with the statistics of a published workload (financial, msnfs, exchange, camwebdev), or of a trace
+    /// Start from the statistics of a published workload (financial, msnfs, exchange, camwebdev), or of a trace
     ///
     /// The names are those of the table in the CBM paper (MSST 2014), and so are mean size, write share, sequential
     /// share and interval. Writes: financial 18 % (as in UMass Financial2, which mostly reads; the write-heavy
@@ -551,10 +523,10 @@ pub enum ExperimentCommand {
     /// List the experiments, one a line, the name first
     #[command(after_help = examples::EXPERIMENT_LIST)]
     List,
-    /// Run experiments: what the paper says, what therefore has to be measured, and what was measured
+    /// Run experiments and check each statement of the paper
     ///
-    /// Runs experiments one after the other and prints, for each statement of the paper, what was expected, what was
-    /// measured, and whether it holds.
+    /// Runs experiments one after the other and prints, for each statement of the paper, the expected value, the
+    /// measured value, and whether the statement holds.
     #[command(after_help = examples::EXPERIMENT_RUN)]
     Run(ExperimentRun),
 }
@@ -565,20 +537,20 @@ pub struct ExperimentRun {
     /// Names from `tidewater experiment list`
     #[arg(value_name = "NAME", required_unless_present = "all", value_parser = experiments())]
     pub names: Vec<String>,
-    /// Run every experiment there is
+    /// Run every experiment
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
-    /// Measure a tenth, to see how it goes: checks may fail that hold otherwise
+    /// Measure a tenth, for a first look: some checks that hold in a full run may fail
     #[arg(long)]
     pub quick: bool,
     /// Seed of every random choice: the same seed gives the same result
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// A folder of public block traces, for the experiments that take some (cbm/real, cbm/sanity): what is not in it is
-    /// skipped and counted. Without it, the folder that TIDEWATER_TRACES in the environment names
+    /// Directory of public block traces, for the experiments that use them (cbm/real, cbm/sanity); missing traces are
+    /// skipped and counted [default: the environment variable TIDEWATER_TRACES]
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub traces: Option<PathBuf>,
-    /// Write raw rows, checks and figures as JSON, of several experiments as one array; - is standard output, which
+    /// Write raw rows, checks and figures as JSON, for several experiments as one array; - is standard output, which
     /// then gets nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub json: Option<PathBuf>,
@@ -594,13 +566,13 @@ pub struct Probe {
     /// real
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     pub target: PathBuf,
-    /// The stages to run, separated by commas; without it all that the target allows
+    /// The stages to run, separated by commas [default: all that the target allows]
     #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = stages())]
     pub stages: Vec<String>,
-    /// The largest cache or buffer that is looked for; write buffers are looked for up to 256 KiB at least
+    /// The largest cache or buffer to search for; write buffers are searched for up to 256 KiB at least
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = values::size)]
     pub largest_cache: u64,
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long, conflicts_with_all = ["json", "report"])]
     pub plan: bool,
     /// Allow stages that write or deallocate on a real target: ALL DATA ON IT IS LOST. A device that is mounted,
@@ -616,7 +588,7 @@ pub struct Probe {
     /// Usable size of the simulated drive [default: what its profile says, else 8 GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Simulated drive")]
     pub capacity: Option<String>,
-    /// The state the simulated drive begins in [default: filled]
+    /// The state the simulated drive starts in [default: filled]
     #[arg(
         long,
         value_name = "STATE",
@@ -625,7 +597,7 @@ pub struct Probe {
         help_heading = "Simulated drive"
     )]
     pub precondition: Option<Precondition>,
-    /// Write what was found and what it rests on as JSON, anew after each stage; - is standard output, which then gets
+    /// Write the findings and their measurements as JSON, again after each stage; - is standard output, which then gets
     /// nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub json: Option<PathBuf>,
@@ -665,7 +637,7 @@ pub struct Completions {
 /// `tidewater man`.
 #[derive(Debug, Args)]
 pub struct Man {
-    /// Write tidewater.1 and a page for each command into this folder, which has to be there
+    /// Write tidewater.1 and a page for each command into this existing directory
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: Option<PathBuf>,
 }

@@ -41,7 +41,7 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
         let origin = Origin::find(&plan.load)?;
         if !origin.is_repeatable() && plans.len() > 1 {
             return Err(Failure::usage(
-                "a comparison reads its trace several times, and this one can be read only once",
+                "a comparison reads its trace several times, but this one can be read only once",
             )
             .help("store the trace in a file first"));
         }
@@ -101,10 +101,16 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
     }
 }
 
-/// A failure of one run, with the run's name.
+/// A failure of one run, with the run's name, unless it names the varied setting itself.
 fn within(plan: &Plan, failure: Failure) -> Failure {
     if failure.message.is_empty() {
         return failure;
+    }
+    for Setting { key, value } in &plan.drive.set {
+        let Some((section, name)) = key.rsplit_once('.') else { continue };
+        if let Some(why) = failure.message.strip_prefix(&format!("[{section}] {name}: ")) {
+            return Failure { message: format!("{key}={value}: {why}"), ..failure };
+        }
     }
     Failure { message: format!("{}: {}", plan.label, failure.message), ..failure }
 }

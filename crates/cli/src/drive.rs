@@ -1,4 +1,4 @@
-//! Profiles: found by name or path, changed by `--set`, listed, shown and checked.
+//! Profiles: found by name or path, changed by `--set`, listed, shown, compared and checked.
 
 use crate::args::{ProfileCommand, Setting};
 use crate::failure::{Failure, reason};
@@ -76,7 +76,7 @@ pub fn settings(set: &[Setting], capacity: Option<&String>) -> Result<Vec<Settin
     const KEY: &str = "drive.capacity";
     let Some(size) = capacity else { return Ok(set.to_vec()) };
     if set.iter().any(|setting| setting.key == KEY) {
-        return Err(Failure::usage(format_args!("the capacity is given twice: by --capacity, and as {KEY}"))
+        return Err(Failure::usage(format_args!("the capacity is given twice: by --capacity and as {KEY}"))
             .help("leave one of them out"));
     }
     Ok(set.iter().cloned().chain([Setting { key: KEY.into(), value: size.clone() }]).collect())
@@ -155,7 +155,7 @@ pub fn read(path: &Path) -> Result<String, Failure> {
     use std::os::unix::fs::FileTypeExt as _;
     let wrong = |why: &str| Failure::usage(format_args!("{}: {why}", path.display()));
     match std::fs::metadata(path).map(|about| about.file_type()) {
-        Ok(kind) if kind.is_dir() => return Err(wrong("is a folder")),
+        Ok(kind) if kind.is_dir() => return Err(wrong("is a directory")),
         Ok(kind) if kind.is_char_device() || kind.is_block_device() => return Err(wrong("is a device")),
         _ => {}
     }
@@ -184,6 +184,7 @@ pub fn command(command: &ProfileCommand) -> Result<(), Failure> {
             let schema = serde_json::to_string_pretty(&crate::profile_schema::schema()).map_err(Failure::run)?;
             output::print(&(schema + "\n"))
         }
+        ProfileCommand::Diff { from, to } => output::print(&diff(&find(from)?, &find(to)?)),
         ProfileCommand::Check { profiles, set } => {
             // All of them, however many are wrong.
             let mut wrong = Ok(());
@@ -211,6 +212,29 @@ pub fn command(command: &ProfileCommand) -> Result<(), Failure> {
     }
 }
 
+/// The settings in which two profiles differ, a line each; a setting that a profile does not have is a dash.
+fn diff(from: &Profile, to: &Profile) -> String {
+    let (before, after) = (from.settings(), to.settings());
+    let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let of = |settings: &std::collections::BTreeMap<String, String>, key: &String| {
+        settings.get(key).map_or("-", |value| if value.is_empty() { "\"\"" } else { value }).to_owned()
+    };
+    let differing = keys.into_iter().filter(|key| key.contains('.') && before.get(*key) != after.get(*key));
+    let rows: Vec<[String; 3]> = differing.map(|key| [key.clone(), of(&before, key), of(&after, key)]).collect();
+    if rows.is_empty() {
+        return "the profiles have the same settings\n".to_owned();
+    }
+    let head = ["setting".to_owned(), from.name.clone(), to.name.clone()];
+    let rows: Vec<&[String; 3]> = [&head].into_iter().chain(&rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let (first, second) = (width(0), width(1));
+    let mut text = String::new();
+    for [key, a, b] in rows {
+        let _ = writeln!(text, "{key:first$}  {a:second$}  {b}");
+    }
+    text
+}
+
 fn list() -> Result<(), Failure> {
     let width = profile::names().map(str::len).max().unwrap_or(0);
     let mut text = String::new();
@@ -223,6 +247,22 @@ fn list() -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_profiles_differ_in_what_was_changed() {
+        let (a, mut b) = (Profile::generic(), Profile::generic());
+        assert_eq!(diff(&a, &b), "the profiles have the same settings\n");
+        b.set("nand.channels", "3").unwrap();
+        b.set("memory.nvm.kind", "nvm").unwrap();
+        b.set("memory.nvm.size", "1MiB").unwrap();
+        b.name = "mine".into();
+        let text = diff(&a, &b);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["setting", "generic", "mine"]);
+        assert!(lines.contains(&vec!["nand.channels", &a.nand.channels.to_string(), "3"]), "{text}");
+        assert!(lines.contains(&vec!["memory.nvm.size", "-", "1MiB"]), "{text}");
+        assert!(!text.contains("nand.ways"), "{text}");
+    }
 
     #[test]
     fn a_word_on_units_does_not_break_a_message_in_two() {

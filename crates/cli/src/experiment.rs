@@ -9,8 +9,8 @@ use crate::report::width;
 use tidewater_report::experiment::{Experiment, array_to_json, page, summary};
 use tidewater_sim::experiments::{self, ExperimentError, Options};
 
-/// What a quick run says of itself, so that nobody takes it for a full one.
-const QUICK: &str = "Run with --quick: a tenth was measured, and checks may fail that hold otherwise.";
+/// Marks a quick run, which must not be mistaken for a full one.
+const QUICK: &str = "Run with --quick: a tenth was measured; some checks that hold in a full run may fail.";
 
 /// The environment's folder of traces, for experiments that want some.
 const TRACES: &str = "TIDEWATER_TRACES";
@@ -42,7 +42,7 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
     let names = names(given);
     let traces = given.traces.clone().or_else(|| std::env::var_os(TRACES).map(std::path::PathBuf::from));
     if let Some(folder) = given.traces.as_ref().filter(|folder| !folder.is_dir()) {
-        return Err(Failure::usage(format_args!("--traces {}: there is no such folder", folder.display())));
+        return Err(Failure::usage(format_args!("--traces {}: no such directory", folder.display())));
     }
     let mut done: Vec<Experiment> = Vec::new();
     // From the first result on there is something to keep.
@@ -149,12 +149,12 @@ fn ending(done: &[Experiment]) -> String {
     let failures: usize = done.iter().map(Experiment::failures).sum();
     let losses = match of - holding - failures {
         0 => String::new(),
-        losses => format!(" {losses} of the others are losses that are explained."),
+        losses => format!(" {losses} of the others have a documented explanation."),
     };
     format!("\n{} experiments: {holding} of {of} checks hold.{losses}\n", done.len())
 }
 
-/// A failure when a check does not hold and nobody knows why.
+/// A failure when a check does not hold and has no explanation.
 fn verdict(done: &[Experiment], quick: bool) -> Result<(), Failure> {
     let broken = Experiment::failures;
     let wrong: Vec<&Experiment> = done.iter().filter(|one| broken(one) > 0).collect();
@@ -165,9 +165,9 @@ fn verdict(done: &[Experiment], quick: bool) -> Result<(), Failure> {
     let sum: usize = wrong.iter().map(|one| broken(one)).sum();
     let message = format!("{sum} check{} not hold: {}", if sum == 1 { " does" } else { "s do" }, where_.join(", "));
     let help = if quick {
-        "a quick run measures too little for some checks: run it without --quick"
+        "a quick run measures too little for some checks: run without --quick"
     } else {
-        "each check says what was expected and what was measured; docs/papers.md says what the experiment shows"
+        "each check shows the expected and the measured value; docs/papers.md describes the experiment"
     };
     Err(Failure { message, help: Some(help.to_owned()), status: Status::Differs })
 }
@@ -255,6 +255,6 @@ mod tests {
         explained.checks[1].because = Some("it is".into());
         assert_eq!(verdict(std::slice::from_ref(&explained), false), Ok(()));
         let text = ending(&[good, explained]);
-        assert!(text.contains("3 of 4 checks hold. 1 of the others are losses that are explained."), "{text}");
+        assert!(text.contains("3 of 4 checks hold. 1 of the others have a documented explanation."), "{text}");
     }
 }

@@ -56,7 +56,7 @@ impl Failure {
         let failure = Failure::run(format_args!("cannot write {name}: {}", reason(error)));
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                failure.help("make room and run again")
+                failure.help("free some space and run again")
             }
             _ => failure,
         }
@@ -142,7 +142,7 @@ pub fn from_clap(error: &clap::Error) -> Failure {
     }
     let failure = Failure::usage(said.join(" "));
     if help.is_empty() {
-        failure.help("--help lists the options and shows examples")
+        failure.help("see --help for the options and examples")
     } else {
         failure.help(help.join("; "))
     }

@@ -20,7 +20,7 @@ pub fn man(man: &Man) -> Result<(), Failure> {
         None => output::print(&pages[0].1),
         Some(folder) => {
             if !folder.is_dir() {
-                return Err(Failure::usage(format_args!("{}: there is no such folder", folder.display()))
+                return Err(Failure::usage(format_args!("{}: no such directory", folder.display()))
                     .help(format_args!("mkdir -p {}", folder.display())));
             }
             for (name, page) in &pages {
@@ -105,7 +105,7 @@ mod tests {
 
 Generated from the table of flags in `crates/cli/src/args.rs`; `UPDATE_DOCS=1 cargo test -p tidewater reference` writes
 it anew. `tidewater COMMAND --help` prints the same, `tidewater man DIR` writes it as manual pages, and `tidewater
-completions SHELL` makes the Tab key know it.
+completions SHELL` enables completion in the shell.
 
 - Errors are one line that says what is wrong, `error: ...`, and where there is a way out, one that names it, `help:
   ...`. They go to standard error; standard output stays empty.

@@ -1,4 +1,4 @@
-//! Ctrl-C: the first ends a run early but in good order, a second ends the program at once.
+//! Ctrl-C: the first ends a run early but cleanly, a second ends the program at once.
 
 use crate::failure::Status;
 use crate::output;
@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 /// A second signal within this time is the first one again: `timeout` sends one to the program and one to its group,
-/// and a terminal's goes to a whole group that may pass it on. Nobody presses Ctrl-C twice so fast.
+/// and a terminal's goes to a whole group that may pass it on. No user presses Ctrl-C twice so fast.
 const SAME_SIGNAL: Duration = Duration::from_millis(200);
 
 /// Runs, and series of runs, that are going on and can end early.
@@ -30,7 +30,7 @@ pub fn install() {
         }
         let mut terminal = std::io::stderr();
         if terminal.is_terminal() {
-            let _ = terminal.write_all(b"\nending early; Ctrl-C again ends at once\n");
+            let _ = terminal.write_all(b"\nstopping early; press Ctrl-C again to exit at once\n");
         }
     });
 }

@@ -23,7 +23,7 @@ pub struct Load {
     /// The simulated time after which none is issued.
     pub runtime: Option<Duration>,
     /// What the record says of it.
-    pub told: record::Workload,
+    pub described: record::Workload,
     /// What a reader of the results should know.
     pub warnings: Vec<String>,
 }
@@ -151,7 +151,7 @@ fn open_traces(inputs: &[Input], given: &args::Load, profile: &Profile) -> Resul
     option("skip_bad", reading.skip_bad.then(|| "true".to_owned()));
     option("compact", reader.compact.then(|| "true".to_owned()));
     option("repeat", (passes > 1).then(|| passes.to_string()));
-    let told = record::Workload {
+    let described = record::Workload {
         kind: WorkloadKind::Trace,
         source: inputs.iter().map(Input::name).collect::<Vec<_>>().join(", "),
         description: words.join(", "),
@@ -166,7 +166,7 @@ fn open_traces(inputs: &[Input], given: &args::Load, profile: &Profile) -> Resul
         .collect();
     let source = if sources.len() == 1 { sources.remove(0) } else { together(sources)? };
     let pacing = given.queue_depth.map_or(Pacing::Arrival, Pacing::Depth);
-    Ok(Load { source, pacing, runtime: None, told, warnings })
+    Ok(Load { source, pacing, runtime: None, described, warnings })
 }
 
 fn together(sources: Vec<Workload>) -> Result<Workload, Failure> {
@@ -212,18 +212,24 @@ fn open_job(spec: &JobSpec, text: &str, given: &args::Load, profile: &Profile, s
                 .to_owned(),
         );
     }
-    let mut told = record::Workload {
+    let mut described = record::Workload {
         kind: WorkloadKind::Job,
         source: text.to_owned(),
         description: describe(spec, depth),
         options: BTreeMap::new(),
     };
     if let Some(slice) = &given.reading.slice {
-        told.description += &format!(", only requests {slice}");
-        told.options.insert("slice".into(), slice.to_string());
+        described.description += &format!(", only requests {slice}");
+        described.options.insert("slice".into(), slice.to_string());
     }
     let runtime = source.runtime();
-    Ok(Load { source: trace::sliced(Workload::Job(Box::new(source)), &given.reading), pacing, runtime, told, warnings })
+    Ok(Load {
+        source: trace::sliced(Workload::Job(Box::new(source)), &given.reading),
+        pacing,
+        runtime,
+        described,
+        warnings,
+    })
 }
 
 /// The usable bytes of a drive, where its profile tells.

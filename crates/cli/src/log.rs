@@ -30,13 +30,13 @@ pub fn command(given: &Log) -> Result<(), Failure> {
     distinct(&targets, Some(&given.profile))?;
     if given.bytes.is_some() && given.mix != FIXED {
         return Err(Failure::usage(format_args!(
-            "--bytes is for the mix `{FIXED}`: that of {} has sizes of its own",
+            "--bytes applies to the mix `{FIXED}` only: the mix {} has its own sizes",
             given.mix
         ))
         .help(format_args!("give --mix {FIXED}, or leave --bytes out")));
     }
     if given.seconds + given.warm_up > SECONDS_MAX {
-        return Err(Failure::usage("virtual time ends after 200 days")
+        return Err(Failure::usage("simulated time is limited to 200 days")
             .help("give less to --seconds and --warm-up: together at most 17280000"));
     }
     let drive = drive::prepare(&given.profile, &given.set)?;

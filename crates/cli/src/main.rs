@@ -23,16 +23,17 @@ mod replay;
 mod report;
 mod run;
 mod served;
+mod socket;
 mod trace;
 
 use args::{Cli, Command};
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 use failure::{Failure, Status};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(bug));
-    let parsed = Cli::try_parse();
+    let parsed = args::command().try_get_matches().and_then(|mut given| Cli::from_arg_matches_mut(&mut given));
     // A program that is run gets the signals.
     if !matches!(&parsed, Ok(Cli { command: Command::Run(_) })) {
         interrupt::install();
@@ -89,7 +90,7 @@ fn bug(panic: &std::panic::PanicHookInfo<'_>) {
     let payload = panic.payload();
     let what = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
     let place = panic.location().map(|place| format!(" at {}:{}", place.file(), place.line())).unwrap_or_default();
-    Failure::run(format_args!("a bug of Tidewater{place}: {}", what.unwrap_or("it cannot go on")))
+    Failure::run(format_args!("internal error in Tidewater{place}: {}", what.unwrap_or("it cannot continue")))
         .help("please report it with the command line")
         .tell();
     std::process::exit(Status::Failed as i32);

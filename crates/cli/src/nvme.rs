@@ -30,7 +30,7 @@ pub fn command(nvme: &Nvme) -> Result<(), Failure> {
     let shut_down = device.shut_down();
     let table = page?;
     shut_down.map_err(|error| Failure::run(format_args!("the controller does not shut down: {error}")))?;
-    output::print(&if nvme.json { table.json() } else { table.text() })
+    output::print(&if nvme.json || nvme.output_format == "json" { table.json() } else { table.text() })
 }
 
 /// What was asked for.
@@ -70,7 +70,7 @@ fn read(device: &mut Device, asked: &Nvme) -> Result<Table, Failure> {
 }
 
 fn malformed(error: vendor::LayoutError) -> Failure {
-    Failure::run(format_args!("the device's answer makes no sense: {error}"))
+    Failure::run(format_args!("invalid reply from the device: {error}"))
 }
 
 fn identify(device: &mut Device, cns: Cns, nsid: u32) -> Result<Vec<u8>, Failure> {

@@ -49,11 +49,11 @@ impl Target {
         }
         let refuse = |why: &str| Failure::usage(format_args!("cannot write {name}: {why}"));
         let place = match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => return Err(refuse("it is a folder")),
+            Ok(metadata) if metadata.is_dir() => return Err(refuse("it is a directory")),
             Ok(metadata) if !metadata.is_file() => Place::Direct(path.to_owned()),
             Ok(_) => Place::File(fs::canonicalize(path).map_err(|error| refuse(&reason(&error)))?),
             Err(_) if path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
-                return Err(refuse("it is the name of a folder, and there is none"));
+                return Err(refuse("the name ends like a directory's, and there is no such directory"));
             }
             Err(_) => Place::File(not_there_yet(path)),
         };
@@ -164,7 +164,7 @@ pub fn distinct(targets: &[Option<&Target>], input: Option<&Path>) -> Result<(),
     let targets: Vec<&Target> = targets.iter().copied().flatten().collect();
     for (i, target) in targets.iter().enumerate() {
         if targets[..i].iter().any(|other| other.place == target.place) {
-            return Err(Failure::usage(format_args!("two results cannot go to {}", target.name))
+            return Err(Failure::usage(format_args!("two results cannot both go to {}", target.name))
                 .help("give each a file of its own"));
         }
         if input.is_some_and(|input| target.is_file(input)) {
@@ -283,21 +283,21 @@ impl Drop for Unfinished {
     }
 }
 
-/// A result on its way to a place: what a reader is told before its name, the place, and how it is written.
+/// A result on its way to a place: the words before its name, the place, and how it is written.
 pub type Delivery<'a> = (String, &'a Target, Box<dyn FnOnce() -> Result<(), Failure> + 'a>);
 
 /// Hands the results of a run over: the summary is printed first, and every file is tried, so that one that cannot be
-/// written costs nobody what a long run has found. Where one of them goes to standard output, that holds nothing else.
+/// written does not lose what a long run has found. Where one of them goes to standard output, that holds nothing else.
 ///
 /// # Errors
-/// When one cannot be written; of several, all are told.
+/// When one cannot be written; of several, all are reported.
 pub fn deliver(summary: &str, files: Vec<Delivery<'_>>) -> Result<(), Failure> {
     let silent = files.iter().any(|(_, target, _)| target.is_stdout());
     let mut outcome = if silent { Ok(()) } else { print(summary) };
-    let mut told = String::new();
+    let mut text = String::new();
     for (what, target, write) in files {
         match write() {
-            Ok(()) => told += &format!("{what}{}\n", printable(target.name())),
+            Ok(()) => text += &format!("{what}{}\n", printable(target.name())),
             Err(failure) => {
                 if let Err(before) = std::mem::replace(&mut outcome, Err(failure)) {
                     before.tell();
@@ -305,11 +305,11 @@ pub fn deliver(summary: &str, files: Vec<Delivery<'_>>) -> Result<(), Failure> {
             }
         }
     }
-    let told = if silent || told.is_empty() { Ok(()) } else { print(&told) };
-    outcome.and(told)
+    let printed = if silent || text.is_empty() { Ok(()) } else { print(&text) };
+    outcome.and(printed)
 }
 
-/// Says something on standard error. Whoever read it may have ended: what is done goes on all the same.
+/// Prints on standard error. A reader that has ended does not stop the work.
 pub fn tell(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
@@ -317,7 +317,7 @@ pub fn tell(text: &str) {
 /// Prints on standard output.
 ///
 /// # Errors
-/// When it cannot be written. A reader that went away is told as a [`Failure`] without words.
+/// When it cannot be written. A reader that went away gives a [`Failure`] without words.
 pub fn print(text: &str) -> Result<(), Failure> {
     bytes(text.as_bytes())
 }
@@ -367,10 +367,10 @@ mod tests {
     fn what_cannot_be_written_is_refused_before_the_run() {
         let folder = folder("refused");
         let refused = |path: &Path| Target::new(path).unwrap_err();
-        assert!(refused(&folder).message.contains("folder"));
+        assert!(refused(&folder).message.contains("it is a directory"));
         let failure = refused(&folder.join("absent/r.html"));
         assert!(failure.help.as_deref().is_some_and(|help| help.starts_with("mkdir")), "{failure:?}");
-        assert!(refused(&folder.join("none/")).message.contains("the name of a folder"));
+        assert!(refused(&folder.join("none/")).message.contains("ends like a directory's"));
         let a = Target::new(&folder.join("a")).unwrap();
         assert!(distinct(&[Some(&a), None, Some(&a)], None).is_err());
         a.write("input").unwrap();
@@ -392,8 +392,8 @@ mod tests {
         let help = |path: &str| Target::new(Path::new(path)).unwrap().unwritten(&full).help.unwrap();
         let folder = folder("unwritten");
         assert!(help(&folder.join("r.json").to_string_lossy()).contains("nothing half-written was left"));
-        assert_eq!(help("-"), "make room and run again");
-        assert_eq!(help("/dev/null"), "make room and run again");
+        assert_eq!(help("-"), "free some space and run again");
+        assert_eq!(help("/dev/null"), "free some space and run again");
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -113,7 +113,7 @@ impl One<'_> {
             cancelled: interrupt::flag(),
             progress: Some(bar.listener()),
             ready: Some(Box::new(ready)),
-            workload: load.told,
+            workload: load.described,
             changed: self.drive.changed.clone(),
             ..defaults
         };
@@ -139,7 +139,7 @@ fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failu
             None => Failure::write("the requests", error),
         },
         RunError::Stalled(state) => Failure::run(
-            "the drive stopped with requests outstanding, which is a bug of Tidewater",
+            "internal error in Tidewater: the drive stopped with requests outstanding",
         )
         .help(format_args!("please report it with the command line and this: {}", state.trim().replace('\n', "; "))),
         RunError::OutOfRange { .. } if load.origin.trace.iter().any(|trace| trace.as_os_str() == "-") => {
@@ -155,8 +155,8 @@ fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failu
                 .help("give the job a smaller size=, or the drive a larger one; --wrap brings addresses back into it")
         }
         RunError::NoCapacity => Failure::usage(
-            "nothing says how large the drive must be: the load is read once, as it comes, and does not tell its \
-             highest address",
+            "the size of the drive is unknown: the load is read once, as a stream, so its highest address is not known \
+             in advance",
         )
         .help("give the drive a size, as in --capacity 64GiB, or store the trace in a file first"),
         RunError::NoRequests { warmup: 0 } if load.reading.slice.is_some() => {

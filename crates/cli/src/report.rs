@@ -41,7 +41,7 @@ pub fn command(report: &Report) -> Result<(), Failure> {
         runs.extend(records(path, text, name)?);
     }
     let Some(first) = runs.first() else {
-        return Err(Failure::usage("there is no record in these files"));
+        return Err(Failure::usage("these files hold no record"));
     };
     let several = runs.len() > 1;
     if !several {
@@ -109,7 +109,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// What a text says that it is, whatever its version and however it is laid out: whoever reads it says which
+    /// What a text says that it is, whatever its version and however it is laid out: its reader says which
     /// version it has to be. The schema of a run's record is a number.
     fn of(text: &str) -> Kind {
         const FIELD: &str = "\"schema\"";
@@ -163,7 +163,7 @@ fn kind_of_all(paths: &[PathBuf], texts: &[String]) -> Result<Kind, Failure> {
 fn untitled(report: &Report) -> Result<(), Failure> {
     match &report.title {
         None => Ok(()),
-        Some(_) => Err(Failure::usage("--title is for the page of a comparison, and this is none")
+        Some(_) => Err(Failure::usage("--title applies to the page of a comparison only")
             .help("leave --title out, or give several records")),
     }
 }

@@ -3,7 +3,7 @@
 use crate::args::served::{FaultArgs, FaultCommand, Serve, Served, StatusOf};
 use crate::drive;
 use crate::failure::{Failure, reason, without_number};
-use crate::{interrupt, log_device, output};
+use crate::{interrupt, log_device, output, socket};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use tidewater_base::units::{format_bytes, format_duration};
@@ -12,7 +12,7 @@ use tidewater_serve::control::{self, HostMemoryFault, Request};
 use tidewater_serve::engine::{Backing, Event, MetricsSetup, NamespaceSetup, SERVE_TIME, Server, Setup, TcpSetup};
 use tidewater_serve::image::Image;
 use tidewater_serve::ring::RingSetup;
-use tidewater_serve::runtime;
+use tidewater_serve::runtime::{self, IN_USE};
 
 /// `tidewater serve`.
 ///
@@ -31,7 +31,16 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
         Event::Note(text) if notes.iter().any(|note| note.ends_with(&text)) => {}
         event => say(event, serve, &control),
     };
-    let server = Server::start(setup, &mut tell).map_err(|refused| Failure::refused(&refused))?;
+    let server = Server::start(setup, &mut tell).map_err(|refused| {
+        let failure = Failure::refused(&refused);
+        // Two devices of one user meet at the default socket.
+        if serve.control.is_none() && failure.message == format!("{}: {IN_USE}", control.display()) {
+            let other = whose(&Served { control: Some(control.clone()) });
+            return Failure { message: format!("the control socket is in use by {other}"), ..failure }
+                .help("give this device a control socket of its own: --control PATH");
+        }
+        failure
+    })?;
     let end = server.run(&mut tell).map_err(|refused| Failure::run(&refused))?;
     output::print(&end.to_string())
 }
@@ -54,9 +63,10 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
     apart(serve, &backing, ring.as_ref())?;
     let drive = drive::change(profile_of(serve, &backing)?, &serve.set)?;
     if serve.vfio_user.is_empty() && serve.nvme_tcp.is_none() {
-        return Err(Failure::usage("nobody could reach the drive").help(
-            "give a socket for virtual machines (--vfio-user SOCKET), an address for remote hosts (--nvme-tcp), \
-                   or both",
+        return Err(Failure::usage("no way to reach the drive was given").help(
+            "give a socket for virtual machines (--vfio-user SOCKET), an address for remote hosts (--nvme-tcp \
+             ADDRESS), \
+             or both",
         ));
     }
     let is_new = match &backing {
@@ -64,8 +74,8 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         Backing::Memory => true,
     };
     if is_new && serve.size.is_none() && drive.profile.drive.capacity == 0 && drive.profile.nand.blocks_per_plane == 0 {
-        return Err(Failure::usage("nothing says how large the new drive is to be")
-            .help("give it a size, as in --size 64GiB; a profile's own is drive.capacity"));
+        return Err(Failure::usage("the size of the new drive is missing")
+            .help("give --size, as in --size 64GiB, or set drive.capacity in the profile"));
     }
     let folder = runtime_directory(serve.runtime_dir.as_deref());
     let control = serve.control.clone().unwrap_or_else(|| folder.join("control.sock"));
@@ -165,9 +175,9 @@ fn say(event: Event, serve: &Serve, control: &Path) {
             let (image, capacity) = (serve.image.display(), format_bytes(capacity));
             output::tell(&format!("the drive in {image}: {capacity}, {} stored\n", format_bytes(written)));
         }
-        Event::Recovering { reads } => output::tell(&format!("recovery goes on: {reads} flash reads\n")),
+        Event::Recovering { reads } => output::tell(&format!("recovering: {reads} flash reads\n")),
         Event::Recovered { report, wall } => output::tell(&format!(
-            "recovered {} logical pages in {} of the drive's time, {:.2} s of ours\n",
+            "recovered {} logical pages in {} of the drive's time ({:.2} s of wall-clock time)\n",
             report.mapped,
             format_duration(report.time),
             wall.as_secs_f64()
@@ -199,9 +209,9 @@ fn say(event: Event, serve: &Serve, control: &Path) {
                 let _ = writeln!(text, "Metrics: http://{address}/metrics");
             }
             let _ = writeln!(text, "Control: tidewater status --control {}", control.display());
-            text += "What survives: ";
+            text += "Durability: ";
             text += &ready.survives;
-            text += "\nCtrl-C or SIGTERM shuts it down in good order.\n";
+            text += "\nStop it with Ctrl-C or SIGTERM.\n";
             let _ = output::print(&text);
         }
         Event::Note(text) => output::tell(&format!("note: {text}\n")),
@@ -218,12 +228,14 @@ fn control_socket(served: &Served) -> PathBuf {
 }
 
 fn ask(served: &Served, request: &Request) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
-    control::ask(&control_socket(served), request).map_err(|why| {
-        Failure::run(without_number(&why)).help("--control names the socket that `tidewater serve` printed")
+    let path = control_socket(served);
+    control::ask(&path, request).map_err(|why| {
+        let help = "give the socket that `tidewater serve` printed with --control";
+        Failure::run(without_number(&why)).help(socket::denied(&path).as_deref().unwrap_or(help))
     })
 }
 
-/// Which drive is behind a control socket: with the default socket, it is whoever was served last.
+/// Which drive is behind a control socket: with the default socket, the one served last.
 fn whose(served: &Served) -> String {
     let socket = control_socket(served);
     let answer = control::ask(&socket, &Request::Status).unwrap_or_default();
@@ -245,12 +257,56 @@ pub fn status(of: &StatusOf) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(&answer).map_err(Failure::run)?;
         return output::print(&(text + "\n"));
     }
+    answer.remove("ok");
+    output::print(&grouped(&answer))
+}
+
+/// The keys of an answer to `status`, by what they are about; those that are not here come last.
+const STATUS: [(&str, &[&str]); 5] = [
+    (
+        "Device",
+        &["state", "store_error", "profile", "capacity", "timing", "image", "control", "uptime_s", "power_cuts"],
+    ),
+    ("Hosts", &["attached_functions", "nvme_tcp_connections", "outstanding_commands"]),
+    (
+        "Commands",
+        &["reads", "writes", "flushes", "other_commands", "errors", "bytes_to_hosts", "bytes_from_hosts", "syncs"],
+    ),
+    ("Flash", &["units_written_by_hosts", "units_collected", "pages_only_in_volatile_memory"]),
+    (
+        "Host memory",
+        &[
+            "host_memory_lent",
+            "host_memory_reads",
+            "host_memory_writes",
+            "host_memory_failed_checks",
+            "host_memory_refetches",
+        ],
+    ),
+];
+
+/// The status as text, in groups.
+fn grouped(answer: &serde_json::Map<String, serde_json::Value>) -> String {
+    let is_known = |key: &str| STATUS.iter().any(|(_, keys)| keys.contains(&key));
+    let others: Vec<&str> = answer.keys().map(String::as_str).filter(|key| !is_known(key)).collect();
+    let width = answer.keys().map(String::len).max().unwrap_or(0);
     let mut text = String::new();
-    for (name, value) in answer.iter().filter(|(name, _)| *name != "ok") {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let _ = writeln!(text, "{:24} {value}", name.replace('_', " "));
+    for (heading, keys) in STATUS.into_iter().chain([("Other", others.as_slice())]) {
+        let values: Vec<_> = keys.iter().filter_map(|key| Some((key, answer.get(*key)?))).collect();
+        if !values.is_empty() {
+            let _ = writeln!(text, "{heading}");
+        }
+        for (key, value) in values {
+            let name = match *key {
+                "uptime_s" => "uptime (s)".to_owned(),
+                "units_collected" => "units garbage collected".to_owned(),
+                key => key.replace('_', " "),
+            };
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let _ = writeln!(text, "  {name:width$}  {value}");
+        }
     }
-    output::print(&text)
+    text
 }
 
 /// `tidewater fault`.
@@ -280,17 +336,53 @@ pub fn fault(args: &FaultArgs) -> Result<(), Failure> {
         }
         FaultCommand::LinkLoss { function } => Request::LinkLoss { function: *function },
         FaultCommand::PowerCut { off } => Request::PowerCut { off_ms: ns(off) / 1_000_000 },
+        FaultCommand::List { .. } => Request::FaultList,
         FaultCommand::Clear => Request::FaultClear,
     };
     let answer = ask(&args.served, &request)?;
+    if let FaultCommand::List { json } = args.what {
+        let faults = answer.get("faults").cloned().unwrap_or_default();
+        if json {
+            return output::print(&format!("{}\n", serde_json::to_string_pretty(&faults).map_err(Failure::run)?));
+        }
+        let armed: Vec<Request> = serde_json::from_value(faults).map_err(Failure::run)?;
+        return output::print(&listed(&armed));
+    }
     let whose = whose(&args.served);
     let done = match (answer.get("text").and_then(|text| text.as_str()), &args.what) {
         (Some(text), _) => text,
-        (None, FaultCommand::Clear) => "no fault is to come any more",
+        (None, FaultCommand::Clear) => "all faults cleared",
         (None, FaultCommand::LinkLoss { .. }) => "the link went down",
         (None, _) => "the fault is set",
     };
     output::print(&format!("{whose}: {done}\n"))
+}
+
+/// Armed faults, a line each.
+fn listed(armed: &[Request]) -> String {
+    if armed.is_empty() {
+        return "no faults are armed\n".into();
+    }
+    let left = |count: u32| if count == 0 { "until cleared".into() } else { format!("{count} left") };
+    let time = |ns: u64| format_duration(tidewater_base::Duration::from_ns(ns));
+    let line = |fault: &Request| match *fault {
+        Request::FaultStatus { nsid, first, end, status, count } => {
+            format!("status {status:#05x} on blocks {first}..{end} of namespace {nsid}, {}", left(count))
+        }
+        Request::FaultDelay { function, by_ns, count } => {
+            format!("delay completions of function {function} by {}, {}", time(by_ns), left(count))
+        }
+        Request::FaultLose { function, count } => format!("lose completions of function {function}, {}", left(count)),
+        Request::FaultDuplicate { function, count } => {
+            format!("duplicate completions of function {function}, {}", left(count))
+        }
+        Request::FaultStuckShutdown { function } => format!("stuck shutdown of function {function}"),
+        Request::FaultHostMemory { what, count, .. } => {
+            format!("host memory {}, {} accesses left", format!("{what:?}").to_lowercase(), count)
+        }
+        ref other => format!("{other:?}"),
+    };
+    armed.iter().map(|fault| line(fault) + "\n").collect()
 }
 
 /// `tidewater rerun`.
@@ -303,7 +395,7 @@ pub fn rerun(rerun: &crate::args::served::Rerun) -> Result<(), Failure> {
     let result = tidewater_serve::engine::rerun(&log)
         .map_err(|error| Failure::run(format_args!("{}: {error}", rerun.log.display())))?;
     output::print(&format!(
-        "{}: {} inputs and {} outputs, all the same under the virtual clock ({} of the drive's time)\n",
+        "{}: {} inputs and {} outputs, all identical in virtual time ({} of the drive's time)\n",
         rerun.log.display(),
         result.inputs,
         result.outputs,

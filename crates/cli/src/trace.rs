@@ -38,7 +38,7 @@ pub fn find(given: &Path) -> Result<Input, Failure> {
         return Ok(input);
     }
     if !given.exists() {
-        let failure = Failure::usage(format_args!("{name}: there is no such file, and no bundled sample of that name"));
+        let failure = Failure::usage(format_args!("{name}: no such file, and no bundled sample of that name"));
         let names = samples::FORMATS.iter().map(|(name, ..)| *name).chain(["sample", samples::DEMO]);
         return Err(match meant(&name, names).filter(|_| given.components().count() == 1) {
             Some(meant) => failure.help(format_args!("did you mean the bundled `{meant}`?")),
@@ -65,10 +65,10 @@ pub fn refusal(error: &SourceError) -> Failure {
     let failure = Failure::refused(error);
     match error {
         SourceError::Malformed { .. } | SourceError::MalformedRecord { .. } => {
-            failure.help("--skip-bad counts such lines and goes on; --format NAME reads it as another format")
+            failure.help("--skip-bad counts and skips such lines; --format NAME reads the trace in another format")
         }
-        SourceError::CutShort { lines: 1.., .. } => failure.help("--skip-bad uses what is there"),
-        SourceError::Empty { skipped: 1.., .. } => failure.help("perhaps it is in another format: --format NAME"),
+        SourceError::CutShort { lines: 1.., .. } => failure.help("--skip-bad uses the readable part"),
+        SourceError::Empty { skipped: 1.., .. } => failure.help("if it is in another format, name it with --format"),
         _ => failure,
     }
 }
@@ -130,8 +130,8 @@ fn describe(input: &Input, reading: &Reading, with_locality: bool) -> Result<Inf
 
 /// A slice that begins after the last request.
 pub fn empty_slice(of: &str) -> Failure {
-    Failure::usage("the slice holds no request")
-        .help(format_args!("it begins after the last one; {of} tells how many there are"))
+    Failure::usage("the slice is empty")
+        .help(format_args!("it starts after the last request; {of} prints the number of requests"))
 }
 
 /// What a person reads.
@@ -219,13 +219,11 @@ fn written_as(out: &Path, given: Option<OutputFormat>) -> Result<OutputFormat, F
     let extension = out.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let refuse = |why: &str| Failure::usage(format_args!("{}: {why}", out.display()));
     match (extension.as_str(), given) {
-        ("gz" | "zst", _) => Err(refuse("traces are written uncompressed, which the name does not say")
+        ("gz" | "zst", _) => Err(refuse("traces are written uncompressed, but the name ends as if compressed")
             .help("write it under a name without this ending, and compress the file")),
         (_, Some(format)) => Ok(format),
-        ("csv", None) => {
-            Err(refuse("several formats of traces are csv, and the name does not tell which one is meant")
-                .help("give the format with --to spc, or another of its names"))
-        }
+        ("csv", None) => Err(refuse("several trace formats use .csv, so the name is ambiguous")
+            .help("give the format with --to spc, or another of its names")),
         ("iolog" | "fio", None) => Ok(OutputFormat::FioV3),
         ("spc", None) => Ok(OutputFormat::Spc),
         _ => Ok(OutputFormat::Mqsim),
@@ -251,14 +249,14 @@ fn write(source: &mut impl Source, target: &Target, format: OutputFormat, fio_fi
     if target.is_stdout() {
         return Ok(());
     }
-    let mut text = told(&converted, source.skipped(), target, format);
+    let mut text = summary(&converted, source.skipped(), target, format);
     if let Some(why) = source.cut_short() {
         let _ = writeln!(text, "  the trace is not whole: {why}");
     }
     output::print(&text)
 }
 
-fn told(converted: &Converted, skipped: u64, target: &Target, format: OutputFormat) -> String {
+fn summary(converted: &Converted, skipped: u64, target: &Target, format: OutputFormat) -> String {
     // The lines of MQSim alone fit other formats too; those of the others tell what they are.
     let back = if format == OutputFormat::Mqsim { "; to read it, give --format mqsim" } else { "" };
     let mut text = format!(
@@ -268,8 +266,8 @@ fn told(converted: &Converted, skipped: u64, target: &Target, format: OutputForm
         format.name()
     );
     for (count, what) in [
-        (converted.left_out, "left out, because the format has no such operation"),
-        (converted.widened, "widened to whole sectors of 512 bytes"),
+        (converted.left_out, "dropped: the format has no such operation"),
+        (converted.widened, "rounded out to whole sectors of 512 bytes"),
         (skipped, "malformed lines skipped"),
     ] {
         if count > 0 {
@@ -329,7 +327,7 @@ fn generate(synth: &Synth) -> Result<(), Failure> {
     if synth.footprint_mib.is_none() && synth.requests.is_none() {
         spec.footprint_mib = like::footprint_mib(&spec);
     }
-    let bar = Bar::working("trace", "looking for skew and locality");
+    let bar = Bar::working("trace", "measuring skew and locality");
     let made = like::fit(&mut spec, &like, free).map_err(Failure::usage)?;
     drop(bar);
     let mut source = workload::Synth::new(&spec).map_err(Failure::usage)?;

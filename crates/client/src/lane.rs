@@ -56,7 +56,7 @@ pub struct Setup {
 }
 
 impl Default for Setup {
-    /// A lane that nobody wrote to, without queue and ring: to be completed.
+    /// An unwritten lane, without queue and ring: to be completed.
     fn default() -> Setup {
         Setup {
             lane: 0,
@@ -147,7 +147,7 @@ pub struct Lane {
     pub(crate) credit: u64,
     /// End of the regions released; [`NO_FLOOR`] in a stream.
     pub(crate) floor: u64,
-    /// The floor that the device was told.
+    /// The floor that the device knows.
     pub(crate) floor_published: u64,
     /// Regions from the floor on, in the order of the stream, without gaps. Bounded: together they fit the queue, each
     /// has 64 bytes.
@@ -229,7 +229,7 @@ impl Lane {
         self.regions.iter().filter(|(_, state)| *state != State::Freed).map(|(region, _)| *region)
     }
 
-    /// Whether somebody gave this region up and is sealing it.
+    /// Whether this region was given up and is being sealed.
     pub fn is_sealed(&self, region: &Region) -> bool {
         self.regions.iter().any(|(known, state)| known == region && matches!(state, State::Sealing(_)))
     }

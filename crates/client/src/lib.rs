@@ -3,7 +3,7 @@
 //! run the same algorithms.
 //!
 //! A [`Lane`] holds what all operations of one writer share: the bytes written, the credit last seen, the open regions.
-//! An [`Operation`] says what to do next ([`Action`]) and is told how that went ([`Answer`]). Whoever drives it owns
+//! An [`Operation`] says what to do next ([`Action`]) and gets the result ([`Answer`]). Its driver owns
 //! the device, the clock and the bytes:
 //!
 //! ```

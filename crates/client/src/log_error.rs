@@ -1,4 +1,4 @@
-//! Errors of a log on a drive, in a mapped ring or in the byte window.
+//! Why an operation on a live log failed.
 
 use std::fmt;
 use std::io;
@@ -167,41 +167,51 @@ impl LogError {
 impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LogError::Target(target) => write!(f, "`{target}` is no target: give vfio-user:SOCKET"),
+            LogError::Target(target) => write!(f, "`{target}` is not a valid target: give vfio-user:SOCKET"),
             LogError::Unreachable { path, error } => write!(f, "{}: {error}", path.display()),
-            LogError::Gone => f.write_str("the device has gone; what is in the ring stays: reattach"),
-            LogError::Taken => {
-                f.write_str("the device serves another client, or was just ending: a function has one client at a time")
-            }
-            LogError::NoReply => f.write_str("the device does not answer; what is in the ring stays: reattach"),
+            LogError::Gone => f.write_str(
+                "the device has disconnected; the ring keeps its content: reconnect when \
+                 the device runs again",
+            ),
+            LogError::Taken => f.write_str(
+                "the device is busy with another client, or is shutting down: a function has one client at \
+                     a time",
+            ),
+            LogError::NoReply => f.write_str(
+                "the device does not respond; the ring keeps its content: reconnect when \
+                 it responds again",
+            ),
             LogError::NotMapped => {
-                f.write_str("the device lets no rings be mapped: start `tidewater serve` with --ring")
+                f.write_str("the device does not map its rings: start `tidewater serve` with --ring")
             }
             LogError::NoLane { lane, lanes } => write!(f, "lane {lane} is not in use: there are {lanes}"),
-            LogError::Busy { lane } => write!(f, "lane {lane} is another writer's"),
+            LogError::Busy { lane } => write!(f, "lane {lane} is in use by another writer"),
             LogError::Ring(why) => write!(f, "the ring's file: {why}"),
             LogError::Refused { command, error } => write!(f, "vfio-user command {command} was refused: {error}"),
             LogError::Status { what, status } => write!(f, "{what} ended with {status}"),
-            LogError::Malformed { what } => write!(f, "the device is not in order: {what}"),
+            LogError::Malformed { what } => write!(f, "invalid state of the device: {what}"),
             LogError::System { what, errno } => write!(f, "can't {what}: {errno}"),
-            LogError::Full { waited } => write!(f, "the ring is full, and stayed so for {waited:?}"),
+            LogError::Full { waited } => write!(f, "the ring stayed full for {waited:?}"),
             LogError::Store { errno } => write!(
                 f,
-                "the device's image can't be written: {}; see to its disk, and start the device again: \
-                 what is in the ring stays",
+                "the device cannot write its image: {}; repair its disk and start the device again: the ring keeps its \
+                 content",
                 errno.desc()
             ),
             LogError::Untrimmed => f.write_str("the ring of logical pages is full: trim the log"),
-            LogError::TooLarge { bytes, most } => write!(f, "{bytes} bytes never fit into a ring of {most}"),
+            LogError::TooLarge { bytes, most } => write!(f, "{bytes} bytes exceed the ring of {most}"),
             LogError::Writers => f.write_str("the lane has no slot for another writer"),
             LogError::Released { offset } => write!(f, "offset {offset} is no longer readable"),
             LogError::NoMoreLog { filled } => write!(f, "the log ends after {filled} bytes"),
             LogError::TimedOut { at, wanted } => {
-                write!(f, "the log stood at {at} of {wanted}; it may still come: wait again")
+                write!(f, "timed out with the log at {at} of {wanted}; it may still complete: wait again")
             }
-            LogError::Stale => f.write_str("the stream goes on elsewhere: reattach"),
+            LogError::Stale => f.write_str("the stream continues at another offset: reconnect"),
             LogError::Broken => f.write_str("the device marked the stream broken: set the lane up anew"),
-            LogError::Joined => f.write_str("this process shares the lane; the one that opened it can do that"),
+            LogError::Joined => f.write_str(
+                "this process joined the lane; only the process that opened it can do \
+                 that",
+            ),
             LogError::NotAvailable(level) => write!(f, "{level} is not available: the device has no replicas"),
             LogError::Window { why, .. } => write!(f, "a log in the byte window: {why}"),
         }

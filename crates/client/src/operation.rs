@@ -1,4 +1,4 @@
-//! What an operation asks of whoever drives it, and what it is told.
+//! Actions that an operation asks of its driver, and their answers.
 
 use std::ops::Range;
 
@@ -119,7 +119,7 @@ impl From<&ControlPage> for Health {
     }
 }
 
-/// How an action went. An answer that nobody asked for is ignored.
+/// How an action went. An unexpected answer is ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// The credit counter.

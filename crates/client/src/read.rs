@@ -88,7 +88,7 @@ impl Pread {
             self.step = Step::End(Err(Error::Released { offset: want, head: offset }));
             return;
         }
-        // Bytes from before the position would be an error of whoever carried the answer: they are not taken.
+        // Bytes from before the position would be an error of the transport: they are not taken.
         let bytes = if offset == want { bytes.min(self.bytes - self.filled) } else { 0 };
         if bytes > 0 {
             self.moved = now;

@@ -107,7 +107,7 @@ pub enum End {
         /// Bytes of it that are there.
         have: u64,
     },
-    /// After this offset there is no record any more: [`Entry::Skipped`] told why.
+    /// After this offset there is no record any more: [`Entry::Skipped`] said why.
     NoMoreRecords {
         /// Stream offset.
         from: u64,
@@ -190,7 +190,7 @@ impl<'s> Records<'s> {
         let lsn = self.start + at as u64;
         let line = &rest[..rest.len().min(RecordHeader::SIZE)];
         if line.len() < RecordHeader::SIZE {
-            // Too little for a header: whether it was one cannot be told, unless there is nothing in it.
+            // Too little for a header: whether it was one is unknown, unless there is nothing in it.
             let empty = line.iter().all(|byte| *byte == 0);
             let torn = End::Torn { lsn, need: RecordHeader::SIZE as u64, have: line.len() as u64 };
             return if empty { Look::Bad(Damage::NoHeader) } else { Look::Torn(torn) };

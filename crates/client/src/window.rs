@@ -2,7 +2,7 @@
 //! `BA_GET_ENTRY_INFO`, and letting go of an entry without flushing it.
 //!
 //! A [`WindowEntry`] is what a host knows of an entry. A [`WindowCall`] says what to do next ([`WindowAction`]);
-//! whoever drives it owns the device and the bytes. Where there are BARs, stores and syncs are stores, flushes of cache
+//! its driver owns the device and the bytes. Where there are BARs, stores and syncs are stores, flushes of cache
 //! lines, a fence and a load; else they are commands.
 
 use std::collections::VecDeque;
@@ -163,7 +163,7 @@ impl WindowCall {
         WindowCall::command(WindowCommand::Flush { entry: entry.name }, 0..0)
     }
 
-    /// Lets go of an entry and of what was stored into it.
+    /// Unpins an entry and discards what was stored into it.
     pub fn unpin(entry: &WindowEntry) -> WindowCall {
         WindowCall::command(WindowCommand::Unpin { entry: entry.name }, 0..0)
     }
@@ -249,7 +249,7 @@ impl WindowCall {
         }
     }
 
-    /// Tells how the last action went. Answers that nobody waits for are ignored.
+    /// Tells how the last action went. Unexpected answers are ignored.
     pub fn on(&mut self, answer: WindowAnswer) {
         if !self.waits {
             return;

@@ -72,7 +72,7 @@ impl Operation for Pwrite {
         loop {
             match &self.step {
                 Step::Store => {
-                    // Whoever gave out regions before left a floor that would hold the credit.
+                    // An earlier user of regions left a floor that would hold the credit.
                     if let Some(action) = lane.publish_floor() {
                         return Some(action);
                     }

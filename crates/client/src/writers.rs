@@ -1,15 +1,15 @@
 //! Many writers of one lane without a lock: each takes the next bytes of the stream, fills them, and the credit goes on
 //! over all that is filled.
 //!
-//! A writer owns a slot. Before it reserves, it stores there where what it will get begins; so whoever
-//! computes the credit knows that nothing below the least of all slots is being written. Reserving is one
-//! compare-and-swap, publishing one maximum. A writer that is held up keeps the credit at its bytes, and stops nobody
+//! A writer owns a slot. Before it reserves, it stores there where what it will get begins; so the computation
+//! of the credit knows that nothing below the least of all slots is being written. Reserving is one
+//! compare-and-swap, publishing one maximum. A writer that is held up keeps the credit at its bytes, and stops no other
 //! from writing behind them.
 //!
 //! The words may lie in memory that other processes share, each of which writes (ADR 18). A process may die between any
 //! two stores here, and what it had reserved must be known to the byte, since what lies behind is others': its slot
 //! tells from where. Whether the swap came about, and up to where, tells the word itself, which names the slot; and
-//! whoever swaps next notes it in that slot before.
+//! the next to swap notes it in that slot before.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -30,7 +30,7 @@ pub struct Full {
 /// Bytes of the stream that a writer has for itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reserved {
-    /// First byte that nobody else writes: what lies before `offset` is fill.
+    /// First byte that no other writer has: what lies before `offset` is fill.
     pub from: u64,
     /// Where the writer's bytes begin.
     pub offset: u64,
@@ -43,7 +43,7 @@ pub struct Reserved {
 pub struct Slot<'a> {
     /// The first byte that it may be writing; [`RING_IDLE`]: nothing.
     pub first: &'a AtomicU64,
-    /// Whose it is; 0: nobody's.
+    /// Its owner; 0: free.
     pub owner: &'a AtomicU64,
     /// Where its newest reservation ends. It never falls, so one that is no more than `first` is of an older one.
     pub end: &'a AtomicU64,
@@ -62,7 +62,7 @@ pub struct Writers<'a> {
     pub slots: &'a [[AtomicU64; RingSlot::SIZE / 8]; RING_SLOTS],
 }
 
-/// Stream offset and slot of the word `reserve`. A slot that is none comes from damage, and is nobody's.
+/// Stream offset and slot of the word `reserve`. A slot that is none comes from damage, and has no owner.
 #[inline]
 fn unpack(word: u64) -> (u64, Option<usize>) {
     let slot = (word >> RING_RESERVE_BITS) as usize;
@@ -94,7 +94,7 @@ impl<'a> Writers<'a> {
         (self.used.load(Ordering::SeqCst) as usize).min(RING_SLOTS)
     }
 
-    /// Takes a slot that is nobody's, the one named first if it is free. `None`: all are somebody's.
+    /// Takes a free slot, the one named first if it is free. `None`: all are taken.
     #[inline]
     pub fn claim(&self, owner: u64, first: usize) -> Option<usize> {
         self.claim_one(owner, first).or_else(|| (0..RING_SLOTS).find_map(|slot| self.claim_one(owner, slot)))
@@ -133,7 +133,7 @@ impl<'a> Writers<'a> {
         let mut word = self.reserve.load(Ordering::SeqCst);
         loop {
             let (from, last) = unpack(word);
-            // Before the swap, which releases it: whoever sees the swap's value sees this one.
+            // Before the swap, which releases it: a reader of the swap's value sees this one.
             mine.first.store(from, Ordering::Relaxed);
             let offset = (from + (align - 1)) & !(align - 1);
             let end = offset.saturating_add(bytes);
@@ -142,7 +142,7 @@ impl<'a> Writers<'a> {
                 self.publish(slot);
                 return Err(Full { end });
             }
-            // The word forgets who reserved up to `from`: noted before, for whoever finds that writer dead.
+            // The word forgets who reserved up to `from`: noted before, for the one that finds that writer dead.
             if let Some(last) = last.filter(|last| *last != slot) {
                 self.note(last, from);
             }
@@ -207,8 +207,8 @@ impl<'a> Writers<'a> {
         used.iter().fold(reserved, |least, slot| least.min(slot[0].load(Ordering::SeqCst)))
     }
 
-    /// Takes the slot of an owner that is no more. `None`: somebody else has. Else what is left of it, if anything:
-    /// bytes that nobody else writes, and that the caller fills before it publishes and releases the slot. Until then
+    /// Takes the slot of an owner that is no more. `None`: another process has. Else what is left of it, if anything:
+    /// bytes that no other writer has, and that the caller fills before it publishes and releases the slot. Until then
     /// the credit stays before them, and should the caller die amid it, the next one does it again.
     pub fn take_over(&self, at: usize, dead: u64, owner: u64) -> Option<Option<Reserved>> {
         let slot = self.slot(at);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_is_held_up_keeps_the_credit_and_stops_nobody() {
+    fn a_writer_that_is_held_up_keeps_the_credit_and_stops_no_other() {
         let words = words(100);
         let writers = words.writers();
         assert_eq!((writers.claim(7, 0), writers.claim(7, 0)), (Some(0), Some(1)));
@@ -331,7 +331,7 @@ mod tests {
                             }
                         };
                         for byte in &bytes[reserved.from as usize..reserved.end as usize] {
-                            assert_eq!(byte.swap(1, Ordering::Relaxed), 0, "nobody else has it");
+                            assert_eq!(byte.swap(1, Ordering::Relaxed), 0, "no other writer has it");
                         }
                         let credit = writers.publish(slot);
                         writers.release(slot);

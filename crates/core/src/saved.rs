@@ -1,5 +1,5 @@
 //! State that outlives a power cut, as bytes: each kind with a magic number, a version, its length and a CRC-32C, so
-//! that what is damaged, foreign or newer is told apart. All integers are little-endian.
+//! that damaged, foreign and newer data is distinguished. All integers are little-endian.
 
 use std::fmt;
 use tidewater_base::checksum::crc32c;
@@ -48,7 +48,8 @@ impl fmt::Display for StateError {
             StateError::Version { what, found, known } => {
                 write!(
                     f,
-                    "the saved {what} are of version {found}, and this program knows version {known}: use a newer one"
+                    "the saved {what} are of version {found}, but this program supports version {known}: use a newer \
+                     one"
                 )
             }
             StateError::Checksum { what } => write!(f, "the saved {what} are damaged or torn: their checksum differs"),

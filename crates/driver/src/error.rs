@@ -35,13 +35,13 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Target(target) => write!(f, "`{target}` is no target"),
+            Error::Target(target) => write!(f, "`{target}` is not a valid target"),
             Error::File { path, error } => write!(f, "{}: {error}", path.display()),
             Error::Lacking(what) => f.write_str(what),
-            Error::Kernel(errno) => write!(f, "the kernel's driver can't run the command: {errno}"),
+            Error::Kernel(errno) => write!(f, "the kernel driver failed the command: {errno}"),
             Error::Function(error) => write!(f, "{error}"),
             Error::Tcp(error) => write!(f, "NVMe/TCP: {error}"),
-            Error::Malformed(what) => write!(f, "the device's answer makes no sense: {what}"),
+            Error::Malformed(what) => write!(f, "invalid reply from the device: {what}"),
         }
     }
 }

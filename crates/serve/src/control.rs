@@ -20,11 +20,11 @@ const CONNECTIONS_MAX: usize = 16;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// How it is doing: an object.
+    /// The device's state: an object.
     Status,
     /// Metrics in Prometheus' text format, in `text`.
     Metrics,
-    /// Flushes, shuts down in good order, and ends the process.
+    /// Flushes, shuts down cleanly, and ends the process.
     Stop,
     /// Cuts the power inside the engine: what was only in volatile memory is gone. After `off_ms` it comes back.
     PowerCut {
@@ -94,7 +94,7 @@ pub enum Request {
         #[serde(default)]
         function: u8,
     },
-    /// Something happens to the memory that a host lends, at the next accesses to it.
+    /// The host memory buffer fails at the next accesses.
     FaultHostMemory {
         /// What.
         what: HostMemoryFault,
@@ -105,7 +105,9 @@ pub enum Request {
         #[serde(default = "one")]
         count: u32,
     },
-    /// Forgets all faults that are still to come.
+    /// The armed faults, in `faults`: each as the request that arms what is left of it.
+    FaultList,
+    /// Clears all armed faults.
     FaultClear,
 }
 
@@ -150,6 +152,7 @@ impl Request {
             }
             Request::FaultClear => Fault::Clear,
             Request::Status
+            | Request::FaultList
             | Request::Metrics
             | Request::Stop
             | Request::PowerCut { .. }
@@ -157,6 +160,32 @@ impl Request {
                 return None;
             }
         })
+    }
+}
+
+impl From<Fault> for Request {
+    /// The request that arms a fault.
+    fn from(fault: Fault) -> Request {
+        let ns = |time: Duration| time.as_ps() / 1_000;
+        match fault {
+            Fault::Status { nsid, blocks: (first, end), status, count } => {
+                Request::FaultStatus { nsid, first, end, status, count }
+            }
+            Fault::Delay { function, by, count } => Request::FaultDelay { function, by_ns: ns(by), count },
+            Fault::Lose { function, count } => Request::FaultLose { function, count },
+            Fault::Duplicate { function, count } => Request::FaultDuplicate { function, count },
+            Fault::Fatal { function } => Request::FaultFatal { function },
+            Fault::StuckShutdown { function } => Request::FaultStuckShutdown { function },
+            Fault::HostMemory { fault, count } => {
+                let (what, by_ns) = match fault {
+                    HostFault::Withdrawn => (HostMemoryFault::Withdrawn, 0),
+                    HostFault::Corrupted | HostFault::Stale => (HostMemoryFault::Corrupted, 0),
+                    HostFault::Slow(by) => (HostMemoryFault::Slow, ns(by)),
+                };
+                Request::FaultHostMemory { what, by_ns, count }
+            }
+            Fault::Clear => Request::FaultClear,
+        }
     }
 }
 
@@ -220,7 +249,7 @@ fn talk(stream: &UnixStream, ask: &impl Fn(Request) -> Answer) -> std::io::Resul
 /// Asks a served device.
 ///
 /// # Errors
-/// In words: nobody listens there, or the device refuses.
+/// In words: no device listens there, or the device refuses.
 pub fn ask(socket: &Path, request: &Request) -> Answer {
     let wrong = |error: std::io::Error| format!("{}: {error}; is a device served there?", socket.display());
     let mut stream = UnixStream::connect(socket).map_err(wrong)?;
@@ -229,10 +258,10 @@ pub fn ask(socket: &Path, request: &Request) -> Answer {
     let mut answer = String::new();
     BufReader::new(&stream).read_line(&mut answer).map_err(wrong)?;
     if answer.is_empty() {
-        return Err(format!("{}: the device has gone without an answer", socket.display()));
+        return Err(format!("{}: the device closed the connection without an answer", socket.display()));
     }
-    let answer: serde_json::Map<_, _> = serde_json::from_str(&answer)
-        .map_err(|error| format!("{}: no answer of a device: {error}", socket.display()))?;
+    let answer: serde_json::Map<_, _> =
+        serde_json::from_str(&answer).map_err(|error| format!("{}: invalid answer: {error}", socket.display()))?;
     match answer.get("error").and_then(|error| error.as_str()) {
         Some(error) => Err(error.to_owned()),
         None => Ok(answer),
@@ -273,7 +302,7 @@ mod tests {
             reader.read_line(&mut answer).unwrap();
             assert!(answer.contains(wanted), "{line}: {answer}");
         }
-        let nobody = ask(&folder.path().join("none"), &Request::Status).unwrap_err();
-        assert!(nobody.contains("is a device served there?"), "{nobody}");
+        let refused = ask(&folder.path().join("none"), &Request::Status).unwrap_err();
+        assert!(refused.contains("is a device served there?"), "{refused}");
     }
 }

@@ -8,6 +8,9 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt,
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+/// What [`listen`] says of a socket that another process listens on.
+pub const IN_USE: &str = "already in use by another process";
+
 /// Something of the environment that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused(pub String);
@@ -27,7 +30,7 @@ fn refused(path: &Path, why: impl std::fmt::Display) -> Refused {
 /// Makes a directory that only this user enters (0700), or checks that an existing one is like that.
 ///
 /// # Errors
-/// When it is a symbolic link, is somebody else's, or lets others in.
+/// When it is a symbolic link, belongs to another user, or is open to others.
 pub fn directory(path: &Path) -> Result<PathBuf, Refused> {
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => {}
@@ -38,14 +41,14 @@ pub fn directory(path: &Path) -> Result<PathBuf, Refused> {
     if !about.is_dir() {
         return Err(refused(
             path,
-            "is no directory (symbolic links are not followed); name another with --runtime-dir",
+            "is not a directory (symbolic links are not followed); name another with --runtime-dir",
         ));
     }
     if about.uid() != nix::unistd::geteuid().as_raw() {
         return Err(refused(path, "belongs to another user; name another with --runtime-dir"));
     }
     if about.mode() & 0o077 != 0 {
-        return Err(refused(path, "lets other users in; use `chmod 700` on it, or name another with --runtime-dir"));
+        return Err(refused(path, "is open to other users; use `chmod 700` on it, or name another with --runtime-dir"));
     }
     Ok(path.to_owned())
 }
@@ -64,18 +67,18 @@ pub fn default_directory() -> PathBuf {
 /// Listens on a socket that only this user opens (0600). One that is left over from a process that is gone is replaced.
 ///
 /// # Errors
-/// When somebody listens there, or something that is no socket is in the way.
+/// When another process listens there, or the path exists and is not a socket.
 pub fn listen(path: &Path) -> Result<UnixListener, Refused> {
     if let Ok(about) = fs::symlink_metadata(path) {
         if !about.file_type().is_socket() {
-            return Err(refused(path, "is in the way, and is no socket; name another path"));
+            return Err(refused(path, "exists and is not a socket; name another path"));
         }
         if UnixStream::connect(path).is_ok() {
-            return Err(refused(path, "somebody serves there already; name another path"));
+            return Err(refused(path, format_args!("{IN_USE}; name another path")));
         }
         fs::remove_file(path).map_err(|error| refused(path, error))?;
     }
-    // Whoever connects before the mode is set is refused by `is_allowed` all the same.
+    // A peer that connects before the mode is set is refused by `is_allowed` all the same.
     let listener = UnixListener::bind(path).map_err(|error| refused(path, error))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(|error| refused(path, error))?;
     Ok(listener)
@@ -104,19 +107,21 @@ pub(crate) fn private_file(path: &Path) -> io::Result<fs::File> {
         return Ok(file);
     }
     if !about.is_file() {
-        return Err(no("is no file; name another place"));
+        return Err(no("is not a file; name another place"));
     }
     if about.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(no("is another user's file; name another place"));
+        return Err(no("belongs to another user; name another place"));
     }
     if about.mode() & 0o077 != 0 || about.nlink() != 1 {
-        return Err(no("others may open it, or it has a second name; remove it if it is yours, or name another place"));
+        return Err(no(
+            "other users may open it, or it has a second name; remove it if it is yours, or name another place",
+        ));
     }
     file.set_len(0)?;
     Ok(file)
 }
 
-/// Whether whoever is at the other end is this process's user, or root.
+/// Whether the peer is this process's user, or root.
 pub fn is_allowed(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials)
         .is_ok_and(|peer| peer.uid() == 0 || peer.uid() == nix::unistd::geteuid().as_raw())
@@ -134,7 +139,7 @@ mod tests {
         assert_eq!(fs::metadata(&mine).unwrap().mode() & 0o777, 0o700);
         directory(&mine).unwrap();
         fs::set_permissions(&mine, fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(directory(&mine).unwrap_err().0.contains("lets other users in"));
+        assert!(directory(&mine).unwrap_err().0.contains("is open to other users"));
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
         assert!(directory(&link).unwrap_err().0.contains("symbolic links"));
@@ -163,7 +168,7 @@ mod tests {
         assert!(refused(&path).contains("a second name"));
         fs::remove_file(&second).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(refused(&path).contains("others may open it"));
+        assert!(refused(&path).contains("other users may open it"));
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert!(private_file(Path::new("/dev/null")).is_ok(), "a device of root's is taken as it is");
         nix::unistd::mkfifo(&folder.path().join("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
@@ -171,7 +176,7 @@ mod tests {
         if nix::unistd::geteuid().is_root() {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
             std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
-            assert!(refused(&path).contains("another user's file"));
+            assert!(refused(&path).contains("belongs to another user"));
             assert_eq!(fs::read(&path).unwrap(), b"new");
         }
     }
@@ -182,7 +187,7 @@ mod tests {
         let path = folder.path().join("s");
         let first = listen(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert!(listen(&path).unwrap_err().0.contains("serves there already"));
+        assert!(listen(&path).unwrap_err().0.contains(IN_USE));
         drop(first);
         let second = listen(&path).unwrap();
         let client = UnixStream::connect(&path).unwrap();

@@ -237,5 +237,5 @@ fn a_drive_with_a_past_takes_no_input_log() {
     Drive::start(&setup).stop();
     setup.input_log = Some(folder.path().join("log"));
     let refused = tidewater_serve::engine::Server::start(setup, &mut drop).map(drop).expect_err("it holds a drive");
-    assert!(refused.0.contains("begins with a new drive"), "{refused}");
+    assert!(refused.0.contains("needs a new drive"), "{refused}");
 }

@@ -35,7 +35,7 @@ fn what_a_copy_has_is_destaged_without_the_device_and_goes_into_the_next_ring() 
         drop(log);
         device = device.restart_without_ring(COPY);
         let errors = device.errors();
-        assert!(errors.contains("go into the new ring"), "{errors}");
+        assert!(errors.contains("were copied to the new ring"), "{errors}");
         let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
         assert_eq!(log.tail(), end, "{round}");
         assert_eq!(numbers(&log, begin, end), ((first..number).collect(), 0), "{round}");
@@ -116,5 +116,5 @@ fn a_copy_that_is_another_one_is_not_relied_on() {
     let refused =
         Device::command(other.path(), &["--ring", "ring", "--ring-copy", "copy"]).output().expect("it starts");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("is the copy of another drive's ring"), "{said}");
+    assert!(!refused.status.success() && said.contains("is a copy of another drive's ring"), "{said}");
 }

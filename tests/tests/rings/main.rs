@@ -598,5 +598,5 @@ fn a_run_with_a_mapped_ring_is_the_same_run_again() {
     let told = Command::new("kill").args(["-TERM", &device.child.id().to_string()]).status().expect("kill starts");
     assert!(told.success() && device.child.wait().expect("it is our child").success(), "{}", device.errors());
     let said = run_well(folder.path(), &["rerun", "log"]);
-    assert!(said.contains("all the same under the virtual clock"), "{said}");
+    assert!(said.contains("all identical in virtual time"), "{said}");
 }

@@ -11,7 +11,7 @@ Examples:
   tidewater trace info sample
   tidewater experiment run x-ssd/fig10
 
-Exit status: 0 all went well, 1 a run failed, 2 wrong input or command line, 3 a check of an experiment does not hold, \
+Exit status: 0 success, 1 a run failed, 2 wrong input or command line, 3 a check of an experiment does not hold, \
 130 Ctrl-C.";
 
 pub(super) const REPLAY: &str = "\
@@ -25,24 +25,24 @@ Examples:
   # As fast as the drive can go, with 32 requests outstanding; the record on standard output
   tidewater replay --trace my.csv --queue-depth 32 --json -
 
-  # Random writes to a drive that is full and collecting
+  # Random writes to a full drive whose garbage collection is running
   tidewater replay --job rw=randwrite,bs=4k,iodepth=32,size=1g,number_ios=1m --precondition steady
 
-  # One knob turned, one line for each request
+  # One setting changed, one line for each request
   tidewater replay --trace my.csv --set ftl.gc_victim=cost-benefit --requests requests.csv
 
-Ctrl-C ends a run early: record and report are written, marked as partial. A second ends at once.";
+Ctrl-C ends a run early: record and report are written and marked as partial. A second Ctrl-C exits at once.";
 
 pub(super) const COMPARE: &str = "\
 Examples:
   # A write buffer, or none
   tidewater compare --vary buffer.write_policy=none,lru --trace sample
 
-  # Every combination of two knobs, as a page
+  # Every combination of two settings, as a page
   tidewater compare --vary nand.channels=4,8 --vary buffer.write_size=4MiB,16MiB \\
     --trace sample --report compare.html
 
-  # A knob over five seeds: medians and how far seeds move them, and a CSV for plots of your own
+  # A setting over five seeds: medians and their spread, and a CSV for your own plots
   tidewater compare --vary ftl.gc_victim=greedy,cost-benefit --vary seed=1..5 --csv victims.csv \\
     --job rw=randwrite,bs=4k,iodepth=32,size=1g,number_ios=200k --precondition steady
 
@@ -53,6 +53,7 @@ pub(super) const PROFILE: &str = "\
 Examples:
   tidewater profile list
   tidewater profile show generic > mine.toml
+  tidewater profile diff generic mine.toml
   tidewater profile check mine.toml";
 
 pub(super) const PROFILE_LIST: &str = "\
@@ -61,7 +62,7 @@ Examples:
 
 pub(super) const PROFILE_SHOW: &str = "\
 Examples:
-  # Every knob of the default drive
+  # Every setting of the default drive
   tidewater profile show generic
 
   # A drive of your own, to edit
@@ -77,6 +78,11 @@ pub(super) const PROFILE_CHECK: &str = "\
 Examples:
   tidewater profile check mine.toml
   tidewater profile check generic --set drive.capacity=64GiB";
+
+pub(super) const PROFILE_DIFF: &str = "\
+Examples:
+  tidewater profile diff generic tlc-client
+  tidewater profile diff generic mine.toml";
 
 pub(super) const TRACE: &str = "\
 Examples:
@@ -102,7 +108,7 @@ Examples:
   # 100,000 requests, two thirds of them writes, over 256 MiB
   tidewater trace synth busy.spc --requests 100000 --write-percent 66 --footprint-mib 256
 
-  # A stand-in for a trace that cannot be passed on
+  # A stand-in for a confidential trace
   tidewater trace synth stand-in.spc --like secret.csv.gz --format msr";
 
 pub(super) const LOG: &str = "\
@@ -147,8 +153,8 @@ Examples:
   # A first look
   tidewater experiment run x-ssd/fig12 --quick
 
-Exit status: 0 every check holds, 3 one does not; then, too, all results are written. Ctrl-C ends early: those of the \
-experiments that were done are written.";
+Exit status: 0 every check holds, 3 a check does not hold (all results are written all the same). Ctrl-C ends early: \
+results of the completed experiments are written.";
 
 pub(super) const REPORT: &str = "\
 Examples:
@@ -181,24 +187,24 @@ Examples:
   # As fast as the file allows, for remote hosts on this machine
   tidewater serve --image drive.img --size 8GiB --set serve.timing=none --nvme-tcp 127.0.0.1:4420
 
-  # Two namespaces, one of them with blocks of 4 KiB; metrics; nothing is kept
+  # Two namespaces, one with blocks of 4 KiB; metrics; data in memory only
   tidewater serve --image memory --size 4GiB --namespaces 1GiB,rest:4k \\
     --vfio-user vfio.sock --metrics 127.0.0.1:9464
 
-  # Everything that comes in, to run it again under the virtual clock
+  # Record all inputs, to replay them in virtual time
   tidewater serve --profile tiny --image memory --vfio-user vfio.sock --input-log run.log
 
-It prints how to attach. Ctrl-C or SIGTERM flushes, shuts down in good order and ends it.";
+It prints how to attach. Ctrl-C or SIGTERM flushes, shuts down cleanly and exits.";
 
 pub(super) const RERUN: &str = "\
 Examples:
   tidewater rerun run.log
 
-Exit status 0: every output was the same. 1: one was not, and it says which.";
+Exit status: 0 every output was the same, 1 an output differed (the message names it).";
 
 pub(super) const PROBE: &str = "\
 Examples:
-  # A simulated drive: what does it look like from outside?
+  # A simulated drive, seen from outside
   tidewater probe generic --set buffer.read_policy=lru --capacity 4GiB
 
   # A real drive or a file on it, only reading
@@ -207,7 +213,7 @@ Examples:
   # A spare drive, everything; all data on it is lost
   tidewater probe /dev/nvme1n1 --destroy DATA-LOSS-CONFIRMED --json probe.json
 
-Ctrl-C ends a probe early: what is known until then is written.";
+Ctrl-C ends a probe early: findings so far are written.";
 
 pub(super) const LOG_DEVICE: &str = "\
 Examples:
@@ -228,9 +234,10 @@ Examples:
   # Reads of a block fail, as of a worn-out page
   tidewater fault status --lba 2048..2056
 
-  # Everything that was only in volatile memory is gone, and the drive comes back a second later
+  # Data held only in volatile memory is lost, and the drive powers up a second later
   tidewater fault power-cut --off 1s
 
+  tidewater fault list
   tidewater fault clear";
 
 pub(super) const FAULT_STATUS: &str = "\
@@ -272,6 +279,11 @@ Examples:
   tidewater fault power-cut
   tidewater fault power-cut --off 500ms";
 
+pub(super) const FAULT_LIST: &str = "\
+Examples:
+  tidewater fault list
+  tidewater fault list --json";
+
 pub(super) const FAULT_CLEAR: &str = "\
 Examples:
   tidewater fault clear";
@@ -279,7 +291,7 @@ Examples:
 pub(super) const NVME: &str = "\
 Examples:
   tidewater nvme smart-log tcp:127.0.0.1:4420
-  tidewater nvme id-ctrl vfio-user:/run/tidewater/vfio.sock
+  tidewater nvme id-ctrl vfio-user:/run/tidewater/vfio.sock -o json
   tidewater nvme fast-status pci:0000:01:00.0
   tidewater nvme id-ns tcp:127.0.0.1:4420 --nsid 1 --json";
 
@@ -291,7 +303,7 @@ Examples:
   # An SQLite shell whose write-ahead log is on it, in another
   tidewater run --device log --log 'app.db-wal' -- sqlite3 app.db
 
-  # Redis, with commits that survive a crash of it and of the device
+  # Redis, with commits that survive a crash of Redis or the device
   tidewater run --device log --level ring --log 'appendonlydir/*.aof' -- redis-server redis.conf
 
   # PostgreSQL
@@ -311,18 +323,18 @@ Examples:
   # After a crash, without starting the program again
   tidewater recover --device log
 
-  # What would be done
+  # Show what would be done
   tidewater recover --device log --dry-run
 
   # Only these files
   tidewater recover --device log --log 'data/pg_wal/*'
 
-  # As root: only files of this user, whoever's the device is
+  # As root: only files of this user, regardless of whose the device is
   tidewater recover --device log --allow-owner postgres";
 
 pub(super) const DRAIN: &str = "\
 Examples:
-  # Before the device is taken away
+  # Before the device is removed
   tidewater drain --device log";
 
 pub(super) const FAST: &str = "\

@@ -1,4 +1,4 @@
-//! The commands that put the files of an unmodified program on a log, and bring them back.
+//! The commands that put the files of an unmodified program on a log, and recover them.
 
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -33,9 +33,9 @@ fn device(text: &str) -> Result<String, String> {
 /// Whose files recovery may change.
 #[derive(Clone, Debug, Args)]
 pub struct Owners {
-    /// Change files of this user and of no other, a name or a number, whoever can have written the log; may be given
-    /// several times [default: yours; where the log's ring or device is another user's, only that user's; where it is
-    /// root's, those that you may]
+    /// Change only files owned by USER (name or uid), regardless of who wrote the log; may be given several times
+    /// [default: your files; if the log's ring or device belongs to another user, only files of that user; if it
+    /// belongs to root, all files that you may change]
     #[arg(long = "allow-owner", value_name = "USER", value_parser = user, help_heading = "Log")]
     pub allowed: Vec<u32>,
 }
@@ -46,7 +46,7 @@ fn user(text: &str) -> Result<u32, String> {
     }
     match nix::unistd::User::from_name(text) {
         Ok(Some(user)) => Ok(user.uid.as_raw()),
-        Ok(None) => Err("there is no such user here; give a name that `getent passwd` lists, or a number".into()),
+        Ok(None) => Err("no such user; give a name that `getent passwd` lists, or a number".into()),
         Err(errno) => Err(format!("users can't be looked up ({}); give a number", errno.desc())),
     }
 }
@@ -54,10 +54,9 @@ fn user(text: &str) -> Result<u32, String> {
 /// What a sync waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LevelName {
-    /// In the ring: survives a crash of the program and of the device; a loss of power only where the ring's memory
-    /// does
+    /// In the ring: survives a crash of the program or the device, and power loss only if the ring's memory does
     Ring,
-    /// On the device's backing store, synced: survives a loss of power
+    /// Synced on the device's backing store: survives power loss
     Destaged,
 }
 
@@ -77,20 +76,20 @@ pub struct Run {
     /// The device.
     #[command(flatten)]
     pub log: LaneOf,
-    /// Files that go on the log, such as 'pg_wal/*'; may be given several times. `*` and `?` stand within a name, `**`
-    /// for folders too
+    /// Files that go on the log: a quoted pattern such as 'pg_wal/*'; may be given several times. `*` and `?` match
+    /// within a name, `**` also across directories
     #[arg(long = "log", value_name = "GLOB", required = true, help_heading = "Log")]
     pub globs: Vec<String>,
-    /// What their syncs wait for [default: ring where the ring's memory survives a loss of power, else destaged]
+    /// What fsync of these files waits for [default: ring if the ring's memory survives power loss, else destaged]
     #[arg(long, value_name = "LEVEL", help_heading = "Log")]
     pub level: Option<LevelName>,
     /// Whose files an earlier run's log may change.
     #[command(flatten)]
     pub owners: Owners,
-    /// Begin even where recovery misses a file: what the log has for it is lost
+    /// Start even if recovery cannot find a file: its part of the log is lost
     #[arg(long, help_heading = "Log")]
     pub forget: bool,
-    /// Say nothing on standard error unless something is wrong
+    /// Print only errors on standard error
     #[arg(long, short)]
     pub quiet: bool,
     /// The program and its arguments
@@ -136,16 +135,16 @@ pub struct Recover {
     /// The device.
     #[command(flatten)]
     pub log: LaneOf,
-    /// Touch only these files; may be given several times [default: whatever the log names, as far as it is yours]
+    /// Change only these files; may be given several times [default: all files on the log that you own]
     #[arg(long = "log", value_name = "GLOB", help_heading = "Log")]
     pub globs: Vec<String>,
     /// Whose files.
     #[command(flatten)]
     pub owners: Owners,
-    /// Go on where a file is missing or refused: what the log has for it is lost
+    /// Continue past a missing or refused file: its part of the log is lost
     #[arg(long)]
     pub forget: bool,
-    /// Change nothing, and tell what would be done
+    /// Print what would be done, and change nothing
     #[arg(long, conflicts_with = "forget")]
     pub dry_run: bool,
 }
@@ -159,7 +158,7 @@ pub struct Drain {
     /// Whose files.
     #[command(flatten)]
     pub owners: Owners,
-    /// Go on where a file is missing or refused: what the log has for it is lost
+    /// Continue past a missing or refused file: its part of the log is lost
     #[arg(long)]
     pub forget: bool,
 }
@@ -169,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_told_by_number_and_by_name() {
+    fn users_are_named_by_number_or_by_name() {
         assert_eq!((user("70"), user("root")), (Ok(70), Ok(0)));
         for wrong in ["", "-1", "4294967296", "no such user"] {
             assert!(user(wrong).is_err_and(|why| why.contains("or a number")), "{wrong}");

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 /// The drive that is meant.
 #[derive(Debug, Args)]
 pub struct Reached {
-    /// The drive: pci:ADDRESS (a function of this machine or guest), vfio-user:SOCKET (when nothing else is attached
-    /// there) or tcp:HOST:PORT
+    /// The drive: pci:ADDRESS (a function of this machine or guest), vfio-user:SOCKET (with no other client attached)
+    /// or tcp:HOST:PORT
     #[arg(value_name = "TARGET")]
     pub target: String,
-    /// This host's name, where the server allows only some (by NVMe/TCP)
+    /// NQN of this host, for an NVMe/TCP server that restricts hosts
     #[arg(long, value_name = "NQN")]
     pub host_nqn: Option<String>,
 }
@@ -27,16 +27,16 @@ pub struct Lane {
 /// `tidewater fast`.
 #[derive(Debug, Subcommand)]
 pub enum FastCommand {
-    /// Append bytes to the log, and wait until the credit covers them
+    /// Append bytes to the log and wait until the credit covers them
     #[command(after_help = examples::FAST_APPEND)]
     Append(FastAppend),
-    /// Read bytes of the log, once they are on flash
+    /// Read bytes of the log that are on flash
     #[command(after_help = examples::FAST_READ)]
     Read(FastRead),
     /// Release the log below a stream offset
     #[command(after_help = examples::FAST_TRIM)]
     Trim(FastTrim),
-    /// Tell how the fast side is doing (vendor log page C0h)
+    /// Show the state of the fast side (vendor log page C0h)
     #[command(after_help = examples::FAST_STATUS)]
     Status(Status),
 }
@@ -53,7 +53,7 @@ pub struct FastAppend {
     /// The lane.
     #[command(flatten)]
     pub lane: Lane,
-    /// As one record with a checksum, which a reader finds again
+    /// Append one record with a checksum that readers can find
     #[arg(long)]
     pub record: bool,
     /// Print as JSON
@@ -70,7 +70,7 @@ pub struct FastRead {
     /// Stream offset of the first byte
     #[arg(long, value_name = "OFFSET")]
     pub from: u64,
-    /// How many, such as 4KiB
+    /// Bytes to read, such as 4KiB
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub bytes: u64,
     /// The lane.
@@ -115,19 +115,19 @@ pub enum WindowCommand {
     /// Load bytes of an entry
     #[command(after_help = examples::WINDOW_LOAD)]
     Load(WindowLoad),
-    /// Wait until all that was stored into an entry is safe
+    /// Wait until all bytes stored into an entry are durable
     #[command(after_help = examples::WINDOW_SYNC)]
     Sync(WindowEntry),
-    /// Tell where an entry is
+    /// Show where an entry is
     #[command(after_help = examples::WINDOW_INFO)]
     Info(WindowEntry),
-    /// Write an entry to its blocks, and let go of it
+    /// Write an entry to its blocks and unpin it
     #[command(after_help = examples::WINDOW_FLUSH)]
     Flush(WindowEntry),
-    /// Let go of an entry, and of what was stored into it
+    /// Unpin an entry and discard the bytes stored into it
     #[command(after_help = examples::WINDOW_UNPIN)]
     Unpin(WindowEntry),
-    /// Tell how the window is doing (vendor log page C3h)
+    /// Show the state of the window (vendor log page C3h)
     #[command(after_help = examples::WINDOW_STATUS)]
     Status(Status),
 }
@@ -138,7 +138,7 @@ pub struct WindowEntry {
     /// The drive.
     #[command(flatten)]
     pub reached: Reached,
-    /// The entry's name: a number
+    /// Number of the entry
     #[arg(long, value_name = "N")]
     pub entry: u16,
     /// Namespace of its blocks
@@ -178,7 +178,7 @@ pub struct WindowStore {
     /// First byte, from the start of the entry
     #[arg(long, value_name = "OFFSET", default_value_t = 0)]
     pub at: u64,
-    /// Wait until they are safe
+    /// Wait until the bytes are durable
     #[arg(long)]
     pub sync: bool,
 }
@@ -192,10 +192,10 @@ pub struct WindowLoad {
     /// First byte, from the start of the entry
     #[arg(long, value_name = "OFFSET", default_value_t = 0)]
     pub at: u64,
-    /// How many, such as 4KiB [default: up to the entry's end]
+    /// Bytes to load, such as 4KiB [default: up to the entry's end]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub bytes: Option<u64>,
-    /// By the device's DMA engine, and not by loads
+    /// Use the device's DMA engine instead of loads
     #[arg(long)]
     pub dma: bool,
 }

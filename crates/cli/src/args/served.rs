@@ -1,5 +1,4 @@
-//! The commands about a device that is served: serving it, asking how it is, breaking it on purpose, reading what it
-//! says.
+//! The commands of a served device: serving it, its status, fault injection, and its NVMe data.
 
 use super::{Setting, examples, values};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
@@ -11,21 +10,21 @@ use tidewater_base::Duration;
 /// `tidewater serve`.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// The drive: a name from `tidewater profile list`, or a TOML file [default: that of the image; of a new one,
+    /// The drive: a name from `tidewater profile list`, or a TOML file [default: the image's profile; for a new image,
     /// generic]
     #[arg(long, value_name = "PROFILE", value_hint = ValueHint::FilePath, help_heading = "Drive")]
     pub profile: Option<PathBuf>,
     /// Change one setting of the profile, such as serve.timing=none; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other, help_heading = "Drive")]
     pub set: Vec<Setting>,
-    /// Where the drive's data is kept: a file that is made when it is not there, or `memory`
+    /// Where the drive's data is stored: a file, which is created if missing, or `memory`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Drive")]
     pub image: PathBuf,
-    /// Usable size of a new drive, such as 64GiB; an image that is there has its own
+    /// Usable size of a new drive, such as 64GiB; an existing image has its own
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Drive")]
     pub size: Option<u64>,
-    /// Namespaces of a new drive: sizes, separated by commas, each with :4k or :512 for its blocks (else as in the
-    /// profile), the last may be `rest`
+    /// Namespaces of a new drive: sizes, separated by commas, each optionally with :4k or :512 for its block size; the
+    /// last may be `rest`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "rest", help_heading = "Drive")]
     pub namespaces: Vec<NamespaceSize>,
     /// Seed of a new drive: bad blocks, identifiers
@@ -37,13 +36,13 @@ pub struct Serve {
     /// Serve remote hosts by NVMe/TCP at this address, such as 127.0.0.1:4420
     #[arg(long, value_name = "ADDRESS", help_heading = "Hosts")]
     pub nvme_tcp: Option<SocketAddr>,
-    /// Take an NVMe/TCP address beyond this machine's loopback: anybody who reaches it reads and writes the drive
+    /// Accept an NVMe/TCP address other than loopback: any host that can reach it can read and write the drive
     #[arg(long, requires = "nvme_tcp", help_heading = "Hosts")]
     pub insecure_bind: bool,
-    /// Only hosts with this NQN may connect by NVMe/TCP; may be given several times. This is no authentication
+    /// Accept only hosts with this NQN over NVMe/TCP; may be given several times. NQNs are not authenticated
     #[arg(long, value_name = "NQN", requires = "nvme_tcp", help_heading = "Hosts")]
     pub allow_host: Vec<String>,
-    /// Remote hosts may format, sanitize, write-protect, run self-tests, and send vendor commands
+    /// Allow remote hosts to format, sanitize, write-protect, run self-tests, and send vendor commands
     #[arg(long, requires = "nvme_tcp", help_heading = "Hosts")]
     pub allow_destructive: bool,
     /// Directory for sockets (mode 0700) [default: $XDG_RUNTIME_DIR/tidewater, or /run/tidewater for root]
@@ -56,25 +55,24 @@ pub struct Serve {
     /// Prometheus metrics at this loopback address, such as 127.0.0.1:9464
     #[arg(long, value_name = "ADDRESS", help_heading = "Running")]
     pub metrics: Option<SocketAddr>,
-    /// A name by which metrics may be asked for (`Host`), besides IP addresses and localhost; may be given several
-    /// times
+    /// Host name that metrics requests may use (`Host`), besides IP addresses and localhost; may be given several times
     #[arg(long, value_name = "NAME", requires = "metrics", help_heading = "Running")]
     pub metrics_host: Vec<String>,
     /// Write every command as a trace (fio's I/O log, version 3), which `tidewater replay` reads
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Running")]
     pub trace: Option<PathBuf>,
-    /// Log everything that comes in, to run it again under the virtual clock (`tidewater rerun`); only for a new drive
+    /// Record all inputs, to replay them in virtual time (`tidewater rerun`); only for a new drive
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Running")]
     pub input_log: Option<PathBuf>,
     /// Let clients map the fast side's rings: this file holds the ring of function 0, FILE.n that of function n. It is
-    /// made when it is not there, outlives the device, and is taken up by the next
+    /// created if missing, and kept for the next `tidewater serve`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "vfio_user", help_heading = "Hosts")]
     pub ring: Option<PathBuf>,
-    /// The ring's file lies in memory that survives a loss of power (a DAX file system)
+    /// The ring's file is in memory that survives power loss (a DAX file system)
     #[arg(long, requires = "ring", help_heading = "Hosts")]
     pub ring_persistent: bool,
-    /// Keep a copy of the ring in this file, on a disk: clients write and sync it, so that DESTAGED needs no other
-    /// process. FILE.n for function n
+    /// Keep a copy of the ring in this file on a disk: clients write and sync it themselves, so DESTAGED does not wait
+    /// for another process. FILE.n for function n
     #[arg(
         long,
         value_name = "FILE",
@@ -92,7 +90,7 @@ pub struct Serve {
 /// `tidewater rerun`.
 #[derive(Debug, Args)]
 pub struct Rerun {
-    /// What `tidewater serve --input-log` wrote
+    /// File written by `tidewater serve --input-log`
     #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
     pub log: PathBuf,
 }
@@ -115,7 +113,7 @@ impl std::str::FromStr for NamespaceSize {
             None => None,
             Some("512") => Some(9),
             Some("4k" | "4K" | "4096" | "4KiB") => Some(12),
-            Some(other) => return Err(format!("blocks are 512 or 4k, and not `{other}`")),
+            Some(other) => return Err(format!("block size `{other}`: expected 512 or 4k")),
         };
         let bytes = if size == "rest" { None } else { Some(values::size(size)?) };
         Ok(NamespaceSize { bytes, block_shift })
@@ -155,7 +153,7 @@ pub struct FaultArgs {
 /// What `tidewater fault` breaks.
 #[derive(Debug, Subcommand)]
 pub enum FaultCommand {
-    /// Commands that touch these blocks end with a status
+    /// Commands on these blocks fail with a status
     #[command(after_help = examples::FAULT_STATUS)]
     Status {
         /// Blocks A up to but not including B
@@ -167,11 +165,11 @@ pub enum FaultCommand {
         /// Status code type and status code, such as 0x281 (Unrecovered Read Error) or 0x006 (Internal Error)
         #[arg(long, value_name = "CODE", default_value = "0x281", value_parser = status_code)]
         code: u16,
-        /// How many commands; 0: until cleared
+        /// Number of commands; 0: until cleared
         #[arg(long, value_name = "N", default_value_t = 0)]
         count: u32,
     },
-    /// The next completions come late
+    /// The next completions are delayed
     #[command(after_help = examples::FAULT_DELAY)]
     Delay {
         /// By how much
@@ -181,62 +179,69 @@ pub enum FaultCommand {
         #[command(flatten)]
         next: Next,
     },
-    /// The next completions never come
+    /// The next completions are lost
     #[command(after_help = examples::FAULT_LOSE)]
     Lose {
         /// Which.
         #[command(flatten)]
         next: Next,
     },
-    /// The next completions come twice
+    /// The next completions are posted twice
     #[command(after_help = examples::FAULT_DUPLICATE)]
     Duplicate {
         /// Which.
         #[command(flatten)]
         next: Next,
     },
-    /// Controller Fatal Status is set, and the controller stops until it is reset
+    /// Controller Fatal Status is set and the controller stops until reset
     #[command(after_help = examples::FAULT_FATAL)]
     Fatal {
         /// The function
         #[arg(long, value_name = "N", default_value_t = 0)]
         function: u8,
     },
-    /// The next shutdown does not end
+    /// The next shutdown never completes
     #[command(after_help = examples::FAULT_STUCK_SHUTDOWN)]
     StuckShutdown {
         /// The function
         #[arg(long, value_name = "N", default_value_t = 0)]
         function: u8,
     },
-    /// The link of a function goes down: its client is disconnected
+    /// The link of a function goes down and its client is disconnected
     #[command(after_help = examples::FAULT_LINK_LOSS)]
     LinkLoss {
         /// The function
         #[arg(long, value_name = "N", default_value_t = 0)]
         function: u8,
     },
-    /// The power fails, inside the engine; sockets stay
+    /// The power fails inside the drive; sockets stay open
     #[command(after_help = examples::FAULT_POWER_CUT)]
     PowerCut {
-        /// How long there is no power
+        /// How long the power is off
         #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time_or_none)]
         off: Duration,
     },
-    /// Something happens to the memory that a host lends, at the next accesses to it
+    /// The host memory buffer fails at the next accesses
     #[command(after_help = examples::FAULT_HOST_MEMORY)]
     HostMemory {
-        /// What
+        /// What happens to it
         #[arg(long, value_name = "WHAT", value_parser = ["withdrawn", "corrupted", "slow"])]
         what: String,
-        /// Of slow: by how much
+        /// For slow: by how much
         #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = values::time)]
         by: Duration,
-        /// At how many accesses
+        /// Number of accesses
         #[arg(long, value_name = "N", default_value_t = 1)]
         count: u32,
     },
-    /// Forget all faults that are still to come
+    /// List the armed faults
+    #[command(after_help = examples::FAULT_LIST)]
+    List {
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Clear all armed faults
     #[command(after_help = examples::FAULT_CLEAR)]
     Clear,
 }
@@ -247,7 +252,7 @@ pub struct Next {
     /// The function
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub function: u8,
-    /// How many
+    /// Number of completions
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub count: u32,
 }
@@ -258,17 +263,20 @@ pub struct Nvme {
     /// What to read
     #[arg(value_enum, value_name = "WHAT")]
     pub what: NvmeWhat,
-    /// The device: vfio-user:SOCKET (when nothing else is attached there), tcp:HOST:PORT, or pci:ADDRESS of a function
-    /// of this machine or guest
+    /// The device: vfio-user:SOCKET (with no other client attached), tcp:HOST:PORT, or pci:ADDRESS of a function of
+    /// this machine or guest
     #[arg(value_name = "TARGET")]
     pub target: String,
     /// Namespace, for id-ns
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub nsid: u32,
-    /// This host's name, where the server allows only some (by NVMe/TCP)
+    /// NQN of this host, for an NVMe/TCP server that restricts hosts
     #[arg(long, value_name = "NQN")]
     pub host_nqn: Option<String>,
-    /// Print as JSON
+    /// How to print it, as nvme-cli takes it
+    #[arg(short, long, value_name = "FORMAT", value_parser = ["normal", "json"], default_value = "normal")]
+    pub output_format: String,
+    /// Print as JSON: the same as -o json
     #[arg(long)]
     pub json: bool,
 }
@@ -301,7 +309,7 @@ fn blocks(text: &str) -> Result<Range<u64>, String> {
     match text.split_once("..") {
         Some((first, end)) => {
             let range = number(first)?..number(end)?;
-            if range.is_empty() { Err("no block is in it".into()) } else { Ok(range) }
+            if range.is_empty() { Err("the range is empty".into()) } else { Ok(range) }
         }
         None => number(text).map(|block| block..block + 1),
     }
@@ -314,7 +322,7 @@ fn status_code(text: &str) -> Result<u16, String> {
     };
     match parsed {
         Ok(code @ 1..=0x7ff) => Ok(code),
-        _ => Err("a status code type (3 bits) and a status code (8 bits), as 0x281".into()),
+        _ => Err("expected a status code type (3 bits) and a status code (8 bits), as in 0x281".into()),
     }
 }
 

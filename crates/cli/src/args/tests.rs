@@ -87,6 +87,20 @@ fn values_are_read() {
         "seed=2..4".parse(),
         Ok(Variation { key: "seed".into(), values: ["2", "3", "4"].map(String::from).into() })
     );
+    for (range, values) in [
+        ("nand.channels=1..4", "1,2,3,4"),
+        ("nand.channels=1..64*2", "1,2,4,8,16,32,64"),
+        ("nand.ways=3..20*3,1", "3,9,1"),
+        ("buffer.write_size=1MiB..8MiB*2", "1MiB,2MiB,4MiB,8MiB"),
+        ("profile=../a.toml,b..c", "../a.toml,b..c"),
+        ("power-cut=1s..3s", "1s,2s,3s"),
+    ] {
+        let read: Variation = range.parse().unwrap();
+        assert_eq!(read.values.join(","), values, "{range}");
+    }
+    for wrong in ["nand.ways=0..8*2", "nand.ways=1..8*1", "nand.ways=4..2", "nand.ways=1..9999", "queue-depth=1..8*x"] {
+        assert!(wrong.parse::<Variation>().is_err(), "{wrong}");
+    }
     for wrong in ["a.b", "=1", "a=", "a=1,,2", "a=1,1", "seed=3..2", "seed=a..b", "seed=0..9999999", "seed=1..3,2"] {
         assert!(wrong.parse::<Variation>().is_err(), "{wrong}");
     }

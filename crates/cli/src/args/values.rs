@@ -48,9 +48,12 @@ impl FromStr for Variation {
         let (key, list) = split(text, "V1,V2,...")?;
         let mut values: Vec<String> = Vec::new();
         for value in list.split(',').map(str::trim) {
-            match value.split_once("..") {
-                Some((first, last)) if RANGED.contains(&key.as_str()) => values.extend(every(first, last)?),
-                _ => values.push(value.to_owned()),
+            match range(value)? {
+                Some(all) => values.extend(all),
+                None if RANGED.contains(&key.as_str()) && value.contains("..") => {
+                    return Err(format!("`{value}` is not a range of whole numbers, such as 1..5 or 1..64*2"));
+                }
+                None => values.push(value.to_owned()),
             }
         }
         if values.iter().any(String::is_empty) {
@@ -63,20 +66,40 @@ impl FromStr for Variation {
     }
 }
 
-/// What is varied by whole numbers that may be given as a range.
+/// Options that take whole numbers alone; a key of the profile says by itself what it takes.
 const RANGED: [&str; 2] = ["seed", "queue-depth"];
 /// Values of a range: more runs than can be compared are refused anyway.
-const RANGE_MAX: u64 = 1_000;
+const RANGE_MAX: usize = 1_000;
 
-/// `1..5` is 1, 2, 3, 4, 5: nobody leaves the last seed out.
-fn every(first: &str, last: &str) -> Result<Vec<String>, String> {
-    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| format!("`{text}` is not a whole number"));
-    let (first, last) = (number(first)?, number(last)?);
-    match last.checked_sub(first) {
-        None => Err(format!("the range {first}..{last} ends before it begins")),
-        Some(more) if more >= RANGE_MAX => Err(format!("the range {first}..{last} is too long")),
-        Some(_) => Ok((first..=last).map(|number| number.to_string()).collect()),
+/// The values of a range of whole numbers: `1..5` is 1, 2, 3, 4, 5, and `1..64*2` is 1, 2, 4 and so on up to 64. Both
+/// ends may have a unit, the same one: `1MiB..8MiB*2`. `None`: the text is no range.
+fn range(text: &str) -> Result<Option<Vec<String>>, String> {
+    let Some((first, rest)) = text.split_once("..") else { return Ok(None) };
+    let (last, factor) = rest.split_once('*').map_or((rest, None), |(last, factor)| (last, Some(factor)));
+    let number = |text: &str| {
+        let unit = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        Some((text[..unit].parse::<u64>().ok()?, text[unit..].to_owned()))
+    };
+    let (Some((first, unit)), Some((last, unit_of_last))) = (number(first.trim()), number(last.trim())) else {
+        return Ok(None);
+    };
+    if unit != unit_of_last || !unit.chars().all(char::is_alphabetic) {
+        return Ok(None);
     }
+    if last < first {
+        return Err(format!("the range `{text}` ends before it begins"));
+    }
+    let next: Box<dyn Fn(u64) -> Option<u64>> = match factor.map(|factor| factor.trim().parse::<u64>()) {
+        None => Box::new(|value| value.checked_add(1)),
+        Some(Ok(factor)) if factor > 1 && first > 0 => Box::new(move |value: u64| value.checked_mul(factor)),
+        Some(_) => return Err(format!("`{text}`: a factor is a whole number above 1, and the range starts above 0")),
+    };
+    let values = std::iter::successors(Some(first), |value| next(*value)).take_while(|value| *value <= last);
+    let values: Vec<String> = values.take(RANGE_MAX + 1).map(|value| format!("{value}{unit}")).collect();
+    if values.len() > RANGE_MAX {
+        return Err(format!("the range `{text}` is too long"));
+    }
+    Ok(Some(values))
 }
 
 /// Reads the state that a drive begins in. Completions offer the words; a share of `filled` is taken as well.

@@ -2,6 +2,7 @@
 
 use crate::args::hardware::Reached;
 use crate::failure::{Failure, reason, without_number};
+use crate::socket;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -39,12 +40,12 @@ impl Target {
         match text.split_once(':') {
             Some(("vfio-user", path)) if !path.is_empty() => Ok(Target::VfioUser(path.into())),
             Some(("tcp", address)) if is_host_and_port(address) => Ok(Target::Tcp(address.to_owned())),
-            Some(("tcp", address)) => Err(Failure::usage(format_args!("`{address}` is no host and port"))
+            Some(("tcp", address)) => Err(Failure::usage(format_args!("`{address}` is not a host and port"))
                 .help("give both, as in tcp:127.0.0.1:4420 or tcp:[::1]:4420")),
             Some(("pci", address)) if !address.is_empty() => Ok(Target::Pci(address.to_owned())),
-            _ => Err(Failure::usage(format_args!("`{text}` is no device")).help(
-                "give vfio-user:SOCKET or tcp:HOST:PORT, as `tidewater serve` printed them, or pci:ADDRESS, as lspci \
-                 lists it",
+            _ => Err(Failure::usage(format_args!("`{text}` is not a valid target")).help(
+                "give vfio-user:SOCKET or tcp:HOST:PORT, as `tidewater serve` prints them, or pci:ADDRESS, as lspci \
+                 prints it",
             )),
         }
     }
@@ -69,7 +70,7 @@ pub fn open_reached(reached: &Reached) -> Result<Device, Failure> {
 pub fn open(target: &str, host_nqn: Option<&str>) -> Result<Device, Failure> {
     let transport: Box<dyn Transport> = match Target::parse(target)? {
         Target::VfioUser(_) | Target::Pci(_) if host_nqn.is_some() => {
-            return Err(Failure::usage("a PCIe function knows no names of hosts").help("leave --host-nqn out"));
+            return Err(Failure::usage("--host-nqn applies to NVMe/TCP only").help("leave --host-nqn out"));
         }
         Target::VfioUser(path) => Box::new(by_vfio_user(&path)?),
         Target::Tcp(address) => Box::new(by_tcp(&address, host_nqn)?),
@@ -93,12 +94,14 @@ pub fn explain(error: HardwareError) -> Failure {
 /// A command that ended with a status.
 fn refused(what: &str, status: Status) -> Failure {
     let own = vendor::status::NAMED.iter().find(|(known, ..)| known.same_code(status)).map(|(_, name, _)| *name);
-    let name = status.name().or(own).unwrap_or("a status without name");
+    let name = status.name().or(own).unwrap_or("an unnamed status");
     let failure = Failure::run(format_args!("{what}: {name} (type {}, code {:02X}h)", status.sct(), status.sc()));
     if status.same_code(Status::OPERATION_DENIED) {
-        failure.help("remote hosts get pages of this vendor from `tidewater serve --allow-destructive` alone")
+        failure.help("remote hosts may read vendor log pages only from `tidewater serve --allow-destructive`")
     } else if status.same_code(Status::INVALID_LOG_PAGE) {
-        failure.help("this drive has no such page; those of the fast side need one (--set fast.size=64KiB)")
+        failure.help(
+            "the drive does not support this log page; those of the fast side need a fast side (--set fast.size=64KiB)",
+        )
     } else if status.same_code(vendor::status::NOT_SET_UP) {
         failure.help("serve a drive with a fast side (--set fast.size=64KiB), or let a host set it up")
     } else {
@@ -126,10 +129,12 @@ fn by_vfio_user(path: &Path) -> Result<Function, Failure> {
                 .help("give the socket that `tidewater serve --vfio-user` made")
         }
         SocketError::Unreachable { error, .. } if error.kind() == ErrorKind::ConnectionRefused => {
-            Failure::run(format_args!("{name}: nobody serves this socket")).help("start `tidewater serve` there")
+            Failure::run(format_args!("{name}: no device is served on this socket"))
+                .help("start `tidewater serve` with it")
         }
         SocketError::Unreachable { error, .. } | SocketError::Io(error) => {
-            Failure::run(format_args!("{name}: {}", reason(&error)))
+            let failure = Failure::run(format_args!("{name}: {}", reason(&error)));
+            Failure { help: socket::denied(path), ..failure }
         }
         other => Failure::run(format_args!("{name}: {other}")),
     })?;
@@ -140,15 +145,15 @@ fn by_vfio_user(path: &Path) -> Result<Function, Failure> {
 fn by_tcp(address: &str, host_nqn: Option<&str>) -> Result<Remote, Failure> {
     let host_nqn = host_nqn.unwrap_or(HOST_NQN);
     let name = Nqn::new(host_nqn).ok_or_else(|| {
-        Failure::usage(format_args!("`{host_nqn}` is no NQN"))
-            .help("give a name that begins with nqn. and has at most 223 bytes")
+        Failure::usage(format_args!("`{host_nqn}` is not an NQN"))
+            .help("give a name that starts with nqn. and has at most 223 bytes")
     })?;
     let host = Host::new(name, HOST_ID);
     let found: Vec<SocketAddr> = address
         .to_socket_addrs()
         .map_err(|error| Failure::run(format_args!("{address}: {}", reason(&error))))?
         .collect();
-    let mut last = Failure::run(format_args!("{address}: no address"));
+    let mut last = Failure::run(format_args!("{address}: the name has no address"));
     for one in found {
         match Remote::connect(one, &host) {
             Ok(remote) => return Ok(remote),
@@ -168,7 +173,7 @@ fn no_remote(address: SocketAddr, error: &nvme_tcp::Error) -> Failure {
             failure.help("give a name that the server allows (--allow-host) with --host-nqn")
         }
         nvme_tcp::Error::Status(status, _) if status.same_code(fabrics::status::CONTROLLER_BUSY) => {
-            failure.help("every controller has a host: wait until one goes")
+            failure.help("all controllers are in use: disconnect a host and try again")
         }
         _ => failure,
     }

@@ -1,5 +1,4 @@
-//! What the pages say, under the names that nvme-cli gives their fields. Fields that only tell of what is not there are
-//! left out.
+//! Fields of the pages under the names of nvme-cli. Fields of absent features are left out.
 
 use super::table::Table;
 use tidewater_base::units::format_bytes;

@@ -83,7 +83,7 @@ fn load(asked: &WindowLoad) -> Result<(), Failure> {
         let bytes = asked.bytes.unwrap_or(entry.bytes.saturating_sub(asked.at));
         // Bytes are given a place only when they are in the entry: what was asked for may be anything.
         if asked.at.checked_add(bytes).is_none_or(|end| end > entry.bytes) {
-            let failure = Failure::run(format_args!("{bytes} bytes from {} on end past the entry", asked.at));
+            let failure = Failure::run(format_args!("{bytes} bytes at offset {} exceed the entry", asked.at));
             return Err(failure.help(format_args!("it has {} bytes", entry.bytes)));
         }
         let mut found = vec![0; bytes as usize];

@@ -16,7 +16,7 @@ const ALIGN: usize = 4_096;
 /// The most that one request moves: what every Linux driver takes at once.
 const LARGEST: u64 = 128 << 10;
 
-const IN_USE: &str = "a drive that is in use is never written to, whatever is allowed";
+const IN_USE: &str = "the probe never writes to a drive in use, even with --destroy";
 
 /// A file or block device that is opened past the page cache.
 pub struct Disk {
@@ -54,7 +54,7 @@ impl Disk {
             return Err(wrong(&use_).help(IN_USE));
         }
         use nix::fcntl::OFlag;
-        // Of a block device, O_EXCL: nobody else holds it, in whatever way, nor begins to.
+        // On a block device, O_EXCL: no other holder now or later.
         let alone = if destroy && device { OFlag::O_EXCL } else { OFlag::empty() };
         let mut file = OpenOptions::new()
             .read(true)
@@ -74,14 +74,16 @@ impl Disk {
         if capacity < CAPACITY_MIN {
             return Err(super::too_small(path));
         }
-        // The kernel need not have looked: a table that somebody wrote is enough.
+        // The kernel need not have read it: a table on disk is enough.
         if destroy && device && partition_table(&file).map_err(|error| wrong(&reason(&error)))? {
-            return Err(wrong("has a partition table").help("`wipefs -a` takes it away, if nobody needs what is there"));
+            return Err(
+                wrong("has a partition table").help("if its data is not needed, remove the table with `wipefs -a`")
+            );
         }
         let kept = if destroy {
             Ok(())
         } else {
-            Err("it holds data; --destroy DATA-LOSS-CONFIRMED allows to overwrite all of it".to_owned())
+            Err("it may hold data; --destroy DATA-LOSS-CONFIRMED allows the probe to overwrite all of it".to_owned())
         };
         let mut rng = Rng::new(std::process::id().into(), b"incompressible");
         let noise = (0..LARGEST as usize / 8 + ALIGN / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();

@@ -1,4 +1,4 @@
-//! `tidewater probe`: what a drive hides, found by timing requests.
+//! `tidewater probe`: caches and layout of a drive, inferred from timing.
 
 mod disk;
 
@@ -30,10 +30,8 @@ pub fn command(given: &Probe) -> Result<(), Failure> {
     distinct(&targets, Some(&given.target))?;
     let destroys = given.destroy.is_some();
     if !given.stages.is_empty() && STAGES.iter().all(|stage| stage.repeats || !asked(given, stage)) {
-        return Err(Failure::usage(
-            "host-memory measures again what other stages found: alone it has nothing to measure",
-        )
-        .help("give read-cache, map-cache or write-buffer with it"));
+        return Err(Failure::usage("the stage host-memory repeats other stages: alone it has nothing to measure")
+            .help("give read-cache, map-cache or write-buffer with it"));
     }
     let is_drive = is_real(&given.target)?;
     if !is_drive && destroys {
@@ -54,7 +52,7 @@ pub fn command(given: &Probe) -> Result<(), Failure> {
     let silent = targets.iter().flatten().any(|target| target.is_stdout());
     let stages: Vec<&StageInfo> = STAGES.iter().filter(|one| asked(given, one)).collect();
     let shown = if silent { Ok(()) } else { output::print(&announcement(target.as_ref(), &stages)) };
-    // Where nobody reads and no file is asked for, there is nothing to probe for.
+    // Without a reader and without a file, there is nothing to probe for.
     if given.plan || shown.is_err() && targets.iter().flatten().next().is_none() {
         return shown;
     }
@@ -63,7 +61,7 @@ pub fn command(given: &Probe) -> Result<(), Failure> {
         OnTerminal { stages: &stages, bar: None, json: json.as_ref().filter(|to| !to.is_stdout()), failed: false };
     let record = tidewater_probe::run(target.as_mut(), &options, &mut watch);
     watch.bar = None;
-    let told = summary(&record, width()).trim_end().to_owned() + "\n";
+    let text = summary(&record, width()).trim_end().to_owned() + "\n";
     let of = |what: &str| format!("{what:<7} ");
     let mut files: Vec<Delivery<'_>> = Vec::new();
     if let Some(to) = &json {
@@ -72,7 +70,7 @@ pub fn command(given: &Probe) -> Result<(), Failure> {
     if let Some(to) = &report {
         files.push((of("report"), to, Box::new(|| to.write(&page(&record)))));
     }
-    match output::deliver(&told, files) {
+    match output::deliver(&text, files) {
         // A reader that went away wants no more text; the files are there all the same.
         Err(failure) if failure.status != Status::Done => return Err(failure),
         _ => {}
@@ -80,7 +78,7 @@ pub fn command(given: &Probe) -> Result<(), Failure> {
     match record.ended_early {
         None => Ok(()),
         Some(_) if interrupt::requested() => Err(Failure {
-            message: "interrupted: what is known until then was written".into(),
+            message: "interrupted: findings so far were written".into(),
             help: None,
             status: Status::Interrupted,
         }),
@@ -150,7 +148,7 @@ fn simulated(given: &Probe) -> Result<SimulatedDrive, Failure> {
 
 fn too_small(target: &Path) -> Failure {
     let least = tidewater_base::units::bytes(CAPACITY_MIN);
-    Failure::usage(format_args!("{}: is too small to be probed", printable(&target.display().to_string())))
+    Failure::usage(format_args!("{}: too small to probe", printable(&target.display().to_string())))
         .help(format_args!("give at least {least}"))
 }
 
@@ -207,12 +205,12 @@ impl Watch for OnTerminal<'_> {
     }
 
     fn stage_done(&mut self, record: &ProbeRecord) {
-        // It is written again after the last stage: one that cannot be written costs nobody what a long probe finds.
+        // It is written again after the last stage: one that cannot be written does not end a long probe.
         if let Some(Err(failure)) = self.json.map(|to| to.write(&record.to_json()))
             && !std::mem::replace(&mut self.failed, true)
         {
             self.bar = None;
-            output::tell(&format!("note: {}; the probe goes on\n", printable(&failure.message)));
+            output::tell(&format!("note: {}; the probe continues\n", printable(&failure.message)));
         }
     }
 }

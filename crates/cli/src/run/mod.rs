@@ -6,6 +6,7 @@ mod unseen;
 use crate::args::files::{Drain, LaneOf, LevelName, Recover, Run as Given};
 use crate::failure::{Failure, printable, reason};
 use crate::output::{self, tell};
+use crate::socket;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
@@ -41,13 +42,33 @@ fn globs(patterns: &[String]) -> Result<Globs, Failure> {
         .map_err(|error| Failure::usage(error.to_string()).help("give paths such as 'data/pg_wal/*'"))
 }
 
+/// The pattern that the shell expanded, if the program's name is a file that it found: `--log q*.log -- CMD` comes as
+/// `--log q1.log q2.log -- CMD`.
+fn unquoted(given: &Given) -> Option<String> {
+    let second = given.command.first()?.to_str()?;
+    let first = given.globs.last().filter(|glob| !glob.contains(['*', '?', '[']))?;
+    if !given.command.iter().any(|word| word == "--") && !std::path::Path::new(second).is_file() {
+        return None;
+    }
+    let alike =
+        |a: &str, b: &str| a.chars().zip(b.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a).collect::<String>();
+    let start = alike(first, second);
+    let reversed = |text: &str| text[start.len()..].chars().rev().collect::<String>();
+    let end: String = alike(&reversed(first), &reversed(second)).chars().rev().collect();
+    Some(format!("{start}*{end}"))
+}
+
 /// `tidewater run`.
 ///
 /// # Errors
 /// What kept the program from being started, or its files from being what they should be.
 pub fn run(given: &Given) -> Result<(), Failure> {
-    let (name, arguments) = given.command.split_first().ok_or_else(|| Failure::usage("which program?"))?;
-    let path = program::find(name)?;
+    let (name, arguments) =
+        given.command.split_first().ok_or_else(|| Failure::usage("the program to run is missing"))?;
+    let path = program::find(name).map_err(|failure| match unquoted(given) {
+        Some(pattern) => failure.help(format_args!("quote the pattern, or the shell expands it: --log '{pattern}'")),
+        None => failure,
+    })?;
     program::check(&path)?;
     let shim = program::shim()?;
     let level = given.level.map(|level| match level {
@@ -62,15 +83,15 @@ pub fn run(given: &Given) -> Result<(), Failure> {
         owners: given.owners.allowed.clone(),
         forget: given.forget,
     };
-    // Before there is another thread: each has the mask of whoever made it.
+    // Before there is another thread: each inherits the mask of its creator.
     let mut blocked = SigSet::empty();
     PASSED_ON.iter().chain([&Signal::SIGCHLD]).for_each(|signal| blocked.add(*signal));
     let failed = |what: &'static str| move |errno: Errno| Failure::run(format_args!("can't {what}: {}", errno.desc()));
     blocked.thread_block().map_err(failed("take signals"))?;
     let signals = SignalFd::with_flags(&blocked, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
     let mut signals = signals.map_err(failed("take signals"))?;
-    // What the program leaves behind becomes this process's child: the log is drained when nobody is left.
-    prctl::set_child_subreaper(true).map_err(failed("become the parent of what the program leaves"))?;
+    // Orphans of the program become children of this process: the log is drained when the last one has ended.
+    prctl::set_child_subreaper(true).map_err(failed("become the parent of the program's orphaned processes"))?;
 
     cut_rings_are_errors()?;
     let (run, report) = Run::start(&setup).map_err(|error| refused(&error, &given.log))?;
@@ -82,7 +103,7 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     if report.new > 0 {
         say(&recovered(&report, false));
     }
-    say(&format!("on the log: syncs wait for {}, which survives {}\n", run.level(), run.survives()));
+    say(&format!("fsync on matching files returns at {}, which survives {}\n", run.level(), run.survives()));
     if given.owners.allowed.is_empty() && !report.others.is_empty() {
         say(&of_others(&report.others));
     }
@@ -101,7 +122,7 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     let mut command = Command::new(&path);
     set_name(&mut command, name);
     command.args(arguments).env("LD_PRELOAD", preload).envs(run.environment());
-    // A program inherits the mask of whoever starts it, and would never hear what is passed on.
+    // A program inherits the mask of its parent, and would never get the signals passed on.
     blocked.thread_unblock().map_err(failed("give signals back"))?;
     let started = command.spawn();
     blocked.thread_block().map_err(failed("take signals"))?;
@@ -124,8 +145,8 @@ pub fn run(given: &Given) -> Result<(), Failure> {
         Err(error) => {
             Failure::run(format_args!("{}", printable(&error.to_string())))
                 .help(format_args!(
-                    "what was promised is in the ring and on the device: start that again, then `tidewater recover \
-                     --device {} --lane {}`",
+                    "all acknowledged writes are in the ring and on the device: start the device again, then run \
+                     `tidewater recover --device {} --lane {}`",
                     given.log.device, given.log.lane
                 ))
                 .tell();
@@ -148,7 +169,7 @@ fn set_name(command: &mut Command, name: &OsString) {
 fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Result<(i32, Option<RunError>), Failure> {
     let mut status = None;
     let mut failure = None;
-    let mut told = false;
+    let mut announced = false;
     let mut unseen = unseen::Unseen::default();
     loop {
         loop {
@@ -162,9 +183,9 @@ fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Res
                 Err(errno) => return Err(Failure::run(format_args!("can't wait for the program: {}", errno.desc()))),
             }
         }
-        if status.is_some() && !told && !quiet {
-            told = true;
-            tell("the program has ended, and processes that it started go on: the log stays until they end\n");
+        if status.is_some() && !announced && !quiet {
+            announced = true;
+            tell("the program has exited, but child processes are still running: the log stays open until they exit\n");
         }
         if failure.is_none()
             && let Err(error) = run.tick()
@@ -174,7 +195,7 @@ fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Res
                 continue;
             }
             let said = printable(&error.to_string());
-            tell(&format!("error: {said}; syncs of the program's files fail from now on\n"));
+            tell(&format!("error: {said}; fsync of the program's files fails from now on\n"));
             failure = Some(error);
         }
         let found = unseen.look(run);
@@ -200,13 +221,13 @@ fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Res
     }
 }
 
-/// Whose files come back from a log that somebody else can write.
+/// Whose files recovery changes, if another user can write the log.
 fn of_others(others: &[u32]) -> String {
     let others: Vec<String> = others.iter().map(u32::to_string).collect();
     format!(
-        "note: the log is user {}'s: after a crash it brings back files of that user alone; for another's, give \
-         --allow-owner USER then\n",
-        others.join("'s and user ")
+        "note: the log belongs to user {}: recovery after a crash changes only files of that user, unless \
+         --allow-owner USER names others\n",
+        others.join(" and user ")
     )
 }
 
@@ -224,13 +245,17 @@ fn refused(error: &RunError, lane: &LaneOf) -> Failure {
 
 fn log_help(failure: Failure, error: &LogError) -> Failure {
     match error {
-        LogError::Busy { .. } => failure.help("a log has one program at a time: end the one that runs"),
+        LogError::Busy { .. } => {
+            failure.help("a lane serves one program at a time: stop the other one, or use another --lane")
+        }
         LogError::Gone | LogError::Taken => failure.help(
-            "a function has one program at a time: end the one that runs, or serve another with a second --vfio-user \
-             SOCKET",
+            "a function serves one program at a time: stop the other one, or serve a second function with another \
+             --vfio-user SOCKET",
         ),
-        LogError::Unreachable { .. } => {
-            failure.help("start the device: tidewater serve --image FILE --vfio-user SOCKET --ring FILE")
+        LogError::Unreachable { path, .. } => {
+            failure.help(socket::denied(path).unwrap_or_else(|| {
+                "start the device: tidewater serve --image FILE --vfio-user SOCKET --ring FILE".into()
+            }))
         }
         _ => failure,
     }
@@ -241,12 +266,14 @@ fn with_help(failure: Failure, error: &ReplayError, lane: &LaneOf) -> Failure {
         ReplayError::Log(error) => log_help(failure, error),
         ReplayError::Refused(report) if report.files.iter().any(|file| matches!(file.fate, Fate::Refused(_))) => {
             failure.help(format_args!(
-                "do what is said of each file, or give them up: tidewater recover --device {} --lane {} --forget",
+                "mend each file as its line says, or discard their changes: tidewater recover --device {} --lane {} \
+                 --forget",
                 lane.device, lane.lane
             ))
         }
         ReplayError::Refused(_) => failure.help(format_args!(
-            "bring the files back (is a file system not mounted?), or give them up: tidewater recover --device {} \
+            "restore the files (is a file system not mounted?), or discard their changes: tidewater recover --device \
+             {} \
              --lane {} --forget",
             lane.device, lane.lane
         )),
@@ -298,7 +325,7 @@ pub fn drain(given: &Drain) -> Result<(), Failure> {
     let owners = given.owners.allowed.clone();
     let report = replay(&given.log, &Rules { owners, forget: given.forget, ..Rules::default() })?;
     let mut text = recovered(&report, false);
-    text += "the log is empty: the files need the device no more\n";
+    text += "the log is empty: the files no longer depend on the device\n";
     output::print(&text)
 }
 
@@ -310,12 +337,12 @@ fn plural(count: u64, one: &str) -> String {
 fn recovered(report: &Report, dry: bool) -> String {
     let mut text = String::new();
     if report.new == 0 && report.unbound == 0 {
-        return "the log has nothing for any file\n".to_owned();
+        return "the log has no changes for any file\n".to_owned();
     }
     let span = report.to - report.from;
     let _ = writeln!(
         text,
-        "log of {} (offsets {} to {}): {}, {} of no use any more",
+        "log of {} (offsets {} to {}): {}, {} of them obsolete",
         bytes(span),
         report.from,
         report.to,
@@ -329,10 +356,10 @@ fn recovered(report: &Report, dry: bool) -> String {
             Fate::UpToDate => {
                 writeln!(text, "  {path}: {}, {}", plural(file.records, "record"), bytes(file.bytes))
             }
-            Fate::Removed => writeln!(text, "  {path}: had been removed"),
-            Fate::Left => writeln!(text, "  {path}: was synced by itself"),
+            Fate::Removed => writeln!(text, "  {path}: removed since"),
+            Fate::Left => writeln!(text, "  {path}: already synced"),
             Fate::Missing => {
-                writeln!(text, "  {path}: MISSING, {} can't be replayed", plural(file.records, "record"))
+                writeln!(text, "  {path}: MISSING, cannot replay {}", plural(file.records, "record"))
             }
             Fate::Refused(why) => writeln!(text, "  {path}: REFUSED, {}", printable(why)),
         };
@@ -341,22 +368,20 @@ fn recovered(report: &Report, dry: bool) -> String {
     if files > span {
         let _ = writeln!(
             text,
-            "  {} in files from a log of {}: what a write has in common with the one before it, and zeroes, are not \
-             recorded",
+            "  {} in files from a log of {}: the log leaves out zeroes and bytes equal to the write before",
             bytes(files),
             bytes(span)
         );
     }
-    for (count, what) in [
-        (report.unbound, "that fit no file, or no bytes before them"),
-        (report.foreign, "of other programs, passed over"),
-    ] {
+    for (count, what) in
+        [(report.unbound, "that match no file or no earlier bytes"), (report.foreign, "of other programs, skipped")]
+    {
         if count > 0 {
             let _ = writeln!(text, "  {} {what}", plural(count, "record"));
         }
     }
     if report.skipped > 0 {
-        let _ = writeln!(text, "  {} without a record, passed over", bytes(report.skipped));
+        let _ = writeln!(text, "  {} without a record, skipped", bytes(report.skipped));
     }
     text
 }
@@ -364,7 +389,8 @@ fn recovered(report: &Report, dry: bool) -> String {
 /// What a run did.
 fn drained(ended: &Ended) -> String {
     let mut text = format!(
-        "drained: {} on the log, {} written in {} of {}, {} that waited for it, {} of the log behind synced files\n",
+        "drained: {} on the log, {} written in {}, {} in all, {} that waited for it, {} of the log behind synced \
+         files\n",
         plural(ended.entered, "file"),
         bytes(ended.written),
         plural(ended.records, "record"),
@@ -373,18 +399,18 @@ fn drained(ended: &Ended) -> String {
         plural(ended.checkpoints, "trim"),
     );
     if ended.left > 0 {
-        let _ = writeln!(text, "{} left the log, and were synced by themselves", plural(ended.left, "file"));
+        let _ = writeln!(text, "{} left the log and were synced directly", plural(ended.left, "file"));
     }
     if ended.taken_over > 0 {
-        let _ = writeln!(text, "{} of dead processes found and recorded anew", plural(ended.taken_over, "change"));
+        let _ = writeln!(text, "{} of dead processes found and logged again", plural(ended.taken_over, "change"));
     }
     text
 }
 
-/// A pattern that nothing matches is most likely one that was meant otherwise, and its files are flushed as ever.
+/// A pattern without a match is most likely a mistake: its files are flushed as without the log.
 fn nothing_matched(globs: &Globs) -> String {
     format!(
-        "note: no file came onto the log: no call was seen that opened one for writing which --log names, {}\n",
+        "note: --log matched none of the files the program opened for writing: {}\n",
         printable(&globs.patterns().join(" or "))
     )
 }
@@ -395,7 +421,24 @@ mod tests {
     use tidewater_files::FileReport;
 
     #[test]
-    fn sizes_are_told_with_units_and_files_larger_than_their_log_are_explained() {
+    fn a_pattern_that_the_shell_expanded_is_recognized() {
+        use clap::Parser as _;
+        let found = |line: &str| {
+            let line = format!("tidewater run --device vfio-user:d.sock {line}");
+            match crate::args::Cli::try_parse_from(line.split(' ')).unwrap().command {
+                crate::args::Command::Run(given) => unquoted(&given),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(found("--log q1.log q2.log -- true").as_deref(), Some("q*.log"));
+        assert_eq!(found("--log wal/0001 wal/0002 wal/0003 -- true").as_deref(), Some("wal/000*"));
+        assert_eq!(found("--log aa.log a.log -- true").as_deref(), Some("a*.log"));
+        assert_eq!(found("--log q*.log -- no-such-program"), None, "it is a pattern");
+        assert_eq!(found("--log q1.log -- no-such-program"), None, "the program is misspelt");
+    }
+
+    #[test]
+    fn sizes_have_units_and_files_larger_than_their_log_are_explained() {
         let file = |bytes: u64| FileReport { path: "app.db-wal".into(), fate: Fate::UpToDate, records: 3, bytes };
         let report = |bytes: u64| Report {
             from: 4_096,
@@ -407,13 +450,13 @@ mod tests {
         };
         let text = recovered(&report(28_568_304), false);
         assert!(
-            text.starts_with("log of 1.78 MiB (offsets 4096 to 1868864): 3 records, 0 of no use any more\n"),
+            text.starts_with("log of 1.78 MiB (offsets 4096 to 1868864): 3 records, 0 of them obsolete\n"),
             "{text}"
         );
         assert!(text.contains("app.db-wal: 3 records, 27.2 MiB\n"), "{text}");
-        assert!(text.contains("27.2 MiB in files from a log of 1.78 MiB: what a write has in common"), "{text}");
-        assert!(!recovered(&report(1_000_000), false).contains("in common"));
+        assert!(text.contains("27.2 MiB in files from a log of 1.78 MiB: the log leaves out zeroes"), "{text}");
+        assert!(!recovered(&report(1_000_000), false).contains("leaves out"));
         let ended = Ended { entered: 1, written: 700, logged: 13_376, records: 103, ..Ended::default() };
-        assert!(drained(&ended).contains("700 B written in 103 records of 13.1 KiB"), "{}", drained(&ended));
+        assert!(drained(&ended).contains("700 B written in 103 records, 13.1 KiB in all,"), "{}", drained(&ended));
     }
 }

@@ -32,13 +32,16 @@ pub fn shim() -> Result<PathBuf, Failure> {
     let found = places.iter().find_map(|place| place.canonicalize().ok().filter(|place| place.is_file()));
     let found = found.ok_or_else(|| {
         let list: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
-        Failure::usage(format_args!("the library that is preloaded is not at {}", list.join(" nor at ")))
-            .help(format_args!("name it with TIDEWATER_SHIM, or put {SHIM} beside the binary"))
+        Failure::usage(format_args!("the preload library is not at {}", list.join(" nor at ")))
+            .help(format_args!("put {SHIM} next to the binary, or set TIDEWATER_SHIM to its path"))
     })?;
     // The loader splits its list at these.
     if found.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
-        return Err(Failure::usage(format_args!("{} has a space or a colon, and can't be preloaded", found.display()))
-            .help("put it elsewhere, and name that place with TIDEWATER_SHIM"));
+        return Err(Failure::usage(format_args!(
+            "{} has a space or a colon in its path and cannot be preloaded",
+            found.display()
+        ))
+        .help("move it, and set TIDEWATER_SHIM to its new path"));
     }
     Ok(found)
 }
@@ -54,7 +57,7 @@ pub fn find(command: &OsStr) -> Result<PathBuf, Failure> {
         let path = PathBuf::from(command);
         return match executable(&path) {
             true => Ok(path),
-            false => Err(Failure::usage(format_args!("{}: no program that can be executed", path.display()))),
+            false => Err(Failure::usage(format_args!("{}: not an executable program", path.display()))),
         };
     }
     let folders = env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin"));
@@ -76,10 +79,10 @@ pub fn check(path: &Path) -> Result<(), Failure> {
         let about = path.metadata().map_err(failed)?;
         if about.permissions().mode() & 0o6000 != 0 {
             return Err(Failure::usage(format_args!(
-                "{} runs as another user (set-user-ID): nothing is preloaded into it",
+                "{} is set-user-ID: no library can be preloaded into it",
                 path.display()
             ))
-            .help("run it without that"));
+            .help("run a copy without the set-user-ID bit"));
         }
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -98,15 +101,15 @@ pub fn check(path: &Path) -> Result<(), Failure> {
         return match loader(&file) {
             Ok(Loader::Gnu) => Ok(()),
             Ok(Loader::None) => Err(Failure::usage(format_args!(
-                "{} is statically linked: no library can be preloaded, and its calls would pass by the log",
+                "{} is statically linked: no library can be preloaded, and its writes would bypass the log",
                 path.display()
             ))
             .help("use a dynamically linked build of it")),
             Ok(Loader::Other(name)) => Err(Failure::usage(format_args!(
-                "{} is loaded by {name}, which is not the GNU C library's: its calls would pass by the log",
+                "{} is loaded by {name}, not by the GNU C library: its writes would bypass the log",
                 path.display()
             ))
-            .help("use a build of it for glibc")),
+            .help("use a build for glibc")),
             // A script without a first line, or what the system will refuse by itself.
             Err(_) => Ok(()),
         };
@@ -169,7 +172,7 @@ fn loader(file: &File) -> io::Result<Loader> {
     }
     // 64 bits, little-endian: what this binary is.
     if (head[4], head[5]) != (2, 1) {
-        return Ok(Loader::Other("a loader for another kind of machine".into()));
+        return Ok(Loader::Other("a loader for another architecture".into()));
     }
     let (at, size, count) = (word(&head, 32, 8), word(&head, 54, 2), word(&head, 56, 2));
     for i in 0..count {

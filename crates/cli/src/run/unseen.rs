@@ -37,8 +37,8 @@ impl Default for Unseen {
 /// A program of Go that is started itself.
 pub fn of_go(path: &Path) -> String {
     format!(
-        "{} is a program of Go: what Go code writes passes by the log, \
-         and its own syncs are real; only what libraries in C write is on it",
+        "{} is a Go program: its Go code bypasses the log and syncs its files itself; only C libraries in it use the \
+         log",
         path.display()
     )
 }
@@ -64,8 +64,9 @@ impl Unseen {
                     && let Some(why) = why_unseen(process)
                 {
                     notes.push(format!(
-                        "process {process} writes {} unseen ({why}): that passes by the log, \
-                         and its own syncs are real",
+                        "process {process} writes {} without the preload library ({why}): it bypasses the log and \
+                         syncs \
+                         the file itself",
                         file.1.display()
                     ));
                     self.named.insert(file.1.clone());
@@ -126,8 +127,8 @@ fn why_unseen(process: u32) -> Option<&'static str> {
     let maps = fs::read(format!("/proc/{process}/maps")).ok()?;
     let has_shim = maps.windows(program::SHIM.len()).any(|part| part == program::SHIM.as_bytes());
     match has_shim {
-        false if program::check(&program).is_err() => Some("nothing can be preloaded into its program"),
-        false => Some("its environment was cleared"),
+        false if program::check(&program).is_err() => Some("no library can be preloaded into its program"),
+        false => Some("LD_PRELOAD was cleared from its environment"),
         true if program::is_go(&program) => Some("Go code makes its system calls by itself"),
         true => None,
     }

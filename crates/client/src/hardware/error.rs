@@ -1,4 +1,4 @@
-//! Why a drive did not do as it was told.
+//! Why an operation on a drive failed.
 
 use std::fmt;
 use std::io;
@@ -87,14 +87,14 @@ impl fmt::Display for HardwareError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HardwareError::Target(target) => {
-                write!(f, "`{target}` is no target: give pci:ADDRESS or vfio-user:SOCKET")
+                write!(f, "`{target}` is not a valid target: give pci:ADDRESS or vfio-user:SOCKET")
             }
             HardwareError::File { path, error } => write!(f, "{}: {error}", path.display()),
             HardwareError::Lacking(what) | HardwareError::Carrier(what) => f.write_str(what),
             HardwareError::Served(error) => write!(f, "{error}"),
             HardwareError::Status { what, status } => write!(f, "{what} ended with {}", words(*status)),
-            HardwareError::Malformed(what) => write!(f, "the device's answer makes no sense: {what}"),
-            HardwareError::NoWindow => f.write_str("the drive has no byte window, or it is not reached from here"),
+            HardwareError::Malformed(what) => write!(f, "invalid reply from the device: {what}"),
+            HardwareError::NoWindow => f.write_str("the drive has no byte window, or this transport cannot reach it"),
             HardwareError::Fast(error) => write!(f, "{error}"),
             HardwareError::Window(WindowError::Refused(status)) => {
                 write!(f, "the drive refused it: {}", words(*status))
@@ -109,7 +109,7 @@ fn words(status: Status) -> String {
     let own = status::NAMED.iter().find(|(known, ..)| known.same_code(status)).map(|(_, name, _)| *name);
     match status.name().or(own) {
         Some(name) => format!("{name} (type {}, code {:02X}h)", status.sct(), status.sc()),
-        None => format!("a status without name (type {}, code {:02X}h)", status.sct(), status.sc()),
+        None => format!("an unnamed status (type {}, code {:02X}h)", status.sct(), status.sc()),
     }
 }
 

@@ -221,7 +221,7 @@ impl<'d> Fast<'d> {
         Ok(())
     }
 
-    /// Fills a part of the stream that nobody will write any more.
+    /// Fills a part of the stream that has lost its writer.
     fn seal(&mut self, offset: u64, bytes: u64, epoch: tidewater_wire::vendor::Epoch) -> Result<(), HardwareError> {
         if self.place.is_none() && offset.is_multiple_of(RECORD_ALIGN) && bytes.is_multiple_of(RECORD_ALIGN) {
             let bytes = u32::try_from(bytes).map_err(|_| HardwareError::Malformed("a hole past 4 GiB".into()))?;

@@ -70,7 +70,7 @@ impl<'d> Window<'d> {
         }
     }
 
-    /// An entry that somebody pinned.
+    /// A pinned entry.
     ///
     /// # Errors
     /// As [`Window::pin`].
@@ -173,7 +173,7 @@ impl<'d> Window<'d> {
         Ok(())
     }
 
-    /// `BA_FLUSH`: writes an entry to its blocks, and lets go of it.
+    /// `BA_FLUSH`: writes an entry to its blocks and unpins it.
     ///
     /// # Errors
     /// As [`Window::pin`].
@@ -181,7 +181,7 @@ impl<'d> Window<'d> {
         self.call(WindowCall::flush(entry), &mut []).map(drop)
     }
 
-    /// Lets go of an entry, and of what was stored into it.
+    /// Unpins an entry and discards what was stored into it.
     ///
     /// # Errors
     /// As [`Window::pin`].

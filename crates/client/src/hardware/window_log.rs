@@ -75,7 +75,7 @@ pub struct WindowLog {
     drive: Mutex<Drive>,
     /// A sync is under way.
     syncing: Mutex<bool>,
-    /// One has ended. Whoever waits looks again, with no lock that the next one holds: else the thread that has just
+    /// One has ended. A waiter looks again, with no lock that the next one holds: else the thread that has just
     /// synced, and commits again, would keep the others from seeing that they are done.
     ended: Condvar,
     synced: AtomicU64,
@@ -135,7 +135,7 @@ impl WindowLog {
     /// As [`WindowLog::over`], and that the device can't be reached.
     pub fn open(target: &str) -> Result<WindowLog, LogError> {
         let (place, device) = LogPlace::parse(target)
-            .ok_or_else(|| failed(format!("`{target}` is no window:LBA+BLOCKS:TARGET"), Errno::EINVAL))?;
+            .ok_or_else(|| failed(format!("`{target}` is not window:LBA+BLOCKS:TARGET"), Errno::EINVAL))?;
         WindowLog::over(Device::open(device)?, place)
     }
 
@@ -144,8 +144,8 @@ impl WindowLog {
     ///
     /// # Errors
     /// [`LogError::Window`]: the device has no byte window; its memory survives nothing (ENOTSUP); the range holds
-    /// something else (EEXIST) or is too small (EINVAL); the entries are somebody else's (EBUSY). Else what the device
-    /// said.
+    /// something else (EEXIST) or is too small (EINVAL); the entries belong to another process (EBUSY). Else what the
+    /// device said.
     pub fn over(mut device: Device, place: LogPlace) -> Result<WindowLog, LogError> {
         let about = device.window_status()?;
         if about.bytes == 0 {
@@ -153,7 +153,7 @@ impl WindowLog {
         }
         if !about.survives {
             return Err(failed(
-                "the window's memory survives nothing, so a sync of it promises nothing (memory.NAME.survives)",
+                "the window's memory is volatile, so a sync of it makes nothing durable (memory.NAME.survives)",
                 Errno::EOPNOTSUPP,
             ));
         }

@@ -1,4 +1,4 @@
-//! The ring's copy on a disk (ADR 26): whoever waits for DESTAGED writes and syncs it, and no other process is in the
+//! The ring's copy on a disk (ADR 26): a waiter for DESTAGED writes and syncs it, and no other process is in the
 //! path.
 //!
 //! One at a time does so, for all whose bytes are in the ring by then; others wait for it, and then go on or do the
@@ -17,9 +17,9 @@ use super::owner;
 use super::ring::Ring;
 use crate::LogError;
 
-/// How long the copy may be somebody else's before they are looked at: the dead do not give it back.
+/// How long another process may hold the copy before it is checked for being alive: the dead do not give it back.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long before the device is asked instead: whoever writes the copy was stopped, or is this very thread, amid a
+/// How long before the device is asked instead: its writer was stopped, or is this very thread, amid a
 /// signal.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Sectors that are written at once, at most.
@@ -60,7 +60,7 @@ pub(super) struct Copy {
     file: OwnedFd,
     place: CopyPlace,
     disk: &'static dyn Disk,
-    /// What is written is put together here, by whoever has the ring's own lock.
+    /// What is written is put together here, by the holder of the ring's own lock.
     buffer: Mutex<CopyBuffer>,
 }
 
@@ -108,7 +108,7 @@ impl Copy {
                 ring.wait_for_saver(saver, LOOK);
             }
         }
-        // Whoever writes a generation that has ended would write over another's.
+        // The writer of a generation that has ended would write over another's.
         let result = if ring.is_current() { Some(self.write(ring)) } else { None };
         // What was written counts if it still was of use when it was synced.
         let counts = ring.is_current() && ring.has_name() && ring.unsaved().load(Ordering::Acquire) == 0;

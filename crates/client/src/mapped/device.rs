@@ -100,8 +100,8 @@ fn mappable(socket: &mut Socket, region: u32) -> Result<Option<Mappable>, LogErr
 
 /// The ring's copy on a disk, which a device lends whose ring's header says that there is one.
 ///
-/// The description is this handle's own: an error of the disk is told to each description once, and not to another lane
-/// instead.
+/// The description is this handle's own: an error of the disk is reported to each description once, and not to another
+/// lane instead.
 pub(super) fn copy(socket: &mut Socket) -> Result<Option<OwnedFd>, LogError> {
     let lent = mappable(socket, region::RING_COPY)?;
     lent.map(|lent| reopen(&lent.file).map(|file| past_the_cache(file.into()))).transpose()

@@ -15,7 +15,7 @@ use crate::{Level, LogError};
 /// How long the watcher looks at one before it looks at all.
 const STEP: Duration = Duration::from_millis(1);
 
-/// What somebody waits for.
+/// What is waited for.
 #[derive(Debug)]
 struct Waiting {
     end: u64,
@@ -82,7 +82,7 @@ fn start(log: &Arc<Log>, first: Waiting) -> Result<Sender<Waiting>, LogError> {
     Ok(sender)
 }
 
-/// Waits until the log is gone, or nobody can ask for more.
+/// Waits until the log is gone, or no handle is left.
 fn watch(log: &Weak<Log>, first: Waiting, more: &Receiver<Waiting>) {
     let mut all = vec![first];
     let mut asked = true;
@@ -97,7 +97,7 @@ fn watch(log: &Weak<Log>, first: Waiting, more: &Receiver<Waiting>) {
         let Some(log) = log.upgrade() else { break };
         if let Some(next) = all.iter().min_by_key(|waiting| waiting.end) {
             if log.tail() < next.end {
-                // Somebody has to append it first, or to end what lies before, or is dead.
+                // A writer has to append it first, or to end what lies before, or is dead.
                 let _ = log.seal();
                 std::thread::sleep(STEP);
             } else {

@@ -27,10 +27,10 @@ use crate::lane::OFFSET_END;
 use crate::writers::{Full, Reserved};
 use crate::{Level, LogError, Written};
 
-/// How long the credit is held up before somebody looks whether a writer is dead.
+/// How long the credit is held up before writers are checked for being alive.
 const SEAL_AFTER: Duration = Duration::from_millis(1);
-/// How long nothing may come of a wish for a sync before the device is told of it again, and asked whether it is there.
-const NOTIFY_AGAIN: Duration = Duration::from_millis(50);
+/// How long nothing may come of a wish for a sync before the device gets it again, and asked whether it is there.
+const TELL_AGAIN: Duration = Duration::from_millis(50);
 /// Bytes of the ring that are mapped into a process at a time.
 const MAPPED_AT_ONCE: u64 = 64 << 10;
 
@@ -39,7 +39,7 @@ const MAPPED_AT_ONCE: u64 = 64 << 10;
 pub struct Shared {
     /// The ring's file. The lock of the lane is its open file description's.
     pub ring: OwnedFd,
-    /// An eventfd: whoever adds to it wakes the device.
+    /// An eventfd: adding to it wakes the device.
     pub doorbell: OwnedFd,
     /// The ring's copy on a disk, where it has one.
     pub copy: Option<OwnedFd>,
@@ -74,7 +74,7 @@ pub struct Log {
     known: AtomicU64,
     /// Reservations may end here.
     limit: AtomicU64,
-    /// From here on the device is told that the ring fills up.
+    /// From here on the device learns that the ring fills up.
     nudge: AtomicU64,
     /// Up to here the ring's pages were mapped into this process, or into one that it was forked from.
     mapped: AtomicU64,
@@ -108,7 +108,7 @@ fn doorbell(socket: &mut Socket, lane: u8) -> Result<Option<OwnedFd>, LogError> 
 }
 
 impl Log {
-    /// Opens the log at `vfio-user:SOCKET`, and takes up its stream: what whoever wrote before had published is there,
+    /// Opens the log at `vfio-user:SOCKET`, and takes up its stream: what an earlier writer had published is there,
     /// and whole records beyond it are too; holes between them are sealed.
     ///
     /// # Errors
@@ -174,8 +174,8 @@ impl Log {
         Ok(log)
     }
 
-    /// What another process needs to write the same lane: descriptors to hand on, close-on-exec. Whoever has them, or
-    /// mapped what they are of, has the lane: the next [`Log::open`] of it is `Busy` until all have ended.
+    /// What another process needs to write the same lane: descriptors to hand on, close-on-exec. A process that has
+    /// them, or mapped what they are of, has the lane: the next [`Log::open`] of it is `Busy` until all have ended.
     ///
     /// # Errors
     /// `System`: no more descriptors. `NotMapped`: the device has no doorbell.
@@ -230,7 +230,7 @@ impl Log {
         self.ring.header().persistent
     }
 
-    /// End of what is reserved: whoever waits for it waits for all that was appended before, by anybody.
+    /// End of what is reserved: waiting for it is waiting for all that was appended before, by any writer.
     #[inline]
     pub fn end(&self) -> u64 {
         self.ring.reserved()
@@ -427,7 +427,7 @@ impl Log {
         Begun::new(self.claim()?, bytes)
     }
 
-    /// Seals what writers have left that died, and lets the credit go on. Whoever waits does so by itself; a supervisor
+    /// Seals what writers have left that died, and lets the credit go on. A waiter does so by itself; a supervisor
     /// may do so when a child has ended. Returns how many holes there were.
     ///
     /// # Errors
@@ -453,9 +453,9 @@ impl Log {
         let _ = self.notify(RingLanePage::TAIL_OFFSET, self.ring.tail());
     }
 
-    /// Sends the device a word of the lane, unless another thread is sending one: a thread that waits for what comes of
-    /// it sends it again after its own time.
-    fn notify(&self, offset: usize, word: u64) -> Result<(), LogError> {
+    /// Tells the device a word of the lane, if no other thread is just talking to it: a waiter for the outcome
+    /// tells it again, and has a time of their own.
+    fn tell(&self, offset: usize, word: u64) -> Result<(), LogError> {
         if !self.is_home()? {
             self.ring_doorbell();
             return Ok(());
@@ -469,10 +469,10 @@ impl Log {
         device.run(|device| device.socket(|socket| socket.post_if_room(region::BAR2, address, &word.to_le_bytes())))
     }
 
-    /// The device looks at once, whoever is connected to it.
+    /// The device looks at once, also without a connection of this process.
     fn ring_doorbell(&self) {
         if let Some(doorbell) = &self.doorbell {
-            // One that is full was rung already; that of a device that has gone is heard by nobody, and the next one
+            // One that is full was rung already; that of a device that has gone has no effect, and the next one
             // looks by itself.
             let _ = nix::unistd::write(doorbell, &1u64.to_ne_bytes());
         }

@@ -211,7 +211,7 @@ impl Mapping {
         [words[0].load(Ordering::Acquire), words[1].load(Ordering::Acquire)]
     }
 
-    /// Sleeps while the low half of a word is this, until somebody wakes those who wait for it (FUTEX_WAKE of any
+    /// Sleeps while the low half of a word is this, until its waiters are woken (FUTEX_WAKE of any
     /// process that has mapped the file), or the time is over. Who is woken looks for themselves.
     ///
     /// # Errors
@@ -233,7 +233,7 @@ impl Mapping {
         }
     }
 
-    /// Wakes whoever waits for a word, in any process that has mapped the file.
+    /// Wakes the waiters for a word, in any process that has mapped the file.
     pub(super) fn wake(&self, offset: u64) {
         let word: *const AtomicU64 = self.atomic(offset);
         // SAFETY: an address of the mapping, which the kernel takes as the name of a place and neither reads nor
@@ -411,7 +411,8 @@ fn place_for_huge_pages(offset: usize, length: NonZeroUsize) -> Option<NonZeroUs
         return None;
     }
     let room = length.checked_add(HUGE_PAGE)?;
-    // SAFETY: the kernel chooses an address where nothing is mapped; nobody hears of it before it is unmapped again.
+    // SAFETY: the kernel chooses an address where nothing is mapped; no other code knows of it before it is unmapped
+    // again.
     let free = unsafe {
         let free = mmap_anonymous(None, room, ProtFlags::PROT_NONE, MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE);
         let free = free.ok()?;
@@ -438,7 +439,7 @@ pub(super) fn zeroed_by_fork() -> Option<&'static AtomicU64> {
         let (protection, flags) = (ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE);
         // SAFETY: the kernel chooses an address where nothing is mapped; the page stays for good.
         let page = unsafe { mmap_anonymous(None, length, protection, flags).ok()? };
-        // SAFETY: the page above, which nobody else knows of.
+        // SAFETY: the page above, which no other code knows of.
         let wiped = unsafe { nix::libc::madvise(page.as_ptr(), length.get(), nix::libc::MADV_WIPEONFORK) } == 0;
         wiped.then(|| page.as_ptr().expose_provenance())
     });

@@ -1,4 +1,5 @@
-//! A log on a device that is served, with its ring mapped: an append is a few stores, and nobody else is in its path.
+//! A log on a device that is served, with its ring mapped: an append is a few stores, with no other process in its
+//! path.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -15,7 +16,7 @@
 //!
 //! The device serves rings with `tidewater serve --ring FILE`. A lane is one handle's at a time; its threads write
 //! without a lock, by [`Log::append`] or with a [`Writer`] each. Other processes write too, on both sides of a fork, or
-//! after [`Log::share`] and [`Log::join`]; one that dies amid a record keeps nobody: whoever waits finds it dead and
+//! after [`Log::share`] and [`Log::join`]; one that dies amid a record blocks no other: a waiter finds it dead and
 //! seals what it left. The connection is that of the process that opened the log: in others, reads of what only flash
 //! has, trims and the device's status are [`LogError::Joined`](crate::LogError::Joined). A ring's file that is
 //! truncated under a handle ends its process (SIGBUS), unless that has called [`survive_cut_rings`]: then it is an

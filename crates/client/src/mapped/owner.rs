@@ -1,4 +1,5 @@
-//! Who owns a slot: a process, told by its number and its start, so that one that has the number later is another.
+//! Who owns a slot: a process, identified by its number and its start, so that one that has the number later is
+//! another.
 //!
 //! Numbers are those of one PID namespace: a lane is shared within one.
 
@@ -42,7 +43,7 @@ fn parse(line: &[u8]) -> Option<Stat> {
 }
 
 fn stat(process: &str) -> std::io::Result<Option<Stat>> {
-    // On the stack: whoever appends may be within a signal handler, or short of memory.
+    // On the stack: a writer may be within a signal handler, or short of memory.
     let mut bytes = [0; 1024];
     let len = File::open(process)?.read(&mut bytes)?;
     Ok(parse(&bytes[..len]))
@@ -75,7 +76,7 @@ pub fn me() -> Result<u64, LogError> {
 
 #[cold]
 fn find_me(known: &AtomicU64) -> Result<u64, LogError> {
-    let failed = |why: &str| LogError::Ring(format!("who writes is told by /proc/self/stat, and {why}"));
+    let failed = |why: &str| LogError::Ring(format!("a writer is identified by /proc/self/stat, and {why}"));
     let stat = stat("/proc/self/stat").map_err(|error| failed(&error.to_string()))?;
     let stat = stat.ok_or_else(|| failed("it is not as proc(5) says"))?;
     if stat.pid != u64::from(std::process::id()) || stat.pid >> PID_BITS != 0 || stat.start >> (64 - PID_BITS) != 0 {
@@ -96,7 +97,7 @@ pub fn is_dead(owner: u64) -> bool {
     let mut path = [0; 32];
     match stat(path_of(pid, &mut path)) {
         Ok(Some(stat)) if stat.start != start => true,
-        // Killed, and nobody has waited for it. A first thread that ended alone is Z too, beside others.
+        // Killed, and not waited for by its parent. A first thread that ended alone is Z too, beside others.
         Ok(Some(stat)) => matches!(stat.state, b'Z' | b'X' | b'x') && stat.threads <= 1,
         // What can't be looked at (hidepid) counts as alive; what went just now does not.
         _ => is_gone(),

@@ -1,4 +1,4 @@
-//! A lane's ring as a client has it mapped, and taking it up after whoever wrote it before.
+//! A lane's ring as a client has it mapped, and taking it up after an earlier writer.
 
 mod recover;
 
@@ -74,7 +74,7 @@ fn identity(file: &File) -> Result<(u64, u64, u64), LogError> {
 /// Another description of the file that came with the socket: its locks are not the device's.
 ///
 /// It is opened with this process's rights, which may be more than the device's: what the device itself can't write it
-/// can't lend, or a descriptor that is a path alone (O_PATH, for which nobody asks for rights) would have any file of
+/// can't lend, or a descriptor that is a path alone (O_PATH, which checks no rights) would have any file of
 /// this process's written.
 pub(super) fn reopen(lent: &OwnedFd) -> Result<File, LogError> {
     let flags = fcntl(lent, FcntlArg::F_GETFL).map_err(LogError::system("look at what the device lends"))?;
@@ -187,7 +187,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// The file: whoever has it has the lane.
+    /// The file: its holder has the lane.
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -314,7 +314,7 @@ impl Ring {
         self.mine.word(RingLanePage::LEFT_OFFSET as u64)
     }
 
-    /// Who is just writing the copy; 0: nobody.
+    /// Who is just writing the copy; 0: no process.
     pub(super) fn saver(&self) -> &AtomicU64 {
         self.mine.word(RingLanePage::SAVER_OFFSET as u64)
     }
@@ -329,7 +329,7 @@ impl Ring {
         waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Nobody writes the copy any more; whoever waits for that goes on.
+    /// The copy has no writer any more; the next waiter continues.
     pub(super) fn release_saver(&self) {
         self.saver().store(0, Ordering::SeqCst);
         if self.mine.load(RingLanePage::WAITING_OFFSET as u64) != 0 {

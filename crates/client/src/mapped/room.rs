@@ -16,9 +16,9 @@ impl Log {
         self.copy.is_some() && self.ring.unsaved().load(Ordering::Acquire) == 0
     }
 
-    /// Lets the device leave as many bytes before the tail in the ring, half a ring at most, for as long as nobody
-    /// waits for them: they may be of no use before it takes them ([`Log::skip`]). A crash of the machine takes them,
-    /// where the ring does not survive one and has no copy.
+    /// Lets the device leave as many bytes before the tail in the ring, half a ring at most, as long as none of
+    /// them is waited for: they may be of no use before it takes them ([`Log::skip`]). A crash of the machine takes
+    /// them, where the ring does not survive one and has no copy.
     pub fn leave(&self, bytes: u64) {
         self.ring.left().store(bytes, Ordering::Relaxed);
     }
@@ -61,8 +61,8 @@ impl Log {
         };
         let device = self.device().and_then(ask).ok().map(Box::new);
         let ring_survives = match (self.ring.header().persistent, self.ring.survives()) {
-            (true, _) => "a crash of this process and of the device's; a loss of power, once lines are written back",
-            (false, _) => "a crash of this process and of the device's; no loss of power, and no crash of the machine",
+            (true, _) => "a crash of this process or the device's, and power loss once lines are written back",
+            (false, _) => "a crash of this process or the device's; neither power loss nor a crash of the machine",
         };
         Status {
             ring_bytes: self.ring.size(),
@@ -74,8 +74,7 @@ impl Log {
             broken: self.ring.is_broken(),
             ring_survives,
             level: self.level,
-            destaged_survives: "crashes and a loss of power, as far as the disk below the image keeps what a sync \
-                                promises",
+            destaged_survives: "crashes and power loss, provided the disk honours fdatasync",
             device,
         }
     }

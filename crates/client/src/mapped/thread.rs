@@ -1,4 +1,4 @@
-//! Threads of the library's own, in a program that is somebody else's.
+//! Threads of the library's own, in a program that is not ours.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};

@@ -83,6 +83,26 @@ impl Faults {
 }
 
 impl<M: Medium> Subsystem<M> {
+    /// Faults that are armed; a count is what is left of it.
+    pub fn armed_faults(&self) -> Vec<Fault> {
+        let on_blocks = self.faults.statuses.iter();
+        let on_blocks = on_blocks.map(|&(nsid, blocks, status, count)| Fault::Status {
+            nsid,
+            blocks,
+            status: status.bits(),
+            count,
+        });
+        let on_completions = self.faults.completions.iter().map(|&(function, what, count)| match what {
+            OnCompletion::Delay(by) => Fault::Delay { function, by, count },
+            OnCompletion::Lose => Fault::Lose { function, count },
+            OnCompletion::Duplicate => Fault::Duplicate { function, count },
+        });
+        let stuck = self.controllers.iter().zip(0u8..).filter(|(controller, _)| controller.stuck_shutdown);
+        let stuck = stuck.map(|(_, function)| Fault::StuckShutdown { function });
+        let on_memory = self.host_memory.armed().map(|(fault, count)| Fault::HostMemory { fault, count });
+        on_blocks.chain(on_completions).chain(stuck).chain(on_memory).collect()
+    }
+
     /// A fault is injected. One of a controller that is not there is dropped.
     #[cold]
     pub(super) fn inject(&mut self, fault: Fault) {

@@ -46,6 +46,11 @@ impl HostMemoryUse {
         self.faults.clear();
     }
 
+    /// Faults that are armed, and at how many accesses.
+    pub(super) fn armed(&self) -> impl Iterator<Item = (HostFault, u32)> + '_ {
+        self.faults.iter().copied()
+    }
+
     pub(super) fn remember(&mut self, fault: HostFault, count: u32) {
         if count > 0 {
             if self.faults.len() == REMEMBERED {

@@ -105,7 +105,7 @@ impl Controller {
                 return Err(Error::Unexpected("the controller has a fatal status"));
             }
             if Instant::now() >= until {
-                return Err(Error::Unexpected("the controller does not reach its state in time"));
+                return Err(Error::Unexpected("the controller did not change state in time"));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -164,7 +164,7 @@ impl Controller {
             .with_dword(12, offset as u32)
             .with_dword(13, (offset >> 32) as u32);
         let data = self.admin.call(sqe, Transfer::In(len))?.good()?.data;
-        if data.len() == len as usize { Ok(data) } else { Err(Error::Unexpected("the log page came short")) }
+        if data.len() == len as usize { Ok(data) } else { Err(Error::Unexpected("the log page is too short")) }
     }
 }
 
@@ -182,7 +182,7 @@ pub fn discover(address: SocketAddr, host: &Host) -> Result<Vec<DiscoveryEntry>,
     controller.enable()?;
     let header = controller.log_page(DISCOVERY_LOG_PAGE, 0, DiscoveryHeader::SIZE as u32)?;
     let header = header.first_chunk().and_then(DiscoveryHeader::from_bytes);
-    let header = header.ok_or(Error::Unexpected("the discovery log has another format"))?;
+    let header = header.ok_or(Error::Unexpected("unknown format of the discovery log"))?;
     let mut entries = Vec::new();
     for record in 0..header.records.min(1_024) {
         let offset = DiscoveryHeader::SIZE as u64 + record * DiscoveryEntry::SIZE as u64;

@@ -66,7 +66,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Io(error) => write!(f, "{error}"),
-            Error::Refused(Refused::Fatal(fatal)) => write!(f, "the controller broke the transport's rules: {fatal}"),
+            Error::Refused(Refused::Fatal(fatal)) => write!(f, "transport protocol error of the controller: {fatal}"),
             Error::Refused(Refused::Controller(term)) => write!(
                 f,
                 "the controller ended the connection: fatal error status {:02X}h, information {:X}h",

@@ -28,9 +28,9 @@ impl Remote {
     pub fn connect(address: SocketAddr, host: &Host) -> Result<Remote, queue::Error> {
         let entries = discover(address, host)?;
         let entry = entries.into_iter().find(|entry| entry.kind == SubsystemKind::Nvm);
-        let entry = entry.ok_or(queue::Error::Unexpected("no subsystem with namespaces is named there"))?;
+        let entry = entry.ok_or(queue::Error::Unexpected("discovery lists no subsystem with namespaces"))?;
         let there = entry.address.parse().map(|ip| SocketAddr::new(ip, entry.port));
-        let there = there.map_err(|_| queue::Error::Unexpected("the subsystem's address is none"))?;
+        let there = there.map_err(|_| queue::Error::Unexpected("the subsystem's address is invalid"))?;
         let mut controller = Controller::connect(there, host, &entry.subsystem)?;
         controller.enable()?;
         Ok(Remote { controller, io: None })
@@ -55,7 +55,7 @@ impl Transport for Remote {
         if done.status.is_success() && Direction::of(sqe.opcode()) == Some(Direction::ToHost) {
             // An I/O command may bring less than it was given room for, and says so itself.
             if queue == Queue::Admin && done.data.len() < data.len() {
-                return Err(queue::Error::Unexpected("the command's data came short").into());
+                return Err(queue::Error::Unexpected("the command returned too little data").into());
             }
             let len = done.data.len().min(data.len());
             data[..len].copy_from_slice(&done.data[..len]);

@@ -82,7 +82,7 @@ impl Function {
         let address = whole(address)?;
         let folder = Path::new(FUNCTIONS).join(&address);
         if !folder.is_dir() {
-            return Err(Error::Lacking(format!("there is no PCI function {address}: `lspci` lists them")));
+            return Err(Error::Lacking(format!("no PCI function {address}; `lspci` lists them")));
         }
         let name = names(&folder.join("nvme"), "nvme").into_iter().next().ok_or_else(|| {
             Error::Lacking(format!("the kernel's NVMe driver is not bound to {address}: commands go through it"))
@@ -109,7 +109,7 @@ impl Function {
             }
         }
         let which = if nsid == 0 { "no namespace".to_owned() } else { format!("no namespace {nsid}") };
-        Err(Error::Lacking(format!("the driver shows {which} of this function: I/O commands go through one")))
+        Err(Error::Lacking(format!("the driver exposes {which} of this function, and I/O commands need exactly one")))
     }
 }
 
@@ -144,8 +144,8 @@ fn map(path: &Path) -> Result<Bar, Error> {
     Bar::map(&file, len).map_err(|errno| match errno {
         // With CONFIG_IO_STRICT_DEVMEM the kernel refuses what a driver has claimed.
         Errno::EPERM | Errno::EBUSY | Errno::EINVAL => Error::Lacking(format!(
-            "{}: the kernel refuses to map it ({errno}): beside a bound driver it may need iomem=relaxed on its \
-             command line",
+            "{}: the kernel refuses to map it ({errno}): while a driver is bound, it may need the boot option \
+             iomem=relaxed",
             path.display()
         )),
         errno => Error::File { path: path.to_owned(), error: errno.into() },
@@ -181,9 +181,7 @@ impl BarAccess for MappedBar {
 impl Transport for Function {
     fn command(&mut self, queue: Queue, sqe: &Sqe, data: &mut [u8]) -> Result<Completion, Error> {
         let refused = |errno: Errno| match errno {
-            Errno::EPERM | Errno::EACCES => {
-                Error::Lacking("the kernel passes commands on for the superuser alone".into())
-            }
+            Errno::EPERM | Errno::EACCES => Error::Lacking("the kernel accepts commands from root only".into()),
             errno => Error::Kernel(errno),
         };
         match queue {

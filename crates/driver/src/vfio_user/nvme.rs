@@ -70,10 +70,10 @@ impl std::fmt::Display for NvmeError {
             NvmeError::Socket(error) => write!(f, "{error}"),
             NvmeError::System(errno) => write!(f, "no memory for queues: {errno}"),
             NvmeError::Status(status) => write!(f, "the command ended with status {status:?}"),
-            NvmeError::Timeout(what) => write!(f, "{what} did not happen in time"),
-            NvmeError::Unexpected => write!(f, "a completion of a command that is not under way"),
+            NvmeError::Timeout(what) => write!(f, "{what} timed out"),
+            NvmeError::Unexpected => write!(f, "a completion without a matching command"),
             NvmeError::Fatal => write!(f, "the controller reports a fatal status"),
-            NvmeError::Memory => write!(f, "the driver's memory does not suffice"),
+            NvmeError::Memory => write!(f, "the driver ran out of memory"),
         }
     }
 }

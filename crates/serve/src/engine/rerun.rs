@@ -142,7 +142,7 @@ impl Recorded<'_> {
                     return;
                 }
                 Ok(Entry::Input(at, _)) if at >= TIME_MAX => {
-                    self.wrong = Some(format!("an input is from {at:?}: no run is that long"));
+                    self.wrong = Some(format!("an input is at {at:?}, later than any run lasts"));
                     return;
                 }
                 Ok(Entry::Input(at, input)) => {
@@ -168,15 +168,18 @@ impl World<Served> for Recorded<'_> {
         let number = self.result.inputs + 1;
         let (count, checksum) = self.outputs.take();
         if at != now {
-            self.wrong = Some(format!("input {number} is from {at:?}, and the drive is at {now:?} already"));
+            self.wrong = Some(format!("input {number} is at {at:?}, but the drive is already at {now:?}"));
         } else if (count, checksum) != said {
             self.wrong = Some(format!(
-                "before input {number} at {at:?} the drive said {} things (checksum {:08x}), and now {count} \
+                "before input {number} at {at:?} the log has {} outputs (checksum {:08x}), the rerun {count} \
                  ({checksum:08x})",
                 said.0, said.1
             ));
         } else if !self.asked.answered(&input, self.functions) {
-            self.wrong = Some(format!("input {number} at {at:?} answers what the drive did not ask, or is to nobody"));
+            self.wrong = Some(format!(
+                "input {number} at {at:?} answers a request that the drive did not make, or has \
+                 no recipient"
+            ));
         }
         if self.wrong.is_some() {
             return None;
@@ -216,7 +219,13 @@ fn cut(
 ) -> Result<Served, RerunError> {
     let wrong = |what: String| RerunError(what);
     for _ in 0..timers {
-        let at = machine.deadline().ok_or_else(|| wrong("a power cut after events that do not come".into()))?;
+        let at = machine.deadline().ok_or_else(|| {
+            wrong(
+                "the log has a power cut after more events than the rerun \
+             has"
+                .into(),
+            )
+        })?;
         machine.on_deadline(at);
         while let Some(output) = machine.poll() {
             world.take(at, output, &machine);
@@ -225,7 +234,7 @@ fn cut(
     let (count, checksum) = world.outputs.take();
     if (count, checksum) != said {
         return Err(wrong(format!(
-            "before a power cut the drive said {} things (checksum {:08x}), and now {count} ({checksum:08x})",
+            "before a power cut the log has {} outputs (checksum {:08x}), the rerun {count} ({checksum:08x})",
             said.0, said.1
         )));
     }
@@ -261,7 +270,7 @@ fn cut(
 pub fn rerun(log: &[u8]) -> Result<Rerun, RerunError> {
     let wrong = |what: &str| RerunError(what.to_owned());
     let rest =
-        log.strip_prefix(&MAGIC).ok_or_else(|| wrong("no input log of a served device, or of another version"))?;
+        log.strip_prefix(&MAGIC).ok_or_else(|| wrong("not an input log of a served device, or of another version"))?;
     let (len, rest) = rest.split_first_chunk().ok_or_else(|| wrong("the log ends within its header"))?;
     let len = u32::from_le_bytes(*len) as usize;
     let setup = rest.get(..len).ok_or_else(|| wrong("the log ends within its header"))?;

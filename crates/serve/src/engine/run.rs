@@ -113,7 +113,7 @@ impl fmt::Display for Ended {
         let [reads, writes, flushes, others] = self.counters.commands;
         writeln!(
             f,
-            "shut down in good order after {:.1} s: {reads} reads, {writes} writes, {flushes} flushes, {others} other \
+            "clean shutdown after {:.1} s: {reads} reads, {writes} writes, {flushes} flushes, {others} other \
              commands, {} errors",
             self.wall.as_secs_f64(),
             self.counters.errors
@@ -169,7 +169,7 @@ impl Server {
                 if is_over && !self.setup.stop.load(Ordering::Relaxed) {
                     notify(Event::Note(format!(
                         "the device has been served for {} of its time, and its clock does not hold much more: it ends \
-                         in good order; start it again",
+                         cleanly; start it again",
                         self.setup.serve_time
                     )));
                 }
@@ -311,19 +311,27 @@ impl Server {
         match *request {
             Request::Status => Some(Ok(status::status(self.machine.as_ref(), &self.world, self.about()))),
             Request::Metrics => Some(text(status::metrics(self.machine.as_ref(), &self.world, self.about()))),
+            Request::FaultList => Some(match &self.machine {
+                Some(machine) => {
+                    let armed: Vec<Request> = machine.subsystem.armed_faults().into_iter().map(Request::from).collect();
+                    let faults = serde_json::to_value(armed).map_err(|error| error.to_string());
+                    faults.map(|faults| serde_json::Map::from_iter([("faults".to_owned(), faults)]))
+                }
+                None => Err("the power is off".into()),
+            }),
             Request::Stop => {
                 self.begin_ending(Some(answer.clone()));
                 None
             }
-            Request::PowerCut { .. } if self.machine.is_none() => Some(Err("the power is off already".into())),
+            Request::PowerCut { .. } if self.machine.is_none() => Some(Err("the power is already off".into())),
             Request::PowerCut { off_ms } if WallDuration::from_millis(off_ms) > OFF_MAX => {
-                Some(Err(format!("{off_ms} ms without power: a day (86400000 ms) is the most")))
+                Some(Err(format!("{off_ms} ms without power: the maximum is a day (86400000 ms)")))
             }
             Request::PowerCut { off_ms } => Some(self.cut_power(WallDuration::from_millis(off_ms)).map_or_else(
                 |error| Err(error.to_string()),
                 |lost| {
                     text(format!(
-                        "the power was cut; {lost} pages were only in volatile memory and are gone; it comes back in \
+                        "the power was cut; {lost} pages held only in volatile memory are lost; power returns in \
                          {off_ms} ms"
                     ))
                 },
@@ -333,10 +341,10 @@ impl Server {
                     connection.close();
                     Ok(Default::default())
                 }
-                Some(_) => Err(format!("nobody is attached to function {function}")),
+                Some(_) => Err(format!("no client is attached to function {function}")),
                 None => Err(format!("there is no function {function}")),
             }),
-            _ => Some(Err("this request is a fault, and was not taken for one".into())),
+            _ => Some(Err("internal error: this fault was not injected".into())),
         }
     }
 
@@ -487,7 +495,7 @@ impl Server {
             let mut pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
             let pmrs = pmrs.try_for_each(|pmr| pmr.store(image).map(drop));
             if pmrs.and_then(|()| image.save_metadata(&state)).and_then(|()| image.sync()).is_err() || !stored {
-                result = Err(wrong("the image could not be written: what was flushed before is safe"));
+                result = Err(wrong("the image could not be written: data flushed before is safe"));
             }
             input_log = log;
         } else if let Some(powered_off) = self.powered_off.take() {
@@ -515,11 +523,11 @@ impl Server {
 fn can_happen(fault: &Fault, machine: &Served) -> Result<(), String> {
     match (*fault, fault.function()) {
         (_, Some(function)) if !machine.subsystem.has_controller(function) => Err(format!(
-            "there is no controller {function}: PCIe functions come first, from 0 on, then hosts that are connected by \
+            "there is no controller {function}: PCIe functions are numbered first, from 0, then hosts connected by \
              NVMe/TCP"
         )),
         (Fault::Status { blocks: (first, end), .. }, _) if first >= end => {
-            Err(format!("no block lies from {first} up to {end}, which is the one behind the last"))
+            Err(format!("the range {first}..{end} of blocks is empty"))
         }
         _ => Ok(()),
     }

@@ -175,32 +175,32 @@ fn make(setup: &Setup, drive: &DriveSetup, notify: &mut dyn FnMut(Event)) -> Res
         .map_err(wrong)?;
     let device = Device::power_on(&opened.profile, opened.remains).map_err(wrong)?;
     if setup.size.is_some_and(|size| size != device.capacity()) {
-        notify(Event::Note("the drive is there already and keeps its size: --size is for a new one".into()));
+        notify(Event::Note("the drive exists and keeps its size: --size applies to new drives".into()));
     }
     if setup.ring.is_none()
         && let Some(owner) = other_owner(&opened.image)
     {
         notify(Event::Note(format!(
-            "{}: belongs to user {owner}, who can write what the drive holds, its log too: \
-             `chown` it if it is to be yours",
+            "{}: belongs to user {owner}, who can change the drive's data and log: `chown` it to make it yours",
             opened.image.name()
         )));
     }
     if opened.report.version < opened.image.version() {
         let (old, new) = (opened.report.version, opened.image.version());
-        notify(Event::Note(format!(
-            "the image was raised from version {old} to {new}: an older program refuses it now"
-        )));
+        notify(Event::Note(format!("the image was upgraded from version {old} to {new}: older programs refuse it")));
     }
     let written = opened.report.pages * u64::from(opened.image.page_size());
     notify(Event::Opened { capacity: device.capacity(), written });
     if opened.report.window_lost > 0 {
         let lost = opened.report.window_lost;
-        notify(Event::Note(format!("{lost} entries of the byte window were not stored whole: they are not pinned")));
+        notify(Event::Note(format!(
+            "{lost} entries of the byte window were stored incompletely and are no longer \
+             pinned"
+        )));
     }
     if opened.report.torn > 0 {
         let torn = opened.report.torn;
-        notify(Event::Note(format!("{torn} pages had not been written whole when it ended: as after a power loss")));
+        notify(Event::Note(format!("{torn} pages were torn when the device stopped, as after power loss")));
     }
     Ok(Drive {
         device,
@@ -357,7 +357,7 @@ fn ring(
     let Some(rings) = &setup.ring else { return Ok(None) };
     if profile.serve.access != Access::Mapped {
         return Err(wrong(
-            "--ring needs a profile whose hosts may map memory; set serve.access=mapped, or leave --ring away",
+            "--ring needs a profile whose hosts may map memory; set serve.access=mapped, or leave out --ring",
         ));
     }
     let fast = machine.subsystem.device().fast();
@@ -367,19 +367,19 @@ fn ring(
         ));
     }
     if fast.function(function).is_none() {
-        notify(Event::Note(format!("function {function} has no fast side (fast.functions), and no ring")));
+        notify(Event::Note(format!("function {function} has no fast side (fast.functions) and so no ring")));
         return Ok(None);
     }
     if rings.persistent && rings.copy.is_some() {
         return Err(wrong(
-            "a ring whose memory survives a loss of power needs no copy; leave --ring-persistent or --ring-copy away",
+            "a ring whose memory survives power loss needs no copy; leave out --ring-persistent or --ring-copy",
         ));
     }
     // A log is taken for its device's user's, and part of it is in the image.
     if let Some(owner) = other_owner(image) {
         return Err(wrong(format_args!(
-            "{}: belongs to user {owner}, who can write what the log says; serve it with --ring as that user, or \
-             `chown` it if you trust what it holds",
+            "{}: belongs to user {owner}, who can change the log; serve it with --ring as that user, or `chown` it if \
+             you trust its content",
             image.name()
         )));
     }
@@ -392,7 +392,8 @@ fn ring(
     }
     if profile.serve.cmb_size > 0 && function == 0 {
         note(
-            "the slice for queues in BAR2 is reached by messages: a BAR has one descriptor, and that is the ring's"
+            "with --ring, the controller memory buffer in BAR2 cannot be mapped: accesses go through vfio-user \
+             messages and are slower"
                 .into(),
         );
     }
@@ -402,7 +403,7 @@ fn ring(
 pub(super) fn target(tcp: &TcpSetup, controllers: &Options) -> Result<Target, ServeError> {
     let name = |name: &str| {
         Nqn::new(name).ok_or_else(|| {
-            wrong(format!("`{name}` is no NVMe qualified name; give one such as nqn.2014-08.org.example:host"))
+            wrong(format!("`{name}` is not an NVMe qualified name; give one such as nqn.2014-08.org.example:host"))
         })
     };
     let privileged = tcp.allow_destructive;
@@ -439,8 +440,8 @@ fn kept(profile: &Profile, functions: &[Function]) -> Vec<String> {
             let (is, given) = (value(&stored), value(profile));
             if is != given {
                 texts.push(format!(
-                    "{key}: function {i} keeps {is}, as its log in the image was set up, and does not take {given}: \
-                     that takes a new image, or Fast Setup by a host"
+                    "{key}: function {i} keeps {is}, with which its log in the image was set up, and ignores {given}: \
+                     changing it takes a new image, or the command Fast Setup"
                 ));
             }
         }
@@ -451,11 +452,10 @@ fn kept(profile: &Profile, functions: &[Function]) -> Vec<String> {
 /// What survives what, in words.
 fn survives(backing: &Backing) -> String {
     match backing {
-        Backing::Memory => "nothing outlives this process: the image is in memory.".into(),
+        Backing::Memory => "no data survives this process: the image is in memory.".into(),
         Backing::File(path) => format!(
-            "what a host has flushed, or written with FUA, is in {} and synced: it survives a crash of this process, \
-             of the host, and a power loss, as far as the disk below keeps what fdatasync promises. What was not \
-             flushed survives neither.",
+            "flushed and FUA data is in {}: it survives a process crash, a host crash and power loss, provided the \
+             disk honours fdatasync. Unflushed data may be lost in any of them.",
             path.display()
         ),
     }
@@ -470,7 +470,8 @@ impl Server {
         let map_memory = &mut setup.profile.ftl.map_memory;
         if map_memory != "all" {
             notify(Event::Note(format!(
-                "the whole map is at hand, not a part of it in [memory.{map_memory}]: images do not keep mapping pages"
+                "the whole mapping table is kept in memory, not cached in [memory.{map_memory}]: images store no \
+                 mapping pages"
             )));
             *map_memory = "all".into();
             if tidewater_core::host_memory::wanted(&setup.profile) == 0 {
@@ -508,9 +509,7 @@ impl Server {
                 Some(log)
             }
             Some(_) => {
-                return Err(wrong(
-                    "an input log begins with a new drive, and this image holds one; name another --image",
-                ));
+                return Err(wrong("an input log needs a new drive, but the image holds one; name another --image"));
             }
             None => None,
         };

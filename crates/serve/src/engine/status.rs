@@ -1,4 +1,4 @@
-//! What a served device tells of itself: an object for `tidewater status`, a page for Prometheus.
+//! The status of a served device: an object for `tidewater status`, a page for Prometheus.
 
 use super::served::Served;
 use super::world::World;
@@ -78,54 +78,75 @@ pub(super) fn metrics<M>(machine: Option<&Served>, world: &World<M>, about: Abou
     let counters = &world.counters;
     let mut page = Page::default();
     page.add("gauge", "tidewater_powered", "1 while the drive has power.", f64::from(machine.is_some()));
-    page.add("counter", "tidewater_uptime_seconds_total", "Seconds since it was started.", about.wall.as_secs_f64());
-    page.add("counter", "tidewater_power_cuts_total", "Power cuts that were asked for.", about.power_cuts as f64);
+    page.add(
+        "counter",
+        "tidewater_uptime_seconds_total",
+        "Seconds since the device was started.",
+        about.wall.as_secs_f64(),
+    );
+    page.add("counter", "tidewater_power_cuts_total", "Power cuts injected.", about.power_cuts as f64);
     page.family("counter", "tidewater_commands_total", "I/O commands completed.");
     for (kind, count) in ["read", "write", "flush", "other"].iter().zip(counters.commands) {
         page.sample("tidewater_commands_total", &[("kind", kind)], count as f64);
     }
     page.add("counter", "tidewater_errors_total", "Commands completed with an error.", counters.errors as f64);
-    page.family("counter", "tidewater_bytes_total", "Bytes moved.");
+    page.family("counter", "tidewater_bytes_total", "Bytes moved by I/O commands.");
     for (to, bytes) in ["host", "device"].iter().zip(counters.bytes) {
         page.sample("tidewater_bytes_total", &[("to", to)], bytes as f64);
     }
-    page.add("counter", "tidewater_syncs_total", "Syncs of the backing store asked for.", counters.syncs as f64);
+    page.add("counter", "tidewater_syncs_total", "Syncs of the backing store.", counters.syncs as f64);
     page.add("counter", "tidewater_interrupts_total", "Interrupts raised.", counters.interrupts as f64);
     let held = world.payload.held() as f64;
-    page.add("gauge", "tidewater_volatile_pages", "Pages that are only in volatile memory.", held);
+    page.add("gauge", "tidewater_volatile_pages", "Pages held only in volatile memory.", held);
     if let Some(machine) = machine {
         let device = machine.subsystem.device();
         let statistics = &device.ftl().statistics;
         let only_reads = world.store_failed || device.ftl().is_read_only();
-        page.add("gauge", "tidewater_read_only", "1 while the drive takes no writes.", f64::from(only_reads));
+        page.add("gauge", "tidewater_read_only", "1 while the drive is read-only.", f64::from(only_reads));
         page.add("gauge", "tidewater_capacity_bytes", "Usable bytes.", device.capacity() as f64);
         let outstanding = f64::from(machine.subsystem.outstanding());
-        page.add("gauge", "tidewater_outstanding_commands", "Commands under way.", outstanding);
-        page.family("counter", "tidewater_flash_units_total", "Units programmed into flash.");
+        page.add("gauge", "tidewater_outstanding_commands", "I/O commands in progress.", outstanding);
+        page.family(
+            "counter",
+            "tidewater_flash_units_total",
+            "Units programmed into flash, for hosts and for garbage \
+             collection.",
+        );
         page.sample("tidewater_flash_units_total", &[("by", "host")], statistics.host as f64);
         page.sample("tidewater_flash_units_total", &[("by", "collection")], statistics.collected as f64);
         let memory = device.host_memory();
         if memory.is_used() {
             let counts = memory.statistics;
-            page.add("gauge", "tidewater_host_memory_bytes", "Bytes that a host lends.", memory.bytes() as f64);
-            page.family("counter", "tidewater_host_memory_units_total", "Units of host memory accessed.");
+            page.add("gauge", "tidewater_host_memory_bytes", "Bytes of the host memory buffer.", memory.bytes() as f64);
+            page.family("counter", "tidewater_host_memory_units_total", "Units of the host memory buffer accessed.");
             page.sample("tidewater_host_memory_units_total", &[("by", "read")], counts.reads as f64);
             page.sample("tidewater_host_memory_units_total", &[("by", "write")], counts.writes as f64);
-            page.family("counter", "tidewater_host_memory_moved_bytes_total", "Bytes moved to and from host memory.");
+            page.family(
+                "counter",
+                "tidewater_host_memory_moved_bytes_total",
+                "Bytes moved to and from the host memory \
+                 buffer.",
+            );
             page.sample("tidewater_host_memory_moved_bytes_total", &[("by", "read")], counts.bytes_read as f64);
             page.sample("tidewater_host_memory_moved_bytes_total", &[("by", "write")], counts.bytes_written as f64);
             let failed = counts.failed_checks as f64;
-            page.add("counter", "tidewater_host_memory_failed_checks_total", "Units that were not good.", failed);
+            page.add(
+                "counter",
+                "tidewater_host_memory_failed_checks_total",
+                "Units of the host memory buffer that \
+                 failed their check.",
+                failed,
+            );
             let refetches = counts.refetches as f64;
             page.add(
                 "counter",
                 "tidewater_host_memory_refetches_total",
-                "Units fetched from flash instead.",
+                "Units read from flash instead of the host memory buffer.",
                 refetches,
             );
         }
         let failures = statistics.program_failures as f64;
-        page.add("counter", "tidewater_program_failures_total", "Flash programs that failed.", failures);
+        page.add("counter", "tidewater_program_failures_total", "Failed program operations.", failures);
     }
     page.into_text()
 }

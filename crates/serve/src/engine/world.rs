@@ -234,10 +234,10 @@ impl<M> World<M> {
             self.push(Input::StoreFailed);
             let image = self.payload.image();
             self.watch.notes.push(format!(
-                "{}: {}: the drive only reads from now on, and what is flushed is safe; see to the disk, and serve it \
-                 again",
+                "{}: {}: the drive is read-only from now on, and flushed data is safe; repair the disk and serve the \
+                 drive again",
                 image.name(),
-                image.fault().unwrap_or("it can't be read or written"),
+                image.fault().unwrap_or("cannot be read or written"),
             ));
             let number = image.fault_number().unwrap_or(nix::libc::EIO);
             self.ports
@@ -424,7 +424,7 @@ impl<M> World<M> {
     /// A line of the trace is written, or there is no room for it: then the trace ends, and the device goes on.
     fn traced(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
-            self.watch.notes.push(format!("the trace ends here, it can't be written: {error}"));
+            self.watch.notes.push(format!("the trace ends here, because it cannot be written: {error}"));
             (self.trace, self.trace_error) = (None, Some(error));
         }
     }

@@ -90,7 +90,7 @@ impl fmt::Display for ImageError {
         match self {
             ImageError::Io { name, what, error } => write!(f, "{name}: can't {what}: {error}"),
             ImageError::Exists { name } => {
-                write!(f, "{name}: there is a file already; open it, or give another name for a new drive")
+                write!(f, "{name}: the file exists; open it, or give another name for a new drive")
             }
             ImageError::Kind { name, found } => {
                 write!(f, "{name}: is {found}; give the path of a regular file or a block device itself")
@@ -98,13 +98,13 @@ impl fmt::Display for ImageError {
             ImageError::NotAnImage { name, why } => {
                 write!(
                     f,
-                    "{name}: is no image of a drive: {why}; give another path (a new drive is made where no file is, \
-                     and on a block device that begins with 4,096 zeroes)"
+                    "{name}: is not a drive image: {why}; give another path (a new drive is created where no file \
+                     exists, or on a block device that starts with 4,096 zeroes)"
                 )
             }
             ImageError::Newer { name, found } => write!(
                 f,
-                "{name}: has format {found}, and this program knows formats up to {}; use a newer tidewater",
+                "{name}: has format {found}, but this program supports formats up to {}; use a newer tidewater",
                 super::format::VERSION
             ),
             ImageError::Locked { name } => write!(f, "{name}: another process has it open; stop that one first"),
@@ -113,8 +113,8 @@ impl fmt::Display for ImageError {
             }
             ImageError::WrongProfile { name, what, stored, given } => write!(
                 f,
-                "{name}: was made with {what} = {stored}, not {given}; leave the profile away to use the stored one, \
-                 or make a new image"
+                "{name}: was created with {what} = {stored}, not {given}; leave out the profile to use the stored one, \
+                 or create a new image"
             ),
             ImageError::TooSmall { name, found, needed } => {
                 write!(

@@ -10,7 +10,7 @@ pub enum Flaw {
     ReuseBeforeErase,
     /// Checkpoints are written at once (rule 2).
     EagerMap,
-    /// Nobody looks at checksums of payload.
+    /// Checksums of payload are not checked.
     NoChecksums,
     /// A flush does not sync.
     NoFlush,

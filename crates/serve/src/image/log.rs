@@ -30,7 +30,7 @@ const BEFORE: usize = 16;
 /// Sectors that are written in one call, at most.
 const BATCH: usize = 128;
 
-/// Bytes that somebody else keeps are stored as well once they fill such a part of the ring: what comes after them
+/// Bytes that clients keep are stored as well once they fill such a part of the ring: what comes after them
 /// needs the room.
 const KEPT_PARTS: u64 = 4;
 
@@ -199,7 +199,7 @@ impl Image {
         let Setup { lanes, ring_size, .. } = *block.setup();
         let mut rings = Vec::new();
         if lane_sectors(ring_size).checked_mul(lanes.into()).is_none_or(|sectors| sectors > log.half) {
-            return Ok(rings); // No ring of this drive: the block is refused by whoever knows the drive.
+            return Ok(rings); // No ring of this drive: the block is refused where the drive is known.
         }
         for (lane, &end) in block.ends().iter().enumerate() {
             let place = log.place(generation, ring_size, lane);
@@ -229,10 +229,10 @@ impl Image {
         Ok(rings)
     }
 
-    /// Stores what has changed of the fast side, before anybody hears of it: to be called when all that was done to
+    /// Stores what has changed of the fast side, before it becomes visible: to be called when all that was done to
     /// flash is stored.
     ///
-    /// `kept`: of a function's lane, whether somebody else keeps what it has beyond [`Image::stored_log`], and has it
+    /// `kept`: of a function's lane, whether its client keeps what it has beyond [`Image::stored_log`], and has it
     /// when this process ends. Such bytes may go straight to flash: a sector of the ring for each would be written for
     /// nothing. Who wants them in the image calls this again with nothing kept.
     ///

@@ -1,5 +1,5 @@
 //! Memories of the controller whose content is in the image, behind the pages: persistent memory regions, and what the
-//! fast side has in memory that survives. A list says where they are; a memory gets its place when somebody asks for it
+//! fast side has in memory that survives. A list says where they are; a memory gets its place on first use
 //! first.
 
 use super::ImageError;

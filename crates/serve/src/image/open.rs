@@ -204,7 +204,7 @@ impl Image {
     /// # Errors
     /// [`ImageError`], for a block device that can't be read.
     pub fn is_there(path: &Path) -> Result<bool, ImageError> {
-        // A link that leads nowhere is somebody's mistake: opening it says so.
+        // A dangling link is a mistake: opening it says so.
         if !is_device(path) {
             return Ok(path.symlink_metadata().is_ok());
         }

@@ -1,6 +1,6 @@
 //! The payload of a served drive: what commands stage, what waits to be programmed, and what is in the image.
 //!
-//! The firmware says which version of which unit is where; the bytes are here. Whoever runs the firmware must do two
+//! The firmware says which version of which unit is where; the bytes are here. The driver of the firmware must do two
 //! things in this order each time it has something to say, before anything else happens to it: hand over what has
 //! changed on flash ([`Payload::apply`]), then carry out its outputs, one after the other ([`Payload::taken`],
 //! [`Payload::read`]). Versions must never come again, not after a restart either, and begin above [`PAST`].
@@ -34,7 +34,7 @@ pub struct Payload {
     composed: Vec<u8>,
     /// What was programmed since the image failed, by its place.
     stranded: Table<u64, Held>,
-    /// Versions of the row that is being told of: they leave the pool if none of its pages fails.
+    /// Versions of the row that is being reported: they leave the pool if none of its pages fails.
     row: Vec<(u32, u64)>,
     row_sequence: Option<u64>,
     row_failed: bool,
@@ -217,7 +217,7 @@ impl Payload {
                 self.room[..self.unit_size].fill(0);
                 &self.room
             }
-            // What a host has lent is not of the image: whoever read it there has the bytes.
+            // What a host has lent is not of the image: its reader has the bytes.
             Whereabouts::Lost | Whereabouts::Host { .. } => return Err(MoveError::Medium),
         };
         Ok(&whole[skip..skip + len])
@@ -291,7 +291,7 @@ impl Payload {
         }
     }
 
-    /// All pages of a row have been told of. If one of them failed, the whole row is programmed again elsewhere.
+    /// All pages of a row have been reported. If one of them failed, the whole row is programmed again elsewhere.
     fn end_row(&mut self) {
         let failed = std::mem::take(&mut self.row_failed);
         for key in self.row.drain(..) {
@@ -328,7 +328,7 @@ impl Payload {
                     // What was there before anybody wrote has no bytes.
                     assert_eq!(
                         version, PAST,
-                        "version {version} of unit {lpn} was programmed, and nobody has its bytes"
+                        "version {version} of unit {lpn} was programmed, but its bytes are missing"
                     );
                     into.fill(0);
                     true
@@ -381,7 +381,7 @@ impl Payload {
     }
 
     /// Forgets every version that is not in the controller's memory any more (`Device::unprogrammed`): deallocated
-    /// units are not told of one by one.
+    /// units are not reported one by one.
     pub fn sweep(&mut self, unprogrammed: impl IntoIterator<Item = (u32, u64)>) {
         let mut live: Vec<(u32, u64)> = unprogrammed.into_iter().collect();
         live.sort_unstable();
@@ -404,7 +404,7 @@ impl Payload {
 
     /// Asks that all that was stored so far be made safe (`Output::Sync`); [`Payload::take_synced`] tells when it is.
     pub fn request_sync(&mut self, slot: Slot) {
-        // What can't be synced any more is told at once.
+        // A failed sync is reported at once.
         let number = self.image.request_sync().ok();
         self.syncing.push_back((number, slot));
     }

@@ -41,7 +41,7 @@ pub trait Storage: Send {
     /// # Errors
     /// Of the system, and where there is less.
     fn set_size(&mut self, len: u64) -> io::Result<()>;
-    /// Nobody needs these bytes any more: they may read as anything, and need take no room. A hint.
+    /// These bytes are not needed any more: they may read as anything, and need take no room. A hint.
     ///
     /// # Errors
     /// Of the system.
@@ -237,7 +237,7 @@ impl Storage for FileStorage {
     }
 }
 
-/// A new file that nobody sees under its name before it is whole.
+/// A new file that is invisible under its name before it is whole.
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,
@@ -250,7 +250,7 @@ impl NewFile {
     /// Makes an empty file beside `path`, which must not exist, for its owner alone (mode 0600), and locks it.
     ///
     /// # Errors
-    /// [`ImageError::Exists`], [`ImageError::Locked`] (somebody else is making it), [`ImageError::Io`].
+    /// [`ImageError::Exists`], [`ImageError::Locked`] (another process is creating it), [`ImageError::Io`].
     pub fn begin(path: &Path) -> Result<(NewFile, FileStorage), ImageError> {
         let name = path.display().to_string();
         if path.symlink_metadata().is_ok() {
@@ -269,8 +269,8 @@ impl NewFile {
         };
         let file = match make() {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                // What an interrupted attempt left, unless somebody is at it now. It is not used: who made it may read
-                // it.
+                // What an interrupted attempt left, unless another process is at it now. It is not used: who made it
+                // may read it.
                 FileStorage::open(&unfinished)?;
                 std::fs::remove_file(&unfinished).map_err(io("remove what an interrupted attempt left"))?;
                 make()
@@ -291,7 +291,7 @@ impl NewFile {
             move |error| ImageError::Io { name, what, error }
         };
         self.file.sync_all().map_err(io("sync it"))?;
-        // Unlike a rename a link does not replace what somebody else has put there meanwhile.
+        // Unlike a rename a link does not replace a file that appeared there meanwhile.
         match std::fs::hard_link(&self.unfinished, &self.path) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

@@ -32,7 +32,7 @@ use tidewater_nand::{Block, Nand, PageHeader, PageKind, Place, StoredUnit};
 /// Of a page whose row ends in another page: what the row holds, and the row's place in the order of programs.
 type OwnRow = (u64, Arc<[u32]>);
 
-/// Erases and checkpoints that may wait for a sync that somebody else asks for, before one is begun for them. They do
+/// Erases and checkpoints that may wait for a sync of another caller, before one is begun for them. They do
 /// not hurry: a block that was erased is usually not used again for long.
 const DEFERRED_MAX: usize = 64;
 
@@ -116,7 +116,7 @@ pub struct Image {
     synced: u64,
     /// Of these, how many the last note tells of.
     noted: u64,
-    /// Somebody waits for a sync that has not begun.
+    /// A caller waits for a sync that has not begun.
     wanted: bool,
     /// Something was written since the last sync began.
     dirty: bool,
@@ -126,7 +126,7 @@ pub struct Image {
     deferred: VecDeque<(u64, Deferred)>,
     /// Pages of checkpoints among them.
     deferred_own: usize,
-    /// The row of the firmware's own whose pages are being told of.
+    /// The row of the firmware's own whose pages are being reported.
     own_row: Option<OwnRow>,
     faulted: bool,
     /// What the system said when a write or a sync failed first.
@@ -276,7 +276,7 @@ impl Image {
         (u128::from(tables as u64) * (1 << 30) / u128::from(flash.max(1))) as u64
     }
 
-    /// The result of a write that somebody may want to be safe.
+    /// The result of a write that may have to be durable.
     #[inline]
     pub(super) fn wrote(&mut self, result: io::Result<()>) -> Result<(), StoreFault> {
         self.dirty = true;

@@ -13,9 +13,9 @@ use std::thread::JoinHandle;
 pub enum SyncMode {
     /// A thread of its own: reads go on meanwhile.
     Threaded,
-    /// Whoever asks, at once.
+    /// The caller, at once.
     Inline,
-    /// Whoever asks, when they have polled so many times: a thread of its own, for tests that must repeat.
+    /// The caller, after so many polls: a thread of its own, for tests that must repeat.
     Late(u32),
 }
 
@@ -42,7 +42,7 @@ enum Worker {
 pub(super) struct Syncs {
     worker: Worker,
     began: u64,
-    /// A result that nobody has taken yet.
+    /// A result that was not taken yet.
     ended: Option<io::Result<()>>,
     running: bool,
     event: Option<Arc<EventFd>>,
@@ -77,7 +77,7 @@ impl Syncs {
         self.running
     }
 
-    /// Whoever slept on [`Syncs::event`] is awake: what an earlier sync left of it, taken before it was told, must not
+    /// The waiter on [`Syncs::event`] is awake: what an earlier sync left of it, taken before it was told, must not
     /// end every later sleep.
     pub(super) fn hush(&self) {
         if let Some(event) = self.event.as_ref().filter(|_| !self.running) {
@@ -157,7 +157,7 @@ impl Syncs {
         if result.is_some() {
             self.running = false;
             if let Some(event) = &self.event {
-                let _ = event.read(); // Nothing to read means only that nobody was told yet.
+                let _ = event.read(); // Nothing to read means only that no waiter was woken yet.
             }
         }
         result

@@ -5,7 +5,7 @@
 //! nor the newest that a sync has made safe is overwritten. Three orders keep both together, whatever is lost of what
 //! was not synced:
 //!
-//! 1. *An entry whose sectors are not all there is not there.* Who is told that blocks are pinned, is told behind a
+//! 1. *An entry whose sectors are not all there is not there.* A host learns that blocks are pinned behind a
 //!    sync; so it never was.
 //! 2. *That a flush has begun is written before what it writes.*
 //! 3. *An entry that was flushed is let go of when a sync has made its pages safe on flash*, and until then nothing
@@ -251,7 +251,7 @@ impl Image {
         result
     }
 
-    /// Stores what has changed of the window, before anybody hears of it: to be called when all that was done to flash
+    /// Stores what has changed of the window, before it becomes visible: to be called when all that was done to flash
     /// is stored. `sequence`: the drive's write sequence.
     ///
     /// # Errors

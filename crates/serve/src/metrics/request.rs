@@ -45,7 +45,7 @@ pub(super) fn judge(head: &[u8], names: &[String]) -> Verdict {
     let head_only = match method {
         Some("GET") => false,
         Some("HEAD") => true,
-        _ => return Verdict::Refused("405 Method Not Allowed", "metrics are only read\n"),
+        _ => return Verdict::Refused("405 Method Not Allowed", "metrics are read-only: use GET\n"),
     };
     let hosts: Vec<&str> = lines
         .filter_map(|line| line.split_once(':'))
@@ -58,14 +58,13 @@ pub(super) fn judge(head: &[u8], names: &[String]) -> Verdict {
         (Some("HTTP/1.0" | "HTTP/1.1"), [_]) => {
             return Verdict::Refused(
                 "421 Misdirected Request",
-                "metrics are asked for by an IP address or as localhost; \
-                 `tidewater serve --metrics-host NAME` allows another name\n",
+                "use an IP address or localhost as host; `tidewater serve --metrics-host NAME` allows another name\n",
             );
         }
         (Some("HTTP/1.0" | "HTTP/1.1"), _) => {
-            return Verdict::Refused("400 Bad Request", "a request has one Host line\n");
+            return Verdict::Refused("400 Bad Request", "a request needs exactly one Host line\n");
         }
-        _ => return Verdict::Refused("505 HTTP Version Not Supported", "ask by HTTP/1.1 or HTTP/1.0\n"),
+        _ => return Verdict::Refused("505 HTTP Version Not Supported", "use HTTP/1.1 or HTTP/1.0\n"),
     }
     match target {
         "/metrics" => Verdict::Page { head_only },

@@ -36,7 +36,7 @@ pub struct Limits {
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The host did what the transport does not allow: it was told so.
+    /// The host broke the rules of the transport, which was reported to it.
     Fatal(Fatal),
     /// The host asked for it.
     Host(TermReq),
@@ -179,7 +179,7 @@ impl Connection {
         self.ended = true;
     }
 
-    /// Ends the connection: the host is told why.
+    /// Ends the connection, with the reason for the host.
     pub(super) fn end(&mut self, fatal: Fatal) -> Event<'static> {
         self.ended = true;
         self.sender.send(&Pdu::C2hTermReq(fatal.into()), self.reader.header());

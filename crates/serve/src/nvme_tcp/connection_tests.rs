@@ -370,7 +370,7 @@ fn data_pointers_are_the_hosts_word() {
     assert_eq!(engine.connection.fetch(write, Some(Slot(0)), 513), Err(MoveError::Host));
     assert_eq!(engine.connection.fetch(write, Some(Slot(0)), 0), Ok(Some(&[][..])));
     for (at, len) in [(0, 513), (1, 512), (512, 1), (u32::MAX, 1), (1, u32::MAX)] {
-        let called = engine.connection.data::<()>(read, at, len, |_| panic!("nobody takes it"));
+        let called = engine.connection.data::<()>(read, at, len, |_| panic!("it is not taken"));
         assert_eq!(called, Err(MoveError::Host));
     }
     assert_eq!(engine.connection.data(read, 0, 512, |_| Err("not there")), Ok(Err("not there")));

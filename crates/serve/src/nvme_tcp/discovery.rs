@@ -134,7 +134,7 @@ fn log_piece(sqe: &Sqe, log: &[u8]) -> Result<Reply, Status> {
     if !offset.is_multiple_of(4) || offset > log.len() as u64 {
         return Err(Status::INVALID_FIELD);
     }
-    // Nobody has a reason to ask for more than some pages of zeroes.
+    // No host has a reason to read more than some pages of zeroes.
     let len = usize::try_from(len).ok().filter(|&len| len <= 64 << 10).ok_or(Status::INVALID_FIELD)?;
     let rest = &log[offset as usize..];
     let mut data = rest[..rest.len().min(len)].to_vec();

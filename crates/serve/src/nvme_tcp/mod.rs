@@ -29,7 +29,7 @@
 //! | more bytes that wait than all hosts may have | the host with most of them loses a connection |
 //! | silence beyond the Keep Alive Timeout; a reset of the subsystem | the controller ends, with all its connections |
 //!
-//! A list of hosts is no authentication: whoever knows a name can say it. Nothing is encrypted.
+//! A list of hosts is no authentication: a host may claim any name. Nothing is encrypted.
 
 mod admission;
 mod association;

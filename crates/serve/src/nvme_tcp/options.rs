@@ -1,4 +1,4 @@
-//! What a target is told.
+//! Options of a target.
 
 use super::connection::Limits;
 use super::target::after;
@@ -10,7 +10,7 @@ use tidewater_wire::fabrics::Nqn;
 /// A host that may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRule {
-    /// Its name. Whoever knows the name can say it: this is no authentication.
+    /// Its name, which is not authenticated.
     pub name: Nqn,
     /// Commands that destroy, or change what other hosts see (Format, Sanitize, namespace management, self-tests, write
     /// protection, vendor commands) are allowed.
@@ -61,7 +61,7 @@ impl Hosts {
     }
 }
 
-/// What a target is told.
+/// Options of a target.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The subsystem's name (SUBNQN), as Identify Controller tells it.

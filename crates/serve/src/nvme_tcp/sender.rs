@@ -140,7 +140,7 @@ impl Sender {
         }
     }
 
-    /// Forgets what waits: nobody takes it any more.
+    /// Drops what waits: its receiver is gone.
     pub(super) fn discard(&mut self) {
         self.buffer = Vec::new();
         self.gone = 0;

@@ -50,8 +50,8 @@ impl fmt::Display for BindError {
         match self {
             BindError::NotLoopback(address) => write!(
                 f,
-                "{address} is not a loopback address: NVMe/TCP is neither encrypted nor authenticated here; allow it \
-                 with --insecure-bind"
+                "{address} is not a loopback address, and NVMe/TCP is neither encrypted nor authenticated here; allow \
+                 it with --insecure-bind"
             ),
             BindError::Listen(address, error) => {
                 write!(f, "cannot listen on {address}: {error}; choose another address")
@@ -192,7 +192,7 @@ impl Peer {
     }
 }
 
-/// A target. It has no thread and never blocks: whoever owns it calls [`Target::poll`] when [`Target::as_fd`] is
+/// A target. It has no thread and never blocks: its owner calls [`Target::poll`] when [`Target::as_fd`] is
 /// readable or [`Target::deadline`] has come, carries out what the subsystem says, and then calls [`Target::flush`].
 pub struct Target {
     pub(super) options: Options,
@@ -341,7 +341,7 @@ impl Target {
 
     /// Data of a command for its host: `len` bytes, `at` bytes behind the start of the command's data, which `fill`
     /// writes into the place from which they are sent. Each byte once, in any order. `fill` is not called if there is
-    /// nobody to send to.
+    /// no receiver.
     ///
     /// # Errors
     /// The connection has gone, the host does not ask for so much data, or what `fill` says.
@@ -363,7 +363,7 @@ impl Target {
         filled
     }
 
-    /// A command has ended. Nothing happens if nobody waits for it any more. `Some`: this slot waits for data that
+    /// A command has ended. Nothing happens if no host waits for it any more. `Some`: this slot waits for data that
     /// [`Target::fetch`] was to bring and that does not come: it has failed.
     ///
     /// That is a slot of another command. A host may use an identifier again as soon as it has reset its controller,
@@ -438,8 +438,8 @@ impl Target {
                 let address = peer.address;
                 self.note(|| {
                     format!(
-                        "{address} began a TLS handshake on the NVMe/TCP port: TLS is not spoken here; \
-                         connect without it (nvme connect without --tls)"
+                        "{address} started a TLS handshake on the NVMe/TCP port: TLS is not supported; connect without \
+                         it (nvme connect without --tls)"
                     )
                 });
             }
@@ -517,7 +517,7 @@ impl Target {
     /// Closes a connection that leaves nothing behind.
     pub(super) fn forget(&mut self, index: usize) {
         if let Some(peer) = self.peers[index].take() {
-            // Closing would take it out of the set as well, unless somebody else holds the socket.
+            // Closing would take it out of the set as well, unless another process holds the socket.
             let _ = self.epoll.delete(&peer.stream);
         }
     }

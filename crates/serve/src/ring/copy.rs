@@ -44,14 +44,14 @@ impl RingCopy {
             Err(error) => return Err(wrong(path, error)),
         };
         own(path, &file, OPTION)?;
-        let away = "; move it away to begin a new one: what only it holds of the log is gone then";
+        let away = "; move it away to start a new one: log bytes held only in it are then lost";
         let mut bytes = [0; RingCopyHeader::SIZE];
         let header = file.read_exact_at(&mut bytes, 0).map_err(|error| error.to_string());
         let header = header.and_then(|()| RingCopyHeader::parse(&bytes).map_err(|error| error.to_string()));
         let header =
-            header.map_err(|why| wrong(path, format_args!("is no copy of a ring, or damaged: {why}{away}")))?;
+            header.map_err(|why| wrong(path, format_args!("is not a copy of a ring, or is damaged: {why}{away}")))?;
         if header.drive != shape.drive {
-            return Err(wrong(path, format_args!("is the copy of another drive's ring{away}")));
+            return Err(wrong(path, format_args!("is a copy of another drive's ring{away}")));
         }
         let is = (header.function, header.lanes, header.ring_bytes);
         if is != (shape.function, shape.lanes, shape.ring_bytes) {
@@ -235,6 +235,6 @@ mod tests {
         fs::write(&path, [&forged, &whole[RingCopyHeader::SIZE..]].concat()).unwrap();
         assert!(refused(&path, &shape()).contains("damaged"));
         fs::write(&path, b"x").unwrap();
-        assert!(refused(&path, &shape()).contains("is no copy of a ring"));
+        assert!(refused(&path, &shape()).contains("is not a copy of a ring"));
     }
 }

@@ -156,12 +156,12 @@ pub(crate) fn options() -> OpenOptions {
 pub(crate) fn own(path: &Path, file: &File, option: &str) -> Result<(), RingError> {
     let about = file.metadata().map_err(|error| wrong(path, error))?;
     if !about.is_file() {
-        return Err(wrong(path, format_args!("is no file; name another place with {option}")));
+        return Err(wrong(path, format_args!("is not a file; name another place with {option}")));
     }
     if about.uid() != nix::unistd::geteuid().as_raw() || about.mode() & 0o077 != 0 {
         return Err(wrong(
             path,
-            format_args!("others may open it; `chmod 600` it if it is yours, or name another place with {option}"),
+            format_args!("other users may open it; `chmod 600` it if it is yours, or name another place with {option}"),
         ));
     }
     file.try_lock().map_err(|error| match error {
@@ -223,7 +223,7 @@ impl RingFile {
             let bytes = shape.ring_bytes;
             return Err(wrong(
                 path,
-                format_args!("rings of {bytes} bytes can't be mapped: set fast.size to at least 4 KiB for each lane"),
+                format_args!("rings of {bytes} bytes cannot be mapped: set fast.size to at least 4 KiB per lane"),
             ));
         }
         let file = match options().open(path) {
@@ -236,25 +236,25 @@ impl RingFile {
         };
         own(path, &file, OPTION)?;
         let len = file.metadata().map_err(|error| wrong(path, error))?.len();
-        let away = "; move it away to begin a new one, after looking whether it holds what a client published and the \
-                    drive never took";
+        let away = "; move it away to start a new one, after checking whether it holds bytes that the drive has not \
+             taken";
         let mut bytes = [0; RingHeader::SIZE];
         if len < RingHeader::SIZE as u64 {
             return Err(wrong(
                 path,
-                format_args!("has {len} bytes, which is less than a ring's header: truncated, or no ring{away}"),
+                format_args!("has {len} bytes, fewer than a ring's header: truncated, or not a ring{away}"),
             ));
         }
         file.read_exact_at(&mut bytes, 0).map_err(|error| wrong(path, error))?;
         let mut header = RingHeader::parse(&bytes).map_err(|error| {
             let what = match error {
-                LayoutError::Foreign { .. } => "no ring of this version",
+                LayoutError::Foreign { .. } => "not a ring of this version",
                 _ => "its header is damaged",
             };
             wrong(path, format_args!("{what}: {error}{away}"))
         })?;
         if header.drive != shape.drive {
-            return Err(wrong(path, format_args!("is the ring of another drive{away}")));
+            return Err(wrong(path, format_args!("belongs to another drive{away}")));
         }
         let (is, should) =
             ((header.function, header.lanes, header.ring_bytes), (shape.function, shape.lanes, shape.ring_bytes));
@@ -555,7 +555,7 @@ mod tests {
         drop(RingFile::open(&path, &shape()).unwrap());
         assert!(refused(&path, &Shape { drive: [8; 16], ..shape() }).contains("another drive"));
         assert!(refused(&path, &Shape { lanes: 1, ..shape() }).contains("2 lanes of 8192"));
-        assert!(refused(&path, &Shape { ring_bytes: 2048, ..shape() }).contains("can't be mapped"));
+        assert!(refused(&path, &Shape { ring_bytes: 2048, ..shape() }).contains("cannot be mapped"));
         let whole = fs::read(&path).unwrap();
         let mut damaged = whole.clone();
         damaged[140] ^= 1;
@@ -568,14 +568,14 @@ mod tests {
         fs::write(&path, [&forged, &whole[RingHeader::SIZE..]].concat()).unwrap();
         assert!(refused(&path, &shape()).contains("its header is damaged"));
         fs::write(&path, b"TIDERING").unwrap();
-        assert!(refused(&path, &shape()).contains("less than a ring's header"));
+        assert!(refused(&path, &shape()).contains("fewer than a ring's header"));
         fs::write(&path, vec![b'x'; 9000]).unwrap();
-        assert!(refused(&path, &shape()).contains("no ring of this version"));
+        assert!(refused(&path, &shape()).contains("not a ring of this version"));
         fs::write(&path, &whole[..whole.len() - 1]).unwrap();
         assert!(refused(&path, &shape()).contains("was truncated to"));
         fs::write(&path, &whole).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(refused(&path, &shape()).contains("others may open it"));
+        assert!(refused(&path, &shape()).contains("other users may open it"));
         let link = folder.path().join("link");
         symlink(&path, &link).unwrap();
         assert!(refused(&link, &shape()).contains("symbolic link"));

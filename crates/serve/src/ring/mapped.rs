@@ -92,8 +92,8 @@ impl MappedRing {
         let (file, found) = RingFile::open(&path, &shape)?;
         if found == Found::Old {
             note(format!(
-                "{}: the machine was started since it was used, and its memory survives no loss of power: what only \
-                 the ring held is gone",
+                "{}: the machine was rebooted since the ring was last used, and its memory is volatile: bytes held \
+                 only in the ring are lost",
                 path.display()
             ));
         }
@@ -156,7 +156,7 @@ impl MappedRing {
                 file.restore(lane, copy.generation(lane), end, &bytes)?;
                 if !bytes.is_empty() {
                     let (path, len) = (copy.path().display(), bytes.len());
-                    note(format!("{path}: {len} bytes of lane {lane} go into the new ring"));
+                    note(format!("{path}: {len} bytes of lane {lane} were copied to the new ring"));
                 }
             }
         }
@@ -221,14 +221,14 @@ impl MappedRing {
                 is.claimed = (end..=end + size).contains(&client.tail);
                 if is.claimed && client.tail > end {
                     note(format!(
-                        "{path}: lane {lane} goes on: the ring holds {} bytes that the drive had not taken",
+                        "{path}: lane {lane} continues: the ring holds {} bytes that the drive had not taken",
                         client.tail - end
                     ));
                 } else if !is.claimed {
                     is.generation = self.begin_generation(lane)?;
                     note(format!(
-                        "{path}: lane {lane} was filled up to {}, and the drive's log ends at {end}: its clients \
-                         attach anew",
+                        "{path}: lane {lane} was filled up to {}, and the drive's log ends at {end}: its clients must \
+                         reconnect",
                         client.tail
                     ));
                 }

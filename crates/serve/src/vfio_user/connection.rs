@@ -135,7 +135,7 @@ impl Connection {
             }
             Ok(Received::Message(message)) if message.header.is_reply() => {
                 let mut awaited = lock(&self.awaited);
-                // One that nobody waits for, or waits for any more, is dropped.
+                // One without a waiter is dropped.
                 if matches!(*awaited, Awaited::Id(id, command)
                     if (id, command) == (message.header.id, message.header.command))
                 {
@@ -167,7 +167,7 @@ impl Connection {
                 match self.receive(&mut reader) {
                     Found::Something => {
                         since = None;
-                        // A reply: whoever waits for it sleeps on the socket or on this.
+                        // A reply: its waiter sleeps on the socket or on this.
                         if reader.commands.is_empty() {
                             let _ = self.replied.write(1);
                         }

@@ -19,13 +19,13 @@ pub trait Function: Send + Sync {
     /// is shared.
     ///
     /// # Errors
-    /// What the client is told; it reads ones then.
+    /// What the client gets; it reads ones then.
     fn region_read(&self, region: u32, offset: u64, to: &mut [u8]) -> Result<(), Errno>;
 
     /// Writes bytes of a region. They lie inside of the region, and outside of what is shared.
     ///
     /// # Errors
-    /// What the client is told.
+    /// What the client gets.
     fn region_write(&self, region: u32, offset: u64, from: &[u8]) -> Result<(), Errno>;
 
     /// Bytes of a region's shared part have been stored by a message, not by a mapping.
@@ -34,7 +34,7 @@ pub trait Function: Send + Sync {
     /// The function is reset: as after power-on.
     ///
     /// # Errors
-    /// What the client is told.
+    /// What the client gets.
     fn reset(&self) -> Result<(), Errno>;
 
     /// A client has come, and has agreed on a version.

@@ -9,12 +9,12 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 /// A count of events that clients add to.
 ///
-/// It is watched by its edges and never read: whoever has the descriptor may read it, and could set it to block.
+/// It is watched by its edges and never read: every process with the descriptor may read it, and could set it to block.
 #[derive(Debug)]
 pub struct Doorbell {
     event: EventFd,
     edges: Epoll,
-    /// The write that it stands for: first byte and bytes. What it would write is not told.
+    /// The write that it stands for: first byte and bytes. The value is not passed on.
     pub writes: Vec<(u64, u64)>,
 }
 
@@ -35,12 +35,12 @@ impl Doorbell {
         self.event.as_fd()
     }
 
-    /// What is readable when somebody has rung.
+    /// Readable after a ring.
     pub fn watched(&self) -> BorrowedFd<'_> {
         self.edges.0.as_fd()
     }
 
-    /// Whether somebody has rung since the last time.
+    /// Whether it was rung since the last time.
     pub fn was_rung(&self) -> bool {
         let mut events = [EpollEvent::empty()];
         matches!(self.edges.wait(&mut events, EpollTimeout::ZERO), Ok(1..))
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_heard_once_for_each_ring_even_when_somebody_else_reads_or_fills_it() {
+    fn it_is_heard_once_for_each_ring_even_when_another_process_reads_or_fills_it() {
         let doorbell = Doorbell::new(vec![(0, 8)]).expect("descriptors");
         assert!(!doorbell.was_rung());
         let client = doorbell.lent().try_clone_to_owned().expect("a descriptor");

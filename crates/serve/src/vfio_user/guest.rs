@@ -81,7 +81,7 @@ enum Reach {
     Message,
 }
 
-/// How the bytes of a range are reached, for whoever wants to tell.
+/// How the bytes of a range are reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
     /// By loads and stores.
@@ -151,7 +151,7 @@ impl GuestMemory {
     }
 
     fn ranges_mut(&self) -> RwLockWriteGuard<'_, Vec<Range>> {
-        // Nobody may see the new generation before the change.
+        // The new generation must not be visible before the change.
         let guard = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
         self.generation.fetch_add(1, Ordering::Release);
         guard

@@ -39,7 +39,7 @@ impl std::fmt::Display for ServerError {
                 write!(f, "{} is served by another process; stop it, or choose another place", path.display())
             }
             ServerError::NoSocket(path) => {
-                write!(f, "{} is there and is no socket; choose another place", path.display())
+                write!(f, "{} exists and is not a socket; choose another place", path.display())
             }
             ServerError::Io(what, path, error) => write!(f, "can't {what} {}: {error}", path.display()),
         }
@@ -70,7 +70,7 @@ pub struct Server {
 struct Stop {
     event: EventFd,
     asked: AtomicBool,
-    /// Whoever is connected: closing it ends a send that its client doesn't read.
+    /// The connected client: closing it ends a send that the client does not read.
     connection: Mutex<Option<Arc<Connection>>>,
 }
 
@@ -82,7 +82,7 @@ impl Stop {
 
 impl Server {
     /// Serves `function` at `path`, which lies in a directory that only its owner may enter. A socket that is there and
-    /// that nobody serves is replaced; the new one is for its owner only.
+    /// without a server is replaced; the new one is for its owner only.
     ///
     /// # Errors
     /// As [`ServerError`] says.
@@ -113,7 +113,7 @@ impl Drop for Server {
         if let Some(connection) = self.stop.connection().as_ref() {
             connection.close();
         }
-        // Nobody finds the socket any more once it is not served any more.
+        // A socket without a server is removed.
         let _ = std::fs::remove_file(&self.path);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -1,4 +1,4 @@
-//! What a client's commands do, and what it hears.
+//! What a client's commands do, and its replies.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) struct Session<'a> {
     connection: Arc<Connection>,
     /// A version has been agreed on.
     agreed: bool,
-    /// The function has been told of the client.
+    /// The function knows of the client.
     known: bool,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Session<'a> {
         let first = header.command == command::VERSION && !self.agreed;
         let result = self.answer(message);
         if first && result.is_ok() {
-            // The client hears of the version before the function may ask it for anything.
+            // The client gets the version before the function may ask it for anything.
             self.agreed = true;
         }
         if header.wants_reply() {

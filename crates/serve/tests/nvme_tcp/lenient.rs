@@ -258,5 +258,5 @@ fn a_tls_hello_is_named_once_in_a_while() {
         notes.extend(target.take_note());
     }
     assert_eq!(notes.len(), 2, "{notes:?}");
-    assert!(notes[0].contains("127.0.0.1:") && notes[0].contains("TLS is not spoken here"), "{}", notes[0]);
+    assert!(notes[0].contains("127.0.0.1:") && notes[0].contains("TLS is not supported"), "{}", notes[0]);
 }

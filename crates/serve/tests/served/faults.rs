@@ -255,7 +255,9 @@ fn a_link_that_is_lost_takes_the_client_away_and_no_data() {
     while drive.count("attached_functions") != 1 {
         assert!(Instant::now() < until);
     }
-    assert!(drive.try_ask(&Request::LinkLoss { function: 1 }).expect_err("nobody").contains("nobody is attached"));
+    assert!(
+        drive.try_ask(&Request::LinkLoss { function: 1 }).expect_err("no client").contains("no client is attached")
+    );
 }
 
 fn metrics(drive: &Drive) -> String {

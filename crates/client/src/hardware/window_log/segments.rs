@@ -122,7 +122,10 @@ impl Drive {
                 other => other?,
             };
             if info.nsid != self.place.nsid || !blocks.contains(&info.lba) {
-                return Err(failed(format!("entry {name} of the window is somebody else's"), Errno::EBUSY));
+                return Err(failed(
+                    format!("entry {name} of the window belongs to another process"),
+                    Errno::EBUSY,
+                ));
             }
             window.flush(&WindowEntry { name, offset: info.offset, bytes: info.bytes })?;
             flushed += 1;
@@ -224,7 +227,7 @@ impl Drive {
         self.parts = parts;
         self.parts.clear();
         self.syncs += 1;
-        if is_safe { Ok(()) } else { Err(failed("the device can't make it safe any more", Errno::EIO)) }
+        if is_safe { Ok(()) } else { Err(failed("the device can no longer make it durable", Errno::EIO)) }
     }
 
     /// Beside: once the end is in a segment, the one before is flushed and the next is pinned.

@@ -59,7 +59,7 @@ impl Log {
                 return Err(LogError::TimedOut { at, wanted: end });
             }
             turns += 1;
-            // Who waits for what nobody has appended yet takes no processor from who may.
+            // A waiter for bytes not yet appended leaves the processor to writers.
             if turns < 32 { std::hint::spin_loop() } else { pause(64 + turns / 16) }
         }
     }
@@ -82,8 +82,8 @@ impl Log {
     /// has synced it.
     pub(in crate::mapped) fn wait_device(&self, end: u64, timeout: Duration) -> Result<(), LogError> {
         let start = Instant::now();
-        // The device may have died with what it was told: it is told again now and then.
-        let mut notify_at = start;
+        // The device may have died with the wish: it is repeated now and then.
+        let mut tell_at = start;
         if self.ring.wanted().fetch_max(end, Ordering::AcqRel) >= end {
             notify_at = start + Duration::from_millis(2);
         } else if self.doorbell.is_some() {

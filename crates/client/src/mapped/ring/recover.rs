@@ -104,7 +104,7 @@ impl Ring {
     }
 
     /// What the writer before left beyond its tail: whole records count, holes between them become void, and what
-    /// follows is cut off. Nobody was told of any of it.
+    /// follows is cut off. None of it was acknowledged.
     fn recover(&self, taken: u64, recovered: &mut Recovered) -> Result<u64, LogError> {
         let limit = (taken + self.size()).min(OFFSET_END);
         let (tail, reserve) = (self.tail(), self.reserved());

@@ -72,7 +72,7 @@ impl Image {
 
     /// `notes_after`: so many syncs are worth a note.
     fn on_synced(&mut self, result: io::Result<()>, notes_after: u64) -> Result<(), StoreFault> {
-        // After a failed sync nobody knows what is safe, and asking again would not tell: the system may have dropped
+        // After a failed sync it is unknown what is safe, and asking again would not tell: the system may have dropped
         // it.
         self.fail(result)?;
         self.synced = self.syncs.began();
@@ -192,7 +192,7 @@ impl Image {
         self.syncs.event()
     }
 
-    /// Whoever slept on [`Image::event`] is awake.
+    /// The waiter on [`Image::event`] is awake.
     pub fn hush(&self) {
         self.syncs.hush();
     }
@@ -211,7 +211,7 @@ impl Image {
         if self.faulted { Err(StoreFault) } else { Ok(()) }
     }
 
-    /// Makes safe what is written now, if anything, by this thread: whoever can do nothing else meanwhile need not be
+    /// Makes safe what is written now, if anything, by this thread: a caller without other work need not be
     /// woken.
     ///
     /// # Errors
