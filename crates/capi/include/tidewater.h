@@ -220,7 +220,7 @@ ptrdiff_t tidewater_x_pread(const struct tidewater_log *log, void *buf, size_t l
 // more. The next search goes on at entry->end.
 int tidewater_next(const void *buf, size_t len, int64_t lsn, struct tidewater_entry *entry);
 
-// Reserves room for a record of so many bytes, which is filled piece by piece: by nobody but this process. Returns
+// Reserves room for a record of so many bytes, which is filled piece by piece, by this process only. Returns
 // NULL and errno as tidewater_append. While it is open, nothing behind it comes to any level.
 struct tidewater_record *tidewater_x_alloc(const struct tidewater_log *log, uint32_t bytes, int64_t *lsn);
 
@@ -271,9 +271,9 @@ const char *tidewater_version(void);
 // the level is not TIDEWATER_DESTAGED; EEXIST: the blocks hold something else.
 struct tidewater_files *tidewater_files_open(const char *target, const struct tidewater_options *options);
 
-// Syncs all files, empties the log and closes it. 0, or -1 and errno: the log keeps what it has, and whoever opens it
-// next applies it. In both cases the handle is gone. NULL is allowed. A child of a fork closes its copy of the handle,
-// and no more: files and log are its parent's.
+// Syncs all files, empties the log and closes it. 0, or -1 and errno: the log keeps what it has, and the process that
+// opens it next applies it. In both cases the handle is gone. NULL is allowed. A child of a fork closes its copy of the
+// handle, and no more: files and log are its parent's.
 int tidewater_files_close(struct tidewater_files *files);
 
 // A file of this name, which exists, is about to be written to: what it is now is made durable, and its changes are
@@ -285,11 +285,11 @@ int64_t tidewater_files_enter(const struct tidewater_files *files, const char *p
 // all its locks of it.
 int64_t tidewater_files_enter_locked(const struct tidewater_files *files, const char *path);
 
-// Nothing is told by this number any more, which another file may get; what is kept of the file goes to it first. The
+// This number names no file any more, which another file may get; what is kept of the file goes to it first. The
 // log keeps what it has of the file until that is synced. 0, or -1 and errno.
 int tidewater_files_leave(const struct tidewater_files *files, int64_t number);
 
-// Writes bytes to a file: puts them on the log, then calls `real`. Nobody may store into `buf` until this returns.
+// Writes bytes to a file: puts them on the log, then calls `real`. `buf` must not change until this returns.
 // Returns 0; 1 when `real` returned 0: then the log has what the file has now; -1 and errno when the log could not
 // take them: then `real` was not called, or what the file has is not known to the log, and nothing is promised any
 // more.
@@ -311,13 +311,13 @@ int tidewater_files_write_frame(const struct tidewater_files *files,
                                 tidewater_real_write real,
                                 void *with);
 
-// From now on the layer may keep for a while what it is told to write, instead of writing it: `bring` writes what it
+// From now on the layer may keep for a while what it is asked to write, instead of writing it: `bring` writes what it
 // has kept, and returns any value but 0 where all of it was written. It is called as `real` is, by any thread, before
 // the file is synced, gets another length or is left, and by tidewater_files_catch_up. A process that dies leaves what
 // it kept on the log, for the process that opens that next. 0, or -1 and errno.
 int tidewater_files_keep(const struct tidewater_files *files, int64_t number, tidewater_real bring, void *with);
 
-// What is kept of a file goes to it, -1: of all files: to be called before somebody reads it. 0, or -1 and errno: it
+// What is kept of a file goes to it, -1: of all files: to be called before it is read. 0, or -1 and errno: it
 // could not, and the log alone has it.
 int tidewater_files_catch_up(const struct tidewater_files *files, int64_t number);
 

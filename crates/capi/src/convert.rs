@@ -38,7 +38,7 @@ pub(crate) unsafe fn log<'l>(log: *const tidewater_log) -> Result<&'l Arc<Log>, 
     unsafe { log.as_ref() }.map(|log| &log.log).ok_or(Failure::Call("log is NULL"))
 }
 
-/// SAFETY: `len` bytes that can be read, and that nobody writes meanwhile; NULL where `len` is 0.
+/// SAFETY: `len` bytes that can be read, and that do not change meanwhile; NULL where `len` is 0.
 pub(crate) unsafe fn bytes<'b>(buf: *const c_void, len: usize) -> Result<&'b [u8], Failure> {
     match (buf.is_null(), len) {
         (_, 0) => Ok(&[]),

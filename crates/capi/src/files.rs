@@ -1,4 +1,4 @@
-//! Files on a log, for layers that are told what is written: `tidewater_files(3)` describes what is here; `tidewater.h`
+//! Files on a log, for layers that see every write: `tidewater_files(3)` describes what is here; `tidewater.h`
 //! has it too.
 #![allow(unsafe_code, non_camel_case_types)]
 
@@ -36,7 +36,7 @@ fn files_error(error: &FilesError) -> Failure {
         FilesError::System(errno) => *errno as c_int,
         FilesError::TooMany => nix::libc::ENFILE,
     };
-    Failure::Told { errno, why: error.to_string() }
+    Failure::Known { errno, why: error.to_string() }
 }
 
 fn run_error(error: &RunError) -> Failure {
@@ -53,11 +53,11 @@ fn run_error(error: &RunError) -> Failure {
     if let RunError::Replay(ReplayError::Refused(report)) = error
         && let Some(file) = report.files.iter().find(|file| file.fate.is_bad())
     {
-        // Nobody prints the report here.
+        // The report is not printed here.
         let of_file = if let Fate::Refused(of_file) = &file.fate { of_file } else { "it is missing" };
         why += &format!(": {}: {of_file} (tidewater recover)", file.path.display());
     }
-    Failure::Told { errno, why }
+    Failure::Known { errno, why }
 }
 
 /// SAFETY: a pointer to a handle of this library that lives, or NULL.
@@ -134,9 +134,9 @@ pub unsafe extern "C" fn tidewater_files_open(
     })
 }
 
-/// Syncs all files, empties the log and closes it. 0, or -1 and errno: the log keeps what it has, and whoever opens it
-/// next applies it. In both cases the handle is gone. NULL is allowed. A child of a fork closes its copy of the handle,
-/// and no more: files and log are its parent's.
+/// Syncs all files, empties the log and closes it. 0, or -1 and errno: the log keeps what it has, and the process that
+/// opens it next applies it. In both cases the handle is gone. NULL is allowed. A child of a fork closes its copy of
+/// the handle, and no more: files and log are its parent's.
 ///
 /// # Safety
 /// `files` is of tidewater_files_open, no other call is using it, and it is not used again.
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn tidewater_files_close(files: *mut tidewater_files) -> c
 }
 
 /// A file of this name, which exists, is about to be written to: what it is now is made durable, and its changes are
-/// told from here on. Returns the number by which they are told, or -1 and errno.
+/// logged from here on. Returns the number of the file, or -1 and errno.
 ///
 /// # Safety
 /// `files` is open; `path` is a string.
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn tidewater_files_enter_locked(files: *const tidewater_fi
     })
 }
 
-/// Nothing is told by this number any more, which another file may get; what is kept of the file goes to it first. The
+/// This number names no file any more, which another file may get; what is kept of the file goes to it first. The
 /// log keeps what it has of the file until that is synced. 0, or -1 and errno.
 ///
 /// # Safety
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn tidewater_files_leave(files: *const tidewater_files, nu
     })
 }
 
-/// Writes bytes to a file: puts them on the log, then calls `real`. Nobody may store into `buf` until this returns.
+/// Writes bytes to a file: puts them on the log, then calls `real`. `buf` must not change until this returns.
 /// Returns 0; 1 when `real` returned 0: then the log has what the file has now; -1 and errno when the log could not
 /// take them: then `real` was not called, or what the file has is not known to the log, and nothing is promised any
 /// more.
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn tidewater_files_write_frame(
     })
 }
 
-/// From now on the layer may keep for a while what it is told to write, instead of writing it: `bring` writes what it
+/// From now on the layer may keep for a while what it is asked to write, instead of writing it: `bring` writes what it
 /// has kept, and returns any value but 0 where all of it was written. It is called as `real` is, by any thread, before
 /// the file is synced, gets another length or is left, and by tidewater_files_catch_up. A process that dies leaves what
 /// it kept on the log, for the process that opens that next. 0, or -1 and errno.
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn tidewater_files_keep(
     })
 }
 
-/// What is kept of a file goes to it, -1: of all files: to be called before somebody reads it. 0, or -1 and errno: it
+/// What is kept of a file goes to it, -1: of all files: to be called before it is read. 0, or -1 and errno: it
 /// could not, and the log alone has it.
 ///
 /// # Safety

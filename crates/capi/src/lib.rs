@@ -177,8 +177,8 @@ pub unsafe extern "C" fn tidewater_options_init(options: *mut tidewater_options)
 /// another process has the device, or writes the lane.
 ///
 /// # Safety
-/// `target` is a string; `options` and `recovered` point to structures, or are NULL: the defaults, and nobody wants to
-/// know.
+/// `target` is a string; `options` and `recovered` point to structures, or are NULL: the defaults, and no
+/// report.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidewater_open(
     target: *const c_char,
@@ -424,7 +424,7 @@ pub unsafe extern "C" fn tidewater_next(
     })
 }
 
-/// Reserves room for a record of so many bytes, which is filled piece by piece: by nobody but this process. Returns
+/// Reserves room for a record of so many bytes, which is filled piece by piece, by this process only. Returns
 /// NULL and errno as tidewater_append. While it is open, nothing behind it comes to any level.
 ///
 /// # Safety
@@ -560,14 +560,12 @@ pub unsafe extern "C" fn tidewater_survives(log: *const tidewater_log, level: c_
         let log = unsafe { self::log(log)? };
         let words = match (level_of(level)?.unwrap_or(log.level()), log.is_persistent()) {
             (Level::Ring, true) => {
-                c"a crash of this process and of the device's; a loss of power, once lines are written back"
+                c"a crash of this process or the device's, and power loss once lines are written back"
             }
             (Level::Ring, false) => {
-                c"a crash of this process and of the device's; no loss of power, and no crash of the machine"
+                c"a crash of this process or the device's; neither power loss nor a crash of the machine"
             }
-            (Level::Destaged, _) => {
-                c"crashes and a loss of power, as far as the disk below the image keeps what a sync promises"
-            }
+            (Level::Destaged, _) => c"crashes and power loss, provided the disk honours fdatasync",
             (Level::RemoteRing | Level::RemoteDestaged, _) => c"not available: the device has no replicas",
         };
         Ok(words.as_ptr())

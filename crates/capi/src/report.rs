@@ -15,7 +15,7 @@ pub(crate) enum Failure {
     /// The call was wrong.
     Call(&'static str),
     /// Something else, with its number of the system.
-    Told {
+    Known {
         /// The number.
         errno: i32,
         /// Why.
@@ -58,12 +58,12 @@ pub(crate) fn run<T>(failed: T, call: impl FnOnce() -> Result<T, Failure>) -> T 
             fail(Errno::EINVAL as i32, why);
             failed
         }
-        Ok(Err(Failure::Told { errno, why })) => {
+        Ok(Err(Failure::Known { errno, why })) => {
             fail(errno, &why);
             failed
         }
         Err(_) => {
-            fail(Errno::EIO as i32, "an error of libtidewater itself, which has told more on standard error");
+            fail(Errno::EIO as i32, "internal error in libtidewater; see standard error");
             failed
         }
     }

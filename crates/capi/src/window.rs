@@ -50,7 +50,7 @@ pub struct tidewater_entry_info {
 }
 
 fn failure(error: HardwareError) -> Failure {
-    Failure::Told { errno: error.errno(), why: error.to_string() }
+    Failure::Known { errno: error.errno(), why: error.to_string() }
 }
 
 fn unsigned(number: i64, why: &'static str) -> Result<u64, Failure> {
@@ -80,7 +80,7 @@ impl State {
     fn ended(&mut self, eid: u16, result: Result<(), HardwareError>) -> Result<(), Failure> {
         result.map_err(|error| {
             let failed = failure(error);
-            if matches!(failed, Failure::Told { errno: libc::ENOENT, .. }) {
+            if matches!(failed, Failure::Known { errno: libc::ENOENT, .. }) {
                 self.forget(eid);
             }
             failed

@@ -71,7 +71,7 @@ static void arguments(const char *target) {
 
 /* A signal that the program has blocked in its threads waits for it: no thread of the library takes it, and ends the
    program. */
-static void hears(void) {
+static void interrupted(void) {
     sigset_t set, before;
     CHECK(sigemptyset(&set) == 0 && sigaddset(&set, SIGTERM) == 0 && pthread_sigmask(SIG_BLOCK, &set, &before) == 0);
     struct timespec time = {10, 0};
@@ -85,13 +85,13 @@ static int64_t processor_ms(void) {
     return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
-/* Who waits for what nobody has appended yet, in place or by a descriptor, takes no processor meanwhile. */
+/* A process that waits for bytes not appended yet, in place or by a descriptor, takes no processor meanwhile. */
 static void waiting(struct tidewater_log *log) {
     int64_t end;
     CHECK(tidewater_append(log, "last", 4, &end) >= 0);
     int event = tidewater_eventfd(log, end + 1, TIDEWATER_RING);
     CHECK(event >= 0);
-    hears();
+    interrupted();
     int64_t before = processor_ms();
     FAILS(tidewater_wait(log, end + 1, TIDEWATER_RING, 600) == -1, ETIMEDOUT);
     CHECK(processor_ms() - before < 300);
@@ -334,7 +334,7 @@ static void files_and_forks(const char *target) {
         FAILS(tidewater_files_write_frame(files, number + 1, frame, 7, really_write_frame, frame) == -1, EBADF);
         CHECK(tidewater_files_sync(files, number) == 0);
         FAILS(tidewater_files_enter(files, "/tmp") == -1, EINVAL);
-        hears();
+        interrupted();
         _exit(0);
     }
     int how;

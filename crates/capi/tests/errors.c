@@ -29,7 +29,7 @@ static struct tidewater_log *open_log(const char *target) {
     return log;
 }
 
-/* Nobody trims: the log gets full, and says so. A trim makes room. */
+/* Without a trim the log gets full, and says so. A trim makes room. */
 static void full(struct tidewater_log *log) {
     int64_t end = 0, last = 0, result;
     while ((result = tidewater_append(log, payload, sizeof payload, &end)) >= 0)
@@ -72,7 +72,7 @@ int main(int argc, char **argv) {
         usleep(10000);
     CHECK(status.broken);
     CHECK(tidewater_wait(log, end + 1000000, TIDEWATER_DESTAGED, PATIENCE_MS) == -1 && errno == EIO);
-    /* A writer hears of it at the latest when the ring is full of what nobody takes. */
+    /* A writer notices at the latest when the ring is full of bytes that are not taken. */
     while (tidewater_append(log, payload, sizeof payload, NULL) >= 0) {
     }
     CHECK(errno == EIO && strstr(tidewater_message(), "broken"));

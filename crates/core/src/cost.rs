@@ -45,9 +45,9 @@ impl Server {
     }
 }
 
-/// A resource that bursts of two classes share turn by turn: what somebody waits for, and what goes on behind it. While
-/// there is work of both, each gets every other turn; so a long transfer in the background slows others down and does
-/// not stop them.
+/// A resource that bursts of two classes share turn by turn: foreground work, which a host waits for, and background
+/// work. While there is work of both, each gets every other turn; so a long transfer in the background slows others
+/// down and does not stop them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedServer {
     free_at: Instant,
@@ -77,7 +77,7 @@ impl SharedServer {
         self.behind += cost;
     }
 
-    /// The background has had the time in which nobody else wanted the resource.
+    /// The background has had the time in which the foreground left the resource idle.
     fn catch_up(&mut self, now: Instant) {
         if now > self.free_at {
             let idle = now.since(self.free_at).min(self.behind);

@@ -283,7 +283,7 @@ fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
 }
 
 #[test]
-fn a_stream_goes_on_behind_what_nobody_needs_and_a_power_cut_finds_it_there() {
+fn a_stream_goes_on_behind_unneeded_bytes_and_a_power_cut_finds_it_there() {
     let announce = |rig: &mut Rig, lane: u8, from: u64, end: u64| {
         let data = bytes(from, (end - from) as usize);
         rig.handle(Input::Announce { function: 0, lane, tail: end, content: Content::Bytes(&data) });

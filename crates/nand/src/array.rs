@@ -54,10 +54,10 @@ pub struct Place {
     pub unit: u32,
 }
 
-/// Where a unit that is programmed comes from, for whoever keeps the payload.
+/// Where a programmed unit comes from, for the payload store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// The controller's memory, which lets go of it once it is programmed.
+    /// The controller's memory, which frees it once it is programmed.
     #[default]
     Memory,
     /// The controller's memory, from which another row will be programmed with it too.
@@ -75,7 +75,7 @@ pub struct Page<'a> {
     pub lpns: &'a [u32],
     /// Version and sequence by unit; empty when the medium keeps no stamps.
     pub stamps: &'a [(u64, u64)],
-    /// Where each unit comes from; empty when nobody keeps payload.
+    /// Where each unit comes from; empty without a payload store.
     pub origins: &'a [Origin],
     /// What the firmware itself writes, for [`PageKind::Map`] and [`PageKind::Trim`].
     pub own_payload: Option<Arc<[u32]>>,

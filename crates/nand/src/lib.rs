@@ -1,7 +1,7 @@
 //! The flash medium: geometry, cell timing, wear, errors and out-of-band stamps.
 //!
 //! It knows what each page holds (the logical page, and when asked for its version) but not the payload, which is held
-//! by whoever drives the loop. It keeps no time: the scheduler in `core::flash` asks how long an operation takes, and
+//! by the driver of the loop. It keeps no time: the scheduler in `core::flash` asks how long an operation takes, and
 //! applies its effect when that time has passed, so that an operation cut by a power loss can be torn instead.
 mod array;
 pub mod config;
@@ -50,7 +50,7 @@ pub trait Medium: Clone {
     /// Reads a page from the array: how many retries ECC needed, or that it gave up.
     fn read(&mut self, at: Block, page: u32) -> Read;
 
-    /// Whether no page would need a retry if it were read now: then whoever only wants to know that need not ask page
+    /// Whether no page would need a retry if it were read now: then the caller need not ask page
     /// by page, which takes a look at several tables.
     fn reads_cleanly(&self) -> bool {
         false

@@ -1,4 +1,4 @@
-//! A medium that remembers what is done to it, for whoever keeps the payload.
+//! A medium that records its changes, for the payload store.
 
 use crate::{Block, Config, Failed, Medium, Nand, Origin, Page, PageHeader, Read, Stamp};
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ pub enum Change {
         own_payload: Option<Arc<[u32]>>,
     },
     /// A program failed: the page can't be read, and the block is bad from now on. The planes of one row share
-    /// `header`'s `program_sequence`, and are told of one after another.
+    /// `header`'s `program_sequence`, and are recorded one after another.
     Failed {
         /// The block.
         at: Block,
@@ -96,9 +96,9 @@ impl Changes {
     }
 }
 
-/// A medium whose changes are told to its owner.
+/// A medium whose changes are recorded for its owner.
 ///
-/// A clone is a copy of the flash, not of the line to whoever keeps the payload: it has nothing queued, and records
+/// A clone is a copy of the flash, not of the queue to the payload store: it has nothing queued, and records
 /// nothing. So a device can be cloned to try something out, and what the clone does never reaches the store of the
 /// original.
 #[derive(Debug)]

@@ -205,7 +205,7 @@ fn reads_are_clean_until_one_block_is_worn_or_stamps_tell_more() {
     nand.set_erase_count(worn, 1_100);
     assert!(!nand.reads_cleanly() && !nand.clone().reads_cleanly());
     nand.set_erase_count(worn, 0);
-    assert!(!nand.reads_cleanly(), "nobody counts the worn blocks: it errs on the safe side");
+    assert!(!nand.reads_cleanly(), "worn blocks are not counted: it errs on the safe side");
     assert!(!Nand::new(&config, 4_096, Stamps::Full, 1).reads_cleanly(), "pages may be torn");
     let worse = Config { rber_fresh: 7e-3, ..config };
     assert!(!Nand::new(&worse, 4_096, Stamps::LpnOnly, 1).reads_cleanly());

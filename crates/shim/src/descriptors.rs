@@ -2,8 +2,8 @@
 //! copies it, and a program that is started finds out anew.
 //!
 //! Where a descriptor stands is a question to the system, a sixth of what a short write takes. It is known without one
-//! where nobody else can move it: it was opened only for writing, and close-on-exec, has no copy, and the process has
-//! not forked since.
+//! where no other process can move it: it was opened only for writing, and close-on-exec, has no copy, and the process
+//! has not forked since.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use tidewater_files::Place;
 use crate::memory;
 
 /// Descriptors that can be of the set: as many as a process may have by default at most (`fs.nr_open` is higher, and
-/// nobody's default).
+/// no program's default).
 pub const DESCRIPTORS: usize = 1 << 16;
 
 /// Opened with O_SYNC: each write is a sync.
@@ -33,8 +33,8 @@ const SYNCED: u64 = u64::MAX - 1;
 
 static TABLE: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 
-/// Where descriptors stand: [`FORKS`] when it was opened, if nobody else can move it, else 0; below that, in so many
-/// bits, the offset at which this process left it and one more, or 0: not known.
+/// Where descriptors stand: [`FORKS`] when it was opened, if no other process can move it, else 0; below that, in so
+/// many bits, the offset at which this process left it and one more, or 0: not known.
 static STANDS: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 const OFFSET_BITS: u32 = 44;
 const OFFSETS: u64 = 1 << OFFSET_BITS;
@@ -148,8 +148,8 @@ fn stand(fd: i32) -> Option<&'static AtomicU64> {
     usize::try_from(fd).ok().and_then(|fd| STANDS.get(fd))
 }
 
-/// A descriptor that was opened just now, and that nobody else can move. A child that borrows its parent's memory says
-/// nothing.
+/// A descriptor that was opened just now, and that no other process can move. A child that borrows its parent's memory
+/// says nothing.
 pub fn alone(fd: i32) {
     if !memory::is_borrowed()
         && let Some((stand, forks)) = stand(fd).zip(forks())
@@ -179,7 +179,7 @@ pub fn left(fd: i32) -> Option<u64> {
     (word & (OFFSETS - 1)).checked_sub(1)
 }
 
-/// A descriptor has been moved by a write: to there, or it is not known where to. Whoever says so has the lock of its
+/// A descriptor has been moved by a write: to there, or it is not known where to. The caller has the lock of its
 /// file.
 #[inline]
 pub fn moved(fd: i32, to: Option<u64>) {

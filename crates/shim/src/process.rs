@@ -32,7 +32,7 @@ static REFUSED: AtomicBool = AtomicBool::new(false);
 /// The process that is just asking for the ring.
 static ASKING: AtomicU32 = AtomicU32::new(0);
 /// Things that are said once.
-static TOLD: AtomicU8 = AtomicU8::new(0);
+static REPORTED: AtomicU8 = AtomicU8::new(0);
 
 thread_local! {
     /// The entry whose lock this thread has, and one more; 0: none. A signal handler that interrupted it must not wait
@@ -126,7 +126,7 @@ fn join() -> Result<&'static Files<Log>, Errno> {
             return Err(Errno::EIO);
         }
         let asking = ASKING.load(Ordering::Acquire);
-        // In a child, whoever was asking when it was made is not there.
+        // In a child, the thread that was asking at the fork is not there.
         if asking != me && ASKING.compare_exchange(asking, me, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             break;
         }
@@ -173,14 +173,14 @@ fn out_of_the_way(fd: OwnedFd) -> Result<OwnedFd, String> {
     // SAFETY: a descriptor that is open; the argument is a number.
     let high = unsafe { real::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, from as *mut c_void) };
     let high = Errno::result(high).map_err(|errno| errno.desc().to_owned())?;
-    // SAFETY: it was made just now, and nobody else has it.
+    // SAFETY: it was made just now, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(high) })
 }
 
 /// Prints a warning on standard error, once.
 #[cold]
 pub fn warn(what: Warning, text: std::fmt::Arguments<'_>) {
-    if TOLD.fetch_or(what as u8, Ordering::AcqRel) & what as u8 != 0 {
+    if REPORTED.fetch_or(what as u8, Ordering::AcqRel) & what as u8 != 0 {
         return;
     }
     let errno = Errno::last();
@@ -192,7 +192,7 @@ pub fn warn(what: Warning, text: std::fmt::Arguments<'_>) {
     errno.set();
 }
 
-/// Writes something of the shim's own. Where nobody reads it any more, the signal that says so (SIGPIPE, to the thread
+/// Writes something of the shim's own. Where it has no reader any more, the signal that says so (SIGPIPE, to the thread
 /// that writes) is not for the program.
 fn without_signal(write: impl FnOnce() -> isize) {
     let none = MaybeUninit::<libc::sigset_t>::zeroed();
@@ -246,7 +246,7 @@ pub fn whole() -> Whole {
 impl Drop for Whole {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: what it was before; nobody wants to know what it was until now.
+        // SAFETY: what it was before; its value until now is of no interest.
         unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
     }
 }

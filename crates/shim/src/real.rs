@@ -1,5 +1,5 @@
 //! The calls that the shim stands in front of, as the next library has them (`dlsym`), never as raw system calls:
-//! whoever stands below is asked too.
+//! the library below is asked too.
 #![allow(unsafe_code)]
 #![allow(clippy::unused_unit, reason = "the macro asks for a type, which `sync` has none of")]
 #![allow(non_snake_case, reason = "`_Fork` is its name")]

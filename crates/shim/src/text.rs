@@ -1,4 +1,4 @@
-//! Text without memory of the heap: whoever calls may be within a signal handler, or in a child of a process with
+//! Text without memory of the heap: the caller may be within a signal handler, or in a child of a process with
 //! threads.
 
 use std::fmt;

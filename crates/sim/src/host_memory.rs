@@ -1,7 +1,7 @@
 //! The memory that a simulated host lends to its drive (host memory buffer): it keeps the stamp of each unit instead of
 //! its bytes, answers the drive's accesses, and does what a [`HostFaultPlan`] says.
 //!
-//! [`LentMemory`] is for whoever drives a device event by event: hand it each [`Output::HostMemory`] by
+//! [`LentMemory`] is for a caller that drives a device event by event: hand it each [`Output::HostMemory`] by
 //! [`LentMemory::take`], and hand the device what [`LentMemory::input`] gives when [`LentMemory::next_at`] has come.
 //! [`Lent`] is the same as middleware around any world of the drive loop. [`LentMemory::lend`],
 //! [`LentMemory::withdraw`] and [`LentMemory::take_away`] do at run time what Set Features does to a served drive;
@@ -77,7 +77,7 @@ impl LentMemory {
     }
 
     /// Lends so many bytes. What is lent already is withdrawn by [`LentMemory::withdraw`] first, or taken away.
-    /// `returned`: the drive is told that this is the memory of before, unchanged; whether it is, its checks will say.
+    /// `returned`: the drive learns that this is the memory of before, unchanged; whether it is, its checks will say.
     pub fn lend(&mut self, now: Instant, bytes: u64, returned: bool) {
         self.bytes = bytes;
         self.schedule(now, Pending::Lending(Lending::Lend { bytes, returned }));
@@ -191,13 +191,13 @@ impl LentMemory {
         self.schedule(at, Pending::Answer(access.ticket, answer));
     }
 
-    /// When the drive hears of it next; [`Instant::NEVER`]: not before it says something.
+    /// When the drive gets its next input; [`Instant::NEVER`]: not before it has an output.
     #[inline]
     pub fn next_at(&self) -> Instant {
         self.pending.first_key_value().map_or(Instant::NEVER, |((at, _), _)| *at)
     }
 
-    /// What the drive hears by `now`.
+    /// Inputs of the drive up to `now`.
     #[inline]
     pub fn input(&mut self, now: Instant) -> Option<Input<'static>> {
         if self.next_at() > now {

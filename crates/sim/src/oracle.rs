@@ -1,6 +1,6 @@
 //! The oracle: the pristine truth about a drive's content, kept outside the device.
 //!
-//! It is told what the host submitted and what the host saw completed, in that order, and says which content a page may
+//! It gets what the host submitted and what the host saw completed, in that order, and says which content a page may
 //! have: now, for a read; or after a power loss. It knows nothing of how the device works.
 //!
 //! A change (a write, a deallocation, a write of zeroes) *overtakes* another change of the same page when it was
@@ -32,7 +32,7 @@ struct Change {
     command: u64,
     submitted: Step,
     completed: Step,
-    /// It completed with an error: it may have happened or not, and nobody was promised anything.
+    /// It completed with an error: it may have happened or not, and no promise was made.
     failed: bool,
     durable: bool,
 }

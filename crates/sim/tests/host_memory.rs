@@ -231,7 +231,7 @@ fn a_unit_that_is_not_good_is_fetched_from_flash() {
                 (!gone, gone),
                 "{fault:?} at {at}"
             );
-            // Of memory that goes away while it is written nobody misses anything.
+            // Of memory that goes away while it is written no data is missed.
             assert_eq!(refetches > 0, !gone || at > 2, "{fault:?} at {at}: {refetches}");
         }
     }

@@ -1,4 +1,4 @@
-//! The three failures of the X-SSD paper's section 7.1, told apart by the status register within bounded time: a
+//! The three failures of the X-SSD paper's section 7.1, distinguished by the status register within bounded time: a
 //! destage failed, data does not reach a peer, a counter update does not come back.
 
 use tidewater_base::{Duration, Instant};

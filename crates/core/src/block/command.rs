@@ -369,7 +369,7 @@ impl Block {
         work.pending == 0
     }
 
-    /// Goes on at once if nobody stands before it, else when its turn comes.
+    /// Continues at once if it is first in line, else when its turn comes.
     #[inline(always)]
     fn wait_turn<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, host: &Host, slot: u16, step: Step) {
         self.work[slot as usize].step = step;
@@ -436,7 +436,7 @@ impl Block {
         true
     }
 
-    /// Tells whoever keeps payload that a page counts from now on.
+    /// Reports to the payload store that a page counts from now on.
     #[inline]
     fn tell_taken(&mut self, cx: &mut Context, host: &Host, slot: u16, lpn: u32, previous: Option<Whereabouts>) {
         let Some(previous) = previous else { return };

@@ -301,7 +301,7 @@ impl Block {
         }
     }
 
-    /// A read has told what it has found.
+    /// A read has returned its result.
     #[inline]
     pub(crate) fn forget_found(&mut self, slot: u16) {
         if !self.found.is_empty() {

@@ -76,7 +76,7 @@ impl Block {
         }
     }
 
-    /// The mapping cache has moved pages: its memory was busy with them, and whoever waited for them goes on.
+    /// The mapping cache has moved pages: its memory was busy with them, and their waiters continue.
     pub(crate) fn charge_map_cache<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, host: &Host) {
         let (read, written) = ftl.take_map_traffic();
         if let Some(memory) = cx.memories.get_mut(self.map_port) {

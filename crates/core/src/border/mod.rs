@@ -136,8 +136,8 @@ pub enum Output {
         /// Where it is, and which version.
         place: Whereabouts,
     },
-    /// A page that a command writes counts from now on, in the order in which pages were taken; only when somebody
-    /// keeps payload.
+    /// A page that a command writes counts from now on, in the order in which pages were taken; only with a
+    /// payload store.
     Taken {
         /// The command's queue.
         queue: u16,
@@ -169,7 +169,7 @@ pub enum Output {
         /// Up to 8 bytes, little-endian.
         value: u64,
     },
-    /// Bytes of log for a command, before its reply: whoever carries the reply copies them from where they are.
+    /// Bytes of log for a command, before its reply: the carrier of the reply copies them from where they are.
     Log {
         /// The command's identifier.
         cid: u16,

@@ -272,7 +272,7 @@ impl Buffer {
     }
 
     /// A page is read that a write buffer may hold. Unless the policy keeps clean pages too, that is no use of the page
-    /// that it hears of: it orders writes.
+    /// that it gets: it orders writes.
     #[inline]
     pub fn read(&mut self, lpn: u32) -> bool {
         let found =
@@ -335,7 +335,7 @@ impl Buffer {
         }
     }
 
-    /// A read cache takes in a page, letting others go to make room; `gone` is told which.
+    /// A read cache takes in a page, evicting others to make room; `gone` gets those.
     #[inline]
     pub fn fill(&mut self, lpn: u32, mut gone: impl FnMut(u32)) -> bool {
         if self.capacity == 0 || self.policy.read(lpn) {
@@ -367,7 +367,7 @@ impl Buffer {
         true
     }
 
-    /// Lets go of a clean page that leaves before any dirty one. False: there is none.
+    /// Evicts a clean page that leaves before any dirty one. False: there is none.
     #[inline]
     pub fn drop_clean(&mut self) -> bool {
         if self.clean == 0 || self.policy.drop_clean().is_none() {
@@ -397,7 +397,7 @@ impl Buffer {
         self.statistics.pages_max = self.statistics.pages_max.max(self.held as u64);
     }
 
-    /// Lets go of a page without writing it anywhere. True: it was held.
+    /// Drops a page without writing it anywhere. True: it was held.
     #[inline]
     pub fn remove(&mut self, lpn: u32) -> bool {
         if !self.victim.is_empty()

@@ -3,7 +3,7 @@
 use super::BufferProfile;
 use std::fmt;
 
-/// The pages that one command writes, of which a policy is told one by one: from `first` up to `end`.
+/// The pages that one command writes, which a policy gets one by one: from `first` up to `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The first page.
@@ -168,7 +168,7 @@ pub trait Policy: fmt::Debug + Send {
     /// The page is written by a command that writes `run`. When it is not held, it is taken in if there is `room`.
     /// False: it was not held.
     fn write(&mut self, lpn: u32, run: Run, room: bool) -> bool;
-    /// Lets go of a page: false when it is not held.
+    /// Removes a page: false when it is not held.
     fn remove(&mut self, lpn: u32) -> bool;
     /// Takes out the dirty pages that leave together next, at least one if any is held. Policies that know no blocks
     /// give about `most`.
@@ -199,7 +199,7 @@ pub trait Policy: fmt::Debug + Send {
     fn is_clean(&self, _lpn: u32) -> bool {
         false
     }
-    /// Lets go of the clean page that leaves before any dirty one, if there is such a page.
+    /// Evicts the clean page that leaves before any dirty one, if there is such a page.
     fn drop_clean(&mut self) -> Option<u32> {
         None
     }

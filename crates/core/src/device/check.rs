@@ -26,7 +26,7 @@ fn require(holds: bool, key: &str, text: impl FnOnce() -> String) -> Checked {
 }
 
 /// A size as it was found. What is so small was perhaps meant with a unit.
-fn told(bytes: u64) -> String {
+fn bytes_of(bytes: u64) -> String {
     match bytes {
         1..1_024 => format!("{bytes}B (a number without a unit counts bytes: {bytes}MiB is one with a unit)"),
         _ => format_bytes(bytes),
@@ -142,11 +142,13 @@ impl Profile {
             ("serve.hmb_preferred", serve.hmb_preferred),
             ("serve.hmb_min", serve.hmb_min),
         ] {
-            require(size.is_multiple_of(4096), key, || format!("expected a multiple of 4KiB, found {}", told(size)))?;
+            require(size.is_multiple_of(4096), key, || {
+                format!("expected a multiple of 4KiB, found {}", bytes_of(size))
+            })?;
         }
         let pmr = serve.pmr_size;
         require(pmr == 0 || pmr.is_power_of_two() && pmr >= 4096, "serve.pmr_size", || {
-            format!("expected 0 or a power of two from 4KiB on, found {}", told(pmr))
+            format!("expected 0 or a power of two from 4KiB on, found {}", bytes_of(pmr))
         })?;
         require(serve.hmb_min <= serve.hmb_preferred, "serve.hmb_min", || {
             format!(
@@ -167,7 +169,7 @@ impl Profile {
             format!("expected a power of two for each of {} lanes, found {}", fast.lanes, format_bytes(fast.size))
         })?;
         require(lane >= unit, "fast.size", || {
-            format!("a ring of {} for each lane can't fill a page of {}", told(lane), format_bytes(unit))
+            format!("a ring of {} for each lane can't fill a page of {}", bytes_of(lane), format_bytes(unit))
         })?;
         require(fast.queue_size <= lane, "fast.queue_size", || {
             format!(
@@ -178,7 +180,7 @@ impl Profile {
         })?;
         let pages = fast.log_size / unit;
         require(pages * unit == fast.log_size, "fast.log_size", || {
-            format!("expected a multiple of the unit of {}, found {}", format_bytes(unit), told(fast.log_size))
+            format!("expected a multiple of the unit of {}, found {}", format_bytes(unit), bytes_of(fast.log_size))
         })?;
         let reserve = crate::fast::reserve_pages(fast, self.ftl.unit_size);
         require(pages >= 2 * reserve, "fast.log_size", || {
@@ -207,7 +209,7 @@ impl Profile {
             return Ok(());
         }
         require(window.size.is_multiple_of(unit), "window.size", || {
-            format!("expected a multiple of the unit of {}, found {}", format_bytes(unit), told(window.size))
+            format!("expected a multiple of the unit of {}, found {}", format_bytes(unit), bytes_of(window.size))
         })?;
         require(unit >= 4096, "ftl.unit_size", || {
             format!("the table of the byte window's dump needs a unit of 4KiB, found {}", format_bytes(unit))
@@ -292,11 +294,11 @@ impl Profile {
         let floor = ftl.map_floor;
         let lent = self.memory(&ftl.map_memory).is_some_and(|memory| memory.kind == MemoryKind::Host);
         require(!lent || floor == 0 || floor >= ftl.map_page.into(), "ftl.map_floor", || {
-            format!("expected 0 or at least a mapping page ({}), found {}", size(ftl.map_page), told(floor))
+            format!("expected 0 or at least a mapping page ({}), found {}", size(ftl.map_page), bytes_of(floor))
         })?;
         let (is_cbm, run) = (self.buffer.write_policy == "cbm", self.buffer.cbm_sequential);
         require(!is_cbm || run >= ftl.unit_size.into(), "buffer.cbm_sequential", || {
-            format!("{} are less than a page ({}): every write would be sequential", told(run), size(ftl.unit_size))
+            format!("{} are less than a page ({}): every write would be sequential", bytes_of(run), size(ftl.unit_size))
         })?;
         require(ftl.gc_start > ftl.gc_reserve, "ftl.gc_start", || {
             format!(
@@ -358,7 +360,7 @@ impl Profile {
     fn check_capacity(&self) -> Checked {
         let (nand, ftl, capacity) = (&self.nand, &self.ftl, self.drive.capacity);
         require(capacity.is_multiple_of(ftl.unit_size.into()), "drive.capacity", || {
-            format!("{} are not a multiple of the unit of {}", told(capacity), format_bytes(ftl.unit_size.into()))
+            format!("{} are not a multiple of the unit of {}", bytes_of(capacity), format_bytes(ftl.unit_size.into()))
         })?;
         let block = u64::from(nand.pages_per_block) * u64::from(nand.page_size);
         if nand.blocks_per_plane == 0 {

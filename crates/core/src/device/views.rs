@@ -18,7 +18,7 @@ use tidewater_nand::Medium;
 use tidewater_wire::vendor::{ControlPage, FastStatus, Peers, WindowStatus};
 
 impl<M: Medium> Device<M> {
-    /// When it was last told something.
+    /// When it had its last input.
     pub fn now(&self) -> Instant {
         self.cx.now
     }

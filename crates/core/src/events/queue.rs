@@ -245,7 +245,7 @@ impl<E: Packed> EventQueue<E> {
         Some(self.pop())
     }
 
-    /// Takes the next event, for whoever has asked when it is due: there must be one.
+    /// Takes the next event, for a caller that has asked when it is due: there must be one.
     #[inline(always)]
     pub fn pop(&mut self) -> E {
         debug_assert!(self.first != NEVER, "no event waits");

@@ -33,7 +33,7 @@ pub const NONE: u32 = u32::MAX;
 
 /// Priority classes, at most.
 const CLASSES: usize = 4;
-/// The class of reads that somebody waits for, where they go first (`read_priority`, without which nothing is
+/// The class of foreground reads, where they go first (`read_priority`, without which nothing is
 /// suspended).
 const FIRST: u32 = 1;
 /// The kind of pages in single-level mode, behind those that a cell may have.
@@ -213,7 +213,7 @@ impl Flash {
             DestagePriority::Conventional => (destage, destage),
             DestagePriority::Destage => (host, host),
         };
-        // Nobody waits for what is folded in the background: it comes after all others.
+        // No host waits for folding in the background: it comes after all others.
         let fold = Source::FoldRead.bit();
         let classes = [first, !first & !last & !fold, last, fold];
         let class_of = |source: usize| classes.iter().position(|class| class >> source & 1 == 1).unwrap_or(CLASSES - 1);

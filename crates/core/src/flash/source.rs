@@ -31,7 +31,7 @@ pub enum Source {
 /// How many sources there are.
 pub const SOURCES: usize = 10;
 
-/// The sources of reads that somebody waits for.
+/// The sources of foreground reads, which a host waits for.
 pub(super) const READS: u32 = Source::HostRead.bit() | Source::Recovery.bit() | Source::MapRead.bit();
 /// The sources of reads that go first on the bus, too.
 pub(super) const URGENT: u32 = Source::HostRead.bit() | Source::MapRead.bit();

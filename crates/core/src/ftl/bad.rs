@@ -35,7 +35,7 @@ impl<M: Medium> Ftl<M> {
         self.update_ready(die);
     }
 
-    /// Writes the units of a failed row again, those that were overtaken meanwhile too: somebody may have been promised
+    /// Writes the units of a failed row again, those that were overtaken meanwhile too: a host may have been promised
     /// them before what overtook them is on flash.
     #[cold]
     pub(super) fn rewrite(&mut self, now: Instant, events: &mut EventQueue, row: u32) {
@@ -49,7 +49,7 @@ impl<M: Medium> Ftl<M> {
         }
         let die = u32::from(self.superblocks[failed.superblock as usize].die);
         let mut last = failed.number;
-        // Mapping pages go to a row of their own, which nobody else fills.
+        // Mapping pages go to a row of their own, which only they fill.
         let mut mapping_row = NONE;
         for unit in 0..failed.count {
             let at = (row * self.layout.units_per_row + unit) as usize;
@@ -175,7 +175,7 @@ impl<M: Medium> Ftl<M> {
         full
     }
 
-    /// A unit can't be read any more: whoever reads it is told so, until it is written again.
+    /// A unit can't be read any more: reads of it fail, until it is written again.
     pub(super) fn lose(&mut self, lpn: u32, ppn: u32) {
         self.statistics.lost += 1;
         self.map.set(lpn, Entry::Lost);
@@ -183,7 +183,7 @@ impl<M: Medium> Ftl<M> {
         self.invalidate(ppn, 0);
         // Logged like a deallocation, of no pages: an older copy must not come back in its place.
         if self.stamp_at(ppn).is_some_and(|stamp| stamp.lpn == lpn) {
-            // One of its own, as a deallocation that follows has: else nobody could tell which of both came last.
+            // One of its own, as a deallocation that follows has: else the order of both would be unknown.
             self.write_sequence += 1;
             let sequence = self.write_sequence;
             self.checkpoint.log_deallocation(lpn, 0, sequence);

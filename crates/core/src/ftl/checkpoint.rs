@@ -454,7 +454,7 @@ impl<M: Medium> Ftl<M> {
         self.recycle_map(now, events);
     }
 
-    /// Erases the oldest map superblocks that nobody needs any more.
+    /// Erases the oldest map superblocks that are obsolete.
     pub(super) fn recycle_map(&mut self, now: Instant, events: &mut EventQueue) {
         while let Some(oldest) = self.checkpoint.ring.front() {
             let s = &self.superblocks[oldest.superblock as usize];

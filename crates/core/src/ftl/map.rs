@@ -32,7 +32,7 @@ fn prefetch(bytes: &[u8], at: usize) {
 }
 
 const LOST: u32 = u32::MAX;
-/// Unmapped, but once written: nobody may take it for a page that was there before the run.
+/// Unmapped, but once written: it must not count as a page from before the run.
 const DEALLOCATED: u32 = u32::MAX - 1;
 
 /// One bit for each physical unit: whether a map entry points there.

@@ -138,7 +138,7 @@ struct Row {
     in_use: bool,
     /// A timer runs that pads it.
     timed: bool,
-    /// Somebody waits for a unit of it: only then are the owners of its units told apart.
+    /// A host waits for a unit of it: only then are the owners of its units kept apart.
     owned: bool,
     /// The whole row is the firmware's own (map, deallocations).
     own: Option<checkpoint::OwnRow>,
@@ -249,7 +249,7 @@ pub struct Ftl<M> {
     row_previous: Vec<u32>,
     /// Version and write sequence, when the medium keeps stamps.
     row_stamps: Vec<(u64, u64)>,
-    /// Where each unit of a row comes from, when somebody keeps payload; of rows of merges it is known when they are
+    /// Where each unit of a row comes from, when there is a payload store; of rows of merges it is known when they are
     /// programmed.
     row_origins: Vec<Origin>,
     host_row: u32,
@@ -280,7 +280,7 @@ pub struct Ftl<M> {
     recovered: Option<RecoveryReport>,
     profile: FtlProfile,
     stamps: bool,
-    /// Somebody keeps payload, and wants to know what is a copy of what.
+    /// There is a payload store, which needs to know what is a copy of what.
     payload: bool,
     read_only: bool,
     good_superblocks: u32,

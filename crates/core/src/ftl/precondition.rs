@@ -410,7 +410,7 @@ struct Dealer {
 }
 
 impl Dealer {
-    /// The first are about to be dealt: each is told to `expect`.
+    /// The first are about to be dealt: each is passed to `expect`.
     fn new(shuffle: Shuffle, expect: impl Fn(u32)) -> Dealer {
         let mut dealer = Dealer { shuffle, dealt: 0, known: [0; KNOWN] };
         (0..KNOWN as u32).for_each(|i| dealer.learn(i, &expect));
@@ -425,7 +425,7 @@ impl Dealer {
         }
     }
 
-    /// The next, of which there must be one; another that will be dealt before long is told to `expect`.
+    /// The next, of which there must be one; another that will be dealt before long is passed to `expect`.
     fn deal(&mut self, expect: impl Fn(u32)) -> u32 {
         let number = self.known[self.dealt as usize % KNOWN];
         self.learn(self.dealt + KNOWN as u32, expect);

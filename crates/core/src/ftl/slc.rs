@@ -8,7 +8,7 @@
 //! The cache has a *fixed* part on each die, for which the plan has superblocks beside those of the capacity, and a
 //! *dynamic* part, which may use what is erased and not needed. Superblocks of the fixed part that hold nothing are
 //! free like any other, so that wear is shared by all; `DieSpace::kept` says how many of the free ones they are, and
-//! whoever opens a superblock for anything else leaves them.
+//! other uses that open a superblock leave them.
 //!
 //! It folds when the host has been quiet for a while (at the lowest priority, [`Source::FoldRead`]), when the dynamic
 //! part is in the way of collection, and, where the profile says so, when a host write waits for it.

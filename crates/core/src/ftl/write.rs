@@ -117,7 +117,7 @@ impl<M: Medium> Ftl<M> {
         full
     }
 
-    /// Somebody waits for this unit of a row.
+    /// A host waits for this unit of a row.
     #[inline(never)]
     pub(super) fn set_owner(&mut self, row: u32, at: usize, owner: Owner) {
         if !std::mem::replace(&mut self.rows[row as usize].owned, true) {
@@ -270,10 +270,10 @@ impl<M: Medium> Ftl<M> {
         self.program_row(now, events, row, stream, die, superblock, index);
     }
 
-    /// Queues the program of a row that is complete, and that nobody finds open any more: of this stream, and at this
-    /// place.
+    /// Queues the program of a row that is complete, and that no caller finds open any more: of this stream, and at
+    /// this place.
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "what whoever has just filled the row knows of it")]
+    #[expect(clippy::too_many_arguments, reason = "what the filler of a row knows of it")]
     pub(super) fn program_row(
         &mut self,
         now: Instant,
@@ -336,7 +336,7 @@ impl<M: Medium> Ftl<M> {
         self.host_rows.is_settled(mark.0) && self.checkpoint.is_logged(mark.1)
     }
 
-    /// A row's program is done: applies it to the medium, acknowledges its owners, and lets go of what it replaced.
+    /// A row's program is done: applies it to the medium, acknowledges its owners, and frees what it replaced.
     #[inline(never)]
     pub(super) fn on_programmed<const SINGLE: bool>(&mut self, now: Instant, events: &mut EventQueue, operation: u32) {
         let &Operation { die, superblock, tag: row, .. } = self.flash.operation(operation);
@@ -442,7 +442,7 @@ impl<M: Medium> Ftl<M> {
         good
     }
 
-    /// Pages say from now on where their units come from, for whoever keeps payload; needs stamps.
+    /// Pages say from now on where their units come from, for the payload store; needs stamps.
     pub fn keep_sources(&mut self) {
         assert!(self.stamps, "payload is kept by version, which only stamps tell");
         self.payload = true;

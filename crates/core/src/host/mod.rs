@@ -118,7 +118,7 @@ impl Host {
     }
 
     /// As [`Host::submit`] and then [`Host::fetch`], but where no command waits and a slot is free, as most of the
-    /// time, the command goes past the ring, which is only told.
+    /// time, the command bypasses the ring, which is only notified.
     #[inline(always)]
     pub fn submit_and_fetch(&mut self, queue: u16, submission: Submission) -> Result<Option<Permit>, Submission> {
         if self.queues.occupied() != 0 || self.slots.is_full() {

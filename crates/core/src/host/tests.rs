@@ -33,7 +33,7 @@ fn submit(host: &mut Host, queue: u16, sqe: Sqe) {
     host.submit(queue, Submission::new(sqe, 0)).expect("the ring has room");
 }
 
-/// What one command on an otherwise idle controller is told.
+/// What one command on an otherwise idle controller gets.
 fn outcome_with(host: &mut Host, submission: Submission) -> Result<Command, Status> {
     host.submit(0, submission).expect("the ring has room");
     let permit = host.fetch().expect("a slot is free");

@@ -1,4 +1,4 @@
-//! What can happen to memory that a host lends, as a plan: whoever carries accesses out asks it at each.
+//! What can happen to memory that a host lends, as a plan: the carrier of accesses asks it at each.
 
 use tidewater_base::{Duration, Rng};
 

@@ -379,7 +379,7 @@ impl HostMemory {
     /// The world answers an access.
     ///
     /// # Panics
-    /// When it was not asked: a fault of whoever drives the loop.
+    /// When it was not asked: a fault of the driver of the loop.
     pub(crate) fn answer(&mut self, cx: &mut Context, ticket: Ticket, answer: Answer) -> Option<Done> {
         let slot = self.in_flight.get_mut(ticket.0 as usize).and_then(Option::as_mut);
         let slot = slot.filter(|slot| slot.answer.is_none()).expect("an answer to what was not asked");

@@ -47,7 +47,7 @@ impl Dump {
             if cost(profile, middle).1 <= energy { fits = middle } else { too_many = middle }
         }
         let written = (fits * per_row).min(pages);
-        // All pages, but not the row that says so: nobody may rely on that.
+        // All pages, but not the row that says so: it must not be relied on.
         let lost = (pages - written).max(1);
         Some(Dump { pages: pages - lost, lost, time: cost(profile, fits).0, energy })
     }

@@ -36,14 +36,14 @@ pub struct Remains<M = Nand> {
     pub(crate) dump_events: u64,
     /// The byte window, where its memory keeps its content by itself.
     pub(crate) window: Option<Box<Window>>,
-    /// What of the window somebody has stored.
+    /// What of the window is stored outside.
     pub(crate) kept: Option<Box<Kept>>,
     pub(crate) energy: f64,
     pub(crate) dump: Option<Dump>,
     pub(crate) dump_lost: u64,
 }
 
-/// A page of the log that went to flash on stored energy, for whoever keeps the bytes of flash.
+/// A page of the log that went to flash on stored energy, for the store of flash bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destaged {
     /// The function.
@@ -60,7 +60,7 @@ pub struct Destaged {
     pub bytes: Box<[u8]>,
 }
 
-/// What a drive was, for whoever brings it back from flash that was stored somewhere: see [`Remains::from_flash`].
+/// What a drive was, to bring it back from stored flash: see [`Remains::from_flash`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Identity {
     /// How it was run when it was made; the capacity is that of its making.

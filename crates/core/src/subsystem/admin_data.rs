@@ -79,7 +79,7 @@ impl<M: Medium> Subsystem<M> {
         let function = self.slots[slot].function;
         let flash = || flash_of(&self.device, self.read_only);
         let c = &self.controllers[usize::from(function)];
-        // No page is of one namespace (LPA), but the changes are told of all.
+        // No page is of one namespace (LPA), but the changes cover all.
         if get.lid == log_page::SMART && get.nsid != 0 && get.nsid != NSID_ALL {
             return Err(Status::INVALID_FIELD);
         }

@@ -97,7 +97,7 @@ impl<M: Medium> Subsystem<M> {
         Ok(Next::Done(0))
     }
 
-    /// Entries that nobody has read are dropped; commands that are worked on end first (section 5.6), and those that
+    /// Unread entries are dropped; commands that are worked on end first (section 5.6), and those that
     /// may wait for long are aborted.
     pub(super) fn delete_submission_queue(&mut self, slot: Slot, queue: u16) -> Outcome {
         let function = self.slots[slot].function;

@@ -10,7 +10,7 @@ use tidewater_wire::nvme::{DSM_RANGES_MAX, DsmRange, Status};
 
 /// Which of the subsystem's own slots forgets blocks.
 const ERASE: u16 = 1;
-/// Times that blocks are to be forgotten, at most, that wait for each other: whoever wants more comes again.
+/// Times that blocks are to be forgotten, at most, that wait for each other: a caller with more tries again.
 const ERASES_MAX: usize = 256;
 
 /// What happens when blocks are forgotten.

@@ -16,7 +16,7 @@ pub(super) struct AsyncEvents {
     requests: VecDeque<u16>,
     /// Each event at most once: what comes again while it waits, its log page tells.
     waiting: VecDeque<Event>,
-    /// Types that were told and whose log page was not read since.
+    /// Types that were reported and whose log page was not read since.
     masked: [bool; TYPES],
 }
 

@@ -269,7 +269,7 @@ impl Features {
             feature::HOST_IDENTIFIER => {
                 let id = if is_current { c.host_id } else { HostId::default() };
                 let extended = get.cdw11 & 1 != 0;
-                // What has 128 bits can't be told in 64 (section 5.21.1.26).
+                // A value of 128 bits cannot be returned in 64 (section 5.21.1.26).
                 if id.extended && !extended {
                     return Err(Status::HOST_IDENTIFIER_INCONSISTENT);
                 }
@@ -460,7 +460,8 @@ impl Features {
         TEMPERATURE_K >= c.over || TEMPERATURE_K <= c.under
     }
 
-    /// Whether a host wants to hear of an event (section 5.21.1.11). Errors and the end of a sanitize are always told.
+    /// Whether a host wants an event reported (section 5.21.1.11). Errors and the end of a sanitize are always
+    /// reported.
     pub fn tells(&self, function: u8, event: Event) -> bool {
         let Feature::AsyncEvents { critical_warnings, namespaces, firmware } =
             self.value(function, feature::ASYNC_EVENTS)

@@ -177,7 +177,7 @@ fn thresholds_and_events() {
     assert_eq!(b.set(threshold, false, 0, 300 | 1 << 16), Err(Status::INVALID_FIELD), "there are no sensors");
     b.set(threshold, false, 0, 343).unwrap();
     b.set(threshold, false, 0, 310 | 1 << 20).unwrap();
-    assert!(b.features.is_hot(0), "too cold is told alike");
+    assert!(b.features.is_hot(0), "too cold counts as well");
     assert_eq!(b.get(threshold, Select::Current, 0, 1 << 20).unwrap().dword, 310);
 
     assert!(!b.features.tells(0, Event::NamespaceAttributeChanged) && b.features.tells(0, Event::InvalidDoorbellValue));
@@ -276,7 +276,7 @@ fn saved_values_outlive_a_power_cut() {
 }
 
 proptest! {
-    /// Whatever is asked for and set: a status or an answer, and what was taken is told again.
+    /// Whatever is asked for and set: a status or an answer, and what was taken is returned again.
     #[test]
     fn any_commands(
         commands in prop::collection::vec(

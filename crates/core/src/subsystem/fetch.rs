@@ -268,7 +268,7 @@ impl<M: Medium> Subsystem<M> {
         self.after_entries(function, queue);
     }
 
-    /// A queue stands in line again if it has more, else the host is told that it must ring (Doorbell Buffer Config).
+    /// A queue stands in line again if it has more, else the host learns that it must ring (Doorbell Buffer Config).
     #[inline]
     fn after_entries(&mut self, function: u8, queue: u16) {
         let c = &mut self.controllers[usize::from(function)];

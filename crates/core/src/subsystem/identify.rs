@@ -60,8 +60,8 @@ impl Asked<'_> {
         if csi != 0 {
             return Err(Status::INVALID_FIELD);
         }
-        // A namespace that is not attached, or does not exist, is told as zeroes (section 5.15.2.1); what can't be one
-        // is not.
+        // A namespace that is not attached, or does not exist, is returned as zeroes (section 5.15.2.1); what can't be
+        // one is not.
         let any = |attached: bool| match namespaces.at(nsid) {
             Ok(ns) if !attached || ns.attached.has(self.function) => Ok(Some(ns)),
             Err(Status::INVALID_NAMESPACE) => Err(Status::INVALID_NAMESPACE),
@@ -302,7 +302,7 @@ mod tests {
         let second = ns(Cns::Namespace, 2).unwrap();
         assert_eq!((second.nsze, second.block_shift(), second.nawupf, second.nsattr), (256, Some(12), 0, 1));
         assert_eq!(second.nvmcap, 1 << 20);
-        assert_eq!(ns(Cns::Namespace, 3), Ok(IdentifyNamespace::default()), "it is attached to nobody");
+        assert_eq!(ns(Cns::Namespace, 3), Ok(IdentifyNamespace::default()), "it is not attached");
         assert_eq!(ns(Cns::AllocatedNamespace, 3).unwrap().nsze, 8);
         assert_eq!(ns(Cns::AllocatedNamespace, 4), Ok(IdentifyNamespace::default()));
         let common = ns(Cns::Namespace, NSID_ALL).unwrap();

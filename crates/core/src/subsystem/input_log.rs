@@ -498,7 +498,7 @@ mod tests {
         wanted.push(format!("{:?}", Entry::Cut { timers: 5 }));
         wanted.push(format!("{:?}", Entry::Check { count: 3, checksum: 4 }));
         assert_eq!(read, wanted);
-        // Cut anywhere, what is left is told from what is missing.
+        // Cut anywhere, what is left is distinguished from what is missing.
         for cut in 0..log.len() {
             assert!(Entries::new(&log[..cut], 0).count() <= wanted.len());
         }

@@ -1,4 +1,4 @@
-//! What whoever serves a subsystem asks of it, besides what it says by itself.
+//! Read-only queries for the driver of the loop.
 
 use super::{Outstanding, Queues, Slot, Subsystem};
 use tidewater_nand::Medium;
@@ -37,7 +37,7 @@ impl<M: Medium> Subsystem<M> {
         1 << shift
     }
 
-    /// The controller identifier that Identify tells of a controller (CNTLID).
+    /// The controller identifier that Identify returns for a controller (CNTLID).
     pub fn controller_id(&self, function: u8) -> u16 {
         u16::from(function)
     }

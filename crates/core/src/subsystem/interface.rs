@@ -1,7 +1,7 @@
 //! What crosses the border of a subsystem: inputs, outputs, and what they name.
 //!
 //! Nothing here moves payload. The subsystem says *from where to where* bytes go ([`Output::Fetch`], [`Output::Taken`],
-//! [`Output::Data`]); whoever drives the loop holds them, moves them, and answers with [`Input::Moved`].
+//! [`Output::Data`]); the driver of the loop holds them, moves them, and answers with [`Input::Moved`].
 
 use crate::content::Whereabouts;
 use crate::fast::{Content, Place};
@@ -29,7 +29,7 @@ pub enum MoveError {
     Differs,
 }
 
-/// The backing store could not do as it was told: a write fault, and a drive that only reads from then on.
+/// The backing store failed: a write fault, and a drive that only reads from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoreFault;
 
@@ -210,7 +210,7 @@ pub enum Input<'a> {
         answer: Answer,
     },
     /// A load from a function's part of the byte window found no entry under some of its bytes: it is counted. Nothing
-    /// else of loads is told.
+    /// else of loads is reported.
     LoadedOutside {
         /// The controller.
         function: u8,

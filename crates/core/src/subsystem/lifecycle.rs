@@ -1,6 +1,6 @@
 //! Enable, disable, shutdown and reset, in every order (NVM Express 1.4, sections 3.1.5, 7.3 and 7.6).
 //!
-//! A reset leaves orphans: commands that nobody waits for, but that are still under way. Their controller says that it
+//! A reset leaves orphans: commands without a waiting host that are still in progress. Their controller says that it
 //! is not ready any more (CSTS.RDY) when the last of them has ended: until then they may touch the host's memory, and a
 //! write may still change blocks.
 
@@ -133,7 +133,7 @@ impl<M: Medium> Subsystem<M> {
         }
         c.power = Power::Ready;
         c.csts.ready = true;
-        // From now on a power cut is one that nobody was told of.
+        // From now on a power cut counts as unsafe.
         if self.state.smart.is_clean() {
             self.state.smart.enabled();
             self.outputs.push_back(Output::SaveState);
@@ -189,7 +189,8 @@ impl<M: Medium> Subsystem<M> {
         self.try_quiesce(function);
     }
 
-    /// Nobody waits for a controller's commands any more. Those that wait for nothing outside of the subsystem end now.
+    /// No host waits for a controller's commands any more. Those that wait for nothing outside of the subsystem end
+    /// now.
     fn orphan(&mut self, function: u8) {
         for slot in (0..self.slots.hosts()).map(Slot) {
             let command = &mut self.slots[slot];
@@ -201,14 +202,14 @@ impl<M: Medium> Subsystem<M> {
                 Stage::Parked => true,
                 Stage::Vendor => self.device.cancel(slot.0),
                 Stage::Device => {
-                    // Its entry may stay pinned for as long as somebody likes.
+                    // Its entry may stay pinned for any time.
                     self.device.cancel_held(slot.0);
                     false
                 }
                 _ => false,
             };
             if !ends && self.slots[slot].stage == Stage::Vendor {
-                // Its reply may take as long as peers like, and is for nobody.
+                // Its reply may take as long as peers like, and has no receiver.
                 self.slots[slot].detached = true;
                 self.controllers[usize::from(function)].outstanding -= 1;
             }

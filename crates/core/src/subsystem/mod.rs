@@ -71,7 +71,7 @@ use timers::{Timer, Timers};
 /// Pieces of memory that a command's data may have, at least; one of the longest transfer needs more.
 const SEGMENTS_MIN: usize = 256;
 
-/// A command in a slot, for whoever carries its data.
+/// A command in a slot, for the carrier of its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outstanding {
     /// The controller.
@@ -107,9 +107,9 @@ pub struct Subsystem<M: Medium = Nand> {
     recovering: bool,
     /// The backing store has failed.
     read_only: bool,
-    /// Hosts have been told that the drive takes no writes any more.
+    /// Hosts know that the drive is read-only.
     told_end_of_life: bool,
-    /// Hosts have been told that spare blocks are short.
+    /// Hosts know that spare blocks are short.
     told_spare: bool,
     /// Programs and erases that had failed when spare blocks were counted last.
     failures_seen: u64,
@@ -191,7 +191,7 @@ impl<M: Medium> Subsystem<M> {
     /// kept.
     ///
     /// # Panics
-    /// When an answer was not asked for, or time runs backwards: faults of whoever drives the loop. Nothing that a host
+    /// When an answer was not asked for, or time runs backwards: faults of the driver of the loop. Nothing that a host
     /// does leads here.
     #[inline]
     pub fn handle(&mut self, now: Instant, input: Input<'_>) {
@@ -379,7 +379,7 @@ impl<M: Medium> Subsystem<M> {
         self.options.slots + OWN_SLOTS
     }
 
-    /// Where a function's shadow doorbells are, if the host has told (Doorbell Buffer Config).
+    /// Where a function's shadow doorbells are, if the host has set them (Doorbell Buffer Config).
     pub fn shadow_doorbells(&self, function: u8) -> Option<ShadowDoorbells> {
         let c = self.controllers.get(usize::from(function))?;
         let (address, _) = c.shadow.filter(|_| c.is_running())?;

@@ -5,7 +5,7 @@
 //! at units of the translation layer: no unit belongs to two namespaces, and deleting one deallocates it in whole.
 //!
 //! Behind them all lie the logs of the fast side, one for each function: namespaces that its controller reads and
-//! nobody writes.
+//! never written.
 
 use crate::host::check_range;
 use crate::saved::{Kind, StateError};
@@ -342,7 +342,7 @@ impl Namespaces {
     /// A namespace that is attached to a controller: what its commands may use.
     ///
     /// # Errors
-    /// As for [`Namespaces::at`]; one that is not attached is told as one that is not there (section 6.1).
+    /// As for [`Namespaces::at`]; one that is not attached is reported as absent (section 6.1).
     #[inline]
     pub fn find(&self, nsid: u32, controller: u8) -> Result<&Namespace, Status> {
         let ns = self.at(nsid)?;
@@ -371,7 +371,7 @@ impl Namespaces {
         Identifiers { uuid: uuid(self.seed, &name(b"UUID ")), nguid, eui64 }
     }
 
-    /// Namespace Management, create (section 5.20). The new namespace is attached to nobody.
+    /// Namespace Management, create (section 5.20). The new namespace is not attached to any controller.
     ///
     /// # Errors
     /// I/O Command Set Not Supported, Invalid Format, Thin Provisioning Not Supported, Namespace Insufficient Capacity
@@ -393,7 +393,7 @@ impl Namespaces {
     }
 
     /// Namespace Management, delete (section 5.20): a namespace, or with FFFFFFFFh all of them. What is gone comes
-    /// back: its blocks are to be deallocated, and the controllers that it was attached to are told.
+    /// back: its blocks are to be deallocated, and the controllers that it was attached to are notified.
     ///
     /// # Errors
     /// As for [`Namespaces::at`]; Namespace is Write Protected.

@@ -27,7 +27,7 @@ fn one_namespace_takes_everything() {
         assert_eq!(all.resolve(nsid, 0, 0, 1), Err(Status::INVALID_NAMESPACE));
     }
     assert_eq!(all.unallocated(), 0);
-    // A tail of the device that is no whole unit belongs to nobody.
+    // A tail of the device that is no whole unit belongs to no namespace.
     let odd = Namespaces::whole(Geometry { blocks: 8199, ..SMALL }, 1, 12, false);
     assert_eq!(odd.at(1).map(|ns| ns.blocks), Ok(1024));
     // A device of 4 KiB blocks has one format only.
@@ -52,7 +52,7 @@ fn namespaces_come_and_go() {
     assert_eq!(all.unallocated(), 0);
 
     let attach = |all: &mut Namespaces, nsid, ids: &[u16]| all.attach(nsid, true, ids, |id| id < 4);
-    assert_eq!(all.find(2, 0), Err(Status::INVALID_FIELD), "it is attached to nobody");
+    assert_eq!(all.find(2, 0), Err(Status::INVALID_FIELD), "it is not attached");
     assert_eq!(attach(&mut all, 2, &[0, 1]), Err(Status::NAMESPACE_IS_PRIVATE));
     assert_eq!(attach(&mut all, 2, &[1]), Ok(()));
     assert_eq!(attach(&mut all, 2, &[0]), Err(Status::NAMESPACE_IS_PRIVATE));
@@ -208,7 +208,7 @@ proptest! {
 }
 
 #[test]
-fn logs_are_read_by_their_function_and_changed_by_nobody() {
+fn logs_are_read_by_their_function_and_never_changed_by_commands() {
     let whole = Namespaces::whole(SMALL, 1, 12, true);
     assert_eq!(whole.highest(), NAMESPACES_MAX);
     let saved = whole.to_bytes();

@@ -31,7 +31,7 @@ impl<M: Medium> Subsystem<M> {
         }
     }
 
-    /// Whether the drive takes no writes any more; the first time, hosts are told.
+    /// Whether the drive takes no writes any more; the first time, hosts are notified.
     #[cold]
     pub(super) fn look_for_end_of_life(&mut self) {
         if !self.told_end_of_life && (self.read_only || self.device.ftl().is_read_only()) {
@@ -49,7 +49,7 @@ impl<M: Medium> Subsystem<M> {
         self.look_for_short_spares();
     }
 
-    /// Whether spare blocks are short; the first time, hosts are told.
+    /// Whether spare blocks are short; the first time, hosts are notified.
     fn look_for_short_spares(&mut self) {
         let flash = super::state::flash_of(&self.device, self.read_only);
         if !self.told_spare && self.state.smart.warnings(&flash, false) & critical_warning::SPARE != 0 {

@@ -1,4 +1,4 @@
-//! How a subsystem is made, and what of it whoever drives the loop asks for.
+//! How a subsystem is made, and what the driver of the loop asks for.
 
 use super::namespaces::Initial;
 use crate::device::{Device, SetupError};
@@ -173,7 +173,7 @@ pub enum Region {
 }
 
 /// A function's shadow doorbells: the value of doorbell `i` of BAR0 (from offset 1000h on, 4 bytes each) is at
-/// `address + 4 * i`, as a double word whose low 16 bits count. A changed one is told by
+/// `address + 4 * i`, as a double word whose low 16 bits count. A changed one is reported by
 /// [`Input::Doorbell`](super::Input::Doorbell).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowDoorbells {

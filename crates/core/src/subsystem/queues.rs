@@ -33,7 +33,7 @@ pub(super) struct SubmissionQueue {
 }
 
 impl SubmissionQueue {
-    /// Entries that the host has put there, and nobody has read.
+    /// Entries that the host has put there, still unread.
     #[inline]
     pub(super) fn waiting(&self) -> u32 {
         if self.tail >= self.head { self.tail - self.head } else { self.entries - self.head + self.tail }

@@ -10,7 +10,7 @@ use tidewater_wire::nvme::log::{SanitizeLog, sanitize_status};
 use tidewater_wire::nvme::{AdminCommand, Event, Sanitize as Wanted, SanitizeAction, Status, log_page};
 
 const KIND: Kind = Kind { what: "sanitize state", magic: *b"TWSZ", version: 1 };
-/// Not told, in the log.
+/// Not reported, in the log.
 const UNKNOWN: u32 = u32::MAX;
 /// SPROG when none runs.
 const DONE: u16 = u16::MAX;
@@ -126,7 +126,7 @@ impl Sanitize {
         }
     }
 
-    /// The operation has ended: all controllers are told this event. Asserts that one ran.
+    /// The operation has ended: all controllers report this event. Asserts that one ran.
     pub fn finish(&mut self, succeeded: bool) -> Event {
         assert!(self.is_running(), "a sanitize operation has ended that did not run");
         self.progress = DONE;
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(restricted.begin(&wanted(ERASE), false, false, false), Ok(Begun::BlockErase));
         let mut free = fail(ERASE | ALLOW_EXIT);
         assert_eq!(free.begin(&wanted(EXIT), false, false, false), Ok(Begun::Nothing));
-        assert_eq!((free.permits_io(), free.log().status), (Ok(()), 3), "what was lost stays told");
+        assert_eq!((free.permits_io(), free.log().status), (Ok(()), 3), "the loss stays reported");
         assert_eq!(Sanitize::from_bytes(&free.to_bytes()), Ok(free));
     }
 

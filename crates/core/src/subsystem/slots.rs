@@ -11,7 +11,7 @@ const NONE: u16 = u16::MAX;
 /// What a command waits for. All but `Free`, `Parked` and `Done` end by an input, or by the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nobody's slot.
+    /// Free.
     Free,
     /// It has just been read.
     Begun,
@@ -85,7 +85,7 @@ pub(super) struct Command {
     pub work: Work,
     pub function: u8,
     pub queue: u16,
-    /// Its controller was reset, or is gone: nobody waits for it.
+    /// Its controller was reset, or is gone: no host waits for it.
     pub orphan: bool,
     /// Its controller does not wait for it any more: it will touch neither host memory nor blocks.
     pub detached: bool,
@@ -176,7 +176,7 @@ impl Slots {
         Slots { commands, free: 0, free_count: hosts, reserved: 0, hosts, shares }
     }
 
-    /// Free slots that nobody has a claim to.
+    /// Free slots without a claim.
     #[inline]
     pub(super) fn available(&self) -> u16 {
         self.free_count - self.reserved

@@ -1,8 +1,8 @@
 //! The byte window behind controllers: its commands in terms of namespaces, its log page, and what may not be done to
 //! blocks that are pinned.
 //!
-//! An entry is of one namespace, and whoever that is attached to may use it. The first function sees all entries
-//! through its BAR2.
+//! An entry is of one namespace, and every controller that it is attached to may use it. The first function sees all
+//! entries through its BAR2.
 
 use super::logs::Has;
 use super::namespaces::{Extent, Namespace};
@@ -155,8 +155,8 @@ impl<M: Medium> Subsystem<M> {
         if is_pinned || is_about_to_be { Err(vendor_status::LBA_PINNED) } else { Ok(()) }
     }
 
-    /// What the window wants of whoever keeps payload, out of turn: while the drive recovers, nobody takes what else
-    /// there is to say.
+    /// Requests of the window to the payload store, out of turn: while the drive recovers, its other outputs are not
+    /// taken there is to say.
     pub fn take_window_load(&mut self) -> Option<(u32, Whereabouts)> {
         let place = self.outputs.iter().position(|output| matches!(output, Output::LoadWindow { .. }))?;
         match self.outputs.remove(place) {

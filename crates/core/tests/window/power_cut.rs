@@ -343,7 +343,7 @@ impl Bench {
     }
 
     fn on_completion(&mut self, cid: u16, status: Status) -> Result<(), String> {
-        let block = self.blocks.remove(&cid).ok_or("a completion of a command that nobody gave")?;
+        let block = self.blocks.remove(&cid).ok_or("a completion of a command that was never sent")?;
         if let Block::Write { lpn, .. } | Block::Deallocate { lpn, .. } | Block::Read { lpn, .. } = block {
             let page = &mut self.pages[lpn as usize];
             (page.busy, page.writing) = (false, None);
@@ -421,7 +421,7 @@ impl Bench {
             .entries
             .iter_mut()
             .find(|(_, entry)| entry.order.is_some_and(|order| order.0 == cid))
-            .ok_or("a reply to a command that nobody gave")?;
+            .ok_or("a reply to a command that was never sent")?;
         let (_, order) = entry.order.take().expect("it was found by it");
         if !status.is_success() {
             return Err(format!("{order:?} of entry {name} ended with {status:?}"));

@@ -1,4 +1,4 @@
-//! A drive with a byte window, and whoever keeps its payload.
+//! A drive with a byte window, and its payload store.
 
 use std::collections::HashMap;
 use tidewater_base::{Duration, Instant};
@@ -26,7 +26,7 @@ pub fn profile(settings: &[(&str, &str)]) -> Profile {
     with(with(tiny(), BYTE_WINDOW), settings)
 }
 
-/// A drive, and whoever keeps its payload.
+/// A drive, and its payload store.
 pub struct Rig {
     pub device: Victim,
     pub profile: Profile,
@@ -246,7 +246,7 @@ impl Rig {
         self.resume_with(remains, |_| {});
     }
 
-    /// Takes what the device says without being told something.
+    /// Takes outputs of the device without an input.
     pub fn handle_outputs(&mut self) {
         let address = self.address(0);
         // A store that lies nowhere changes nothing but a counter.

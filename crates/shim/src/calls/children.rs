@@ -1,4 +1,4 @@
-//! Children that the C library makes by itself, of which no handler of a fork is told (pthread_atfork(3)): they have
+//! Children that the C library makes by itself, which no handler of a fork sees (pthread_atfork(3)): they have
 //! copies of the parent's descriptors, and move them.
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ fn makes_child<T>(call: impl FnOnce() -> T) -> T {
 
 macro_rules! spawn {
     ($($name:ident: $pid:ty,)*) => {$(
-        /// As posix_spawn(3): what it is told to do with descriptors is done within the C library.
+        /// As posix_spawn(3): what it is asked to do with descriptors is done within the C library.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             pid: *mut $pid,

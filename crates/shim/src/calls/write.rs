@@ -139,7 +139,7 @@ unsafe fn write_parts(
                 before.set(Some(descriptors::left(fd).map_or_else(|| seek(fd, libc::SEEK_CUR), Ok)?));
                 seek(fd, libc::SEEK_END)?
             }
-            // A descriptor that appends does so wherever it is told to write (pwrite(2)).
+            // A descriptor that appends does so whatever the offset (pwrite(2)).
             _ if appends => size(fd)?,
             Where::At(offset) => u64::try_from(offset).map_err(|_| Errno::EINVAL)?,
             Where::Here => match descriptors::stands(fd) {

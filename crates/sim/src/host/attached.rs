@@ -17,7 +17,7 @@ use tidewater_wire::nvme::{Sqe, Status};
 
 /// Who wants something of the drive, one request at a time.
 pub trait Application {
-    /// When it wants to be told the time next.
+    /// When it next needs the time.
     fn deadline(&self) -> Option<Instant>;
     /// Tells it the time.
     fn advance(&mut self, now: Instant);

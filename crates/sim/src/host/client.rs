@@ -66,7 +66,7 @@ impl LogClient {
         let setup = Setup::attach(page, lane).expect("the function has the lane");
         LogClient {
             root: RootComplex::new(spec),
-            lane: Lane::stream(setup).expect("nobody has used the lane"),
+            lane: Lane::stream(setup).expect("the lane is unused"),
             control: layout.control_page_offset,
             place: layout.lane[usize::from(lane)],
             function: page.function as u8,
@@ -162,7 +162,7 @@ impl LogClient {
         self.found = Some(match self.load.take() {
             Some(Load::Credit) => Answer::Credit(value),
             Some(Load::Status) => Answer::Health(health()),
-            None => unreachable!("a load that nobody made"),
+            None => unreachable!("a load that was never issued"),
         });
         self.root.complete_read(now, CORE);
     }
@@ -216,7 +216,7 @@ impl LogClient {
                     self.call = None;
                     self.failure = Some(error);
                 }
-                other => unreachable!("a stream's writer was told {other:?}"),
+                other => unreachable!("unexpected event of a stream's writer: {other:?}"),
             }
         }
     }

@@ -107,7 +107,7 @@ impl LogRun {
     /// When the profile makes no drive with that side, or the source ends in an error.
     pub fn run(mut self, profile: &Profile, source: LogSource) -> Result<LogOutcome, LogRunError> {
         if self.to == LogTo::Nowhere {
-            // Every transaction is a group of its own, and nobody waits for a buffer.
+            // Every transaction is a group of its own, and no worker waits for a buffer.
             self.workers =
                 WorkersSpec { commit_bytes: 1, cut: false, buffers: self.workers.workers + 1, ..self.workers };
         }
@@ -167,7 +167,7 @@ impl LogRun {
             return Err(LogRunError::Drive(failure));
         }
         if self.to == LogTo::Fast && device.control_page(0).status.has(TransportStatus::WAITS_FOR_TRIM) {
-            let text = "the ring of logical pages is full, and nobody trims here: take [fast] on_wrap \
+            let text = "the ring of logical pages is full, and there is no trim here: set [fast] on_wrap \
                         = \"overwrite-oldest\", or a larger log_size";
             return Err(LogRunError::Drive(text.into()));
         }

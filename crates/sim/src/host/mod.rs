@@ -1,8 +1,8 @@
 //! The application's side of a log: workers that run transactions, group commit, and the sink that makes groups
 //! durable.
 //!
-//! [`Workers`] and every [`Sink`] are state machines without input or output, as the firmware is: they are told the
-//! time, say when they want to be told next, and are connected by [`drive`] or by a loop that drives a device besides.
+//! [`Workers`] and every [`Sink`] are state machines without input or output, as the firmware is: they get the
+//! time, say when they need it next, and are connected by [`drive`] or by a loop that drives a device besides.
 
 mod attached;
 mod backlog;
@@ -35,7 +35,7 @@ pub fn drive(workers: &mut Workers, sink: &mut impl Sink, until: Instant) -> Ins
     now
 }
 
-/// When workers or sink want to be told the time next.
+/// When workers or sink next need the time.
 pub fn next(workers: &Workers, sink: &impl Sink) -> Option<Instant> {
     workers.deadline().into_iter().chain(sink.deadline()).min()
 }

@@ -269,7 +269,7 @@ enum Step {
     Returning(Instant),
 }
 
-/// A log in a device: groups become requests, one after the other. Whoever drives the device takes them from
+/// A log in a device: groups become requests, one after the other. The driver of the device takes them from
 /// [`DeviceSink::poll_request`] and says when each is done.
 #[derive(Clone, Debug)]
 pub struct DeviceSink {

@@ -123,7 +123,7 @@ pub enum Mapping {
     WriteCombining,
 }
 
-/// What a core is told to do. Offsets are bytes of the device's BAR; what lies there is the caller's business.
+/// An operation of a core. Offsets are bytes of the device's BAR; their meaning is the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Stores `length` bytes in ascending order. Done when the last is issued, not when it arrives.

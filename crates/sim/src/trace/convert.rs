@@ -15,7 +15,7 @@ pub enum OutputFormat {
     FioV2,
     /// fio I/O log version 3 (fio 3.31 and later): every line has a time stamp.
     FioV3,
-    /// Storage Performance Council, unit 0. Its lines can be told from other formats without `--format`.
+    /// Storage Performance Council, unit 0. Its lines are recognized without `--format`.
     Spc,
 }
 

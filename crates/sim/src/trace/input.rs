@@ -1,4 +1,4 @@
-//! Bytes of a trace: a file, standard input or memory; plain, gzip or zstd, told apart by their first bytes.
+//! Bytes of a trace: a file, standard input or memory; plain, gzip or zstd, distinguished by their first bytes.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -103,7 +103,7 @@ impl Input {
     }
 }
 
-/// Counts the bytes read, so that progress can be told of compressed input too.
+/// Counts the bytes read, so that compressed input has progress too.
 struct Counted {
     inner: Box<dyn Read + Send>,
     consumed: Arc<AtomicU64>,

@@ -1,7 +1,7 @@
 //! Block traces: readers for the public formats, statistics, and writers.
 //!
 //! A trace is read as a stream, in memory that does not grow with its length. The formats, their columns and how they
-//! are told apart are in `docs/reference/traces.md`.
+//! are distinguished are in `docs/reference/traces.md`.
 
 mod address;
 mod columns;
@@ -41,7 +41,7 @@ use crate::workload::{Op, Request, Source, SourceError};
 /// How to read a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The format; `None`: told by content where that is unambiguous.
+    /// The format; `None`: detected from content where that is unambiguous.
     pub format: Option<Format>,
     /// The columns of a text in none of the formats; a format is not looked for then.
     pub columns: Option<Arc<Columns>>,
@@ -66,7 +66,7 @@ impl Default for Options {
 
 pub use address::SLOT_BYTES;
 
-/// A request with what its trace told besides.
+/// A request with further fields of its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceRequest {
     /// The request, in the concatenated address space.

@@ -1,4 +1,4 @@
-//! From stored bytes to plain ones: compression and wide characters, told apart by the first bytes.
+//! From stored bytes to plain ones: compression and wide characters, distinguished by the first bytes.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -106,7 +106,7 @@ enum State {
     Wide { big: bool, ready: io::Cursor<Vec<u8>>, half: Option<u8>, high: Option<u16> },
 }
 
-/// The order of the bytes of UTF-16: told by its mark, and by characters of ASCII behind it.
+/// The order of the bytes of UTF-16: known by its mark, and by characters of ASCII behind it.
 fn wide(head: &[u8]) -> Option<bool> {
     let big = match head {
         [0xff, 0xfe, ..] => false,

@@ -1,6 +1,6 @@
 //! A generated trace that `trace info` describes as it does another.
 //!
-//! Most figures of a trace are what the generator is told they should be. Popularity and locality are not: what is
+//! Most figures of a trace are parameters of the generator. Popularity and locality are not: what is
 //! drawn by the one adds to the other, and so does all that goes to untouched data. Therefore they are found by
 //! generating.
 

@@ -250,7 +250,7 @@ pub trait Source {
     }
 
     /// Lets threads that are not alike keep to depths and run times of their own, from before the first request on.
-    /// False where there are none; otherwise whoever serves the requests asks [`Source::can_give`] before each, and
+    /// False where there are none; otherwise the driver of the requests asks [`Source::can_give`] before each, and
     /// tells what [`Source::ended`].
     fn part_threads(&mut self) -> bool {
         false

@@ -81,7 +81,7 @@ pub fn section() -> Section {
     Section { id: "bandwidth", rows }
 }
 
-/// Reads of one block that nobody wrote need neither flash nor much of the link.
+/// Reads of one unwritten block need neither flash nor much of the link.
 fn firmware() -> Row {
     let profile = one_die(&[]);
     let mut options = tidewater_sim::RunOptions { pacing: Pacing::Depth(64), ..tidewater_sim::RunOptions::default() };

@@ -100,7 +100,7 @@ fn latency(profile: &Profile) -> f64 {
     append(profile, true, false).latency.mean().as_secs_f64()
 }
 
-/// Bytes that are taken when nobody trims.
+/// Bytes that are taken without a trim.
 fn taken(profile: &Profile) -> f64 {
     append(profile, false, false).bytes as f64
 }

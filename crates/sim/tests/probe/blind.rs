@@ -1,4 +1,4 @@
-//! The blind test: drives drawn from a seed, of which the probe is told nothing. What it says is held against the
+//! The blind test: drives drawn from a seed, that are unknown to the probe. What it says is held against the
 //! profile.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const KIB: u64 = 1 << 10;
 
 /// What is true of a drive, by question.
 enum Truth {
-    /// A size in bytes, told right if it is off by no more than a page or this part of it.
+    /// A size in bytes, right if it is off by no more than a page or this part of it.
     Size(u64, u64),
     /// There is none.
     None,
@@ -31,7 +31,7 @@ struct Drawn {
     truths: Vec<(&'static str, Truth)>,
     /// The read cache, which is the larger one where the write buffer keeps reads as well, is in the host's memory.
     lent: bool,
-    /// What was drawn, for a drive that is told wrong.
+    /// What was drawn, for a drive whose verdict is wrong.
     settings: Vec<String>,
 }
 
@@ -193,7 +193,7 @@ fn judge(verdict: Option<&Verdict>, truth: &Truth) -> Outcome {
         (Answer::Found, Truth::None) => false,
         (Answer::Found, Truth::Place(place)) => verdict.place.as_deref() == Some(place),
         (Answer::Found, Truth::Size(size, part)) => {
-            verdict.bytes.is_some_and(|told| told.abs_diff(*size) <= (size / part).max(4_096))
+            verdict.bytes.is_some_and(|found| found.abs_diff(*size) <= (size / part).max(4_096))
         }
     };
     if right { Outcome::Right } else { Outcome::Wrong }

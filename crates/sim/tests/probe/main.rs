@@ -101,8 +101,8 @@ fn the_write_buffer_is_found_with_what_dies_hold() {
             let settings = [("buffer.write_size", size), ("buffer.write_watermark", watermark)];
             let record = probe(&mut Noisy::new(drive(&settings), NOISE, kib), "write-buffer");
             let verdict = found(&record, ask::WRITE_BUFFER, Answer::Found);
-            let (told, truth) = (verdict.bytes.unwrap(), (kib + 256) << 10);
-            assert!(told.abs_diff(truth) <= truth / 50 + 8_192, "{verdict:?} of {truth}");
+            let (found, truth) = (verdict.bytes.unwrap(), (kib + 256) << 10);
+            assert!(found.abs_diff(truth) <= truth / 50 + 8_192, "{verdict:?} of {truth}");
         }
     }
 }

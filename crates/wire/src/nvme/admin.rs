@@ -444,7 +444,7 @@ impl AdminCommand {
     /// field, else Invalid Field in Command. Reserved bits are ignored.
     pub fn parse(sqe: &Sqe) -> Result<AdminCommand, Status> {
         let command = AdminCommand::of_opcode(sqe);
-        // An unknown opcode is told first: nothing is known about the fields of such a command.
+        // An unknown opcode is reported first: nothing is known about the fields of such a command.
         if command != Err(Status::INVALID_OPCODE) && (sqe.fuse() != 0 || sqe.psdt() != 0) {
             return Err(Status::INVALID_FIELD);
         }

@@ -31,7 +31,7 @@ pub enum Event {
     SanitizeDeallocated,
 }
 
-/// Types of events: one that was told is masked until its log page was read (section 5.2).
+/// Types of events: a reported one is masked until its log page was read (section 5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum EventType {
     /// 000b.

@@ -277,7 +277,7 @@ pub enum Feature {
         /// Disable Normal (DN): the host needs AWUPF only.
         disable_normal: bool,
     },
-    /// Which asynchronous events are told.
+    /// Which asynchronous events are reported.
     AsyncEvents {
         /// Critical warnings, as in SMART (bits 7:0 of the double word).
         critical_warnings: u8,

@@ -382,7 +382,7 @@ layout! {
 
 layout! {
     /// The NVM command set's part of Identify Controller (CNS 06h, CSI 00h; revision 2.0). Limits are powers of two in
-    /// units of CAP.MPSMIN; 0 is none told.
+    /// units of CAP.MPSMIN; 0: not reported.
     pub struct NvmController [4096] {
         /// Verify Size Limit (VSL).
         0 vsl: u8,
@@ -390,7 +390,7 @@ layout! {
         1 wzsl: u8,
         /// Write Uncorrectable Size Limit (WUSL).
         2 wusl: u8,
-        /// Dataset Management Ranges Limit (DMRL): ranges of a command; 0 is none told.
+        /// Dataset Management Ranges Limit (DMRL): ranges of a command; 0: not reported.
         3 dmrl: u8,
         /// Dataset Management Range Size Limit (DMRSL), in blocks.
         4 dmrsl: u32,

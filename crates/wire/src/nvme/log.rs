@@ -280,7 +280,7 @@ layout! {
 }
 
 layout! {
-    /// Sanitize Status. Times are in seconds; FFFFFFFFh: not told.
+    /// Sanitize Status. Times are in seconds; FFFFFFFFh: not reported.
     pub struct SanitizeLog [512] {
         /// Sanitize Progress (SPROG): in 65,536ths; FFFFh when none runs.
         0 progress: u16,

@@ -80,7 +80,7 @@ impl Nqn {
         Some(Nqn(bytes))
     }
 
-    /// The name of a subsystem that is told by its UUID (section 7.9: nqn.2014-08.org.nvmexpress:uuid:).
+    /// The name of a subsystem that is identified by its UUID (section 7.9: nqn.2014-08.org.nvmexpress:uuid:).
     pub fn of_uuid(uuid: &[u8; 16]) -> Nqn {
         let mut name = String::from("nqn.2014-08.org.nvmexpress:uuid:");
         for (i, byte) in uuid.iter().enumerate() {

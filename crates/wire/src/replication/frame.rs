@@ -2,7 +2,7 @@
 //!
 //! Every frame starts with a header of 16 bytes: version (high 4 bits of byte 0) and kind (low 4), function, sender,
 //! receiver, CRC-32C of the whole frame with this field as zero (4), epoch (8). After a [`Body::Data`] frame come the
-//! log bytes that it names and then their own CRC-32C: whoever carries the frame adds them.
+//! log bytes that it names and then their own CRC-32C: the carrier of the frame adds them.
 
 use super::{Epoch, Group, HISTORY_MAX, History, LANES_MAX, Start};
 use std::fmt;
@@ -48,7 +48,7 @@ pub struct Frame {
 pub enum Body {
     /// Asks to accept the header's epoch, made by the sender, who would be primary of `target`.
     Propose {
-        /// The operator says that whoever does not answer is dead.
+        /// The operator says that a peer without an answer is dead.
         force: bool,
         /// The version of the group that the sender knows. `target` has this version too unless the proposal changes
         /// the group.

@@ -90,7 +90,7 @@ fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
 /// What stands before every message (section "Header").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Chosen by whoever sends a command, and repeated in its reply.
+    /// Chosen by the sender of a command, and repeated in its reply.
     pub id: u16,
     /// What the message is: one of [`command`], or any other number.
     pub command: u16,

@@ -177,7 +177,7 @@ impl RegionIoFds {
 }
 
 /// A part of a region where a descriptor that counts events stands for a write ("VFIO_USER_DEVICE_GET_REGION_IO_FDS",
-/// type 0): whoever adds to it need not send a message. What would have been written is not told.
+/// type 0): the client adds to it without a message. The value written is not passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoEventFd {
     /// First byte of the part.

@@ -192,7 +192,7 @@ impl Blocks {
         self.count_out(number);
     }
 
-    /// Lets go of a page that is aside, if it is here.
+    /// Removes a page that is aside, if it is here.
     pub fn remove_aside(&mut self, lpn: u32) {
         if let Some(n) = self.pages.find(lpn).filter(|&n| self.is_aside(n)) {
             let number = self.number_of(n);
@@ -200,7 +200,7 @@ impl Blocks {
         }
     }
 
-    /// Lets go of a page that is not aside. Returns its block, and whether that has no other page left but such.
+    /// Removes a page that is not aside. Returns its block, and whether that has no other page left but such.
     pub fn remove(&mut self, n: u32) -> (u32, bool) {
         let number = self.number_of(n);
         let empty = self.count_out(number);

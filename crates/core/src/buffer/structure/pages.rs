@@ -69,7 +69,7 @@ impl Pages {
         n
     }
 
-    /// Lets go of a page.
+    /// Removes a page.
     #[inline]
     pub fn remove(&mut self, n: u32) {
         let Node { lpn, next } = self.nodes[n as usize];

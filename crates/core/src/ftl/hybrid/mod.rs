@@ -542,7 +542,7 @@ impl<M: Medium> Ftl<M> {
         for (block, &superblock) in (0..).zip(&hybrid.data) {
             assert!(superblock == NONE || role(superblock) == Role::InPlace(block), "block {block} in {superblock}");
         }
-        assert!(!hybrid.is_stuck || !self.takes_any(hybrid), "a write could be taken, and nobody would know");
+        assert!(!hybrid.is_stuck || !self.takes_any(hybrid), "a write could be taken without notice");
         assert!(hybrid.retired.iter().all(|&(block, s)| role(s) == Role::InPlace(block)), "{:?}", hybrid.retired);
     }
 }

@@ -116,7 +116,7 @@ impl MapCache {
         LookUp::Away { unit: slot - self.own }
     }
 
-    /// Whether another page may come to a place: nobody reads its unit.
+    /// Whether another page may come to a place: its unit is not being read.
     #[inline]
     pub(super) fn is_idle(&self, slot: u32) -> bool {
         self.slots[slot as usize].host.readers == 0
@@ -195,7 +195,7 @@ impl MapCache {
         }
     }
 
-    /// Whoever waits for a page that comes home goes on.
+    /// Waiters for a page that comes home continue.
     fn tell_waiting(&mut self, slot: u32) {
         let translated = &mut self.translated;
         self.lent.waiting.retain(|&(of, owner)| {

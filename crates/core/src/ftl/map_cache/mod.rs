@@ -45,7 +45,7 @@ pub enum LookUp {
     },
     /// It was never written, or is on its way to flash: it is at hand from now on, without a read.
     Empty,
-    /// It is read from flash; the owner is told by [`super::Ftl::take_translated`].
+    /// It is read from flash; the owner learns it from [`super::Ftl::take_translated`].
     Waits,
 }
 
@@ -219,7 +219,7 @@ pub struct MapCache {
     passed_over: u32,
     /// The host, or collection too, waits for changed entries to find their pages.
     holding: (bool, bool),
-    /// Bytes read from and written to the cache's memory that nobody has been charged for.
+    /// Bytes read from and written to the cache's memory that no operation has been charged for.
     traffic: (u64, u64),
     /// The pages that are chosen to be programmed: kept for its memory.
     chosen: Vec<u32>,
@@ -456,7 +456,7 @@ impl MapCache {
         self.places[page as usize] = NONE;
     }
 
-    /// Puts a page that nobody waits for into a place.
+    /// Puts a page without waiters into a place.
     fn insert(&mut self, page: u32, slot: u32) {
         self.places[page as usize] = slot;
         self.slots[slot as usize] = Slot::of(page);
@@ -474,7 +474,7 @@ impl MapCache {
         }
     }
 
-    /// A wanted page is at hand: it goes to its place, and whoever waits for it is told.
+    /// A wanted page is in memory: it goes to its place, and its waiters are notified.
     fn arrive(&mut self, request: u32) {
         let Request { page, slot, first_waiter, updates, changed } = self.requests[request as usize];
         match self.place_for(slot) {
@@ -486,7 +486,7 @@ impl MapCache {
                     self.change(slot, changed);
                 }
             }
-            // Its place went with host memory: whoever waits has it, and what has changed on it waits for a place.
+            // Its place went with host memory: its waiters have it, and what has changed on it waits for a place.
             None if changed != 0 => {
                 let r = &mut self.requests[request as usize];
                 (r.slot, r.first_waiter) = (NONE, NONE);

@@ -395,7 +395,7 @@ fn warnings_that_a_host_asks_to_hear_of_are_told() {
     let mut rig = Rig::new();
     rig.enable(0);
     rig.put(0, 0, &ask);
-    // Whether the temperature is told when a command has ended.
+    // Whether the temperature is reported when a command has ended.
     let told = |rig: &mut Rig, sqe: Sqe| {
         rig.put(0, 0, &sqe);
         rig.ring(0, 0);

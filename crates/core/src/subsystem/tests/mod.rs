@@ -119,7 +119,7 @@ impl Rig {
         }
     }
 
-    /// Pages of the host's memory that nobody uses.
+    /// Unused pages of the host's memory.
     pub(super) fn alloc(&mut self, bytes: usize) -> u64 {
         let at = self.free;
         self.free += bytes.next_multiple_of(4096) as u64;

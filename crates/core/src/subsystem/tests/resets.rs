@@ -62,7 +62,7 @@ fn orphans_end_before_the_controller_says_that_it_is_reset() {
             rig.let_go();
             rig.run();
             let completions = rig.said[said..].iter().filter(|o| matches!(o, Output::Complete { .. })).count();
-            assert_eq!(completions, 0, "step {step}, how {how}: nobody waits for these");
+            assert_eq!(completions, 0, "step {step}, how {how}: no host waits for these");
             assert_eq!(ready(&rig, 0), how == 2, "step {step}, how {how}");
             // It works as before, and all slots are free.
             rig.write(0, offset::CC, 0x0046_0000);
@@ -171,7 +171,7 @@ fn saved_state_comes_back() {
     assert_eq!(rig.saves, 0);
     rig.enable(0);
     rig.make_queue(0, 1, 8);
-    assert!(rig.saves > 0, "an unsafe shutdown would be told");
+    assert!(rig.saves > 0, "an unsafe shutdown would be reported");
     let again = |rig: &Rig| {
         let state = rig.s.state();
         Rig::with(&tiny(), |options| options.state = state)

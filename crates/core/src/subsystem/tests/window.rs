@@ -188,7 +188,7 @@ fn a_reset_leaves_entries_and_ends_what_waited_at_the_gate() {
     let aborted = rig.admin(0, &abort);
     assert_eq!((aborted.status, aborted.dw0), (Status::SUCCESS, 0));
     assert_eq!(rig.await_completion(0, 1, cid).status, Status::ABORT_REQUESTED);
-    // What waits is nobody's hindrance: blocks elsewhere are formatted.
+    // What waits blocks no other command: blocks elsewhere are formatted.
     let cid = read(&mut rig);
     let format = admin_sqe(admin_opcode::FORMAT_NVM).with_nsid(2).with_dword(10, 1);
     assert_eq!(rig.admin(0, &format).status, Status::SUCCESS);

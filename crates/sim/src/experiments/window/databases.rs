@@ -18,7 +18,7 @@ use tidewater_wire::vendor::WindowCommand;
 enum To {
     Blocks(&'static str),
     Window,
-    /// Nobody waits for it.
+    /// No transaction waits for it.
     Nowhere,
 }
 

@@ -13,7 +13,7 @@ use crate::workload::{Op, Request, Source, SourceError};
 ///
 /// As a [`Source`] it merges the threads: by arrival where all have a rate, else one of each in turn. Those of one
 /// section are alike, and share their depths; sections that differ keep to depths and run times of their own where
-/// whoever serves them says what ended ([`Source::part_threads`]).
+/// their driver says what ended ([`Source::part_threads`]).
 pub struct JobSource {
     threads: Vec<ThreadSource>,
     /// The next request of each thread, kept only where all threads have a rate.
@@ -427,7 +427,7 @@ impl ThreadSource {
     }
 
     /// Simulated time after which it ends. A thread with a rate stops by itself; for one without, which does not know
-    /// the time, whoever drives it has to.
+    /// the time, its driver has to.
     pub fn runtime(&self) -> Option<Duration> {
         self.runtime
     }

@@ -67,7 +67,7 @@ impl JobSpec {
             .try_fold(0, |most: u64, end| end.map(|end| most.max(end)))
     }
 
-    /// Whether any thread is limited by time alone, so that whoever drives it has to stop it.
+    /// Whether any thread is limited by time alone, so that its driver has to stop it.
     pub fn is_endless(&self) -> bool {
         self.threads.iter().any(|thread| thread.time_based)
     }

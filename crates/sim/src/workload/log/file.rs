@@ -87,7 +87,7 @@ impl LogFile {
     /// Opens a log. `unit` is the unit of time where no header tells it.
     ///
     /// # Errors
-    /// A file that cannot be opened. What is wrong within is told when it is reached.
+    /// A file that cannot be opened. Errors within it are reported when they are reached.
     pub fn open(input: &Input, unit: Option<TimeUnit>) -> Result<LogFile, SourceError> {
         Ok(LogFile {
             file: input.name(),

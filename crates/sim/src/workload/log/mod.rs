@@ -35,7 +35,7 @@ pub enum Pace {
 pub struct LogWrite {
     /// When.
     pub pace: Pace,
-    /// By whom, from 0. Synthesized mixes deal workers in turn; whoever runs a closed loop may give the transaction to
+    /// By whom, from 0. Synthesized mixes deal workers in turn; a closed loop may give the transaction to
     /// any worker that is free.
     pub worker: u32,
     /// Its type: an index into [`LogSource::kinds`].
