@@ -66,7 +66,7 @@ fn a_full_log_is_an_error_and_a_group_larger_than_a_command_is_split() {
     let short = ["--seconds", "0.05", "--warm-up", "0.001", "--json", "-"];
     let full = ["log", "--to", "fast", "--set", "fast.on_wrap=wait-for-trim", "--set", "fast.log_size=16MiB"];
     let refused = run_refused(here, &[&full[..], &short[..]].concat());
-    assert!(refused.contains("nobody trims"), "{refused}");
+    assert!(refused.contains("there is no trim"), "{refused}");
     let commit = |group: &str| {
         let arguments = ["log", "--to", "conventional", "--group-bytes", group];
         rows(here, &[&arguments[..], &short[..]].concat())[0]["commit_us"]["mean"].as_f64().unwrap()
