@@ -273,7 +273,7 @@ fn impossible_drives_are_refused_with_the_way_out() {
     assert!(message.contains("bad.toml:2") && message.contains("channels"), "{message}");
     // Nothing in which two places could be told apart.
     let message = run_refused(folder.path(), &["probe", "generic", "--capacity", "7MiB"]);
-    assert!(message.contains("generic: is too small to be probed") && message.contains("at least 8 MiB"), "{message}");
+    assert!(message.contains("generic: too small to probe") && message.contains("at least 8 MiB"), "{message}");
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn no_result_takes_the_place_of_the_profile_that_it_is_of() {
 fn results_are_told_apart_by_their_places_and_not_by_their_names() {
     let folder = folder();
     let message = run_refused(folder.path(), &["replay", "--job", JOB, "--json", "r", "--report", "./r"]);
-    assert!(message.contains("two results cannot go to ./r"), "{message}");
+    assert!(message.contains("two results cannot both go to ./r"), "{message}");
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn what_is_given_twice_or_has_no_effect_is_refused() {
         ("compare --capacity 1GiB --vary drive.capacity=1GiB,2GiB --job rw=read", "given by --capacity too"),
         ("report r.json --title T -o r.html", "--title applies to the page of a comparison"),
         ("report r.json r.json --title T", "--output"),
-        ("log --bytes 4KiB", "--bytes is for the mix `fixed`"),
+        ("log --bytes 4KiB", "--bytes applies to the mix `fixed`"),
         ("log --log x.csv --transaction-time 5us", "cannot be used with"),
         ("probe generic --plan --json -", "cannot be used with"),
         ("probe generic --stages host-memory", "alone it has nothing to measure"),

@@ -55,7 +55,7 @@ fn more_time_than_there_is_is_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (seconds, warm_up) in [("1e9", "1"), ("1", "1e300"), ("1e7", "1e7")] {
         let refused = run_refused(folder.path(), &["log", "--seconds", seconds, "--warm-up", warm_up]);
-        assert!(refused.contains("virtual time ends after 200 days"), "{refused}");
+        assert!(refused.contains("simulated time is limited to 200 days"), "{refused}");
     }
 }
 

@@ -48,7 +48,7 @@ fn a_disk_that_takes_nothing_more_is_named_to_the_program_and_by_run_and_recover
     let said = errors(&output);
     assert!(!output.status.success(), "{said}");
     // The limit stands for a full disk, whose error would be ENOSPC.
-    const WHY: &str = "the device's image can't be written: File too large; see to its disk";
+    const WHY: &str = "the device cannot write its image: File too large; repair its disk";
     assert!(said.contains("x.log': File too large"), "by the program: {said}");
     assert!(said.contains(&format!("error: {WHY}")), "by the run: {said}");
     let recover = || {

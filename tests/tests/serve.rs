@@ -218,7 +218,7 @@ fn a_drive_is_attached_asked_broken_and_ended() {
         assert!(said.starts_with("the drive in memory behind control.sock: "), "whose drive it was: {said}");
     }
     let list = [["fault", "list"].as_slice(), &of_it].concat();
-    let armed = "status 0x281 on blocks 8..16 of namespace 1, until cleared\ndelay completions of function 0 by 1 ms, \
+    let armed = "status 0x281 on blocks 8..16 of namespace 1, until cleared\ndelay completions of function 0 by 1ms, \
          1 \
                  left\nlose completions of function 0, 1 left\nduplicate completions of function 0, 1 left\nstuck \
                  shutdown of function 0\n";
@@ -241,7 +241,7 @@ fn a_drive_is_attached_asked_broken_and_ended() {
 fn a_second_device_learns_which_one_has_the_default_control_socket() {
     let folder = folder();
     let here = folder.path();
-    let served = Served::start(here, &["--image", "first.img", "--size", "64MiB", "--vfio-user", "first.sock"]);
+    let served = Served::start(here, &["--image", "first.img", "--vfio-user", "first.sock"]);
     let run_time = here.join("run/tidewater");
     std::fs::create_dir_all(&run_time).unwrap();
     std::fs::set_permissions(&run_time, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
@@ -417,7 +417,8 @@ fn what_cannot_be_served_is_said() {
     wrong(&["--profile", "tiny", "--image", "memory"], &["no way to reach"]);
     wrong(&["--vfio-user", "v.sock"], &["--image"]);
     wrong(&["--profile", "none", "--vfio-user", "v.sock", "--image", "memory"], &["no profile `none`"]);
-    wrong(&["--profile", "generic", "--vfio-user", "v.sock", "--image", "drive.img"], &["drive.img", "was made with"]);
+    let other = ["--profile", "generic", "--vfio-user", "v.sock", "--image", "drive.img"];
+    wrong(&other, &["drive.img", "was created with"]);
     wrong(&tiny("garbage.img"), &["garbage.img", "not a drive image"]);
     wrong(&tiny("link.img"), &["link.img", "symbolic link"]);
     wrong(&tiny("."), &["folder"]);
@@ -432,7 +433,7 @@ fn what_cannot_be_served_is_said() {
     wrong(&with("memory", &["--set", "serve.timing=soon"]), &["[serve] timing", "soon"]);
     wrong(&with("drive.img", &["--input-log", "run.log"]), &["input log", "new drive"]);
     assert!(!here.join("run.log").exists(), "nothing half-written is left");
-    wrong(&["--profile", "tiny", "--image", "memory", "--vfio-user", "plain"], &["plain", "no socket"]);
+    wrong(&["--profile", "tiny", "--image", "memory", "--vfio-user", "plain"], &["plain", "not a socket"]);
     assert_eq!(std::fs::read_to_string(here.join("plain")).unwrap(), "no socket");
     // None of them has harmed the drive.
     Served::start(here, &["--image", "drive.img", "--nvme-tcp", "127.0.0.1:0"]).end_well();
@@ -454,7 +455,7 @@ fn a_refused_start_leaves_nothing_behind() {
     refused(&["--size", "8MiB", "--vfio-user", "v.sock", "--namespaces", "1GiB"], &["namespace"]);
     refused(
         &["--size", "8MiB", "--vfio-user", "v.sock", "--vfio-user", "plain", "--input-log", "run.log"],
-        &["plain", "no socket"],
+        &["plain", "not a socket"],
     );
     // So the next one is of the size that it asks for.
     let served = Served::start(here, &["--image", "drive.img", "--size", "12MiB", "--nvme-tcp", "127.0.0.1:0"]);
@@ -495,7 +496,8 @@ fn a_block_device_holds_a_drive() {
     served.end_well();
     // What holds something else is left alone.
     std::fs::write(&device.0, b"a file system of somebody's".repeat(200)).unwrap();
-    refused_with_help(here, &[own.as_slice(), &["--nvme-tcp", "127.0.0.1:0"]].concat(), 2, &[&device.0, "no image"]);
+    let again = [own.as_slice(), &["--nvme-tcp", "127.0.0.1:0"]].concat();
+    refused_with_help(here, &again, 2, &[&device.0, "not a drive image"]);
 }
 
 #[test]
@@ -517,7 +519,7 @@ fn an_image_brings_its_profile() {
     served.end_well();
     // Another one's shape is refused, and a new drive is `generic`.
     let generic = ["serve", "--profile", "generic", "--control", "other.sock"];
-    refused_with_help(here, &[generic.as_slice(), &hosts].concat(), 2, &["drive.img", "was made with"]);
+    refused_with_help(here, &[generic.as_slice(), &hosts].concat(), 2, &["drive.img", "was created with"]);
     let memory = ["--image", "memory", "--size", "64MiB", "--nvme-tcp", "127.0.0.1:0"];
     let served = Served::start_plain(here, &memory);
     assert_eq!(served.errors().matches("write buffer").count(), 1, "said once: {}", served.errors());
@@ -545,7 +547,7 @@ fn what_was_served_can_be_replayed_and_run_again() {
     assert_eq!(record["requests"], 17, "reads, writes and the flush");
 
     let said = run_well(here, &["rerun", "run.log"]);
-    assert!(said.contains("all the same"), "{said}");
+    assert!(said.contains("all identical"), "{said}");
     let log = std::fs::read(here.join("run.log")).unwrap();
     // A log that was cut is none, and what is no log is none.
     let text = String::from_utf8_lossy(&log).into_owned();

@@ -237,7 +237,7 @@ fn input_logs_of_every_version_are_answered_as_they_were() {
         let folder = folder();
         unpack("input-log", version, &folder.path().join("log"));
         let said = run_well(folder.path(), &["rerun", "log"]);
-        assert!(said.contains("all the same"), "{said}");
+        assert!(said.contains("all identical"), "{said}");
     }
 }
 

@@ -329,14 +329,14 @@ impl fmt::Display for PlacementError {
                 }
             }
             PlacementError::Full { memory, size, uses } => {
-                let needed = uses.iter().fold(0u64, |sum, (_, size)| sum.saturating_add(*size));
+                let needed = format_bytes(uses.iter().fold(0u64, |sum, (_, size)| sum.saturating_add(*size)));
                 let list: Vec<_> =
                     uses.iter().map(|(placed, size)| format!("{placed} {}", format_bytes(*size))).collect();
                 write!(
                     f,
-                    "[memory.{memory}] has {}, but what is placed on it needs {}: {}",
+                    "[memory.{memory}] has {}, but what is placed on it needs {needed}: {}; give it more, as in \
+                     --set memory.{memory}.size={needed}, or place less there",
                     format_bytes(*size),
-                    format_bytes(needed),
                     list.join(", ")
                 )
             }
@@ -581,7 +581,9 @@ mod tests {
         let error = with(&[("memory.dram.size", "24MiB"), ("buffer.read_policy", "lru")]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "[memory.dram] has 24MiB, but what is placed on it needs 32MiB: write buffer 16MiB, read cache 16MiB"
+            "[memory.dram] has 24MiB, but what is placed on it needs 32MiB: write buffer 16MiB, read cache 16MiB; give \
+             it \
+             more, as in --set memory.dram.size=32MiB, or place less there"
         );
         let error = with(&[("buffer.write_memory", "nvm")]).unwrap_err();
         assert!(error.to_string().ends_with("there is no [memory.nvm] (there are: dram, sram)"), "{error}");

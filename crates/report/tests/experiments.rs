@@ -156,6 +156,19 @@ fn a_loss_that_is_explained_is_no_failure() {
     assert_eq!(Experiment::from_json(&one.to_json()).unwrap(), one);
 }
 
+/// A response time of minutes stood as "100 M" on an axis of microseconds.
+#[test]
+fn long_times_along_an_axis_have_a_larger_unit() {
+    let mut one = sample::bars();
+    one.figures.truncate(1);
+    (one.figures[0].y_label, one.figures[0].y_log) = ("response time, µs".into(), true);
+    for point in one.figures[0].series.iter_mut().flat_map(|series| &mut series.points) {
+        (point.y, point.spread) = (2e8, None);
+    }
+    let html = page(&[one]);
+    assert!(html.contains(">100 s<") && !html.contains(">100 M<"), "{html}");
+}
+
 #[test]
 fn a_page_of_one_experiment_is_about_it() {
     let html = page(&[sample::bars()]);

@@ -321,8 +321,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         cbm_threshold, integer(0, 65_535),
             "`cbm`: dirty pages of a block that make it one for the block region, at most a whole block. 0: dynamic, \
              by the share that the block region has of the buffer.",
-            "The paper adjusts it to the workload (CBM, MSST 2014). Its slides do not say how: \
-             docs/internals/buffers.md.";
+            "The paper adjusts it to the workload (CBM, MSST 2014): docs/internals/buffers.md.";
         cbm_sequential, bytes(512, 64 << 20),
             "`cbm`: bytes of a run of writes, in one command or in commands that follow each other, that is \
              sequential: its blocks go to the block region at once.",
@@ -366,8 +365,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
              assumption.";
         partial_after, time(SECOND),
             "Bytes that wait in a ring longer than this are destaged in a page that filler completes.",
-            "About one program, so that at most one page in a few is partly filler. An assumption: X-SSD gives no \
-             value.";
+            "About one program, so that at most one page in a few is partly filler. An assumption.";
         release, Kind::Choice(Release::WORDS),
             "When the bytes of a destaged page leave their ring free.",
             "The safe choice: a failed program operation can be repeated from the ring.";
@@ -493,8 +491,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "A drive must work without host memory (NVM Express Base 1.4, 8.9). 16 mapping pages; an assumption: no \
              drive publishes it.";
         map_page, bytes(64, 64 * KIB),
-            "Bytes of the mapping table read and programmed at once, 4 for each entry: a power of two, at most \
-             `unit_size`.",
+            "Bytes of mapping table read and programmed at once, 4 per entry: a power of two, at most `unit_size`.",
             "PLOS ONE 2020: a mapping page of 4 KB covers a section of 4 MB.";
         map_prefetch, integer(0, 64),
             "Mapping pages that are read ahead of one that a command needs.",

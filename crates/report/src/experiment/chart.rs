@@ -125,17 +125,22 @@ fn y_axis(figure: &Figure, series: &[(&Series, Vec<Point>)]) -> Axis {
             .flat_map(|point| [point.y].into_iter().chain(point.spread.into_iter().flatten()))
     };
     let (min, max) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
-    let label = if figure.y_log { format!("{}, log scale", figure.y_label) } else { figure.y_label.clone() };
+    // Microseconds by the million are seconds: then each tick has its unit.
+    let (label, quantity) = match figure.y_label.strip_suffix(", µs") {
+        Some(label) if max >= 1e4 => (label, Quantity::Micros),
+        _ => (figure.y_label.as_str(), quantity(max)),
+    };
+    let label = if figure.y_log { format!("{label}, log scale") } else { label.to_owned() };
     if figure.y_log {
         // A bar has to rise above the lower edge to be seen.
         let min = if figure.form == Form::Bars { min / 1.5 } else { min };
-        Axis::log(quantity(max), label, min, max)
+        Axis::log(quantity, label, min, max)
     } else if min < 0.0 {
-        Axis::span(quantity(max), label, min, max.max(0.0))
+        Axis::span(quantity, label, min, max.max(0.0))
     } else if figure.form == Form::Candles && min > 0.4 * max {
-        Axis::span(quantity(max), label, min, max)
+        Axis::span(quantity, label, min, max)
     } else {
-        Axis::rounded(quantity(max), label, max)
+        Axis::rounded(quantity, label, max)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::super::{Findings, check, column, figure, list, series};
 use super::{
-    EQUAL, ExperimentError, How, Measured, Options, PAPERS, POLICIES, Setting, gain, measure, measured_columns,
-    ordinal, percent_range, profile, run_all, stand_in,
+    EQUAL, ExperimentError, How, Measured, Options, PAPERS, POLICIES, Setting, below_or_above, gain, measure,
+    measured_columns, ordinal, percent_range, profile, run_all, stand_in,
 };
 use crate::run::Pacing;
 use crate::workload::Synth;
@@ -133,7 +133,7 @@ fn statements(findings: &mut Findings, table: &Table) {
         table.side_by_side(&["cbm", "fab", "bpac", "lru"], |m| m.length, "pages"),
         table.is_above(&["fab", "bpac", "lru"], |m| m.length),
     ));
-    let most = |value: fn(&Measured) -> f64, more: &str| {
+    let most = |value: fn(&Measured) -> f64, better: &str, worse: &str| {
         let ours = table.values("cbm", value);
         let of = |policy: &&'static str| {
             let gains = ours.iter().zip(table.values(policy, value)).map(|(&a, b)| gain(a, b));
@@ -141,12 +141,13 @@ fn statements(findings: &mut Findings, table: &Table) {
         };
         let (gain, policy) =
             PAPERS[1..].iter().map(of).fold((f64::NEG_INFINITY, ""), |a, b| if b.0 > a.0 { b } else { a });
-        format!("{gain:.0} % {more} (than {})", policy.to_uppercase())
+        let (limit, what) = if gain < 0.0 { ("at best", worse) } else { ("up to", better) };
+        format!("{limit} {:.0} % {what} (than {})", gain.abs(), policy.to_uppercase())
     };
     findings.found.push(format!(
-        "Up to {} and {}; the paper's headline, stated after its experiment on a board, is up to 85 % and 84 %.",
-        most(|m| m.erases, "fewer erasures"),
-        most(|m| m.response_us, "shorter response time"),
+        "CBM has {} and {}; the paper's headline, stated after its experiment on a board, is up to 85 % and 84 %.",
+        most(|m| m.erases, "fewer erasures", "more erasures"),
+        most(|m| m.response_us, "shorter response time", "longer response time"),
     ));
     findings.found.push(format!(
         "Against the policies that the paper does not compare: erasures {}; response time {}.",
@@ -161,7 +162,7 @@ fn beside(table: &Table, value: fn(&Measured) -> f64) -> String {
     let one = |policy: &&str| {
         let theirs = table.values(policy, value);
         let gains: Vec<f64> = ours.iter().zip(theirs).map(|(&a, b)| gain(a, b)).collect();
-        format!("{} below {}", percent_range(gains.into_iter()), policy.to_uppercase())
+        format!("{} {}", below_or_above(gains.into_iter()), policy.to_uppercase())
     };
     POLICIES[PAPERS.len()..].iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -202,6 +202,17 @@ fn percent_range(values: impl Iterator<Item = f64> + Clone) -> String {
     if low == high { format!("{low} %") } else { format!("{low} to {high} %") }
 }
 
+/// Gains in percent, from the least to the greatest, of something of which less is better: `8 to 30 % below`, or
+/// `3 % above to 30 % below`.
+fn below_or_above(gains: impl Iterator<Item = f64> + Clone) -> String {
+    let (low, high) = (gains.clone().fold(f64::INFINITY, f64::min), gains.clone().fold(f64::NEG_INFINITY, f64::max));
+    match (low.round() < 0.0, high.round() < 0.0) {
+        (false, _) => format!("{} below", percent_range(gains)),
+        (true, true) => format!("{} above", percent_range(gains.map(|gain| -gain))),
+        (true, false) => format!("{:.0} % above to {high:.0} % below", -low),
+    }
+}
+
 /// `1st`, `2nd`, ...
 fn ordinal(rank: usize) -> String {
     let ending = match rank {
@@ -254,6 +265,9 @@ mod tests {
         assert_eq!([1, 2, 3, 4].map(ordinal), ["1st", "2nd", "3rd", "4th"]);
         assert_eq!(percent_range([12.4, -3.2, 29.6].into_iter()), "-3 to 30 %");
         assert_eq!(percent_range([5.0].into_iter()), "5 %");
+        assert_eq!(below_or_above([12.4, 29.6].into_iter()), "12 to 30 % below");
+        assert_eq!(below_or_above([-235.2, -8.0].into_iter()), "8 to 235 % above");
+        assert_eq!(below_or_above([12.4, -3.2, 29.6].into_iter()), "3 % above to 30 % below");
         assert_eq!((gain(25.0, 100.0), gain(1.0, 0.0)), (75.0, 0.0));
     }
 }
