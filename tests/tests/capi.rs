@@ -176,7 +176,7 @@ fn the_guide_works_as_it_is_written() {
         }
     }
     assert!(served.is_some());
-    for expected in ["committed", "first commit", "second commit", "no loss of power", "as far as the disk below"] {
+    for expected in ["committed", "first commit", "second commit", "neither power loss", "provided the disk honours"] {
         assert!(all.contains(expected), "`{expected}` is not in {all}");
     }
 }

@@ -563,7 +563,7 @@ pub unsafe extern "C" fn tidewater_survives(log: *const tidewater_log, level: c_
                 c"a crash of this process or the device's, and power loss once lines are written back"
             }
             (Level::Ring, false) => {
-                c"a crash of this process or the device's; neither power loss nor a crash of the machine"
+                c"a crash of this process or the device's, but neither power loss nor a crash of the machine"
             }
             (Level::Destaged, _) => c"crashes and power loss, provided the disk honours fdatasync",
             (Level::RemoteRing | Level::RemoteDestaged, _) => c"not available: the device has no replicas",

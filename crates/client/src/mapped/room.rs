@@ -62,7 +62,7 @@ impl Log {
         let device = self.device().and_then(ask).ok().map(Box::new);
         let ring_survives = match (self.ring.header().persistent, self.ring.survives()) {
             (true, _) => "a crash of this process or the device's, and power loss once lines are written back",
-            (false, _) => "a crash of this process or the device's; neither power loss nor a crash of the machine",
+            (false, _) => "a crash of this process or the device's, but neither power loss nor a crash of the machine",
         };
         Status {
             ring_bytes: self.ring.size(),
