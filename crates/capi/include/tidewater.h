@@ -272,12 +272,12 @@ const char *tidewater_version(void);
 struct tidewater_files *tidewater_files_open(const char *target, const struct tidewater_options *options);
 
 // Syncs all files, empties the log and closes it. 0, or -1 and errno: the log keeps what it has, and the process that
-// opens it next applies it. In both cases the handle is gone. NULL is allowed. A child of a fork closes its copy of the
-// handle, and no more: files and log are its parent's.
+// opens it next applies it. In both cases the handle is gone. NULL is allowed. A child of a fork closes its copy of
+// the handle, and no more: files and log are its parent's.
 int tidewater_files_close(struct tidewater_files *files);
 
 // A file of this name, which exists, is about to be written to: what it is now is made durable, and its changes are
-// told from here on. Returns the number by which they are told, or -1 and errno.
+// logged from here on. Returns the number of the file, or -1 and errno.
 int64_t tidewater_files_enter(const struct tidewater_files *files, const char *path);
 
 // As tidewater_files_enter, of a file that the process may have locked by fcntl(2), such as a database: the library
