@@ -30,7 +30,7 @@ use crate::{Level, LogError, Written};
 /// How long the credit is held up before writers are checked for being alive.
 const SEAL_AFTER: Duration = Duration::from_millis(1);
 /// How long nothing may come of a wish for a sync before the device gets it again, and asked whether it is there.
-const TELL_AGAIN: Duration = Duration::from_millis(50);
+const NOTIFY_AGAIN: Duration = Duration::from_millis(50);
 /// Bytes of the ring that are mapped into a process at a time.
 const MAPPED_AT_ONCE: u64 = 64 << 10;
 
@@ -455,7 +455,7 @@ impl Log {
 
     /// Tells the device a word of the lane, if no other thread is just talking to it: a waiter for the outcome
     /// tells it again, and has a time of their own.
-    fn tell(&self, offset: usize, word: u64) -> Result<(), LogError> {
+    fn notify(&self, offset: usize, word: u64) -> Result<(), LogError> {
         if !self.is_home()? {
             self.ring_doorbell();
             return Ok(());

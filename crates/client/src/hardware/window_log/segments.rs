@@ -122,10 +122,7 @@ impl Drive {
                 other => other?,
             };
             if info.nsid != self.place.nsid || !blocks.contains(&info.lba) {
-                return Err(failed(
-                    format!("entry {name} of the window belongs to another process"),
-                    Errno::EBUSY,
-                ));
+                return Err(failed(format!("entry {name} of the window belongs to another process"), Errno::EBUSY));
             }
             window.flush(&WindowEntry { name, offset: info.offset, bytes: info.bytes })?;
             flushed += 1;

@@ -83,7 +83,7 @@ impl Log {
     pub(in crate::mapped) fn wait_device(&self, end: u64, timeout: Duration) -> Result<(), LogError> {
         let start = Instant::now();
         // The device may have died with the wish: it is repeated now and then.
-        let mut tell_at = start;
+        let mut notify_at = start;
         if self.ring.wanted().fetch_max(end, Ordering::AcqRel) >= end {
             notify_at = start + Duration::from_millis(2);
         } else if self.doorbell.is_some() {
