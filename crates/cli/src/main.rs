@@ -14,6 +14,7 @@ mod interrupt;
 mod load;
 mod log;
 mod log_device;
+mod notify;
 mod nvme;
 mod output;
 mod probe;

@@ -3,7 +3,7 @@
 use crate::args::served::{FaultArgs, FaultCommand, Serve, Served, StatusOf};
 use crate::drive;
 use crate::failure::{Failure, reason, without_number};
-use crate::{interrupt, log_device, output, socket};
+use crate::{interrupt, log_device, notify, output, socket};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use tidewater_base::units::{format_bytes, format_duration};
@@ -184,6 +184,7 @@ fn say(event: Event, serve: &Serve, control: &Path) {
         )),
         Event::Ready(_) if let Some(folder) = &serve.log_device => {
             let _ = output::print(&log_device::how_to_use(folder, serve.ring_persistent));
+            notify::ready();
         }
         Event::Ready(ready) => {
             let mut text = String::new();
@@ -213,6 +214,7 @@ fn say(event: Event, serve: &Serve, control: &Path) {
             text += &ready.survives;
             text += "\nStop it with Ctrl-C or SIGTERM.\n";
             let _ = output::print(&text);
+            notify::ready();
         }
         Event::Note(text) => output::tell(&format!("note: {text}\n")),
     }

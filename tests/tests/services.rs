@@ -1,0 +1,402 @@
+//! Servers as systemd runs them on a log device, without systemd: the `ExecStart` lines of `packaging/systemd` and of
+//! docs/guide/existing-servers.md, with folders of their own in place of the system's, as a user other than root.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use tempfile::TempDir;
+use tidewater_tests::databases::process::{User, as_user, kill_tree, signal};
+use tidewater_tests::databases::{postgresql, program};
+use tidewater_tests::{Build, PATIENCE, binary, root, shim, skipped};
+
+/// The page, or a unit.
+fn text_of(file: &str) -> String {
+    fs::read_to_string(root().join(file)).expect("it is there").replace("\\\n", " ")
+}
+
+/// What `ExecStart` has, in the part of a text behind `heading`.
+fn exec_start(text: &str, heading: &str) -> String {
+    let part = &text[text.find(heading).expect("it has the part")..];
+    let lines = part.lines().filter_map(|line| line.trim().strip_prefix("ExecStart="));
+    lines.map(str::to_owned).find(|line| !line.is_empty()).expect("it starts something")
+}
+
+/// A file system's folders that a service uses, for a user who is not root.
+struct Machine {
+    folder: TempDir,
+    user: Option<User>,
+}
+
+impl Machine {
+    /// `None`: the users are not here.
+    fn new(users: &[&str]) -> Option<Machine> {
+        shim();
+        let user = match users.iter().find_map(|user| User::instead_of_root(user).ok()) {
+            Some(user) => user,
+            None => {
+                skipped(1, &format!("no user {}", users.join(" or ")));
+                return None;
+            }
+        };
+        // Sockets have short paths.
+        let machine = Machine { folder: tempfile::Builder::new().prefix("tw").tempdir_in("/tmp").expect("/tmp"), user };
+        machine.own(machine.folder.path());
+        for name in ["tidewater", "libtidewater_shim.so"] {
+            let built = binary(Build::Same).with_file_name(name);
+            fs::copy(built, machine.path(name)).expect("the build is readable");
+        }
+        Some(machine)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn own(&self, path: &Path) {
+        if let Some(user) = self.user {
+            chown(path, Some(user.uid), Some(user.gid)).expect("root may");
+        }
+    }
+
+    /// A program as the service's user.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.folder.path()).stdin(Stdio::null()).env("LC_ALL", "C");
+        if let Some(user) = self.user {
+            as_user(&mut command, user);
+        }
+        command
+    }
+
+    /// A line with paths of this machine in place of those that it has.
+    fn here(&self, line: &str, places: &[(&str, &Path)]) -> String {
+        let mut line = line.to_owned();
+        for (from, to) in places {
+            assert!(line.contains(from), "{from} is not in {line}");
+            line = line.replace(from, to.to_str().expect("UTF-8"));
+        }
+        let foreign = ["/var/", "/etc/", "/run/", "%", "@"].iter().find(|part| line.contains(**part));
+        assert_eq!(foreign, None, "{line}");
+        line
+    }
+
+    /// Starts a service of `Type=notify` by its line, and waits until it reports that it is ready.
+    fn start(&self, name: &str, line: &str) -> Service {
+        let socket = self.path(&format!("{name}.notify"));
+        let _ = fs::remove_file(&socket);
+        let manager = UnixDatagram::bind(&socket).expect("a socket");
+        self.own(&socket);
+        manager.set_read_timeout(Some(std::time::Duration::from_millis(100))).expect("it is not zero");
+        let log = self.path(&format!("{name}.log"));
+        let said = OpenOptions::new().create(true).append(true).open(&log).expect("the folder is writable");
+        let mut command = self.command(Path::new("/bin/sh"));
+        command.args(["-c", &format!("exec {line}")]).env("NOTIFY_SOCKET", &socket);
+        command.stdout(said.try_clone().expect("a descriptor")).stderr(said);
+        let mut service = Service { child: command.spawn().expect("sh starts"), log };
+        let begin = Instant::now();
+        let mut message = [0; 1024];
+        loop {
+            if let Ok(len) = manager.recv(&mut message)
+                && String::from_utf8_lossy(&message[..len]).lines().any(|line| line == "READY=1")
+            {
+                return service;
+            }
+            let ended = service.child.try_wait().expect("it is our child");
+            assert!(ended.is_none() && begin.elapsed() < PATIENCE, "{line}: {ended:?}: {}", service.said());
+        }
+    }
+
+    /// The user's log device, by the unit of the package.
+    fn device(&self) -> Service {
+        let unit = text_of("packaging/systemd/tidewater-log@.service");
+        assert!(unit.contains("\nType=notify\n"), "{unit}");
+        let line = exec_start(&unit, "[Service]");
+        let places = [
+            ("@PREFIX@/bin/tidewater", self.path("tidewater")),
+            ("/var/lib/tidewater-%i", self.path("device")),
+            ("/run/tidewater-%i/ring", self.path("ring")),
+        ];
+        let places = places.each_ref().map(|(from, to)| (*from, to.as_path()));
+        let service = self.start("device", &self.here(&line, &places));
+        UnixStream::connect(self.path("device/vfio.sock")).expect("a device that is ready accepts programs");
+        service
+    }
+
+    /// The line of a server of the page.
+    fn server(&self, heading: &str, places: &[(&str, &Path)]) -> String {
+        let page = text_of("docs/guide/existing-servers.md");
+        self.here(&exec_start(&page, heading), places)
+    }
+}
+
+/// A service that runs. It is killed with all its processes when this is dropped.
+struct Service {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Service {
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// SIGKILL for all its processes.
+    fn kill(&mut self) {
+        kill_tree(&[self.child.id()]);
+        let _ = self.child.wait();
+    }
+
+    /// What `systemctl stop` sends.
+    fn stop(&mut self) {
+        signal(self.child.id(), nix::sys::signal::Signal::SIGTERM);
+        let status = self.child.wait().expect("it is our child");
+        assert!(status.success(), "{status}: {}", self.said());
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            self.kill();
+        }
+    }
+}
+
+/// Runs a command to its end; its standard output.
+fn said(command: &mut Command) -> String {
+    let output = command.output().expect("it starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {errors}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn a_cluster_of_postgresql_starts_by_its_drop_in_and_recovers() {
+    let Some(postgres) = postgresql::tool("postgres") else {
+        return skipped(1, "apt-get install postgresql");
+    };
+    let Some(machine) = Machine::new(&["postgres"]) else { return };
+    let bin = postgres.parent().expect("a folder");
+    // /usr/lib/postgresql/VERSION/bin
+    let version = bin.parent().and_then(Path::file_name).and_then(OsStr::to_str).expect("a folder of Debian's");
+    let (data, conf_root) = (machine.path("data"), machine.path("conf"));
+    let conf = conf_root.join(version).join("main/postgresql.conf");
+    fs::create_dir_all(conf.parent().expect("a folder")).expect("the folder is writable");
+    said(machine.command(&bin.join("initdb")).args(["-A", "trust", "-U", "me", "-D"]).arg(&data));
+    let settings = format!(
+        "data_directory = '{}'\nlisten_addresses = ''\nunix_socket_directories = '{}'\n",
+        data.display(),
+        machine.folder.path().display()
+    );
+    fs::write(&conf, settings).expect("the folder is writable");
+    let line = machine.server(
+        "## PostgreSQL",
+        &[
+            ("/usr/bin/tidewater", &machine.path("tidewater")),
+            ("/var/lib/tidewater-postgres", &machine.path("device")),
+            ("/var/lib/postgresql/15/main", &data),
+            ("/usr/lib/postgresql/15/bin/postgres", &postgres),
+            ("/etc/postgresql/15/main/postgresql.conf", &conf),
+        ],
+    );
+    let ask = |sql: &str| {
+        let mut psql = machine.command(&bin.join("psql"));
+        said(psql.args(["-Atq", "-U", "me", "-d", "postgres", "-c", sql, "-h"]).arg(machine.folder.path()))
+    };
+    let mut device = machine.device();
+    let mut server = machine.start("server", &line);
+    ask("CREATE TABLE account AS SELECT generate_series(1, 1000) id");
+    server.kill();
+    device.kill();
+    // As by the units: the device first.
+    let mut device = machine.device();
+    let mut server = machine.start("server", &line);
+    assert_eq!(ask("SELECT count(*) FROM account"), "1000\n");
+    if let Some(control) = program("pg_ctlcluster") {
+        // As ExecStop of Debian's unit.
+        let mut stop = machine.command(&control);
+        stop.args(["--skip-systemctl-redirect", "-m", "fast", &format!("{version}-main"), "stop"]);
+        self::said(stop.env("PG_CLUSTER_CONF_ROOT", &conf_root));
+        assert!(server.child.wait().expect("it is our child").success(), "{}", server.said());
+    } else {
+        skipped(1, "apt-get install postgresql-common");
+        server.stop();
+    }
+    let said = server.said();
+    let drained = said.lines().rfind(|line| line.starts_with("drained: ")).unwrap_or_default();
+    assert!(drained.contains(" on the log, ") && !drained.contains(" 0 files "), "{said}");
+    device.stop();
+}
+
+/// Redis, started by `line` on a device of its own: its commits outlive both, and a stop drains them.
+fn redis(machine: &Machine, line: &str, is_notify: bool) {
+    let cli = program("redis-cli").expect("it comes with the server");
+    let ask = |words: &[&str]| said(machine.command(&cli).arg("-s").arg(machine.path("redis.sock")).args(words));
+    let start = || {
+        if is_notify {
+            return machine.start("server", line);
+        }
+        // A container reports nothing.
+        let log = machine.path("server.log");
+        let out = OpenOptions::new().create(true).append(true).open(&log).expect("the folder is writable");
+        let mut shell = Command::new("sh");
+        shell.current_dir(machine.folder.path()).args(["-c", &format!("exec {line}")]);
+        shell.stdin(Stdio::null()).stdout(out.try_clone().expect("a descriptor")).stderr(out);
+        let mut service = Service { child: shell.spawn().expect("sh starts"), log };
+        let begin = Instant::now();
+        while !machine
+            .command(&cli)
+            .arg("-s")
+            .arg(machine.path("redis.sock"))
+            .arg("ping")
+            .output()
+            .is_ok_and(|output| output.stdout == b"PONG\n")
+        {
+            let ended = service.child.try_wait().expect("it is our child");
+            assert!(ended.is_none() && begin.elapsed() < PATIENCE, "{line}: {ended:?}: {}", service.said());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        service
+    };
+    let mut device = machine.device();
+    let mut server = start();
+    assert_eq!(ask(&["set", "answer", "17"]), "OK\n");
+    server.kill();
+    device.kill();
+    let mut device = machine.device();
+    let mut server = start();
+    assert_eq!(ask(&["get", "answer"]), "17\n");
+    assert_eq!(ask(&["set", "answer", "18"]), "OK\n");
+    if is_notify {
+        server.stop();
+    } else {
+        let _ = machine.command(&cli).arg("-s").arg(machine.path("redis.sock")).arg("shutdown").output();
+        assert!(server.child.wait().expect("it is our child").success(), "{}", server.said());
+    }
+    assert!(server.said().contains("drained: 1 file on the log"), "{}", server.said());
+    device.stop();
+}
+
+/// The settings of a Redis that listens in the machine's folder alone.
+fn redis_conf(machine: &Machine) -> PathBuf {
+    let (conf, folder) = (machine.path("redis.conf"), machine.folder.path().display());
+    let text = format!(
+        "port 0\nunixsocket {folder}/redis.sock\ndir {folder}/data\nsave \"\"\nappendonly yes\nappendfsync always\n"
+    );
+    fs::write(&conf, text).expect("the folder is writable");
+    fs::create_dir(machine.path("data")).expect("the folder is writable");
+    machine.own(&machine.path("data"));
+    conf
+}
+
+fn redis_server() -> Option<PathBuf> {
+    let server = program("redis-server").filter(|_| program("redis-cli").is_some());
+    if server.is_none() {
+        skipped(1, "apt-get install redis-server");
+    }
+    server
+}
+
+#[test]
+fn redis_starts_by_its_drop_in_and_recovers() {
+    let Some(server) = redis_server() else { return };
+    let Some(machine) = Machine::new(&["redis", "daemon"]) else { return };
+    let conf = redis_conf(&machine);
+    let line = machine.server(
+        "## Redis",
+        &[
+            ("/usr/bin/tidewater", &machine.path("tidewater")),
+            ("/var/lib/tidewater-redis", &machine.path("device")),
+            ("/var/lib/redis", &machine.path("data")),
+            ("/usr/bin/redis-server", &server),
+            ("/etc/redis/redis.conf", &conf),
+        ],
+    );
+    redis(&machine, &line, true);
+}
+
+#[test]
+fn redis_runs_in_namespaces_of_its_own_as_in_a_container() {
+    let Some(server) = redis_server() else { return };
+    let Some(machine) = Machine::new(&["redis", "daemon"]) else { return };
+    let Some(user) = machine.user else { return skipped(1, "namespaces of processes need root") };
+    let conf = redis_conf(&machine);
+    let page = text_of("docs/guide/existing-servers.md");
+    let command = page.split(" IMAGE ").nth(1).and_then(|rest| rest.lines().next()).expect("the page runs a container");
+    let inside = machine.here(
+        command,
+        &[
+            ("/var/lib/tidewater-redis", &machine.path("device")),
+            ("redis-server --dir", &PathBuf::from(format!("{} {} --dir", server.display(), conf.display()))),
+            ("/var/lib/redis", &machine.path("data")),
+        ],
+    );
+    let own = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--net", "--ipc"];
+    let is_allowed = Command::new(own[0]).args(&own[1..]).arg("true").output().is_ok_and(|done| done.status.success());
+    if !is_allowed {
+        return skipped(1, "no namespaces (unshare)");
+    }
+    let line = format!(
+        "{} setpriv --reuid {} --regid {} --clear-groups {} {inside}",
+        own.join(" "),
+        user.uid,
+        user.gid,
+        machine.path("tidewater").display()
+    );
+    redis(&machine, &line, false);
+}
+
+#[test]
+fn systemd_finds_no_fault_in_the_units_and_the_drop_ins() {
+    if program("systemd-analyze").is_none() {
+        return skipped(1, "apt-get install systemd");
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::create_dir(folder.path().join("bin")).expect("a new folder");
+    let tidewater = folder.path().join("bin/tidewater");
+    File::create(&tidewater).expect("a new folder");
+    fs::set_permissions(&tidewater, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let prefix = folder.path().to_str().expect("UTF-8");
+    for name in ["tidewater.service", "tidewater-log@.service"] {
+        let unit = fs::read_to_string(root().join("packaging/systemd").join(name)).expect("it is there");
+        // A user of this machine.
+        let unit = unit.replace("@PREFIX@", prefix).replace("=tidewater\n", "=daemon\n");
+        fs::write(folder.path().join(name), unit).expect("the folder is writable");
+    }
+    // Units as the packages of the databases have them, of which the drop-ins change a part.
+    let page = fs::read_to_string(root().join("docs/guide/existing-servers.md")).expect("it is there");
+    let mut units = vec!["tidewater.service".to_owned(), "tidewater-log@daemon.service".to_owned()];
+    for part in page.split("    sudo tee /etc/systemd/system/").skip(1) {
+        let Some((path, rest)) = part.split_once(" <<'END'\n").filter(|(path, _)| !path.contains('\n')) else {
+            continue;
+        };
+        let lines: Vec<&str> = rest.lines().map(str::trim_start).take_while(|line| *line != "END").collect();
+        let drop_in = lines.join("\n").replace("/usr/bin/tidewater", tidewater.to_str().expect("UTF-8"));
+        // Programs and users that this machine may lack.
+        let drop_in = drop_in.replace("/usr/lib/postgresql/15/bin/postgres", "/bin/true");
+        let drop_in =
+            drop_in.replace("tidewater-log@redis", "tidewater-log@daemon").replace("=postgres\n", "=daemon\n");
+        let drop_in = drop_in.replace("tidewater-log@postgres", "tidewater-log@daemon") + "\n";
+        let (unit, name) = path.split_once(".d/").expect("a drop-in");
+        fs::create_dir(folder.path().join(format!("{unit}.d"))).expect("a new folder");
+        fs::write(folder.path().join(format!("{unit}.d")).join(name), drop_in).expect("the folder is writable");
+        fs::write(folder.path().join(unit), "[Service]\nType=forking\nPIDFile=/run/x.pid\nExecStart=/bin/true\n")
+            .expect("the folder is writable");
+        units.push(unit.to_owned());
+    }
+    assert_eq!(units.len(), 4, "{units:?}");
+    let mut analyze = Command::new("systemd-analyze");
+    analyze
+        .args(["verify", "--man=no", "--recursive-errors=yes"])
+        .args(units.iter().map(|unit| folder.path().join(unit)));
+    let output = analyze.env("SYSTEMD_UNIT_PATH", format!("{prefix}:")).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    // Of units that the system has, others may be missing.
+    let ours: Vec<&str> = said.lines().filter(|line| line.contains(prefix) || line.contains("tidewater")).collect();
+    assert!(ours.is_empty(), "{said}");
+}
