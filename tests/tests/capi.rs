@@ -159,12 +159,12 @@ fn the_guide_works_as_it_is_written() {
             // Done above, in a folder of its own.
             continue;
         }
-        if block.contains("tidewater serve") {
+        if block.contains("tidewater log-device") {
             let errors = std::fs::File::create(folder.path().join("errors")).expect("the folder is writable");
             let child = shell.stdout(Stdio::null()).stderr(errors).process_group_of_its_own().spawn().expect("bash");
             let served = served.insert(Served(child));
             let start = Instant::now();
-            while !folder.path().join("vfio.sock").exists() {
+            while !folder.path().join("log/vfio.sock").exists() {
                 let errors = || std::fs::read_to_string(folder.path().join("errors")).unwrap_or_default();
                 let ended = served.0.try_wait().expect("it is our child");
                 assert!(ended.is_none(), "it has ended with {ended:?}: {}", errors());

@@ -221,8 +221,8 @@ Examples:
   tidewater log-device log &
   tidewater run --device log --log 'data/pg_wal/0*' -- postgres -D data
 
-  # Its ring in memory, and room for two programs
-  tidewater log-device log --ring /dev/shm/tidewater-ring --lanes 2";
+  # Its ring in memory
+  tidewater log-device log --ring /dev/shm/tidewater-ring";
 
 pub(super) const STATUS: &str = "\
 Examples:
