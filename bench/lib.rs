@@ -1,4 +1,5 @@
 //! What the benchmarks in `benches/` share: a drive that is served beside them, and medians. `make bench` runs them.
+//! And the table of `make bench-databases` in the guide.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,6 +8,8 @@ use tidewater_core::profile::{Profile, Timing, builtin};
 use tidewater_serve::engine::{Backing, NamespaceSetup, Ready, Setup};
 use tidewater_testkit::profile::with;
 use tidewater_testkit::served::{self, Drive};
+
+pub mod gains;
 
 /// How long anything that is waited for may take.
 pub const TIME: Duration = Duration::from_secs(20);

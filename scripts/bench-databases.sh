@@ -2,6 +2,7 @@
 # Measures the databases that are installed (bench/databases): `make bench-databases`.
 #
 #   scripts/bench-databases.sh [--rounds N] [--seconds S] [--modes A|B] [--report FILE] [--json FILE] [NAME...]
+#   scripts/bench-databases.sh --rounds 7 --record 'MACHINE AND DISK'    writes the table of docs/guide/databases.md
 #
 # It installs nothing, and says of each database that isn't there what to install. The device is the release build.
 set -euo pipefail

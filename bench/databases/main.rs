@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use tidewater_bench::gains;
 use tidewater_tests::databases::device::{Device, Memory};
 use tidewater_tests::databases::sqlite::Sqlite;
 use tidewater_tests::databases::{Around, Flush, Level, Place, process, witness};
@@ -43,6 +44,9 @@ enum Mode {
 impl Mode {
     const ALL: [Mode; 7] =
         [Mode::Flushes, Mode::None, Mode::Empty, Mode::Ring, Mode::Persistent, Mode::Destaged, Mode::Layer];
+
+    /// Those of the guide's table, in the order of its columns.
+    const SHOWN: [Mode; 4] = [Mode::Flushes, Mode::Destaged, Mode::Ring, Mode::None];
 
     fn name(self) -> &'static str {
         match self {
@@ -127,6 +131,8 @@ struct Options {
     seconds: f64,
     report: PathBuf,
     json: Option<PathBuf>,
+    /// Machine and disk, as the guide's table is to name them.
+    record: Option<String>,
     modes: Vec<Mode>,
     filters: Vec<String>,
 }
@@ -137,6 +143,7 @@ fn options(here: &Path) -> Result<Options, String> {
         seconds: 2.0,
         report: here.join("databases.html"),
         json: None,
+        record: None,
         modes: Mode::ALL.to_vec(),
         filters: Vec::new(),
     };
@@ -157,6 +164,7 @@ fn options(here: &Path) -> Result<Options, String> {
             }
             "--report" => options.report = here.join(value()?),
             "--json" => options.json = Some(here.join(value()?)),
+            "--record" => options.record = Some(value()?),
             "--modes" => {
                 let text = value()?;
                 let mode = |name: &str| Mode::ALL.into_iter().find(|mode| mode.name().eq_ignore_ascii_case(name));
@@ -167,6 +175,9 @@ fn options(here: &Path) -> Result<Options, String> {
             other if other.starts_with('-') => return Err(format!("unknown argument '{other}'")),
             filter => options.filters.push(filter.to_owned()),
         }
+    }
+    if options.record.is_some() && !Mode::SHOWN.iter().all(|mode| options.modes.contains(mode)) {
+        return Err(format!("--record needs the modes {}", Mode::SHOWN.map(Mode::name).join("|")));
     }
     Ok(options)
 }
@@ -206,6 +217,9 @@ fn run(options: &Options) -> Result<(), String> {
     }
     if wanted.is_empty() {
         return Err("no database to measure".to_owned());
+    }
+    if options.record.is_some() && wanted.len() < subjects.len() {
+        return Err("--record needs all databases".to_owned());
     }
     let base = std::env::var_os("TIDEWATER_SCRATCH").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
     let io = |error: std::io::Error| error.to_string();
@@ -307,6 +321,13 @@ fn run(options: &Options) -> Result<(), String> {
     }
     std::fs::write(&options.report, tidewater_report::experiment::measurement_page(&document)).map_err(io)?;
     println!("The report, for your browser: file://{}", options.report.display());
+    if let Some(machine) = &options.record {
+        let table = gains::table(&report::gains(&samples)?, machine, options.rounds, options.seconds);
+        let path = root().join(gains::PAGE);
+        let page = std::fs::read_to_string(&path).map_err(io)?;
+        std::fs::write(&path, gains::replace(&page, &table)?).map_err(io)?;
+        println!("The table of {} is written anew", gains::PAGE);
+    }
     if let Some(path) = &options.json {
         let text = tidewater_report::experiment::array_to_json(std::slice::from_ref(&document));
         std::fs::write(path, text).map_err(io)?;

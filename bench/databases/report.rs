@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tidewater_bench::gains::Gain;
 use tidewater_report::experiment::{Cell, Check, Column, Experiment, Figure, Form, Parameter, Point, SCHEMA, Series};
 
 use crate::{Idle, Mode, Sample};
@@ -89,6 +90,38 @@ pub fn table(samples: &[Sample]) -> String {
         text += &format!("| {database} | {workload} | {clients} | {} |\n", cells.join(" | "));
     }
     text
+}
+
+/// What the guide's table shows: database, workload, and both as the table names them.
+const SHOWN: [(&str, &str, &str); 4] = [
+    ("postgresql", "pgbench -N", "PostgreSQL, `pgbench -N`"),
+    ("redis", "redis-benchmark SET", "Redis, `redis-benchmark` SET"),
+    ("sqlite", "commits of one row", "SQLite, commits of one row"),
+    ("rocksdb", "fillsync, 64 B", "RocksDB, synced puts of 64 B"),
+];
+
+/// The rows of the guide's table.
+///
+/// # Errors
+/// What was not measured.
+pub fn gains(samples: &[Sample]) -> Result<Vec<Gain>, String> {
+    let groups = groups(samples);
+    let mut gains = Vec::new();
+    for (database, load, workload) in SHOWN {
+        let before = gains.len();
+        for ((_, _, clients), group) in groups.iter().filter(|((d, w, _), _)| (*d, *w) == (database, load)) {
+            let [own, destaged, ring, none] = Mode::SHOWN.map(|mode| of(group, mode));
+            if [own, destaged, ring, none].iter().any(|rate| rate.is_nan()) {
+                return Err(format!("{workload}: the table needs {}", Mode::SHOWN.map(Mode::name).join(", ")));
+            }
+            let destaged_of_own = ratio(group, Mode::Destaged, Mode::Flushes).median;
+            gains.push(Gain { workload, clients: *clients, own, destaged, destaged_of_own, ring, none });
+        }
+        if gains.len() == before {
+            return Err(format!("{workload}: not measured"));
+        }
+    }
+    Ok(gains)
 }
 
 /// All samples, what was expected of them, and a figure for each workload.
