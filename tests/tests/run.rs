@@ -308,6 +308,32 @@ fn a_file_that_is_looked_for_while_it_is_renamed_comes_back_with_all_of_its_desc
     drop(device);
 }
 
+#[test]
+fn a_run_names_the_files_that_match_and_those_that_come_near_where_none_does() {
+    let folder = folder();
+    let device = device(folder.path());
+    fs::create_dir_all(folder.path().join("data/pg_wal")).expect("the folder is writable");
+    fs::write(folder.path().join("here.log"), "").expect("the folder is writable");
+    let output = run_on_log(folder.path(), &["--log", "here.log", "--log", "*.wal"], &["true"]);
+    assert!(text(&output.stderr).contains("\nmatches now: here.log\n"), "{}", text(&output.stderr));
+    // The pattern lacks a folder.
+    let line = "exec 3>>data/pg_wal/0001; until test -e over; do \
+                dd if=/dev/zero of=other bs=1 count=1 conv=fsync status=none; sleep 0.1; done";
+    let mut run = run_command(folder.path(), &["--log", "pg_wal/0*"], &["sh", "-c", line]);
+    let mut run = run.stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut errors = BufReader::new(run.stderr.take().expect("it is piped"));
+    let mut said = String::new();
+    while !said.contains("no file is on the log after ") {
+        assert!(errors.read_line(&mut said).expect("UTF-8") > 0, "{said}");
+    }
+    assert!(said.contains("\nno file matches yet: --log names "), "{said}");
+    let near = ": data/pg_wal/0001 is open for writing; did you mean --log 'data/pg_wal/0*'?\n";
+    assert!(said.contains(" of other files went to their disk: ") && said.ends_with(near), "{said}");
+    fs::write(folder.path().join("over"), "").expect("the folder is writable");
+    assert!(run.wait().expect("it is our child").success());
+    drop(device);
+}
+
 /// Whoever read what it says has ended: the program runs all the same, and its log is looked after.
 #[test]
 fn a_run_that_nobody_listens_to_leaves_its_files_and_an_empty_log() {
@@ -561,7 +587,8 @@ for number in range(1500):
 os.write(first, b'two'); os.fsync(first)
 os.kill(os.getppid(), 9)";
     let died = run_command(folder.path(), &["--log", "set/*"], &["python3", "-c", code]).output().expect("it starts");
-    assert!(text(&died.stderr).lines().count() == 1 && died.status.code().is_none(), "{}", text(&died.stderr));
+    // The level and what matches, and no note.
+    assert!(text(&died.stderr).lines().count() == 2 && died.status.code().is_none(), "{}", text(&died.stderr));
     // What the log alone is to bring back.
     let first = folder.path().join("set/first");
     File::options().write(true).open(&first).expect("it is there").set_len(3).expect("ours");

@@ -1,5 +1,6 @@
 //! `tidewater run`, `recover` and `drain`: the files of an unmodified program on a log.
 
+mod matches;
 mod program;
 mod unseen;
 
@@ -104,6 +105,8 @@ pub fn run(given: &Given) -> Result<(), Failure> {
         say(&recovered(&report, false));
     }
     say(&format!("fsync on matching files returns at {}, which survives {}\n", run.level(), run.survives()));
+    let here = std::env::current_dir().unwrap_or_default();
+    say(&format!("{}\n", printable(&matches::now(&setup.globs, &here))));
     if given.owners.allowed.is_empty() && !report.others.is_empty() {
         say(&of_others(&report.others));
     }
@@ -171,6 +174,8 @@ fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Res
     let mut failure = None;
     let mut announced = false;
     let mut unseen = unseen::Unseen::default();
+    let here = std::env::current_dir().unwrap_or_default();
+    let mut misses = matches::Misses::new();
     loop {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -199,7 +204,8 @@ fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Res
             failure = Some(error);
         }
         let found = unseen.look(run);
-        for note in run.take_notes().into_iter().chain(found).filter(|_| !quiet) {
+        let missed = if quiet { None } else { misses.look(run, &here) };
+        for note in run.take_notes().into_iter().chain(found).chain(missed).filter(|_| !quiet) {
             tell(&format!("note: {}\n", printable(&note)));
         }
         let mut waited = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];

@@ -84,7 +84,7 @@ impl Unseen {
 }
 
 /// Processes that descend from one.
-fn descendants(of: u32) -> Vec<u32> {
+pub fn descendants(of: u32) -> Vec<u32> {
     let mut all = vec![of];
     let mut at = 0;
     while at < all.len() && all.len() < PROCESSES_MAX {
@@ -100,14 +100,20 @@ fn descendants(of: u32) -> Vec<u32> {
 
 /// Files of the set that a process has open for writing, and that the log does not know.
 fn open_files(process: u32, run: &Run) -> Vec<PathBuf> {
+    let is_unknown = |path: &Path, about: &fs::Metadata| {
+        run.globs().matches(path.as_os_str().as_bytes()) && !run.knows(about.dev(), about.ino())
+    };
+    open_for_writing(process, is_unknown)
+}
+
+/// Regular files that a process has open for writing, of those that are wanted.
+pub fn open_for_writing(process: u32, is_wanted: impl Fn(&Path, &fs::Metadata) -> bool) -> Vec<PathBuf> {
     let folder = PathBuf::from(format!("/proc/{process}/fd"));
     let descriptors = fs::read_dir(&folder).into_iter().flatten().flatten();
-    let is_unknown =
-        |name: &PathBuf| fs::metadata(name).is_ok_and(|about| about.is_file() && !run.knows(about.dev(), about.ino()));
     let path_of = |descriptor: fs::DirEntry| {
         let path = fs::read_link(descriptor.path()).ok()?;
-        let is_one = run.globs().matches(path.as_os_str().as_bytes());
-        (is_one && writes(process, &descriptor) && is_unknown(&descriptor.path())).then_some(path)
+        let about = fs::metadata(descriptor.path()).ok().filter(fs::Metadata::is_file)?;
+        (is_wanted(&path, &about) && writes(process, &descriptor)).then_some(path)
     };
     descriptors.filter_map(path_of).collect()
 }
