@@ -334,6 +334,24 @@ fn a_run_names_the_files_that_match_and_those_that_come_near_where_none_does() {
     drop(device);
 }
 
+#[test]
+fn status_shows_which_lane_a_program_has() {
+    let folder = folder();
+    let device = device(folder.path());
+    let status = |during: &[u8]| {
+        let said = text(during);
+        let lines = said.lines().filter_map(|line| line.strip_prefix("lane ")).map(str::to_owned);
+        lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    };
+    let ask = ["status", "--control", "control.sock"];
+    let alone = tidewater(Build::Same, folder.path()).args(ask).output().expect("it starts");
+    assert_eq!(status(&alone.stdout), ["0 free", "1 free"], "{}", text(&alone.stderr));
+    let program = [&[binary(Build::Same).to_str().expect("UTF-8")], &ask[..]].concat();
+    let during = run_on_log(folder.path(), &["--log", "wal", "--lane", "1"], &program);
+    assert_eq!(status(&during.stdout), ["0 free", "1 has a program"]);
+    drop(device);
+}
+
 /// Whoever read what it says has ended: the program runs all the same, and its log is looked after.
 #[test]
 fn a_run_that_nobody_listens_to_leaves_its_files_and_an_empty_log() {

@@ -12,8 +12,8 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use tidewater_wire::log::{
-    RECORD_ALIGN, RING_FILE_BAR2, RING_PAGE_OFFSET, RING_SLOTS, RecordHeader, RingHeader, RingLane, RingLanePage,
-    RingPage,
+    RECORD_ALIGN, RING_FILE_BAR2, RING_LOCKS, RING_PAGE_OFFSET, RING_SLOTS, RecordHeader, RingHeader, RingLane,
+    RingLanePage, RingPage,
 };
 use tidewater_wire::vendor::{LANE_PAGES_OFFSET, RINGS_OFFSET};
 use tidewater_wire::vfio_user::Area;
@@ -26,8 +26,6 @@ use crate::LogError;
 use crate::writers::{Reserved, Writers};
 
 const PAGE: u64 = 4096;
-/// The byte of the file that the writer of lane 0 locks; lane n's is n further.
-const LOCKS: i64 = 1 << 40;
 
 /// What was found when a lane was taken up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -95,7 +93,7 @@ fn lock(file: &File, lane: u8) -> Result<(), LogError> {
     let lock = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: LOCKS + i64::from(lane),
+        l_start: RING_LOCKS + i64::from(lane),
         l_len: 1,
         l_pid: 0,
     };

@@ -67,6 +67,13 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
     put("syncs", counters.syncs.into());
     let attached = world.ports.iter().filter(|port| port.connection.is_some()).count();
     put("attached_functions", attached.into());
+    for (function, port) in world.ports.iter().enumerate() {
+        let Some(ring) = &port.ring else { continue };
+        for lane in 0..usize::from(ring.file().header().lanes) {
+            let name = if function == 0 { format!("lane_{lane}") } else { format!("function_{function}_lane_{lane}") };
+            put(&name, if ring.file().has_writer(lane) { "has a program" } else { "free" }.into());
+        }
+    }
     if let Some(target) = &world.target {
         put("nvme_tcp_connections", target.statistics().open.into());
     }

@@ -12,8 +12,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nix::fcntl::{FcntlArg, fcntl};
 use tidewater_core::fast::bar;
-use tidewater_wire::log::{RING_FILE_BAR2, RING_PAGE_OFFSET, RingHeader, RingLane, RingLanePage, RingPage};
+use tidewater_wire::log::{RING_FILE_BAR2, RING_LOCKS, RING_PAGE_OFFSET, RingHeader, RingLane, RingLanePage, RingPage};
 use tidewater_wire::vendor::{Epoch, LayoutError};
 use tidewater_wire::vfio_user::Area;
 
@@ -314,6 +315,19 @@ impl RingFile {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether a program has this lane open.
+    pub fn has_writer(&self, lane: usize) -> bool {
+        let mut lock = libc::flock {
+            l_type: libc::F_WRLCK as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: RING_LOCKS + lane as i64,
+            l_len: 1,
+            l_pid: 0,
+        };
+        let asked = fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock));
+        asked.is_ok() && lock.l_type != libc::F_UNLCK as libc::c_short
     }
 
     /// What its header says.

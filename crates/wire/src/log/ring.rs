@@ -16,6 +16,8 @@ use crate::vendor::{Epoch, LANES_MAX, RINGS_OFFSET};
 pub const RING_FILE_BAR2: u64 = 4096;
 /// Where the ring page is in BAR2: behind the pages of 16 lanes.
 pub const RING_PAGE_OFFSET: u64 = 0x11000;
+/// The byte of the file that the program in lane 0 locks (`F_OFD_SETLK`), behind its end; lane n's is n further.
+pub const RING_LOCKS: i64 = 1 << 40;
 /// Slots for writers in a lane page.
 pub const RING_SLOTS: usize = 32;
 /// What a slot holds while its writer writes nothing.
