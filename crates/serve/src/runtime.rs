@@ -194,6 +194,6 @@ mod tests {
         assert!(is_allowed(&client) && is_allowed(&second.accept().unwrap().0));
         let file = folder.path().join("file");
         fs::write(&file, "x").unwrap();
-        assert!(listen(&file).unwrap_err().0.contains("no socket"));
+        assert!(listen(&file).unwrap_err().0.contains("is not a socket"));
     }
 }

@@ -323,7 +323,7 @@ impl Server {
                 self.begin_ending(Some(answer.clone()));
                 None
             }
-            Request::PowerCut { .. } if self.machine.is_none() => Some(Err("the power is already off".into())),
+            Request::PowerCut { .. } if self.machine.is_none() => Some(Err("the power is off already".into())),
             Request::PowerCut { off_ms } if WallDuration::from_millis(off_ms) > OFF_MAX => {
                 Some(Err(format!("{off_ms} ms without power: the maximum is a day (86400000 ms)")))
             }

@@ -194,9 +194,9 @@ fn what_is_wrong_is_said_with_its_place_and_its_fix() {
         let said = refusal(open(bytes));
         assert!(said.starts_with("test.tide: ") && words.iter().all(|word| said.contains(word)), "{said}");
     };
-    says(Vec::new(), &["no image", "0 bytes"]);
+    says(Vec::new(), &["not a drive image", "0 bytes"]);
     says(vec![0; 8_192], &["zeroes", "give another path"]);
-    says(b"#!/bin/sh\n".repeat(1_000), &["no image", "another path"]);
+    says(b"#!/bin/sh\n".repeat(1_000), &["not a drive image", "another path"]);
     says(image[..image.len() - 1].to_vec(), &["damaged at byte", "copy"]);
     let mut newer = image.clone();
     newer[8..12].copy_from_slice(&9u32.to_le_bytes());

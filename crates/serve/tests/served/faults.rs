@@ -365,7 +365,7 @@ fn a_fault_of_nobody_or_of_no_blocks_is_refused_in_words() {
     }
     for (first, end) in [(8, 8), (9, 8)] {
         let why = refused(&Request::FaultStatus { nsid: 1, first, end, status: 0x281, count: 1 });
-        assert!(why.contains("no block"), "{why}");
+        assert!(why.contains("of blocks is empty"), "{why}");
     }
     drive.ask(&Request::FaultLose { function: 1, count: 1 });
     drive.ask(&Request::FaultClear);

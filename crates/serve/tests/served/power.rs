@@ -172,7 +172,7 @@ fn without_power_reads_find_ones_and_a_stop_still_ends() {
     assert_eq!(host.register(0x1C).expect("an answer"), u32::MAX);
     assert_eq!(drive.ask(&Request::Status)["state"], "without power");
     for refused in [Request::PowerCut { off_ms: 0 }, Request::FaultClear] {
-        assert!(drive.try_ask(&refused).expect_err("there is no power").contains("power is off"));
+        assert!(drive.try_ask(&refused).expect_err("there is no power").contains("the power is off"));
     }
     let begin = Instant::now();
     drive.stop();

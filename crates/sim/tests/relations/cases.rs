@@ -70,6 +70,9 @@ pub struct Case {
     pub load: Load,
 }
 
+/// Drives that are drawn for a case until one can be, at most.
+const DRAWS_MAX: u32 = 10_000;
+
 fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
     from[rng.below(from.len() as u64) as usize]
 }
@@ -84,7 +87,8 @@ impl Case {
         let mut rng = Rng::new(number, b"relations");
         // In turn, so that each of them is there even in a short run.
         let base = names().nth(number as usize % names().count()).expect("a built-in profile");
-        loop {
+        let mut refusal = String::new();
+        for _ in 0..DRAWS_MAX {
             let mut profile = builtin(base).expect("it is built in");
             let mut settings = Vec::new();
             for setting in drive(&mut rng, &profile) {
@@ -96,8 +100,11 @@ impl Case {
             let load = load(&mut rng, &profile, requests, number);
             let options = Options { precondition: load.past, premap: true, ..Options::default() };
             let room = profile.host.queues * (profile.host.queue_entries - 1);
-            if Device::new(&profile, options).is_err() || load.source(profile.drive.capacity).iodepth() > room {
+            let refused = Device::new(&profile, options).err().map(|error| error.to_string());
+            let deep = load.source(profile.drive.capacity).iodepth() > room;
+            if let Some(why) = refused.or(deep.then(|| "the queues are too short for the load".to_owned())) {
                 ledger.refused += 1;
+                refusal = why;
                 continue;
             }
             let keys = ["buffer.write_policy", "ftl.mapping", "ftl.gc_stream"];
@@ -106,6 +113,7 @@ impl Case {
             ledger.draw(keys.iter().map(key).chain(slc).chain([format!("profile={base}")]));
             return Case { number, base, settings, profile, load };
         }
+        panic!("none of {DRAWS_MAX} drives from {base} can be: {refusal}");
     }
 
     /// The same load on a drive that is changed by `settings`. `None`: there can be no such drive.
@@ -144,6 +152,8 @@ fn drive(rng: &mut Rng, of: &Profile) -> Vec<String> {
         format!("buffer.write_size={}KiB", pick(rng, &[128, 512, 1024])),
         format!("buffer.read_size={}KiB", pick(rng, &[64, 256, 512])),
         "fast.log_size=1MiB".into(),
+        // A ring that is on has to fit into that.
+        format!("fast.size={}", of.fast.size.min(128 << 10)),
         "window.size=0".into(),
         "nand.factory_bad_rate=0".into(),
         "nand.program_fail_rate=0".into(),
