@@ -86,9 +86,10 @@ fn a_process_that_writes_a_file_of_the_set_unseen_is_named_while_it_has_it_open(
     let script = "env -i sh -c 'exec 3>> x.log; echo unseen >&3; read line'; true";
     let mut command = run(folder.path(), "ring", &["sh", "-c", script]);
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let said = read_until(&mut child, &["x.log unseen (its environment was cleared)"]);
+    let said =
+        read_until(&mut child, &["x.log without the preload library (LD_PRELOAD was cleared from its environment)"]);
     assert!(child.wait().expect("it is ours").success(), "{said}");
-    assert!(said.contains("--log matched none of the files the program opened"), "{said}");
+    assert!(said.contains("the program opened no file for writing that --log matches"), "{said}");
     assert!(!said.contains("opened none"), "{said}");
 
     let Some(program) = compile("unseen.c", folder.path(), &["-static"]) else {
@@ -97,7 +98,8 @@ fn a_process_that_writes_a_file_of_the_set_unseen_is_named_while_it_has_it_open(
     let script = format!("{} y.log; true", program.display());
     let mut command = run(folder.path(), "ring", &["sh", "-c", &script]);
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let said = read_until(&mut child, &["y.log unseen (nothing can be preloaded into its program)"]);
+    let said =
+        read_until(&mut child, &["y.log without the preload library (no library can be preloaded into its program)"]);
     assert!(child.wait().expect("it is ours").success(), "{said}");
 }
 

@@ -93,7 +93,7 @@ fn what_is_mounted_is_refused() {
     }
     let said = run_refused(here, &[&["probe", device.0.as_str()], &LEAVE[..]].concat());
     assert!(well("umount", &[&on]));
-    assert!(said.contains("is mounted") && said.contains("never written to"), "{said}");
+    assert!(said.contains("is mounted") && said.contains("never writes to a drive in use"), "{said}");
 }
 
 #[test]

@@ -188,7 +188,7 @@ fn what_is_no_log_is_refused_in_words() {
         let mut window = device.window(1).expect("there is a window");
         window.pin(1, None, BLOCKS, 32).expect("it is pinned");
     }
-    refused(BLOCKS, "somebody else's");
+    refused(BLOCKS, "belongs to another process");
     served.kill();
     std::fs::remove_file(folder.path().join("drive")).expect("the image");
     let served = Served::start_with(folder.path(), None, "nothing");
@@ -441,7 +441,7 @@ fn files_on_a_log_in_the_window_are_recovered_by_hand() {
     assert!(left().is_err(), "it is kept");
     std::fs::remove_file(&path).expect("it is there");
     let (done, said) = recover("drain", &["--forget"]);
-    assert!(done && said.contains("the log is empty"), "{said}");
+    assert!(done && said.contains("the log of lane 0 is empty"), "{said}");
     left().expect("a log");
 }
 

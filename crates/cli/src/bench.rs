@@ -5,7 +5,7 @@ use crate::failure::{Failure, Status, reason};
 use crate::{interrupt, output};
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// `tidewater bench`.
@@ -15,12 +15,19 @@ use std::time::{Duration, Instant};
 pub fn command(of: &Bench) -> Result<(), Failure> {
     let (name, arguments) = of.command.split_first().ok_or_else(|| Failure::usage("which program?"))?;
     let itself = std::env::current_exe().map_err(|error| Failure::usage(reason(&error)))?;
-    let mut on_log: Vec<OsString> =
-        vec!["run".into(), "--quiet".into(), "--device".into(), of.log.device.clone().into()];
-    on_log.extend(["--lane".into(), of.log.lane.to_string().into()]);
+    let mut place: Vec<OsString> = vec!["--device".into(), of.log.device.clone().into()];
+    place.extend(["--lane".into(), of.log.lane.to_string().into()]);
     for glob in &of.globs {
-        on_log.extend(["--log".into(), glob.into()]);
+        place.extend(["--log".into(), glob.into()]);
     }
+    // What an earlier run has left comes before anything is written: a later recovery would put older bytes over it.
+    let mut recover = Command::new(&itself);
+    let status = recover.arg("recover").args(&place).stdin(Stdio::null()).stdout(Stdio::null()).status();
+    if !status.is_ok_and(|status| status.success()) {
+        return Err(Failure::run("the device is not ready for a benchmark; nothing was run"));
+    }
+    let mut on_log: Vec<OsString> = vec!["run".into(), "--quiet".into(), "--must-match".into()];
+    on_log.extend(place);
     if let Some(level) = of.level {
         on_log.extend(["--level".into(), level.name().into()]);
     }
@@ -39,10 +46,11 @@ pub fn command(of: &Bench) -> Result<(), Failure> {
                 command.args(&on_log).arg(name);
             }
             let begin = Instant::now();
-            let status = command.args(arguments).status();
+            let status = command.args(arguments).stdin(Stdio::null()).status();
             let time = begin.elapsed();
             let status = status.map_err(|error| {
-                Failure::usage(format_args!("{}: {}", name.display(), reason(&error))).help("is it in PATH?")
+                Failure::usage(format_args!("{}: {}", name.display(), reason(&error)))
+                    .help("CMD is a program in PATH; quote patterns of --log, or the shell expands them")
             })?;
             if interrupt::requested() {
                 let message = format!("interrupted in round {} of {}", round + 1, of.rounds);
@@ -52,7 +60,7 @@ pub fn command(of: &Bench) -> Result<(), Failure> {
             times[side as usize].push(time);
         }
     }
-    let level = of.level.map_or("the device's level", LevelName::name);
+    let level = of.level.map_or("the level of the device", LevelName::name);
     output::print(&table(&times[0], &times[1], level))
 }
 

@@ -3,31 +3,76 @@
 use crate::args::log_device::LogDevice;
 use crate::args::served::{NamespaceSize, Serve};
 use crate::failure::{Failure, reason};
-use crate::served;
+use crate::{output, served};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The profile of a new device.
 const PROFILE: &str = "log";
-/// Ring of one lane there, in MiB.
-const RING_MIB: u32 = 64;
 /// The socket for programs, in the device's folder.
 pub const SOCKET: &str = "vfio.sock";
 /// The socket for `tidewater status`, in the device's folder.
 pub const CONTROL: &str = "control.sock";
+
+/// Where the ring is, in the device's folder: a path, and a second line `persistent` if its memory survives power loss.
+const RING_AT: &str = "ring-at";
+/// How long a command waits for a device that is starting.
+const START_TIME: Duration = Duration::from_secs(3);
 
 /// `tidewater log-device`.
 ///
 /// # Errors
 /// What cannot be served, and what ended it.
 pub fn command(of: &LogDevice) -> Result<(), Failure> {
-    // Like its sockets, it is for its owner alone.
-    DirBuilder::new().recursive(true).mode(0o700).create(&of.folder).map_err(|error| {
+    let failed = |error: std::io::Error| {
         Failure::usage(format_args!("{}: {}", of.folder.display(), reason(&error)))
             .help("the device keeps its files in this folder")
-    })?;
-    served::serve(&line(of)?)
+    };
+    if of.folder.exists() && !of.folder.is_dir() {
+        return Err(Failure::usage(format_args!("{}: exists and is not a folder", of.folder.display()))
+            .help("name a folder for the device's files"));
+    }
+    // Like its sockets, it is for its owner alone.
+    DirBuilder::new().recursive(true).mode(0o700).create(&of.folder).map_err(failed)?;
+    let serve = line(of)?;
+    if let Some(ring) = serve.ring.as_ref().filter(|ring| **ring != own_ring(&of.folder)) {
+        let persistent = if serve.ring_persistent { "persistent\n" } else { "" };
+        std::fs::write(of.folder.join(RING_AT), format!("{}\n{persistent}", ring.display())).map_err(failed)?;
+    }
+    for (place, what) in
+        [(Some(&of.folder), "this device"), (serve.ring.as_ref().filter(|_| serve.ring_persistent), "its ring")]
+    {
+        if let Some(place) = place.filter(|place| is_in_memory(place)) {
+            let place = place.display();
+            output::tell(&format!("note: {place} is in a file system in memory: {what} does not survive power loss\n"));
+        }
+    }
+    served::serve(&serve)
+}
+
+/// Whether a path, or the folder that it would be in, is on a file system in memory.
+fn is_in_memory(path: &Path) -> bool {
+    let there = path.ancestors().find(|place| place.exists());
+    let system = there.and_then(|place| nix::sys::statfs::statfs(place).ok());
+    system.is_some_and(|system| system.filesystem_type() == nix::sys::statfs::TMPFS_MAGIC)
+}
+
+/// Where the ring of a device is, unless it is said otherwise.
+fn own_ring(folder: &Path) -> PathBuf {
+    let own = folder.join("ring");
+    std::path::absolute(&own).unwrap_or(own)
+}
+
+/// The ring of a device that is there: records may be in it alone.
+fn ring_of(folder: &Path) -> Option<(PathBuf, bool)> {
+    if let Ok(text) = std::fs::read_to_string(folder.join(RING_AT)) {
+        let mut lines = text.lines();
+        return Some((lines.next()?.into(), lines.next() == Some("persistent")));
+    }
+    let own = own_ring(folder);
+    own.exists().then_some((own, false))
 }
 
 /// What `tidewater serve` would be given.
@@ -35,19 +80,25 @@ fn line(of: &LogDevice) -> Result<Serve, Failure> {
     let image = of.folder.join("image");
     // A device that is there has its own profile.
     let is_there = served::is_there(&image)?;
-    let mut set = Vec::new();
-    if let Some(lanes) = of.lanes {
-        set.push(format!("fast.lanes={lanes}"));
-        // Each lane has as much of the ring as the one of the profile.
-        if !is_there {
-            set.push(format!("fast.size={}MiB", RING_MIB * u32::from(lanes)));
-        }
+    let given = of.ring.as_deref().map(|ring| std::path::absolute(ring).unwrap_or_else(|_| ring.to_owned()));
+    let known = ring_of(&of.folder).filter(|_| is_there);
+    if let (Some(given), Some((known, persistent))) = (&given, &known)
+        && (given != known || of.ring_persistent != *persistent)
+    {
+        let persistent = if *persistent { " --ring-persistent" } else { "" };
+        return Err(Failure::usage(format_args!("the ring of this device is {}{persistent}", known.display())).help(
+            format_args!(
+                "start it without --ring. To move the ring: end the programs on the device, run `tidewater drain \
+                 --device {0}`, stop it, and remove {0}/{RING_AT} and the old ring",
+                of.folder.display()
+            ),
+        ));
     }
-    let own = set.iter().map(|pair| pair.parse().expect("a key and a value"));
-    let set = own.chain(of.set.iter().cloned()).collect();
+    let default = || (own_ring(&of.folder), false);
+    let (ring, persistent) = given.map(|ring| (ring, of.ring_persistent)).or(known).unwrap_or_else(default);
     Ok(Serve {
         profile: (!is_there).then(|| PROFILE.into()),
-        set,
+        set: of.set.clone(),
         size: None,
         namespaces: vec![NamespaceSize { bytes: None, block_shift: None }],
         seed: 1,
@@ -62,12 +113,35 @@ fn line(of: &LogDevice) -> Result<Serve, Failure> {
         metrics_host: Vec::new(),
         trace: None,
         input_log: None,
-        ring: Some(of.ring.clone().unwrap_or_else(|| of.folder.join("ring"))),
-        ring_persistent: of.ring_persistent,
-        ring_copy: (!of.ring_persistent).then(|| of.folder.join("ring-copy")),
+        ring: Some(ring),
+        ring_persistent: persistent,
+        ring_copy: (!persistent).then(|| of.folder.join("ring-copy")),
         log_device: Some(of.folder.clone()),
         image,
     })
+}
+
+/// A target of the command line: a path without a scheme is the folder of a log device.
+pub fn target(text: &str) -> Result<String, String> {
+    let has_scheme = ["vfio-user:", "pci:", "window:", "tcp:"].iter().any(|scheme| text.starts_with(scheme));
+    Ok(if has_scheme { text.to_owned() } else { format!("vfio-user:{}", Path::new(text).join(SOCKET).display()) })
+}
+
+/// The folder of the log device that a target is in, if it is one.
+pub fn folder_of(target: &str) -> Option<&Path> {
+    let socket = Path::new(target.strip_prefix("vfio-user:")?);
+    socket.parent().filter(|_| socket.file_name().is_some_and(|name| name == SOCKET))
+}
+
+/// Waits for a device that was started just before.
+pub fn wait_for(target: &str) {
+    let begin = Instant::now();
+    while let Some(folder) = folder_of(target)
+        && !folder.join(SOCKET).exists()
+        && begin.elapsed() < START_TIME
+    {
+        std::thread::sleep(START_TIME / 100);
+    }
 }
 
 /// How to use the device, when it is ready.
@@ -102,13 +176,46 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        let (setup, _) = served::arrange(&line_of(&["--lanes", "3"])).unwrap();
-        assert_eq!((setup.profile.fast.lanes, setup.profile.fast.size), (3, 192 << 20));
+        let (setup, _) = served::arrange(&line_of(&[])).unwrap();
         assert_eq!(setup.control, device.join("control.sock"));
         let ring = setup.ring.unwrap();
         assert_eq!((ring.path, ring.copy), (device.join("ring"), Some(device.join("ring-copy"))));
         let (setup, _) = served::arrange(&line_of(&["--ring", "/dev/shm/r", "--ring-persistent"])).unwrap();
         let ring = setup.ring.unwrap();
         assert!(ring.persistent && ring.copy.is_none());
+    }
+
+    #[test]
+    fn a_device_keeps_its_ring() {
+        let folder = tempfile::tempdir().unwrap();
+        let line_of = |ring: Option<&str>, ring_persistent| {
+            let ring = ring.map(PathBuf::from);
+            line(&LogDevice { folder: folder.path().into(), ring, ring_persistent, set: Vec::new() })
+        };
+        // What is there: the log of an image may be in that ring alone.
+        std::fs::write(folder.path().join("image"), "an image").unwrap();
+        std::fs::write(folder.path().join(RING_AT), "/mnt/pmem/r\npersistent\n").unwrap();
+        for ring in [None, Some("/mnt/pmem/r")] {
+            let serve = line_of(ring, ring.is_some()).unwrap();
+            assert_eq!((serve.ring, serve.ring_persistent), (Some("/mnt/pmem/r".into()), true));
+        }
+        for (ring, persistent) in [("/mnt/pmem/r", false), ("/dev/shm/other", true)] {
+            let refused = line_of(Some(ring), persistent).unwrap_err();
+            assert!(refused.message.contains("the ring of this device is /mnt/pmem/r --ring-persistent"));
+        }
+        std::fs::remove_file(folder.path().join(RING_AT)).unwrap();
+        std::fs::write(folder.path().join("ring"), "a ring").unwrap();
+        assert!(line_of(Some("/dev/shm/r"), false).is_err());
+    }
+
+    #[test]
+    fn a_path_is_a_log_device_and_a_scheme_another_target() {
+        assert_eq!(target("log").unwrap(), "vfio-user:log/vfio.sock");
+        assert_eq!(target("/a:b/c").unwrap(), "vfio-user:/a:b/c/vfio.sock");
+        for other in ["vfio-user:f0.sock", "pci:0000:01:00.0", "window:0+8:vfio-user:s"] {
+            assert_eq!(target(other).unwrap(), other);
+        }
+        assert_eq!(folder_of("vfio-user:log/vfio.sock"), Some(Path::new("log")));
+        assert_eq!(folder_of("vfio-user:f0.sock"), None);
     }
 }

@@ -223,7 +223,11 @@ fn say(event: Event, serve: &Serve, control: &Path) {
 fn control_socket(served: &Served) -> PathBuf {
     match &served.control {
         // The folder of a log device.
-        Some(folder) if folder.is_dir() => folder.join(log_device::CONTROL),
+        Some(folder) if folder.is_dir() => {
+            let target = format!("vfio-user:{}", folder.join(log_device::SOCKET).display());
+            log_device::wait_for(&target);
+            folder.join(log_device::CONTROL)
+        }
         Some(socket) => socket.clone(),
         None => runtime::default_directory().join("control.sock"),
     }

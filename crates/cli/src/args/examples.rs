@@ -221,7 +221,7 @@ Examples:
   tidewater log-device log &
   tidewater run --device log --log 'data/pg_wal/0*' -- postgres -D data
 
-  # Its ring in memory
+  # Its ring in memory, where the system never writes its pages to a disk
   tidewater log-device log --ring /dev/shm/tidewater-ring";
 
 pub(super) const STATUS: &str = "\

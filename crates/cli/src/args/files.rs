@@ -8,7 +8,7 @@ use std::ffi::OsString;
 pub struct LaneOf {
     /// The device that has the log: the folder of `tidewater log-device`, or vfio-user:SOCKET of `tidewater serve
     /// --ring`
-    #[arg(long, value_name = "TARGET", value_parser = device, help_heading = "Log")]
+    #[arg(long, value_name = "TARGET", value_parser = crate::log_device::target, help_heading = "Log")]
     pub device: String,
     /// The lane of the log
     #[arg(
@@ -21,13 +21,14 @@ pub struct LaneOf {
     pub lane: u8,
 }
 
-/// A log device's folder has its socket.
-fn device(text: &str) -> Result<String, String> {
-    let folder = std::path::Path::new(text);
-    if !folder.is_dir() {
-        return Ok(text.to_owned());
+impl LaneOf {
+    /// The device as `--device` takes it, quoted for a shell if need be.
+    pub fn shown(&self) -> String {
+        let device = crate::log_device::folder_of(&self.device);
+        let text = device.map_or_else(|| self.device.clone(), |folder| folder.display().to_string());
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:+".contains(c);
+        if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
     }
-    Ok(format!("vfio-user:{}", folder.join(crate::log_device::SOCKET).display()))
 }
 
 /// Whose files recovery may change.
@@ -92,6 +93,9 @@ pub struct Run {
     /// Print only errors on standard error
     #[arg(long, short)]
     pub quiet: bool,
+    /// Fail if --log matched no file, as `tidewater bench` needs it
+    #[arg(long, hide = true)]
+    pub must_match: bool,
     /// The program and its arguments
     #[arg(
         value_name = "CMD",

@@ -17,9 +17,6 @@ pub struct LogDevice {
     /// The ring's file lies in memory that survives a power loss (a DAX file system): it needs no copy on the disk
     #[arg(long, requires = "ring")]
     pub ring_persistent: bool,
-    /// Lanes of the ring, each a log of its own; the device has one program at a time (`tidewater run --lane N`)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
-    pub lanes: Option<u8>,
     /// Change a setting of a new device's profile, such as fast.size=256MiB; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other)]
     pub set: Vec<Setting>,

@@ -22,8 +22,8 @@ const AFTER: Duration = Duration::from_secs(10);
 const EVERY: Duration = Duration::from_secs(1);
 const EVERY_LATER: Duration = Duration::from_secs(30);
 
-/// The line at the start of a run.
-pub fn now(globs: &Globs, here: &Path) -> String {
+/// The line at the start of a run, and whether a file matches.
+pub fn now(globs: &Globs, here: &Path) -> (bool, String) {
     let (mut names, mut found) = (NAMES_MAX, BTreeSet::new());
     for pattern in globs.patterns() {
         let parts: Vec<&str> = pattern.split('/').collect();
@@ -38,11 +38,12 @@ pub fn now(globs: &Globs, here: &Path) -> String {
         });
     }
     let more = if names == 0 { " at least" } else { "" };
-    match (found.len(), found.first()) {
+    let line = match (found.len(), found.first()) {
         (1..=NAMED_MAX, _) => format!("matches now: {}", listed(found.iter(), here)),
         (count, Some(first)) => format!("matches now: {count} files{more}, such as {}", shown(first, here)),
         (_, None) => format!("no file matches yet: --log names {}", globs.patterns().join(" or ")),
-    }
+    };
+    (!found.is_empty(), line)
 }
 
 /// Shows a path as the user gives it.
@@ -74,14 +75,17 @@ pub struct Misses {
     begin: Instant,
     next: Instant,
     seen: BTreeSet<PathBuf>,
+    /// The folder of a log device, whose files are not the program's.
+    device: Option<PathBuf>,
     is_over: bool,
 }
 
 impl Misses {
-    /// Of a program that starts now.
-    pub fn new() -> Misses {
+    /// Of a program that starts now. `device`: the folder of a log device. Where a file matches already, the patterns
+    /// are right, and there is nothing to look for.
+    pub fn new(device: Option<PathBuf>, matches_now: bool) -> Misses {
         let begin = Instant::now();
-        Misses { begin, next: begin, seen: BTreeSet::new(), is_over: false }
+        Misses { begin, next: begin, seen: BTreeSet::new(), device, is_over: matches_now }
     }
 
     /// Looks at open files, if it is time to. Once: what may be wrong with the patterns.
@@ -101,7 +105,11 @@ impl Misses {
         let ours: Vec<PathBuf> =
             [1, 2].iter().filter_map(|fd| fs::read_link(format!("/proc/self/fd/{fd}")).ok()).collect();
         let is_wanted = |path: &Path, _: &fs::Metadata| {
-            path.exists() && !ours.iter().any(|one| one == path) && !run.globs().matches(path.as_os_str().as_bytes())
+            let is_device_s = self.device.as_deref().is_some_and(|folder| path.starts_with(folder));
+            path.exists()
+                && !is_device_s
+                && !ours.iter().any(|one| one == path)
+                && !run.globs().matches(path.as_os_str().as_bytes())
         };
         for process in descendants(std::process::id()) {
             let left = KEPT_MAX.saturating_sub(self.seen.len());
@@ -135,9 +143,9 @@ fn nearness(pattern: &str, path: &Path) -> Option<(usize, PathBuf)> {
         let parts = has[..has.len() - count].iter().chain(&wanted[wanted.len() - count..]).copied();
         return Some((1 + count, parts.collect::<Vec<_>>().join("/").into()));
     }
-    // A file of another name, in a folder of this name.
+    // A file of another name, in a folder of this name: that file alone, since others there may not be for the log.
     let folder = |parts: &[&str]| parts.len().checked_sub(2).map(|at| parts[at].to_owned());
-    (folder(&wanted) == folder(&has)).then(|| (1, path.with_file_name("*")))
+    (folder(&wanted) == folder(&has)).then(|| (1, path.to_owned()))
 }
 
 /// The files that come nearest to the patterns, and the pattern that one of them needs.
@@ -166,17 +174,21 @@ mod tests {
         let here = folder.path().canonicalize().unwrap();
         fs::create_dir_all(here.join("db/deep/er")).unwrap();
         let globs = |pattern: &str| Globs::new(&[pattern.to_owned()], &here).unwrap();
-        let said = now(&globs("db/*.log"), &here);
+        let (is_matched, said) = now(&globs("db/*.log"), &here);
+        assert!(!is_matched);
         assert_eq!(said, format!("no file matches yet: --log names {}/db/*.log", here.display()));
         for name in ["db/1.log", "db/2.log", "db/2.sst", "db/deep/er/3.log"] {
             fs::write(here.join(name), "").unwrap();
         }
         std::os::unix::fs::symlink(&here, here.join("db/again")).unwrap();
-        assert_eq!(now(&globs("db/*.log"), &here), "matches now: db/1.log, db/2.log");
-        assert_eq!(now(&globs("db/2.log"), &here), "matches now: db/2.log");
-        assert_eq!(now(&globs("db/**/*.log"), &here), "matches now: db/1.log, db/2.log, db/deep/er/3.log");
+        assert_eq!(now(&globs("db/*.log"), &here), (true, "matches now: db/1.log, db/2.log".to_owned()));
+        assert_eq!(now(&globs("db/2.log"), &here), (true, "matches now: db/2.log".to_owned()));
+        assert_eq!(
+            now(&globs("db/**/*.log"), &here),
+            (true, "matches now: db/1.log, db/2.log, db/deep/er/3.log".to_owned())
+        );
         fs::write(here.join("db/4.log"), "").unwrap();
-        assert_eq!(now(&globs("db/**/*.log"), &here), "matches now: 4 files, such as db/1.log");
+        assert_eq!(now(&globs("db/**/*.log"), &here), (true, "matches now: 4 files, such as db/1.log".to_owned()));
     }
 
     #[test]
@@ -191,7 +203,7 @@ mod tests {
         assert_eq!(near("pg_wal/0*", &data), meant);
         assert_eq!(near("date/pg_wal/0*", &data), meant);
         assert_eq!(near("pg_wal/*", &data), meant.replace("0*", "*"));
-        assert_eq!(near("pg_wal/*.log", &data), meant.replace("0*", "*"));
+        assert_eq!(near("pg_wal/*.log", &data), meant.replace("0*", "0001"));
         assert_eq!(near("wal/*", &data), "; open for writing: data/base/5/1259, data/pg_wal/0001, notes");
         assert_eq!(near("wal/*", &[]), "");
     }

@@ -7,7 +7,7 @@ mod unseen;
 use crate::args::files::{Drain, LaneOf, LevelName, Recover, Run as Given};
 use crate::failure::{Failure, printable, reason};
 use crate::output::{self, tell};
-use crate::socket;
+use crate::{log_device, socket};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
@@ -95,6 +95,7 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     prctl::set_child_subreaper(true).map_err(failed("become the parent of the program's orphaned processes"))?;
 
     cut_rings_are_errors()?;
+    log_device::wait_for(&given.log.device);
     let (run, report) = Run::start(&setup).map_err(|error| refused(&error, &given.log))?;
     let say = |text: &str| {
         if !given.quiet {
@@ -106,7 +107,10 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     }
     say(&format!("fsync on matching files returns at {}, which survives {}\n", run.level(), run.survives()));
     let here = std::env::current_dir().unwrap_or_default();
-    say(&format!("{}\n", printable(&matches::now(&setup.globs, &here))));
+    let (is_matched, line) = matches::now(&setup.globs, &here);
+    say(&format!("{}\n", printable(&line)));
+    let device = log_device::folder_of(&given.log.device).and_then(|folder| folder.canonicalize().ok());
+    let misses = matches::Misses::new(device, is_matched || given.quiet);
     if given.owners.allowed.is_empty() && !report.others.is_empty() {
         say(&of_others(&report.others));
     }
@@ -132,7 +136,7 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     let child = started.map_err(|error| Failure::usage(format_args!("{}: {}", path.display(), reason(&error))))?;
     let child = Pid::from_raw(child.id() as i32);
 
-    let (status, failure) = look_after(&run, child, &mut signals, given.quiet)?;
+    let (status, failure) = look_after(&run, child, &mut signals, given.quiet, misses)?;
     let ended = match failure {
         None => run.finish(),
         Some(error) => Err(error),
@@ -142,6 +146,10 @@ pub fn run(given: &Given) -> Result<(), Failure> {
             say(&drained(&ended));
             if ended.entered == 0 {
                 say(&nothing_matched(&setup.globs));
+                if given.must_match && status == 0 {
+                    return Err(Failure::run("--log matched no file that the program wrote")
+                        .help(format_args!("--log names {}", printable(&setup.globs.patterns().join(" or ")))));
+                }
             }
             status
         }
@@ -150,7 +158,8 @@ pub fn run(given: &Given) -> Result<(), Failure> {
                 .help(format_args!(
                     "all acknowledged writes are in the ring and on the device: start the device again, then run \
                      `tidewater recover --device {} --lane {}`",
-                    given.log.device, given.log.lane
+                    given.log.shown(),
+                    given.log.lane
                 ))
                 .tell();
             if status == 0 { 1 } else { status }
@@ -169,13 +178,18 @@ fn set_name(command: &mut Command, name: &OsString) {
 }
 
 /// Until the program and all that it started have ended. Its exit status, and what went wrong with its log meanwhile.
-fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Result<(i32, Option<RunError>), Failure> {
+fn look_after(
+    run: &Run,
+    child: Pid,
+    signals: &mut SignalFd,
+    quiet: bool,
+    mut misses: matches::Misses,
+) -> Result<(i32, Option<RunError>), Failure> {
     let mut status = None;
     let mut failure = None;
     let mut announced = false;
     let mut unseen = unseen::Unseen::default();
     let here = std::env::current_dir().unwrap_or_default();
-    let mut misses = matches::Misses::new();
     loop {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -244,13 +258,17 @@ fn refused(error: &RunError, lane: &LaneOf) -> Failure {
     let failure = Failure::run(printable(&error.to_string()));
     match error {
         RunError::Replay(error) => with_help(failure, error, lane),
-        RunError::Log(error) => log_help(failure, error),
+        RunError::Log(error) => log_help(failure, error, lane),
         _ => failure,
     }
 }
 
-fn log_help(failure: Failure, error: &LogError) -> Failure {
+fn log_help(failure: Failure, error: &LogError, lane: &LaneOf) -> Failure {
+    let of_folder = log_device::folder_of(&lane.device).is_some();
     match error {
+        LogError::Busy { .. } | LogError::Gone | LogError::Taken if of_folder => {
+            failure.help("a log device serves one program at a time: stop the other one, or start another log device")
+        }
         LogError::Busy { .. } => {
             failure.help("a lane serves one program at a time: stop the other one, or use another --lane")
         }
@@ -258,30 +276,31 @@ fn log_help(failure: Failure, error: &LogError) -> Failure {
             "a function serves one program at a time: stop the other one, or serve a second function with another \
              --vfio-user SOCKET",
         ),
-        LogError::Unreachable { path, .. } => {
-            failure.help(socket::denied(path).unwrap_or_else(|| {
-                "start the device: tidewater serve --image FILE --vfio-user SOCKET --ring FILE".into()
-            }))
-        }
+        LogError::Unreachable { path, .. } => failure.help(socket::denied(path).unwrap_or_else(|| match of_folder {
+            true => format!("start the device: tidewater log-device {}", lane.shown()),
+            false => "start the device: tidewater serve --image FILE --vfio-user SOCKET --ring FILE".into(),
+        })),
         _ => failure,
     }
 }
 
 fn with_help(failure: Failure, error: &ReplayError, lane: &LaneOf) -> Failure {
     match error {
-        ReplayError::Log(error) => log_help(failure, error),
+        ReplayError::Log(error) => log_help(failure, error, lane),
         ReplayError::Refused(report) if report.files.iter().any(|file| matches!(file.fate, Fate::Refused(_))) => {
             failure.help(format_args!(
                 "mend each file as its line says, or discard their changes: tidewater recover --device {} --lane {} \
                  --forget",
-                lane.device, lane.lane
+                lane.shown(),
+                lane.lane
             ))
         }
         ReplayError::Refused(_) => failure.help(format_args!(
             "restore the files (is a file system not mounted?), or discard their changes: tidewater recover --device \
              {} \
              --lane {} --forget",
-            lane.device, lane.lane
+            lane.shown(),
+            lane.lane
         )),
         _ => failure,
     }
@@ -294,7 +313,7 @@ fn cut_rings_are_errors() -> Result<(), Failure> {
 
 /// Replays.
 fn replay(lane: &LaneOf, rules: &Rules) -> Result<Report, Failure> {
-    let opened = |error: LogError| log_help(Failure::run(printable(&error.to_string())), &error);
+    let opened = |error: LogError| log_help(Failure::run(printable(&error.to_string())), &error, lane);
     cut_rings_are_errors()?;
     let log: AnyLog = if lane.device.starts_with("window:") {
         Box::new(WindowLog::open(&lane.device).map_err(opened)?)
@@ -316,6 +335,7 @@ fn replay(lane: &LaneOf, rules: &Rules) -> Result<Report, Failure> {
 /// # Errors
 /// What can't be read or touched.
 pub fn recover(given: &Recover) -> Result<(), Failure> {
+    log_device::wait_for(&given.log.device);
     let globs = if given.globs.is_empty() { None } else { Some(globs(&given.globs)?) };
     let owners = given.owners.allowed.clone();
     let rules = Rules { globs, owners, forget: given.forget, dry: given.dry_run };
@@ -328,10 +348,11 @@ pub fn recover(given: &Recover) -> Result<(), Failure> {
 /// # Errors
 /// As [`recover`]; a program that runs is not drained.
 pub fn drain(given: &Drain) -> Result<(), Failure> {
+    log_device::wait_for(&given.log.device);
     let owners = given.owners.allowed.clone();
     let report = replay(&given.log, &Rules { owners, forget: given.forget, ..Rules::default() })?;
     let mut text = recovered(&report, false);
-    text += "the log is empty: the files no longer depend on the device\n";
+    let _ = writeln!(text, "the log of lane {} is empty: its files no longer depend on the device", given.log.lane);
     output::print(&text)
 }
 
@@ -416,7 +437,7 @@ fn drained(ended: &Ended) -> String {
 /// A pattern without a match is most likely a mistake: its files are flushed as without the log.
 fn nothing_matched(globs: &Globs) -> String {
     format!(
-        "note: --log matched none of the files the program opened for writing: {}\n",
+        "note: the program opened no file for writing that --log matches: it names {}\n",
         printable(&globs.patterns().join(" or "))
     )
 }

@@ -383,13 +383,11 @@ fn ring(
             image.name()
         )));
     }
-    let path = rings.of(function);
-    let is_new = std::fs::symlink_metadata(&path).is_err();
+    // What this start makes goes again if it fails, a copy whose ring is refused too.
+    let new = [Some(rings.of(function)), rings.copy_of(function)].into_iter().flatten();
+    made.files.extend(new.filter(|path| std::fs::symlink_metadata(path).is_err()));
     let mut note = |text| notify(Event::Note(text));
     let ring = MappedRing::open(rings, image.uuid(), function, fast, &mut note).map_err(wrong)?;
-    if is_new {
-        made.files.push(path);
-    }
     if profile.serve.cmb_size > 0 && function == 0 {
         note(
             "with --ring, the controller memory buffer in BAR2 cannot be mapped: accesses go through vfio-user \

@@ -19,7 +19,7 @@ use crate::real;
 const MOST: usize = 0x7fff_f000;
 
 /// Does a change under the file's lock: notes what will change, makes the records, does the real call, and rereads when
-/// that did something else. `call` is told of the lock if it is held, and returns whether all was done. `Err`: the file
+/// that did something else. `call` gets the lock if it is held, and returns whether all was done. `Err`: the file
 /// has left the set, and the call is the caller's to do.
 fn change<T>(
     of: Of,
