@@ -618,6 +618,13 @@ fn is_whole(block: &ControlBlock, pages: &[LogPage], older: &ControlBlock, relea
             *end = Some(page.end());
         }
     }
-    let found = ends.iter().zip(&block.ends).zip(&block.trimmed);
-    found.into_iter().all(|((found, &end), &trimmed)| found.is_none_or(|found| leads_to(found, end, trimmed)))
+    ends.iter().enumerate().all(|(lane, found)| {
+        let (end, trimmed) = (block.ends[lane], block.trimmed[lane]);
+        match found {
+            Some(found) => leads_to(*found, end, trimmed),
+            // A lane that went on since the older block ends with a page. That one is named as long as it is needed: a
+            // page of long ago that stands in its place is of another lane.
+            None => !same || end <= trimmed || older.ends.get(lane) == Some(&end),
+        }
+    })
 }

@@ -297,6 +297,12 @@ fn broken_rules_of_the_log_are_noticed() {
     }
 }
 
+/// A page of long ago stood in the place of one that a newer control block had, and that was lost: the log had a gap.
+#[test]
+fn a_page_of_long_ago_is_not_taken_for_the_one_that_a_control_block_names() {
+    assert!(run_all(&kept_log_campaigns(414..415, 400, 8)).crashes > 1_500);
+}
+
 #[test]
 #[ignore = "long: make torture"]
 fn torture_logs_crash_at_every_write() {
