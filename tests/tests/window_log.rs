@@ -193,7 +193,7 @@ fn what_is_no_log_is_refused_in_words() {
     std::fs::remove_file(folder.path().join("drive")).expect("the image");
     let served = Served::start_with(folder.path(), None, "nothing");
     let error = served.try_log(BLOCKS).expect_err("a sync would promise nothing").to_string();
-    assert!(error.contains("survives nothing"), "{error}");
+    assert!(error.contains("is volatile"), "{error}");
     assert!(WindowLog::open("window:0+x:vfio-user:s").is_err() && WindowLog::open("vfio-user:s").is_err());
 }
 
