@@ -529,6 +529,14 @@ fn can_happen(fault: &Fault, machine: &Served) -> Result<(), String> {
         (Fault::Status { blocks: (first, end), .. }, _) if first >= end => {
             Err(format!("the range {first}..{end} of blocks is empty"))
         }
+        // A fault that can never come about is a mistake.
+        (Fault::Status { nsid, blocks: (first, _), .. }, _) => match machine.subsystem.namespaces().at(nsid) {
+            Err(_) => Err(format!("there is no namespace {nsid}")),
+            Ok(found) if first >= found.blocks => {
+                Err(format!("namespace {nsid} has blocks 0..{}, and {first} is beyond them", found.blocks))
+            }
+            Ok(_) => Ok(()),
+        },
         _ => Ok(()),
     }
 }

@@ -367,6 +367,10 @@ fn a_fault_of_nobody_or_of_no_blocks_is_refused_in_words() {
         let why = refused(&Request::FaultStatus { nsid: 1, first, end, status: 0x281, count: 1 });
         assert!(why.contains("of blocks is empty"), "{why}");
     }
+    for (nsid, first, word) in [(9, 0, "no namespace 9"), (1, 1 << 40, "is beyond them")] {
+        let why = refused(&Request::FaultStatus { nsid, first, end: first + 1, status: 0x281, count: 1 });
+        assert!(why.contains(word), "{why}");
+    }
     drive.ask(&Request::FaultLose { function: 1, count: 1 });
     drive.ask(&Request::FaultClear);
 }
