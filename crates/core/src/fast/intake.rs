@@ -618,13 +618,15 @@ fn is_whole(block: &ControlBlock, pages: &[LogPage], older: &ControlBlock, relea
             *end = Some(page.end());
         }
     }
+    // Of these a newer block, which does not count, had no use: they may be gone, and with them where a lane ends.
+    let unseen = released > safe.max(block.head);
     ends.iter().enumerate().all(|(lane, found)| {
         let (end, trimmed) = (block.ends[lane], block.trimmed[lane]);
         match found {
             Some(found) => leads_to(*found, end, trimmed),
             // A lane that went on since the older block ends with a page. That one is named as long as it is needed: a
             // page of long ago that stands in its place is of another lane.
-            None => !same || end <= trimmed || older.ends.get(lane) == Some(&end),
+            None => !same || unseen || end <= trimmed || older.ends.get(lane) == Some(&end),
         }
     })
 }

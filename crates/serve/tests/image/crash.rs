@@ -301,6 +301,8 @@ fn broken_rules_of_the_log_are_noticed() {
 #[test]
 fn a_page_of_long_ago_is_not_taken_for_the_one_that_a_control_block_names() {
     assert!(run_all(&kept_log_campaigns(414..415, 400, 8)).crashes > 1_500);
+    // Nor is a block refused whose pages another, which does not count, had released.
+    assert!(run_all(&log_campaigns(313..314, 400, 8)).crashes > 1_500);
 }
 
 #[test]
