@@ -40,6 +40,9 @@ pub fn command(of: &LogDevice) -> Result<(), Failure> {
     if let Some(ring) = serve.ring.as_ref().filter(|ring| **ring != own_ring(&of.folder)) {
         let persistent = if serve.ring_persistent { "persistent\n" } else { "" };
         std::fs::write(of.folder.join(RING_AT), format!("{}\n{persistent}", ring.display())).map_err(failed)?;
+    } else {
+        // A start that failed may have left one.
+        let _ = std::fs::remove_file(of.folder.join(RING_AT));
     }
     for (place, what) in
         [(Some(&of.folder), "this device"), (serve.ring.as_ref().filter(|_| serve.ring_persistent), "its ring")]
