@@ -10,6 +10,7 @@ pub mod image;
 pub mod inbox;
 pub mod metrics;
 pub mod nvme_tcp;
+pub mod peers;
 pub mod ring;
 pub mod runtime;
 pub mod trace;

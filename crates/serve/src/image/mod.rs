@@ -25,6 +25,7 @@ pub use flaw::Flaw;
 pub use memory::{Memory, MemoryKind};
 pub use open::{METADATA_MAX, Made, OpenReport, Opened, Target};
 pub use payload::Payload;
+pub(crate) use storage::random_bytes;
 pub use storage::{FileStorage, MemoryStorage, NewFile, Storage, Syncing};
 pub use store::{Image, ImageOptions, ImageStatistics};
 pub use sync::SyncMode;

@@ -19,6 +19,9 @@ pub const REPORT_BYTES: usize = HEADER_BYTES + 16;
 /// Bytes of a [`Body::Report`] in a chain, which says too what the rest of the chain has.
 pub const REPORT_CHAIN_BYTES: usize = REPORT_BYTES + 8;
 
+/// Bytes of a [`Body::Data`], the log bytes that it names not counted.
+const DATA_BYTES: usize = HEADER_BYTES + 16;
+
 const PROPOSE: u8 = 1;
 const ACCEPTED: u8 = 2;
 const REFUSE: u8 = 3;
@@ -242,6 +245,17 @@ impl Frame {
         let crc = crc32c(&bytes[..len]);
         bytes[4..8].copy_from_slice(&crc.to_le_bytes());
         len
+    }
+
+    /// Bytes of the frame that begins here; of one without log bytes, all. `None`: there are too few.
+    pub(super) fn len_of(bytes: &[u8]) -> Option<usize> {
+        let is_data = bytes.first()? & 15 == DATA;
+        if is_data { (bytes.len() >= DATA_BYTES).then_some(DATA_BYTES) } else { Some(bytes.len()) }
+    }
+
+    /// Log bytes that it names.
+    pub fn log_bytes(&self) -> u32 {
+        if let Body::Data { len, .. } = self.body { len } else { 0 }
     }
 
     /// The frame in these bytes, which hold it and nothing after it.

@@ -4,11 +4,13 @@
 //! little-endian. The protocol is that of `docs/adr/0007-the-fast-side.md`.
 
 mod frame;
+mod hello;
 mod history;
 
 pub use frame::{
     Accepted, Attach, Body, FRAME_BYTES_MAX, Frame, FrameError, HEADER_BYTES, REPORT_BYTES, REPORT_CHAIN_BYTES, Reason,
 };
+pub use hello::{Envelope, Hello, PEER_DATA_MAX, PEER_VERSION, Piece, PieceError, Ping, Refusal};
 pub use history::{History, Start};
 
 pub use crate::vendor::{Epoch, Mode};
