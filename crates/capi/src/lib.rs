@@ -566,7 +566,10 @@ pub unsafe extern "C" fn tidewater_survives(log: *const tidewater_log, level: c_
                 c"a crash of this process or the device's, but neither power loss nor a crash of the machine"
             }
             (Level::Destaged, _) => c"crashes and power loss, provided the disk honours fdatasync",
-            (Level::RemoteRing | Level::RemoteDestaged, _) => c"not available: the device has no replicas",
+            (Level::RemoteRing, _) if log.acknowledges(Level::RemoteRing).is_ok() => {
+                c"the loss of this machine, but not that of all machines of the group at once"
+            }
+            (Level::RemoteRing | Level::RemoteDestaged, _) => c"not available: no replica acknowledges at this level",
         };
         Ok(words.as_ptr())
     })

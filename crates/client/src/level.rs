@@ -4,17 +4,18 @@ use std::fmt;
 
 /// How long bytes last that an operation has waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
 pub enum Level {
     /// In the ring: they survive the end of this process and of the device's; a loss of power only where the ring's
     /// memory does.
-    Ring,
+    Ring = 0,
     /// On the backing store, and synced: they survive a loss of power too, as far as the disk below keeps what it
     /// promises.
-    Destaged,
-    /// In the rings of replicas. Not available yet.
-    RemoteRing,
+    Destaged = 1,
+    /// In the rings of as many replicas as the group's mode asks for: they survive the loss of the primary's machine.
+    RemoteRing = 2,
     /// On the backing stores of replicas. Not available yet.
-    RemoteDestaged,
+    RemoteDestaged = 3,
 }
 
 impl fmt::Display for Level {

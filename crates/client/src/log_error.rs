@@ -117,6 +117,24 @@ pub enum LogError {
     Broken,
     /// The connection to the device is another process's, and so is a record that it began.
     Joined,
+    /// The device is a secondary: its primary takes what is appended.
+    Secondary,
+    /// The device has replicas, or none, that do not acknowledge at this level.
+    NotReplicated {
+        /// The level.
+        level: Level,
+        /// Why, and what to do.
+        why: &'static str,
+    },
+    /// Not enough replicas have it in time. They still may: wait again for the same offset.
+    ReplicasLate {
+        /// Up to where enough have it.
+        at: u64,
+        /// Where they were to come to.
+        wanted: u64,
+        /// Nodes that can't be reached or are behind, as `1, 2`.
+        late: String,
+    },
     /// Nothing offers this level of durability.
     NotAvailable(Level),
     /// A log in the byte window: in words.
@@ -141,16 +159,19 @@ impl LogError {
 
     /// The error as a number of the system: EAGAIN ring full, ENOSPC untrimmed log, ENXIO bytes that are gone,
     /// ETIMEDOUT outcome unknown, EPIPE device gone, EBUSY another client's, ESTALE the stream goes on elsewhere, EIO
-    /// broken for good, ENOTSUP a level that nothing offers, or what only the process that opened the log can do.
+    /// broken for good, EROFS a secondary, ENOTSUP a level that nothing offers, or what only the process that opened the log can do.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             LogError::Full { .. } => Errno::EAGAIN,
             LogError::Untrimmed => Errno::ENOSPC,
             LogError::Released { .. } => Errno::ENXIO,
-            LogError::TimedOut { .. } | LogError::NoMoreLog { .. } => Errno::ETIMEDOUT,
+            LogError::TimedOut { .. } | LogError::NoMoreLog { .. } | LogError::ReplicasLate { .. } => Errno::ETIMEDOUT,
+            LogError::Secondary => Errno::EROFS,
             LogError::Gone | LogError::NoReply => Errno::EPIPE,
             LogError::Stale => Errno::ESTALE,
-            LogError::NotAvailable(_) | LogError::NotMapped | LogError::Joined => Errno::EOPNOTSUPP,
+            LogError::NotAvailable(_) | LogError::NotReplicated { .. } | LogError::NotMapped | LogError::Joined => {
+                Errno::EOPNOTSUPP
+            }
             LogError::Target(_) | LogError::TooLarge { .. } => Errno::EINVAL,
             LogError::NoLane { .. } => Errno::ENODEV,
             LogError::Busy { .. } | LogError::Taken | LogError::Writers => Errno::EBUSY,
@@ -212,7 +233,16 @@ impl fmt::Display for LogError {
                 "this process joined the lane; only the process that opened it can do \
                  that",
             ),
-            LogError::NotAvailable(level) => write!(f, "{level} is not available: the device has no replicas"),
+            LogError::NotAvailable(level) => write!(f, "{level} is not available"),
+            LogError::Secondary => {
+                f.write_str("the device is a secondary: append on its primary, or promote it with `tidewater group`")
+            }
+            LogError::NotReplicated { level, why } => write!(f, "{level} is not available: {why}"),
+            LogError::ReplicasLate { at, wanted, late } => write!(
+                f,
+                "timed out with the replicas at {at} of {wanted} (late or unreachable: node {late}); it may still \
+                 complete: wait again"
+            ),
             LogError::Window { why, .. } => write!(f, "a log in the byte window: {why}"),
         }
     }

@@ -120,13 +120,18 @@ impl Backing for Log {
     fn offers(&self, level: Level) -> Result<(), LogError> {
         match level {
             Level::Ring | Level::Destaged => Ok(()),
-            Level::RemoteRing | Level::RemoteDestaged => Err(LogError::NotAvailable(level)),
+            Level::RemoteRing => Log::acknowledges(self, level),
+            Level::RemoteDestaged => Err(LogError::NotAvailable(level)),
         }
     }
 
     fn survives(&self, level: Level) -> &'static str {
         let status = self.status();
-        if level == Level::Ring { status.ring_survives } else { status.destaged_survives }
+        match level {
+            Level::Ring => status.ring_survives,
+            Level::Destaged => status.destaged_survives,
+            Level::RemoteRing | Level::RemoteDestaged => status.remote_ring_survives,
+        }
     }
 
     fn chunk(&self) -> u64 {

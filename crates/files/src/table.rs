@@ -19,7 +19,7 @@ use tidewater_client::mapped::owner;
 use tidewater_client::{Level, LogError};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TIDEFILE");
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 /// Files that are on the log at once, at most.
 pub const FILES_MAX: usize = 1024;
 const HEAD: u64 = 4096;
@@ -33,7 +33,7 @@ const BYTES: u64 = HEAD + FILES_MAX as u64 * ENTRY;
 enum Word {
     Magic = 0,
     Version = 8,
-    Destaged = 16,
+    Level = 16,
     Outside = 24,
     Failed = 32,
     Chunk = 40,
@@ -176,7 +176,7 @@ impl Table {
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(&failed)?;
         let table = Table { memory: Mapping::sparse(file.as_fd(), BYTES).map_err(&failed)? };
-        table.set(Word::Destaged, u64::from(level == Level::Destaged));
+        table.set(Word::Level, level as u64);
         table.set(Word::Outside, u64::from(outside == Level::Destaged));
         table.set(Word::Chunk, chunk);
         table.set(Word::NextId, 1);
@@ -227,7 +227,13 @@ impl Table {
     /// What syncs of files in the set wait for.
     #[inline]
     pub fn level(&self) -> Level {
-        if self.get(Word::Destaged) == 0 { Level::Ring } else { Level::Destaged }
+        match self.get(Word::Level) {
+            0 => Level::Ring,
+            2 => Level::RemoteRing,
+            3 => Level::RemoteDestaged,
+            // What is most of one machine, should the word be none.
+            _ => Level::Destaged,
+        }
     }
 
     /// What has to be reached before something outside of the set becomes durable.

@@ -59,6 +59,8 @@ pub enum LevelName {
     Ring,
     /// Synced on the device's backing store: survives power loss
     Destaged,
+    /// In the rings of the device's replicas, as many as its group's mode asks for: survives the loss of the machine
+    RemoteRing,
 }
 
 impl LevelName {
@@ -67,6 +69,7 @@ impl LevelName {
         match self {
             LevelName::Ring => "ring",
             LevelName::Destaged => "destaged",
+            LevelName::RemoteRing => "remote-ring",
         }
     }
 }

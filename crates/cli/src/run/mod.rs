@@ -75,6 +75,7 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     let level = given.level.map(|level| match level {
         LevelName::Ring => Level::Ring,
         LevelName::Destaged => Level::Destaged,
+        LevelName::RemoteRing => Level::RemoteRing,
     });
     let setup = Setup {
         target: given.log.device.clone(),

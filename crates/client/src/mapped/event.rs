@@ -36,10 +36,12 @@ impl Log {
     /// millisecond; who can wait in place gets there sooner.
     ///
     /// # Errors
-    /// `NotAvailable`; `System`: no more descriptors or threads.
+    /// `NotAvailable`, `NotReplicated`; `System`: no more descriptors or threads.
     pub fn event(self: &Arc<Log>, end: u64, level: Level) -> Result<OwnedFd, LogError> {
-        if !matches!(level, Level::Ring | Level::Destaged) {
-            return Err(LogError::NotAvailable(level));
+        match level {
+            Level::Ring | Level::Destaged => {}
+            Level::RemoteRing => self.acknowledges(level)?,
+            Level::RemoteDestaged => return Err(LogError::NotAvailable(level)),
         }
         let failed = LogError::system("make an event");
         let event = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(failed)?;
@@ -105,7 +107,8 @@ fn watch(log: &Weak<Log>, first: Waiting, more: &Receiver<Waiting>) {
             }
         }
         all.retain(|waiting| {
-            let still = matches!(log.wait(waiting.end, waiting.level, Duration::ZERO), Err(LogError::TimedOut { .. }));
+            let outcome = log.wait(waiting.end, waiting.level, Duration::ZERO);
+            let still = matches!(outcome, Err(LogError::TimedOut { .. } | LogError::ReplicasLate { .. }));
             if !still {
                 let _ = waiting.event.write(1);
             }

@@ -82,7 +82,7 @@ pub struct Log {
 
 fn available(level: Option<Level>) -> Result<(), LogError> {
     match level {
-        None | Some(Level::Ring | Level::Destaged) => Ok(()),
+        None | Some(Level::Ring | Level::Destaged | Level::RemoteRing) => Ok(()),
         Some(level) => Err(LogError::NotAvailable(level)),
     }
 }
@@ -112,7 +112,8 @@ impl Log {
     /// and whole records beyond it are too; holes between them are sealed.
     ///
     /// # Errors
-    /// [`LogError`]: foremost `Unreachable`, `NotMapped`, `Busy`, `NotAvailable`.
+    /// [`LogError`]: foremost `Unreachable`, `NotMapped`, `Busy`, `NotAvailable`, `NotReplicated`,
+    /// `Secondary`.
     pub fn open(target: &str, options: Options) -> Result<Log, LogError> {
         Log::open_reporting(target, options).map(|(log, _)| log)
     }
@@ -131,6 +132,10 @@ impl Log {
             Ok((socket, doorbell, lent))
         })?;
         let (ring, recovered) = Ring::attach(&lent, options.lane)?;
+        ring.peers().may_write()?;
+        if options.level == Some(Level::RemoteRing) {
+            ring.peers().acknowledge(Level::RemoteRing)?;
+        }
         let copy = if ring.header().copied { device::copy(&mut socket)? } else { None };
         let copy = copy.map(|file| Copy::new(file, &ring, &System));
         let log = Log::of(Some(path), options, ring, copy, Device::Plain(Box::new(socket)), doorbell)?;
@@ -213,6 +218,14 @@ impl Log {
         let ring = Ring::join(ring, lane, generation)?;
         let copy = copy.map(|file| Copy::new(file, &ring, disk));
         Log::of(None, Options { lane, ..options }, ring, copy, Device::Gone, Some(doorbell))
+    }
+
+    /// That replicas acknowledge what is appended, as a level above DESTAGED asks for.
+    ///
+    /// # Errors
+    /// `NotReplicated`, `Secondary`.
+    pub fn acknowledges(&self, level: Level) -> Result<(), LogError> {
+        self.ring.peers().acknowledge(level)
     }
 
     /// What [`Log::x_fsync`] waits for.
@@ -561,6 +574,7 @@ impl Log {
     fn check_stream(&self) -> Result<(), LogError> {
         cut::check()?;
         match () {
+            () if self.ring.peers().role == 2 => Err(LogError::Secondary),
             () if !self.ring.is_current() || !self.ring.is_open() => Err(LogError::Stale),
             () if self.ring.is_broken() => Err(LogError::Broken),
             () => Ok(()),

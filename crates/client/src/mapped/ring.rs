@@ -13,7 +13,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use tidewater_wire::log::{
     RECORD_ALIGN, RING_FILE_BAR2, RING_LOCKS, RING_PAGE_OFFSET, RING_SLOTS, RecordHeader, RingHeader, RingLane,
-    RingLanePage, RingPage,
+    RingLanePage, RingPage, RingReplicas,
 };
 use tidewater_wire::vendor::{LANE_PAGES_OFFSET, RINGS_OFFSET};
 use tidewater_wire::vfio_user::Area;
@@ -22,8 +22,8 @@ use super::device::Mappable;
 use super::inode::names;
 use super::memory::{LINE, Mapping, fence};
 use super::owner;
-use crate::LogError;
 use crate::writers::{Reserved, Writers};
+use crate::{Level, LogError};
 
 const PAGE: u64 = 4096;
 
@@ -40,6 +40,50 @@ pub struct Recovered {
     pub sealed: u64,
     /// The stream did not go on from what was published: a loss of power, or a function that was set up anew.
     pub is_new: bool,
+}
+
+/// What a function is to its peers, by its ring's page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Peers {
+    /// 0 none, 1 primary, 2 secondary.
+    pub(super) role: u8,
+    /// 0 lazy, 1 eager, 2 chain, 3 quorum.
+    pub(super) mode: u8,
+    /// Bit n: replica n can't be reached, or is late.
+    pub(super) late: u16,
+}
+
+impl Peers {
+    /// That it takes what is appended.
+    ///
+    /// # Errors
+    /// `Secondary`.
+    pub(super) fn may_write(self) -> Result<(), LogError> {
+        if self.role == 2 { Err(LogError::Secondary) } else { Ok(()) }
+    }
+
+    /// That replicas acknowledge what is appended.
+    ///
+    /// # Errors
+    /// `NotReplicated`, `Secondary`.
+    pub(super) fn acknowledge(self, level: Level) -> Result<(), LogError> {
+        self.may_write()?;
+        let why = match self {
+            Peers { role: 0, .. } => "the device has no peers: set up its group with `tidewater group`",
+            Peers { mode: 0, .. } => {
+                "the group is lazy: its primary waits for no replica; choose eager, chain or quorum"
+            }
+            _ => return Ok(()),
+        };
+        Err(LogError::NotReplicated { level, why })
+    }
+
+    /// Replicas that can't be reached or are late, as `1, 2`.
+    pub(super) fn late(self) -> String {
+        let late: Vec<String> =
+            (0..16).filter(|node| self.late >> node & 1 == 1).map(|node| node.to_string()).collect();
+        late.join(", ")
+    }
 }
 
 /// A mapped ring, locked for this handle and those that share it.
@@ -221,9 +265,14 @@ impl Ring {
         self.data.writes_back()
     }
 
-    /// A counter of the device's: whole, or half-written and read again.
+    /// A counter of the device's on this lane.
     fn counter(&self, field: usize) -> u64 {
-        let at = (RingPage::lane_offset(self.lane) + field) as u64;
+        self.counter_at(RingPage::lane_offset(self.lane) + field)
+    }
+
+    /// A counter of the device's: whole, or half-written and read again.
+    fn counter_at(&self, at: usize) -> u64 {
+        let at = at as u64;
         let mut turns = 0u32;
         loop {
             let value = self.device.load(at);
@@ -262,6 +311,34 @@ impl Ring {
             // No such call here: looking now and then does as well.
             std::thread::sleep(time.min(Duration::from_micros(100)));
         }
+    }
+
+    /// End of what as many replicas have in their rings as the device's mode asks for; 0: nothing is promised.
+    pub(super) fn on_replicas(&self) -> u64 {
+        self.counter_at(RingPage::replicas_offset(self.lane) + RingReplicas::RING_OFFSET)
+    }
+
+    /// Sleeps while [`Ring::on_replicas`] is this, until the device says something else, or the time is over.
+    pub(super) fn wait_while_on_replicas(&self, end: u64, time: Duration) {
+        let at = (RingPage::replicas_offset(self.lane) + RingReplicas::RING_OFFSET) as u64;
+        if self.device.wait(at, end as u32, time).is_err() {
+            std::thread::sleep(time.min(Duration::from_micros(100)));
+        }
+    }
+
+    /// What the function is to its peers.
+    pub(super) fn peers(&self) -> Peers {
+        let flags = self.device.load(16);
+        Peers {
+            role: (flags >> (8 * (RingPage::ROLE_OFFSET - 16))) as u8,
+            mode: (flags >> (8 * (RingPage::MODE_OFFSET - 16))) as u8,
+            late: self.device.load(RingPage::LATE_OFFSET as u64) as u16,
+        }
+    }
+
+    /// Up to where the device is asked to replicate.
+    pub(super) fn replicate(&self) -> &AtomicU64 {
+        self.mine.word(RingLanePage::REPLICATE_OFFSET as u64)
     }
 
     fn flags(&self) -> u64 {

@@ -75,6 +75,7 @@ impl Log {
             ring_survives,
             level: self.level,
             destaged_survives: "crashes and power loss, provided the disk honours fdatasync",
+            remote_ring_survives: "the loss of this machine, but not that of all machines of the group at once",
             device,
         }
     }

@@ -9,7 +9,7 @@
 
 use super::served::Served;
 use super::world::{Pending, World};
-use crate::ring::{Lost, MappedRing, lost};
+use crate::ring::{Lost, MappedLane, MappedRing, lost};
 use crate::vfio_user::Doorbell;
 use std::time::Instant as Wall;
 use tidewater_core::fast::{Fast, Function, bar};
@@ -36,7 +36,8 @@ impl<M> World<M> {
         for function in 0..self.ports.len() {
             let Some(mut ring) = self.ports[function].ring.take() else { continue };
             any |= self.look_at_ring(function, &mut ring, machine);
-            waited_for |= ring.open && ring.lanes.iter().any(|lane| lane.wanted > lane.synced);
+            let waits = |lane: &MappedLane| lane.wanted > lane.synced || lane.replicate > lane.replicas.ring;
+            waited_for |= ring.open && ring.lanes.iter().any(waits);
             self.ports[function].ring = Some(ring);
         }
         self.watch.found(any, waited_for);
@@ -112,6 +113,7 @@ impl<M> World<M> {
         is.expected = arrived;
         // Whoever shares the lane without a connection says here what it wants, and rings.
         is.wanted = client.wanted.max(is.wanted);
+        is.replicate = client.replicate.max(is.replicate);
         (is.tail, is.saved, is.stuck) = (client.tail, client.saved, false);
         if l.is_broken() || client.tail <= arrived {
             return Ok(false); // A tail that falls is no change.
@@ -128,7 +130,7 @@ impl<M> World<M> {
             return Ok(true);
         }
         // What nobody waits for may be of no use soon.
-        let is_waited_for = is.wanted > arrived;
+        let is_waited_for = is.wanted > arrived || is.replicate > arrived || of.is_replicated();
         let left = if is_waited_for { 0 } else { client.left.min(ring.file.header().ring_bytes / LEFT_PARTS) };
         let due = client.tail.saturating_sub(left);
         if due <= arrived {

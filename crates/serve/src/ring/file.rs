@@ -14,7 +14,9 @@ use std::sync::Arc;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use tidewater_core::fast::bar;
-use tidewater_wire::log::{RING_FILE_BAR2, RING_LOCKS, RING_PAGE_OFFSET, RingHeader, RingLane, RingLanePage, RingPage};
+use tidewater_wire::log::{
+    RING_FILE_BAR2, RING_LOCKS, RING_PAGE_OFFSET, RingHeader, RingLane, RingLanePage, RingPage, RingReplicas,
+};
 use tidewater_wire::vendor::{Epoch, LayoutError};
 use tidewater_wire::vfio_user::Area;
 
@@ -76,6 +78,8 @@ pub struct ClientWords {
     pub unneeded: u64,
     /// Bytes before the tail that may stay where they are.
     pub left: u64,
+    /// Up to where it wants to be replicated.
+    pub replicate: u64,
 }
 
 impl ClientWords {
@@ -88,6 +92,7 @@ impl ClientWords {
             saved: word(RingLanePage::SAVED_OFFSET)?,
             unneeded: word(RingLanePage::UNNEEDED_OFFSET)?,
             left: word(RingLanePage::LEFT_OFFSET)?,
+            replicate: word(RingLanePage::REPLICATE_OFFSET)?,
         })
     }
 }
@@ -472,7 +477,10 @@ impl RingFile {
     /// [`Lost`].
     pub fn write_page(&self, page: &RingPage) -> Result<(), Lost> {
         self.file.write_all_at(&page.to_bytes(), RING_FILE_BAR2 + RING_PAGE_OFFSET).map_err(|_| Lost)?;
-        (0..usize::from(self.header.lanes)).for_each(|lane| self.wake(lane));
+        for lane in 0..usize::from(self.header.lanes) {
+            self.wake(lane);
+            self.wake_for_replicas(lane);
+        }
         Ok(())
     }
 
@@ -490,6 +498,20 @@ impl RingFile {
     /// Wakes clients of a lane that wait for its word `synced`: behind having said what it is now.
     pub fn wake(&self, lane: usize) {
         self.page.wake((RingPage::lane_offset(lane as u8) + RingLane::SYNCED_OFFSET) as u64);
+    }
+
+    /// Says how far one lane's replicas are.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn write_replicas(&self, lane: usize, are: &RingReplicas) -> Result<(), Lost> {
+        let at = RING_FILE_BAR2 + RING_PAGE_OFFSET + RingPage::replicas_offset(lane as u8) as u64;
+        self.file.write_all_at(&are.to_bytes(), at).map_err(|_| Lost)
+    }
+
+    /// Wakes clients that wait for a lane's replicas.
+    pub fn wake_for_replicas(&self, lane: usize) {
+        self.page.wake((RingPage::replicas_offset(lane as u8) + RingReplicas::RING_OFFSET) as u64);
     }
 
     /// Says how one lane is.

@@ -4,9 +4,10 @@ use super::copy::RingCopy;
 use super::file::{Found, Lost, RingError, RingFile, Shape};
 use super::{RingSetup, lost};
 use std::fmt;
+use tidewater_core::fast::transport::PeerStatus;
 use tidewater_core::fast::{Fast, Function};
-use tidewater_wire::log::{RingLane, RingPage};
-use tidewater_wire::vendor::TransportStatus;
+use tidewater_wire::log::{RingLane, RingPage, RingReplicas};
+use tidewater_wire::vendor::{Mode, Role, TransportStatus};
 
 /// A ring whose places are free once they are synced is synced behind each such part of it: its client finds room while
 /// the rest fills.
@@ -37,12 +38,51 @@ pub(crate) struct MappedLane {
     /// Up to where its client wants it to be synced.
     pub(crate) wanted: u64,
     pub(crate) synced: u64,
+    /// Up to where its client wants it to be replicated.
+    pub(crate) replicate: u64,
+    /// What its client knows of its replicas.
+    pub(crate) replicas: RingReplicas,
     /// Up to where the sync that is under way will have it synced.
     pub(crate) syncing: u64,
 }
 
 fn wrong(error: impl fmt::Display) -> RingError {
     RingError(error.to_string())
+}
+
+/// What a ring's page says of the function's peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Peers {
+    role: u8,
+    mode: u8,
+    late: u16,
+}
+
+impl Peers {
+    fn of(function: &Function) -> Peers {
+        let transport = function.transport();
+        let status = transport.status();
+        let is_late = |peer: &PeerStatus| !peer.synced || peer.data_failed || peer.counter_failed || peer.stale;
+        Peers {
+            role: match status.role {
+                Role::StandAlone => 0,
+                Role::Primary => 1,
+                Role::Secondary => 2,
+            },
+            mode: match status.group.mode() {
+                Mode::Lazy => 0,
+                Mode::Eager => 1,
+                Mode::Chain => 2,
+                Mode::Quorum(_) => 3,
+            },
+            late: transport.peers().filter(is_late).fold(0, |late, peer| late | 1 << (peer.node & 15)),
+        }
+    }
+}
+
+/// How far the replicas of a lane are.
+fn replicas(lane: usize, of: &Function) -> RingReplicas {
+    RingReplicas::new(of.transport().on_replicas(lane).min(of.lanes()[lane].released()), 0)
 }
 
 /// The mapped ring of a function.
@@ -58,6 +98,8 @@ pub struct MappedRing {
     pub(crate) open: bool,
     /// What its page says is wrong.
     pub(crate) status: TransportStatus,
+    /// What its page says of the function's peers.
+    peers: Peers,
     /// Why the backing store takes nothing more, as a number of the system's; 0: it does.
     pub(crate) store_error: i32,
 }
@@ -106,6 +148,7 @@ impl MappedRing {
             syncing: None,
             open: true,
             status: TransportStatus::OK,
+            peers: Peers::default(),
             store_error: 0,
         };
         let failed = |Lost| match &setup.copy {
@@ -277,8 +320,11 @@ impl MappedRing {
 
     /// Publishes all of its page.
     pub(crate) fn publish(&mut self, of: &Function) -> Result<(), Lost> {
-        self.status = of.status();
+        (self.status, self.peers) = (of.status(), Peers::of(of));
         let mut page = RingPage {
+            role: self.peers.role,
+            mode: self.peers.mode,
+            late: self.peers.late,
             open: self.open,
             broken: self.status.all_broken(),
             survives: self.survives,
@@ -289,6 +335,8 @@ impl MappedRing {
         for lane in 0..self.lanes.len().min(of.lanes().len()) {
             self.lanes[lane].published = self.lane_now(lane, of);
             page.lane[lane] = self.lanes[lane].published;
+            self.lanes[lane].replicas = replicas(lane, of);
+            page.replicas[lane] = self.lanes[lane].replicas;
         }
         self.file.write_page(&page)
     }
@@ -302,7 +350,7 @@ impl MappedRing {
 
     /// Publishes what has changed.
     pub(crate) fn publish_changes(&mut self, of: &Function) -> Result<(), Lost> {
-        if self.status != of.status() {
+        if self.status != of.status() || of.is_replicated() && self.peers != Peers::of(of) {
             return self.publish(of);
         }
         for lane in 0..self.lanes.len() {
@@ -313,6 +361,12 @@ impl MappedRing {
                 if (before.synced, before.generation) != (now.synced, now.generation) {
                     self.file.wake(lane);
                 }
+            }
+            let replicas = if of.is_replicated() { replicas(lane, of) } else { continue };
+            if replicas != self.lanes[lane].replicas {
+                self.file.write_replicas(lane, &replicas)?;
+                self.lanes[lane].replicas = replicas;
+                self.file.wake_for_replicas(lane);
             }
         }
         Ok(())

@@ -10,6 +10,7 @@ mod watch;
 use std::path::{Path, PathBuf};
 
 pub use file::{Lost, RingError};
+pub(crate) use mapped::MappedLane;
 pub use mapped::MappedRing;
 pub(crate) use watch::Watch;
 

@@ -17,5 +17,5 @@ pub use files::{
 pub use record::{RECORD_ALIGN, RecordHeader, RecordKind};
 pub use ring::{
     RING_FILE_BAR2, RING_IDLE, RING_LOCKS, RING_PAGE_OFFSET, RING_RESERVE_BITS, RING_SLOTS, RingHeader, RingLane,
-    RingLanePage, RingPage, RingSlot,
+    RingLanePage, RingPage, RingReplicas, RingSlot,
 };

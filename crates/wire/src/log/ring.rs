@@ -129,10 +129,37 @@ impl RingLane {
 }
 
 layout! {
+    /// How far the replicas of one mapped lane are. Each counter stands beside its complement.
+    pub struct RingReplicas [32] {
+        /// End of what as many replicas have in their rings as the group's mode asks for. 0 in lazy mode and without
+        /// peers: nothing is promised.
+        0 ring: u64,
+        /// Its complement.
+        8 ring_check: u64,
+        /// End of what they have on their backing stores, synced.
+        16 destaged: u64,
+        /// Its complement.
+        24 destaged_check: u64,
+    }
+}
+
+impl RingReplicas {
+    /// Replicas that are this far.
+    pub const fn new(ring: u64, destaged: u64) -> RingReplicas {
+        RingReplicas { ring, ring_check: !ring, destaged, destaged_check: !destaged }
+    }
+
+    /// Where `ring` is.
+    pub const RING_OFFSET: usize = 0;
+    /// Where `destaged` is.
+    pub const DESTAGED_OFFSET: usize = 16;
+}
+
+layout! {
     /// The page of a mapped ring that only the device writes.
-    pub struct RingPage [1088] {
+    pub struct RingPage [1600] {
         fixed 0 magic: u64 = u64::from_le_bytes(*b"TIDERPAG"), " `TIDERPAG` in ASCII.";
-        fixed 8 version: u32 = 1, " Version of this layout.";
+        fixed 8 version: u32 = 2, " Version of this layout.";
         /// The device serves the ring, or was serving it when it died. 0: the function was set up anew, or the file was
         /// damaged: nothing is taken any more.
         12 open: bool,
@@ -143,11 +170,19 @@ layout! {
         16 survives: bool,
         /// The ring of logical pages is full: nothing more is taken until the log is trimmed.
         17 waits_for_trim: bool,
+        /// The function's role: 0 no peers, 1 primary, 2 secondary. Only a secondary takes nothing from the ring.
+        18 role: u8,
+        /// How a primary's peers acknowledge: 0 lazy, 1 eager, 2 chain, 3 quorum.
+        19 mode: u8,
         /// Number of the system's error (errno(3)) after which the device's backing store takes nothing more; 0: it
         /// does.
         20 store_error: u32,
+        /// Bit n: replica n of the primary can't be reached, or is late.
+        24 late: u16,
         /// One for each lane; those not in use are zero.
         64 lane: [RingLane; LANES_MAX],
+        /// One for each lane; those not in use are zero.
+        1088 replicas: [RingReplicas; LANES_MAX],
     }
 }
 
@@ -159,9 +194,21 @@ impl RingPage {
     /// Where `store_error` is.
     pub const STORE_ERROR_OFFSET: usize = 20;
 
+    /// Where `role` is.
+    pub const ROLE_OFFSET: usize = 18;
+    /// Where `mode` is.
+    pub const MODE_OFFSET: usize = 19;
+    /// Where `late` is.
+    pub const LATE_OFFSET: usize = 24;
+
     /// Where what is said of a lane (0 to 15) begins.
     pub const fn lane_offset(lane: u8) -> usize {
         64 + lane as usize * RingLane::SIZE
+    }
+
+    /// Where what is said of a lane's replicas begins.
+    pub const fn replicas_offset(lane: u8) -> usize {
+        1088 + lane as usize * RingReplicas::SIZE
     }
 }
 
@@ -189,6 +236,8 @@ layout! {
         /// Bytes before the tail that the device may leave in the ring while nobody waits for them: they may soon be of
         /// no use.
         144 left: u64,
+        /// The device is asked to take what is below, and to send it to its peers: it looks here as at `wanted`.
+        152 replicate: u64,
         /// The PID namespace (its inode) that the owners of slots are of.
         192 namespace: u64,
         /// The ring's bytes from this stream offset on are those of this generation.
@@ -222,6 +271,8 @@ impl RingLanePage {
     pub const UNNEEDED_OFFSET: usize = 136;
     /// Where `left` is.
     pub const LEFT_OFFSET: usize = 144;
+    /// Where `replicate` is.
+    pub const REPLICATE_OFFSET: usize = 152;
     /// Where `namespace` is.
     pub const NAMESPACE_OFFSET: usize = 192;
     /// Where `begin` is.

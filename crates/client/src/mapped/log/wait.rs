@@ -27,14 +27,16 @@ impl Log {
     /// again.
     ///
     /// # Errors
-    /// `TimedOut`, `Stale`, `Broken`; at DESTAGED `Gone`; `NotAvailable` for replicas.
+    /// `TimedOut`, `Stale`, `Broken`; at DESTAGED `Gone`; at REMOTE_RING `Gone`, `NotReplicated`, `Secondary`, and
+    /// `ReplicasLate` instead of `TimedOut`.
     #[inline]
     pub fn wait(&self, end: u64, level: Level, timeout: Duration) -> Result<(), LogError> {
         match level {
             Level::Ring if self.ring.tail() >= end => Ok(()),
             Level::Ring => self.wait_ring(end, timeout),
             Level::Destaged => self.wait_destaged(end, timeout),
-            Level::RemoteRing | Level::RemoteDestaged => Err(LogError::NotAvailable(level)),
+            Level::RemoteRing => self.wait_remote(end, timeout),
+            Level::RemoteDestaged => Err(LogError::NotAvailable(level)),
         }
     }
 
@@ -106,6 +108,38 @@ impl Log {
                 self.notify(RingLanePage::WANTED_OFFSET, end)?;
             }
             self.ring.wait_while_synced(at, (notify_at - now).min(start + timeout - now));
+        }
+    }
+
+    /// Waits until as many replicas have everything before a stream offset as the group's mode asks for.
+    fn wait_remote(&self, end: u64, timeout: Duration) -> Result<(), LogError> {
+        if self.ring.on_replicas() >= end {
+            return Ok(());
+        }
+        self.ring.peers().acknowledge(Level::RemoteRing)?;
+        self.wait_ring(end, timeout)?;
+        let start = Instant::now();
+        self.ring.replicate().fetch_max(end, Ordering::AcqRel);
+        self.ring_doorbell();
+        let mut notify_at = start + NOTIFY_AGAIN;
+        loop {
+            let at = self.ring.on_replicas();
+            if at >= end {
+                return Ok(());
+            }
+            self.check_stream()?;
+            self.check_store()?;
+            self.ring.peers().acknowledge(Level::RemoteRing)?;
+            let now = Instant::now();
+            if now - start >= timeout {
+                let late = self.ring.peers().late();
+                return Err(LogError::ReplicasLate { at, wanted: end, late });
+            }
+            if now >= notify_at {
+                notify_at = now + NOTIFY_AGAIN;
+                self.notify(RingLanePage::REPLICATE_OFFSET, end)?;
+            }
+            self.ring.wait_while_on_replicas(at, (notify_at - now).min(start + timeout - now));
         }
     }
 

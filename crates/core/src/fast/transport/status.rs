@@ -2,7 +2,7 @@
 
 use super::Transport;
 use tidewater_base::Instant;
-use tidewater_wire::replication::{Epoch, Group, LANES_MAX};
+use tidewater_wire::replication::{Epoch, Group, LANES_MAX, Mode};
 pub use tidewater_wire::vendor::Role;
 
 /// Bits of the status register's low 32 bits. The first three are the failures of the paper's section 7.1.
@@ -106,6 +106,24 @@ impl Transport {
             promised: own.promised,
             group: own.group,
             cut: self.cut,
+        }
+    }
+
+    /// End of a lane's bytes that as many replicas have as the mode asks for, beside this primary. 0 where that is
+    /// none: in lazy mode, for a quorum of one, on a device that is no primary.
+    pub fn on_replicas(&self, lane: usize) -> u64 {
+        if self.persistent.role != Role::Primary || self.candidate.is_some() {
+            return 0;
+        }
+        let flows = self.peers.iter().filter_map(|peer| peer.flow.as_ref());
+        let mut counters: Vec<u64> = flows.map(|flow| if flow.synced { flow.covered[lane] } else { 0 }).collect();
+        match self.persistent.group.mode() {
+            Mode::Lazy => 0,
+            Mode::Eager | Mode::Chain => counters.into_iter().min().unwrap_or(0),
+            Mode::Quorum(k) => {
+                counters.sort_unstable_by(|a, b| b.cmp(a));
+                usize::from(k).checked_sub(2).and_then(|place| counters.get(place).copied()).unwrap_or(0)
+            }
         }
     }
 
