@@ -29,6 +29,9 @@ pub struct Options {
     pub premap: bool,
     /// What the drive has been through.
     pub precondition: Precondition,
+    /// Peers of the fast side are reached through a network: times are
+    /// [those of one](crate::fast::transport::Config::network).
+    pub network_peers: bool,
 }
 
 impl Default for Options {
@@ -41,6 +44,7 @@ impl Default for Options {
             volatile_buffer: false,
             premap: false,
             precondition: Precondition::Fresh,
+            network_peers: false,
         }
     }
 }

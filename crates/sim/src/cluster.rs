@@ -256,7 +256,7 @@ impl<M: Medium> Cluster<M> {
                     let bytes = bytes.copy(device, (function, lane, offset, len), from);
                     self.said.push_back((node, Said::Log { cid, bytes }));
                 }
-                Output::Frame { peer, frame, from } => {
+                Output::Frame { peer, frame, from, after: _ } => {
                     let content = match (&frame.body, from) {
                         (&Body::Data { lane, offset, len, .. }, Some(from)) if self.keep_bytes => {
                             bytes.copy(device, (frame.function, lane, offset, len), from)

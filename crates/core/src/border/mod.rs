@@ -107,6 +107,16 @@ pub enum Input<'a> {
         /// The bytes of a data frame; else empty.
         content: Content<'a>,
     },
+    /// The carrier of frames knows that a peer can be reached, or can't: a hint, without which time-outs tell. What
+    /// comes while the drive recovers is dropped.
+    Link {
+        /// The function.
+        function: u8,
+        /// The node.
+        peer: u8,
+        /// Whether it can be reached.
+        up: bool,
+    },
     /// The host lends memory, or wants it back, or has taken it.
     Lending(Lending),
     /// Answers [`Output::HostMemory`].
@@ -226,6 +236,10 @@ pub enum Output {
         frame: Box<Frame>,
         /// Where the bytes of a data frame are.
         from: Option<Place>,
+        /// The frame may leave once this version of the function's persistent state is durable
+        /// ([`Transport::version`](crate::fast::transport::Transport::version)). A carrier of simulated frames needs
+        /// not look: the control block is in memory that is not volatile, and durable at once.
+        after: u64,
     },
 }
 

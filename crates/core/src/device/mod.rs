@@ -134,7 +134,7 @@ impl<M: Medium> Device<M> {
         Ok(Device {
             host: Host::new(&profile.host, namespace),
             block: Block::new(parts),
-            fast: Fast::new(&profile, ftl.data_units(), fast_ports, placement.survives(Use::FastRing), options.stamps),
+            fast: Fast::new(&profile, ftl.data_units(), fast_ports, placement.survives(Use::FastRing), &options),
             window: Window::new(&profile, window_port, dump_first, options.stamps),
             cx: Context::new(now, events, (&profile.host, &profile.link), memories, shift, options),
             ftl,

@@ -10,7 +10,7 @@ use crate::owner::{LOG_NUMBER_BITS, Owner};
 use crate::profile::{OnWrap, Release};
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
-use tidewater_wire::vendor::LANES_MAX;
+use tidewater_wire::vendor::{LANES_MAX, Role};
 
 /// The number of the page of which an owner keeps the low bits: the first with these bits that is not settled.
 fn page_number(log: &LbaRing, number: u32) -> u64 {
@@ -563,9 +563,11 @@ impl Fast {
         // Sequences that went with the power are given again, and a cut does not concern those who get them.
         let newest = ftl.write_sequence();
         let cuts = block.cuts.into_iter().map(|(lane, end, sequence)| (lane, end, sequence.min(newest))).collect();
-        let fresh = Function::new(function as u8, block.setup, &block.ends, log, cx.options.stamps);
-        let transport = Transport::resume(block.transport_config, block.transport, cx.now);
-        let transport_config = block.transport_config;
+        let fresh = Function::new(function as u8, block.setup, &block.ends, log, &cx.options);
+        // How frames travel now counts, unless peers rely on what they were set up with.
+        let alone = block.transport.role == Role::StandAlone;
+        let transport_config = if alone { fresh.transport_config } else { block.transport_config };
+        let transport = Transport::resume(transport_config, block.transport, cx.now);
         let destage_failed = block.destage_failed;
         self.functions[function] =
             Function { transport, transport_config, cuts, trimmed: block.trimmed, destage_failed, ..fresh };

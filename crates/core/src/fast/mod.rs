@@ -20,6 +20,7 @@ pub use lane::{Lane, LaneStatistics, Refusal};
 pub use pages::{LbaRing, OFFSET_END, PAGE_HEADER};
 pub use saved::{BLOCK_BYTES_MAX, LogRemains};
 
+use crate::context::Options;
 use crate::flaw::Injected;
 use crate::profile::{FastProfile, OnWrap, Profile};
 use tidewater_base::{Duration, Instant};
@@ -96,9 +97,10 @@ pub enum Flaw {
 }
 
 impl Function {
-    fn new(id: u8, setup: Setup, starts: &[u64], log: LbaRing, kept: bool) -> Function {
-        let lane = |&start: &u64| Lane::new(setup.ring_size, setup.queue_size, start, kept);
-        let config = transport::Config { function: id, lanes: starts.len() as u8, ..transport::Config::default() };
+    fn new(id: u8, setup: Setup, starts: &[u64], log: LbaRing, options: &Options) -> Function {
+        let lane = |&start: &u64| Lane::new(setup.ring_size, setup.queue_size, start, options.stamps);
+        let times = if options.network_peers { transport::Config::network() } else { transport::Config::default() };
+        let config = transport::Config { function: id, lanes: starts.len() as u8, ..times };
         Function {
             setup,
             lanes: starts.iter().map(lane).collect(),
@@ -248,14 +250,26 @@ pub struct Fast {
 impl Fast {
     /// The fast side of a new drive, whose logical pages from `first_lpn` on are its LBA rings. `ports`: the memories
     /// of rings and queues.
-    pub(crate) fn new(profile: &Profile, first_lpn: u32, ports: (usize, usize), survives: bool, kept: bool) -> Fast {
+    pub(crate) fn new(
+        profile: &Profile,
+        first_lpn: u32,
+        ports: (usize, usize),
+        survives: bool,
+        options: &Options,
+    ) -> Fast {
         let fast = &profile.fast;
         let functions = if fast.is_enabled() { fast.functions } else { 0 };
         let pages = (fast.log_size / u64::from(profile.ftl.unit_size)) as u32;
         let reserve = reserve_pages(fast, profile.ftl.unit_size) as u32;
         let function = |f| {
             let starts = vec![0; fast.lanes as usize];
-            Function::new(f as u8, Setup::of(fast), &starts, LbaRing::new(first_lpn + f * pages, pages, reserve), kept)
+            Function::new(
+                f as u8,
+                Setup::of(fast),
+                &starts,
+                LbaRing::new(first_lpn + f * pages, pages, reserve),
+                options,
+            )
         };
         Fast {
             functions: (0..functions).map(function).collect(),

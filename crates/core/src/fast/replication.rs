@@ -1,7 +1,7 @@
 //! The transport of a function, tied to its log, to time and to the device's outputs.
 
 use super::pages::{LbaRing, OFFSET_END};
-use super::transport::{self, Command, CommandError, LocalLog, PageRef, Source, Transport, flag};
+use super::transport::{self, Command, CommandError, LocalLog, PageRef, Source, Transmit, Transport, flag};
 use super::{Fast, Flaw, Function, Lane};
 use crate::border::Output;
 use crate::content::{Content, Place};
@@ -169,6 +169,20 @@ impl Fast {
         self.after_transport(cx, ftl, function);
     }
 
+    /// The carrier of frames knows that a peer can be reached, or can't.
+    pub(crate) fn on_link<M: Medium>(
+        &mut self,
+        cx: &mut Context,
+        ftl: &mut Ftl<M>,
+        function: usize,
+        peer: u8,
+        up: bool,
+    ) {
+        if function < self.functions.len() && !ftl.is_recovering() {
+            self.tell_transport(cx, ftl, function, transport::Event::Link { peer, up });
+        }
+    }
+
     /// Whatever the transport has changed takes effect: credit, what is to be drained and sent, its next deadline.
     fn after_transport<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, function: usize) {
         for lane in 0..self.functions[function].lanes.len() {
@@ -197,7 +211,8 @@ impl Fast {
             if let (Some(Place::Ring), Body::Data { len, .. }) = (from, &transmit.frame.body) {
                 cx.memories[self.port].read(cx.now, (*len).into());
             }
-            cx.outputs.push_back(Output::Frame { peer: transmit.peer, frame: Box::new(transmit.frame), from });
+            let Transmit { peer, frame, after, .. } = transmit;
+            cx.outputs.push_back(Output::Frame { peer, frame: Box::new(frame), from, after });
         }
         self.end_promotion(cx, function);
         self.go_on_waiting(cx, ftl, function);
@@ -320,7 +335,9 @@ impl Fast {
             counter_timeout: stall,
             ..f.transport_config
         };
+        let version = f.transport.version();
         f.transport = Transport::resume(f.transport_config, f.transport.persistent().clone(), cx.now);
+        f.transport.count_from(version);
         let epoch = if primary { setup.epoch } else { Epoch::ZERO };
         self.command_transport(cx, ftl, function, Command::Setup { node, group, primary, epoch, force: false })
     }

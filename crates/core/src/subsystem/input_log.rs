@@ -232,6 +232,9 @@ pub fn write_input(log: &mut Vec<u8>, now: Instant, input: &Input<'_>) {
             let len = frame.encode(&mut bytes);
             w.u8(17).u8(function).bytes(&bytes[..len]).content(content);
         }
+        Input::Link { function, peer, up } => {
+            w.u8(20).u8(function).u8(peer).u8(up.into());
+        }
     }
 }
 
@@ -414,6 +417,7 @@ impl<'a> Entries<'a> {
                 let frame = Frame::parse(self.bytes()?).map_err(|_| self.wrong("no frame of a peer"))?;
                 Input::Frame { function, frame: Box::new(frame), content: self.content()? }
             }
+            20 => Input::Link { function: self.u8()?, peer: self.u8()?, up: self.flag()? },
             _ => return Err(self.wrong("no such kind of entry")),
         };
         Ok(Entry::Input(now, input))
@@ -439,9 +443,12 @@ impl<'a> Iterator for Entries<'a> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use tidewater_wire::replication::{Body, Epoch};
 
     #[test]
     fn entries_come_back() {
+        let body = Body::Data { pulled: false, lane: 0, offset: 7, len: 3 };
+        let frame = Frame { function: 1, from: 2, to: 3, epoch: Epoch(0x102), body };
         let inputs = [
             Input::Register { function: 1, offset: 0x14, len: 4, value: 0x46_0001 },
             Input::Doorbell { function: 0, queue: 3, completion: true, value: 9 },
@@ -481,6 +488,8 @@ mod tests {
             },
             Input::LoadedOutside { function: 1 },
             Input::WindowFill { lpn: 9, content: Content::Bytes(b"page") },
+            Input::Frame { function: 1, frame: Box::new(frame), content: Content::Bytes(b"log") },
+            Input::Link { function: 1, peer: 2, up: true },
         ];
         let mut log = Vec::new();
         for (i, input) in inputs.iter().enumerate() {

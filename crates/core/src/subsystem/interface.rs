@@ -202,6 +202,16 @@ pub enum Input<'a> {
         /// The bytes of a data frame; else empty.
         content: Content<'a>,
     },
+    /// The carrier of frames knows that a peer can be reached, or can't: a hint, without which time-outs tell. What
+    /// comes while the drive recovers is dropped.
+    Link {
+        /// The function.
+        function: u8,
+        /// The node.
+        peer: u8,
+        /// Whether it can be reached.
+        up: bool,
+    },
     /// Answers [`Output::HostMemory`].
     HostMemory {
         /// As the access had it.
@@ -484,6 +494,9 @@ pub enum Output {
         frame: Box<tidewater_wire::replication::Frame>,
         /// Where the bytes of a data frame are.
         from: Option<Place>,
+        /// The frame may leave once this version of the function's control block is durable
+        /// ([`Transport::version`](crate::fast::transport::Transport::version)).
+        after: u64,
     },
 }
 

@@ -250,6 +250,7 @@ impl<M: Medium> Subsystem<M> {
             Input::Frame { function, frame, content } => {
                 self.tell_device(device::Input::Frame { function, frame, content });
             }
+            Input::Link { function, peer, up } => self.tell_device(device::Input::Link { function, peer, up }),
             Input::HostMemory { ticket, answer } => self.on_host_answer(ticket, answer),
             Input::Inject(fault) => self.inject(fault),
             Input::LoadedOutside { function } => {

@@ -88,8 +88,8 @@ impl<M: Medium> Subsystem<M> {
                 self.on_log_piece(Slot(cid), LogPiece { function, lane, offset, len, from });
             }
             device::Output::Reply { cid, status, result, data } => self.on_reply(Slot(cid), status, result, data),
-            device::Output::Frame { peer, frame, from } => {
-                self.outputs.push_back(Output::Frame { peer, frame, from });
+            device::Output::Frame { peer, frame, from, after } => {
+                self.outputs.push_back(Output::Frame { peer, frame, from, after });
             }
             device::Output::HostMemory(access) => self.on_host_access(access),
             device::Output::HostMemoryFree => self.on_host_memory_free(),

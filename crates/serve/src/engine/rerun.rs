@@ -102,7 +102,8 @@ impl Asked {
             | Input::Announce { function, .. }
             | Input::Skip { function, .. }
             | Input::Withhold { function, .. }
-            | Input::Frame { function, .. } => function < functions,
+            | Input::Frame { function, .. }
+            | Input::Link { function, .. } => function < functions,
             Input::StoreFailed | Input::Inject(_) | Input::Timer => true,
         }
     }

@@ -135,6 +135,7 @@ impl DriveSetup {
             stamps: true,
             payload: true,
             volatile_buffer: true,
+            network_peers: true,
             ..tidewater_core::Options::default()
         }
     }

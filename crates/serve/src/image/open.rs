@@ -270,6 +270,7 @@ impl Image {
                 volatile_buffer: superblock.volatile_buffer,
                 premap: superblock.premap,
                 precondition: Precondition::Fresh,
+                network_peers: true,
             },
             plan: Plan {
                 units: superblock.units,

@@ -85,12 +85,13 @@ impl Transport {
 
     /// Notes that the log is complete up to where the epoch started. True when that is new.
     fn note_sync(&mut self, log: &impl LocalLog) -> bool {
-        let own = &mut self.persistent;
+        let own = &self.persistent;
         let epoch = own.history.last();
         let starts = own.history.last_offsets();
         let lanes = usize::from(self.config.lanes);
         let new = own.synced != epoch && (0..lanes).all(|lane| log.persisted(lane) >= starts[lane]);
         if new {
+            let own = self.persistent.change();
             own.synced = epoch;
             own.synced_in = own.group.version();
             own.rebuild = false;
@@ -163,7 +164,7 @@ impl Transport {
         }
         let keeps = keeps.filter(|_| !gap);
         self.adopt(&attach.history, keeps, &attach.oldest, log);
-        let own = &mut self.persistent;
+        let own = self.persistent.change();
         own.group = group;
         own.floor = own.floor.max(group.version());
         own.pending = None;
@@ -182,6 +183,7 @@ impl Transport {
                     return false;
                 }
                 log.restart(lane, attach.oldest[lane]);
+                self.persistent.log_cut();
                 self.report_soon(1 << lane);
             }
         }
@@ -237,7 +239,8 @@ impl Transport {
             }
             self.limit[lane] = self.limit[lane].min(log.persisted(lane));
         }
-        let own = &mut self.persistent;
+        self.persistent.log_cut();
+        let own = self.persistent.change();
         if keeps.is_none() {
             (own.synced, own.synced_in) = (Epoch::ZERO, Epoch::ZERO);
         } else if history.position(own.synced).is_none() {

@@ -42,6 +42,9 @@ pub struct Transmit {
     pub frame: Frame,
     /// For a data frame, where its bytes are.
     pub source: Option<Source>,
+    /// The frame may leave once this version ([`Transport::version`]) of what has to outlive a power cut is durable.
+    /// Else a node could forget a promise that a peer counts on. Memory that is not volatile is durable at once.
+    pub after: u64,
 }
 
 /// The log of a function, as the transport sees it. Lanes are numbered from 0; offsets are stream offsets.
@@ -68,7 +71,7 @@ pub trait LocalLog {
     fn restart(&mut self, lane: usize, at: u64);
 }
 
-/// Times and sizes. The defaults suit peers some microseconds away.
+/// Times and sizes. The defaults suit peers some microseconds away; see [`Config::network`] for others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// The function: 0 is the physical one.
@@ -110,6 +113,27 @@ impl Default for Config {
             counter_timeout: Duration::from_ms(1),
             promotion_timeout: Duration::from_ms(20),
             payload_max: 4096,
+        }
+    }
+}
+
+impl Config {
+    /// For peers that are reached by TCP, some 20 us to 10 ms away. A process of a busy host may not run for tens of
+    /// milliseconds: time-outs that are meant for links in hardware would report failures that are none.
+    pub fn network() -> Config {
+        Config {
+            report_period: Duration::from_us(50),
+            keep_alive: Duration::from_ms(10),
+            // Four round trips of 500 us. TCP itself sends again what a network loses: this is for what a carrier
+            // drops, and for a connection that was made anew.
+            retry: Duration::from_ms(2),
+            // As Linux's least time-out of TCP (TCP_RTO_MIN).
+            retry_max: Duration::from_ms(200),
+            data_timeout: Duration::from_ms(1_000),
+            counter_timeout: Duration::from_ms(1_000),
+            promotion_timeout: Duration::from_ms(5_000),
+            payload_max: 64 << 10,
+            ..Config::default()
         }
     }
 }

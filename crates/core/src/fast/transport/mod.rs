@@ -4,9 +4,13 @@
 //! A [`Transport`] is a state machine without I/O, clock or log bytes. It is told of events ([`Transport::handle`]) and
 //! commands ([`Transport::command`]), gives frames to send ([`Transport::poll`]), and looks at the function's log
 //! through [`LocalLog`]. A data frame names log bytes, and whoever carries it copies them. The driver polls until
-//! nothing comes, and calls back no later than [`Transport::deadline`]. What has to outlive a power cut is
-//! [`Transport::persistent`]: it is part of the control block, and what changes there is on the safe side before the
-//! next frame leaves.
+//! nothing comes, and calls back no later than [`Transport::deadline`].
+//!
+//! What has to outlive a power cut is [`Transport::persistent`], which is part of the control block, and where the log
+//! was cut. [`Transport::version`] counts changes of both. **Durable before said:** as long as the current version is
+//! not durable, the driver sends no frame ([`Transmit::after`]), tells the host nothing, and takes no stores. A promise
+//! that was sent and then forgotten would let a deposed primary acknowledge; bytes of an epoch whose start was
+//! forgotten would count as bytes of the epoch before.
 //!
 //! # The protocol, as far as ADR 7 leaves it open
 //!
@@ -50,6 +54,7 @@
 
 mod follower;
 mod interface;
+mod kept;
 mod mirror;
 mod promotion;
 mod send;
@@ -58,6 +63,7 @@ mod status;
 use crate::flaw::Injected;
 use follower::Follower;
 pub use interface::{Command, CommandError, Config, Event, LocalLog, PageRef, Persistent, Source, Transmit};
+use kept::Kept;
 use mirror::{Flow, Peer};
 use promotion::Candidate;
 pub use status::{PeerStatus, Role, Status, flag};
@@ -86,7 +92,7 @@ enum Flaw {
 #[derive(Clone, Debug)]
 pub struct Transport {
     config: Config,
-    persistent: Persistent,
+    persistent: Kept,
     now: Instant,
     /// No timer ends before this.
     wake: Instant,
@@ -122,7 +128,7 @@ impl Transport {
         let limit = if persistent.role == Role::StandAlone { u64::MAX } else { 0 };
         let mut transport = Transport {
             config,
-            persistent,
+            persistent: Kept::new(persistent, 0),
             now,
             wake: Instant::NEVER,
             peers: Vec::with_capacity(PEERS_MAX),
@@ -153,11 +159,21 @@ impl Transport {
             Event::Destage { failed } => self.set_flag(flag::DESTAGE_FAILED, failed),
         }
         self.expire(log);
+        self.persistent.settle();
     }
 
     /// Carries out an operator's command. What it starts may fail later: the status tells.
     pub fn command(&mut self, now: Instant, command: Command, log: &mut impl LocalLog) -> Result<(), CommandError> {
         self.now = self.now.max(now);
+        let done = self.carry_out(command, log);
+        if done.is_ok() {
+            self.expire(log);
+        }
+        self.persistent.settle();
+        done
+    }
+
+    fn carry_out(&mut self, command: Command, log: &mut impl LocalLog) -> Result<(), CommandError> {
         let alone = self.persistent.role == Role::StandAlone;
         match command {
             Command::Setup { node, group, primary, epoch, force } => {
@@ -170,12 +186,13 @@ impl Transport {
                 self.step_down(log);
                 // What was acknowledged alone is not acknowledged by the group yet.
                 self.limit = [0; LANES_MAX];
-                self.persistent.node = node;
-                self.persistent.group = group.at(Epoch::ZERO);
-                self.persistent.pending = None;
-                self.persistent.floor = Epoch::ZERO;
-                self.persistent.synced = Epoch::ZERO;
-                self.persistent.synced_in = Epoch::ZERO;
+                let own = self.persistent.change();
+                own.node = node;
+                own.group = group.at(Epoch::ZERO);
+                own.pending = None;
+                own.floor = Epoch::ZERO;
+                own.synced = Epoch::ZERO;
+                own.synced_in = Epoch::ZERO;
                 self.reflow();
                 if primary {
                     self.propose(group.at(Epoch::ZERO), epoch, [force, true], log)?;
@@ -199,10 +216,9 @@ impl Transport {
                 if self.persistent.role != Role::Secondary {
                     return Err(CommandError::NotSecondary);
                 }
-                self.persistent.rebuild = true;
+                self.persistent.change().rebuild = true;
             }
         }
-        self.expire(log);
         Ok(())
     }
 
@@ -234,6 +250,18 @@ impl Transport {
     /// What has to outlive a power cut.
     pub fn persistent(&self) -> &Persistent {
         &self.persistent
+    }
+
+    /// Counts the changes of what has to outlive a power cut: it is raised when [`Transport::persistent`] is another,
+    /// and when the log is cut or started over. Roles, epochs and groups change seldom; bytes that come and go do not
+    /// raise it. It is not kept itself: with each power-on it begins at 0, which is durable.
+    pub fn version(&self) -> u64 {
+        self.persistent.version()
+    }
+
+    /// Takes the place of a transport that had counted so far: a version never comes twice between power-ons.
+    pub fn count_from(&mut self, version: u64) {
+        self.persistent = Kept::new(self.persistent().clone(), version);
     }
 
     /// The shadow counters: for each peer that this device sends to, its node and its counters as last reported. In a
@@ -372,13 +400,14 @@ impl Transport {
         for lane in 0..self.lanes() {
             self.limit[lane] = self.limit[lane].min(log.persisted(lane));
         }
-        self.persistent.role = Role::Secondary;
+        self.persistent.change().role = Role::Secondary;
         self.reflow();
     }
 
     /// Takes note that there is a higher epoch, or a newer group: a primary is deposed.
     fn depose(&mut self, promised: Epoch, log: &impl LocalLog) {
-        self.persistent.promised = self.persistent.promised.max(promised);
+        let own = self.persistent.change();
+        own.promised = own.promised.max(promised);
         let (primary, candidate) = (self.persistent.role == Role::Primary, self.candidate.is_some());
         self.step_down(log);
         self.flags |= if primary { flag::DEPOSED } else { 0 } | if candidate { flag::REFUSED } else { 0 };
@@ -397,12 +426,14 @@ impl Transport {
             for (lane, &end) in ends.iter().enumerate().take(self.lanes()) {
                 log.truncate(lane, end.max(log.oldest(lane)));
             }
-            self.persistent.history = history;
+            self.persistent.log_cut();
+            self.persistent.change().history = history;
         }
         self.begin_epoch(epoch, log);
-        self.persistent.role = Role::StandAlone;
-        self.persistent.promised = epoch;
-        self.persistent.pending = None;
+        let own = self.persistent.change();
+        own.role = Role::StandAlone;
+        own.promised = epoch;
+        own.pending = None;
         self.peers.clear();
         self.limit = [u64::MAX; LANES_MAX];
         self.flags &= flag::DESTAGE_FAILED;
@@ -415,10 +446,11 @@ impl Transport {
         for (lane, offset) in offsets.iter_mut().enumerate().take(self.lanes()) {
             *offset = log.persisted(lane);
         }
-        let pushed = self.persistent.history.push(Start { epoch, offsets });
-        assert!(pushed, "epoch {epoch} does not follow {:?}", self.persistent.history);
-        self.persistent.synced = epoch;
-        self.persistent.synced_in = self.persistent.group.version();
+        let own = self.persistent.change();
+        let pushed = own.history.push(Start { epoch, offsets });
+        assert!(pushed, "epoch {epoch} does not follow {:?}", own.history);
+        own.synced = epoch;
+        own.synced_in = own.group.version();
     }
 
     fn receive(&mut self, frame: Frame, log: &mut impl LocalLog) {
@@ -476,7 +508,7 @@ impl Transport {
         group: Group,
         log: &mut impl LocalLog,
     ) {
-        let own = &mut self.persistent;
+        let own = &self.persistent;
         let candidate = self.candidate.as_ref().is_some_and(|candidate| candidate.epoch == epoch);
         let current = epoch == own.promised && epoch == own.history.last();
         if !(candidate || current) || !self.peers.iter().any(|peer| peer.node == from) {
@@ -488,6 +520,7 @@ impl Transport {
             Reason::Group | Reason::Pending => {
                 let serving = candidate || own.role == Role::Primary;
                 if group.version() > own.group.version() && serving {
+                    let own = self.persistent.change();
                     match reason {
                         Reason::Group => {
                             own.floor = own.floor.max(group.version());

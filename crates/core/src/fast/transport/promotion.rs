@@ -103,9 +103,10 @@ impl Transport {
             retry_wait: self.config.retry,
             over_at: self.now + self.config.promotion_timeout,
         }));
-        self.persistent.promised = epoch;
+        let own = self.persistent.change();
+        own.promised = epoch;
         if changes {
-            self.persistent.pending = Some(target);
+            own.pending = Some(target);
         }
         self.reflow();
         self.propose_to_rest();
@@ -189,7 +190,7 @@ impl Transport {
             self.depose(epoch, log);
             self.follower.pulls = [(0, 0); LANES_MAX];
         }
-        let own = &mut self.persistent;
+        let own = self.persistent.change();
         own.pending = (!target.same_as(&own.group)).then_some(target);
         own.floor = own.floor.max(base);
         if let Some(place) = self.peer(from) {
@@ -280,6 +281,7 @@ impl Transport {
                 log.truncate(lane, end);
                 *target = (end, self.persistent.node);
             }
+            self.persistent.log_cut();
         } else {
             let keeps = self.shared(&best, log);
             let new = self.persistent.rebuild || self.persistent.synced == Epoch::ZERO;
@@ -337,10 +339,11 @@ impl Transport {
     /// The candidate holds all: it is primary.
     fn establish(&mut self, log: &mut impl LocalLog) {
         let Some(candidate) = self.candidate.take() else { return };
-        self.persistent.group = candidate.target;
-        self.persistent.floor = self.persistent.floor.max(candidate.target.version());
+        let own = self.persistent.change();
+        own.group = candidate.target;
+        own.floor = own.floor.max(candidate.target.version());
         self.begin_epoch(candidate.epoch, log);
-        let own = &mut self.persistent;
+        let own = self.persistent.change();
         own.role = Role::Primary;
         own.pending = None;
         own.rebuild = false;

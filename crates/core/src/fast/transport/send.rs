@@ -17,7 +17,8 @@ impl Transport {
                 && let Some((epoch, body, source)) = self.next_body(place, log)
             {
                 let (function, from, to) = (self.config.function, self.persistent.node, self.peers[place].node);
-                return Some(Transmit { peer: to, frame: Frame { function, from, to, epoch, body }, source });
+                let after = self.version();
+                return Some(Transmit { peer: to, frame: Frame { function, from, to, epoch, body }, source, after });
             }
         }
         None

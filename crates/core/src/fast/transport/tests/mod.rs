@@ -1,6 +1,7 @@
 //! Transports over logs in memory and a network that loses, repeats, reorders and delays frames, and what must hold
 //! after every step.
 
+mod durable;
 mod network;
 mod scenarios;
 mod torture;

@@ -109,7 +109,8 @@ impl Network {
         for sent in 0.. {
             assert!(sent < 10_000, "node {node} never stops sending");
             let Node { transport, log, .. } = &mut self.nodes[node];
-            let Some(Transmit { peer, frame, source }) = transport.poll(log) else { break };
+            let Some(Transmit { peer, frame, source, after }) = transport.poll(log) else { break };
+            assert_eq!(after, transport.version(), "a frame waits for all that has changed before it");
             let units = match (&frame.body, source) {
                 (Body::Data { lane, offset, len, .. }, Some(source)) => {
                     log.read(usize::from(*lane), *offset, *len, source)
