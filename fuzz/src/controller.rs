@@ -377,7 +377,8 @@ impl Host {
             | Output::KeepAliveExpired { .. }
             | Output::StoreLog { .. }
             | Output::StoreWindow { .. }
-            | Output::Frame { .. } => {}
+            | Output::Frame { .. }
+            | Output::Grouped { .. } => {}
         }
     }
 

@@ -5,6 +5,7 @@ pub mod files;
 mod groups;
 pub mod hardware;
 pub mod log_device;
+pub mod peers;
 mod profile;
 pub mod served;
 mod values;
@@ -94,6 +95,13 @@ pub enum Command {
     /// Inject faults into a served device: errors, delays, lost completions, power cuts
     #[command(after_help = examples::FAULT)]
     Fault(served::FaultArgs),
+    /// Replicate the log of a served device to its peers, and choose the primary
+    ///
+    /// Devices that are served with --node and --peer form a group. The primary takes what programs append and sends
+    /// it to the others; `tidewater run --level remote-ring` waits until enough of them have it. When the primary's
+    /// machine is gone, promote another member: what was acknowledged is there.
+    #[command(after_help = examples::GROUP)]
+    Group(peers::GroupArgs),
     /// Read identify data and log pages of an NVMe device
     #[command(after_help = examples::NVME)]
     Nvme(served::Nvme),

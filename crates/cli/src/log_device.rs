@@ -119,6 +119,7 @@ fn line(of: &LogDevice) -> Result<Serve, Failure> {
         ring: Some(ring),
         ring_persistent: persistent,
         ring_copy: (!persistent).then(|| of.folder.join("ring-copy")),
+        peers: of.peers.clone(),
         log_device: Some(of.folder.clone()),
         image,
     })
@@ -193,7 +194,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let line_of = |ring: Option<&str>, ring_persistent| {
             let ring = ring.map(PathBuf::from);
-            line(&LogDevice { folder: folder.path().into(), ring, ring_persistent, set: Vec::new() })
+            line(&LogDevice {
+                folder: folder.path().into(),
+                ring,
+                ring_persistent,
+                set: Vec::new(),
+                peers: Default::default(),
+            })
         };
         // What is there: the log of an image may be in that ring alone.
         std::fs::write(folder.path().join("image"), "an image").unwrap();

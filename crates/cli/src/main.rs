@@ -10,6 +10,7 @@ mod dry;
 mod experiment;
 mod failure;
 mod generate;
+mod group;
 mod interrupt;
 mod load;
 mod log;
@@ -71,6 +72,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::LogDevice(of) => log_device::command(of),
         Command::Status(status) => served::status(status),
         Command::Fault(fault) => served::fault(fault),
+        Command::Group(of) => group::command(of),
         Command::Nvme(nvme) => nvme::command(nvme),
         Command::Fast(fast) => nvme::fast::command(fast),
         Command::Window(window) => nvme::window::command(window),

@@ -11,6 +11,7 @@ use tidewater_core::profile::Profile;
 use tidewater_serve::control::{self, HostMemoryFault, Request};
 use tidewater_serve::engine::{Backing, Event, MetricsSetup, NamespaceSetup, SERVE_TIME, Server, Setup, TcpSetup};
 use tidewater_serve::image::Image;
+use tidewater_serve::peers::PeersSetup;
 use tidewater_serve::ring::RingSetup;
 use tidewater_serve::runtime::{self, IN_USE};
 
@@ -107,10 +108,23 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         trace: serve.trace.clone(),
         input_log: serve.input_log.clone(),
         ring,
+        peers: peers_of(serve),
         stop: interrupt::flag(),
         serve_time: SERVE_TIME,
     };
     Ok((setup, drive.notes))
+}
+
+/// How the device reaches its peers.
+fn peers_of(serve: &Serve) -> Option<PeersSetup> {
+    let of = &serve.peers;
+    Some(PeersSetup {
+        node: of.node?,
+        cluster: of.cluster.clone().unwrap_or_else(|| "tidewater".into()),
+        listen: of.peer_listen,
+        peers: of.peers.iter().map(|peer| (peer.node, peer.address.clone())).collect(),
+        insecure: of.insecure_peers,
+    })
 }
 
 /// Whether there is a drive in an image.
@@ -206,6 +220,9 @@ fn say(event: Event, serve: &Serve, control: &Path) {
                     address.port()
                 );
             }
+            if let Some(address) = ready.peers {
+                let _ = writeln!(text, "Peers reach it at {address}. Form a group: tidewater group form --help");
+            }
             if let Some(address) = ready.metrics {
                 let _ = writeln!(text, "Metrics: http://{address}/metrics");
             }
@@ -233,7 +250,7 @@ fn control_socket(served: &Served) -> PathBuf {
     }
 }
 
-fn ask(served: &Served, request: &Request) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
+pub fn ask(served: &Served, request: &Request) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
     let path = control_socket(served);
     control::ask(&path, request).map_err(|why| {
         let help = "give the socket that `tidewater serve` printed with --control";
@@ -264,15 +281,19 @@ pub fn status(of: &StatusOf) -> Result<(), Failure> {
         return output::print(&(text + "\n"));
     }
     answer.remove("ok");
+    if let Some(peers) = answer.remove("peers") {
+        answer.insert("replication".into(), crate::group::in_a_line(&peers).into());
+    }
     output::print(&grouped(&answer))
 }
 
 /// The keys of an answer to `status`, by what they are about; those that are not here come last.
-const STATUS: [(&str, &[&str]); 5] = [
+const STATUS: [(&str, &[&str]); 6] = [
     (
         "Device",
         &["state", "store_error", "profile", "capacity", "timing", "image", "control", "uptime_s", "power_cuts"],
     ),
+    ("Peers", &["replication"]),
     ("Hosts", &["attached_functions", "nvme_tcp_connections", "outstanding_commands"]),
     (
         "Commands",

@@ -109,6 +109,72 @@ pub enum Request {
     FaultList,
     /// Clears all armed faults.
     FaultClear,
+    /// Puts a function that is alone into a group with its peers.
+    GroupForm {
+        /// The function.
+        #[serde(default)]
+        function: u8,
+        /// Nodes of the group, this one included: the same on each member.
+        members: Vec<u8>,
+        /// How replicas acknowledge.
+        mode: GroupMode,
+        /// Of a quorum: how many members, the primary counted, must have a byte.
+        #[serde(default)]
+        k: u8,
+        /// Whether this node becomes primary.
+        #[serde(default)]
+        primary: bool,
+    },
+    /// Makes a member primary; with members and mode, of a new group.
+    GroupPromote {
+        /// The function.
+        #[serde(default)]
+        function: u8,
+        /// Nodes of the new group.
+        #[serde(default)]
+        members: Vec<u8>,
+        /// How replicas of the new group acknowledge; without it, the group stays.
+        #[serde(default)]
+        mode: Option<GroupMode>,
+        /// As in `group-form`.
+        #[serde(default)]
+        k: u8,
+        /// Members that do not answer are dead: bytes that only they had are lost.
+        #[serde(default)]
+        force: bool,
+    },
+    /// Makes a primary a secondary, which waits for the next primary.
+    GroupDemote {
+        /// The function.
+        #[serde(default)]
+        function: u8,
+    },
+    /// Takes a function out of its group; it keeps its log.
+    GroupLeave {
+        /// The function.
+        #[serde(default)]
+        function: u8,
+    },
+    /// Allows a secondary to discard its log as far as that is needed to follow the primary.
+    GroupRebuild {
+        /// The function.
+        #[serde(default)]
+        function: u8,
+    },
+}
+
+/// How replicas acknowledge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GroupMode {
+    /// They do not: the primary alone does.
+    Lazy,
+    /// All of them.
+    Eager,
+    /// All of them, each forwarding to the next.
+    Chain,
+    /// A number of members.
+    Quorum,
 }
 
 /// What happens to the memory that a host lends.
@@ -156,6 +222,11 @@ impl Request {
             | Request::Metrics
             | Request::Stop
             | Request::PowerCut { .. }
+            | Request::GroupForm { .. }
+            | Request::GroupPromote { .. }
+            | Request::GroupDemote { .. }
+            | Request::GroupLeave { .. }
+            | Request::GroupRebuild { .. }
             | Request::LinkLoss { .. } => {
                 return None;
             }

@@ -1,6 +1,7 @@
 //! `tidewater log-device`.
 
 use super::Setting;
+use super::peers::PeerArgs;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
@@ -20,4 +21,7 @@ pub struct LogDevice {
     /// Change a setting of a new device's profile, such as fast.size=256MiB; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other)]
     pub set: Vec<Setting>,
+    /// Its peers.
+    #[command(flatten)]
+    pub peers: PeerArgs,
 }

@@ -1,5 +1,6 @@
 //! The commands of a served device: serving it, its status, fault injection, and its NVMe data.
 
+use super::peers::PeerArgs;
 use super::{Setting, examples, values};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::net::SocketAddr;
@@ -82,6 +83,9 @@ pub struct Serve {
         help_heading = "Hosts"
     )]
     pub ring_copy: Option<PathBuf>,
+    /// Its peers.
+    #[command(flatten)]
+    pub peers: PeerArgs,
     /// The folder of `tidewater log-device`, which serves by this.
     #[arg(skip)]
     pub log_device: Option<PathBuf>,

@@ -4,8 +4,13 @@ mod lent;
 
 pub use lent::{Access, Answer, Lending, Operation, Stamp, Ticket};
 
+mod group;
+
+pub use group::{GroupCommand, GroupError};
+
 use crate::content::{Content, LogPage, Place, Whereabouts};
 use crate::host::{Completion, Request, Submission};
+use tidewater_base::Instant;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::replication::Frame;
 use tidewater_wire::vendor::Epoch;
@@ -116,6 +121,21 @@ pub enum Input<'a> {
         peer: u8,
         /// Whether it can be reached.
         up: bool,
+        /// It was started anew: what it had only in memory may be gone, and its counters may have fallen.
+        restarted: bool,
+    },
+    /// Time as peers are judged by: the wall's, where the drive's own runs ahead of it or stands still. Counts for
+    /// devices whose peers are reached by a network, and must not run backwards.
+    PeersTime {
+        /// The time, from any start.
+        now: Instant,
+    },
+    /// An operator's wish for a function's replication group. Answered by [`Output::Grouped`].
+    Group {
+        /// The function.
+        function: u8,
+        /// The wish.
+        command: GroupCommand,
     },
     /// The host lends memory, or wants it back, or has taken it.
     Lending(Lending),
@@ -240,6 +260,13 @@ pub enum Output {
         /// ([`Transport::version`](crate::fast::transport::Transport::version)). A carrier of simulated frames needs
         /// not look: the control block is in memory that is not volatile, and durable at once.
         after: u64,
+    },
+    /// Answers [`Input::Group`].
+    Grouped {
+        /// The function.
+        function: u8,
+        /// Whether it was begun. How a promotion ends is seen in the transport's status.
+        result: Result<(), GroupError>,
     },
 }
 

@@ -388,7 +388,14 @@ impl Fast {
         let Some(f) = self.functions.get_mut(function) else { return };
         let Some(trimmed) = f.trimmed.get_mut(lane) else { return };
         // What is not there yet can't be trimmed.
-        *trimmed = offset.min(f.lanes[lane].released()).max(*trimmed);
+        let wanted = offset.min(f.lanes[lane].released()).max(*trimmed);
+        // Peers that follow get what is to go first, unless the log has no room for more.
+        let shipped = if f.waits_for_trim { u64::MAX } else { f.transport.on_all_reachable(lane) };
+        *trimmed = wanted.min(shipped).max(*trimmed);
+        if wanted > *trimmed {
+            f.trims.retain(|&(other, _)| other != lane);
+            f.trims.push((lane, wanted));
+        }
         let needed = f.log.pages().find(|(_, page)| page.len > 0 && page.end() > f.trimmed[usize::from(page.lane)]);
         let first_needed = needed.map_or(f.log.settled(), |(number, _)| number);
         self.trim_log_pages(cx, ftl, function, first_needed);
@@ -567,7 +574,7 @@ impl Fast {
         // How frames travel now counts, unless peers rely on what they were set up with.
         let alone = block.transport.role == Role::StandAlone;
         let transport_config = if alone { fresh.transport_config } else { block.transport_config };
-        let transport = Transport::resume(transport_config, block.transport, cx.now);
+        let transport = Transport::resume(transport_config, block.transport, self.network.unwrap_or(cx.now));
         let destage_failed = block.destage_failed;
         self.functions[function] =
             Function { transport, transport_config, cuts, trimmed: block.trimmed, destage_failed, ..fresh };

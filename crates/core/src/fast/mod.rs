@@ -63,6 +63,8 @@ pub struct Function {
     next_lane: usize,
     /// Below this the host has no use for a lane's log any more.
     trimmed: Vec<u64>,
+    /// Lanes that are to be trimmed, and up to where: by its primary's host, or once all peers have it.
+    trims: Vec<(usize, u64)>,
     /// When its destage timer is due.
     timer_at: Instant,
     transport: Transport,
@@ -106,6 +108,7 @@ impl Function {
             lanes: starts.iter().map(lane).collect(),
             log,
             trimmed: vec![0; starts.len()],
+            trims: Vec::new(),
             next_lane: 0,
             timer_at: Instant::NEVER,
             transport: Transport::new(config),
@@ -245,6 +248,8 @@ pub struct Fast {
     /// Commands that wait for credit or for log bytes, and how many of them there are.
     waits: Vec<commands::Wait>,
     waiting: usize,
+    /// Of devices whose peers are reached by a network: the wall's time, as it was told last.
+    network: Option<Instant>,
 }
 
 impl Fast {
@@ -285,6 +290,7 @@ impl Fast {
             row_since: Instant::NEVER,
             waits: Vec::new(),
             waiting: 0,
+            network: options.network_peers.then_some(Instant::ZERO),
         }
     }
 

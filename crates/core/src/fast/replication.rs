@@ -23,6 +23,8 @@ struct Log<'a> {
     lanes: &'a mut [Lane],
     pages: &'a mut LbaRing,
     cuts: &'a mut Vec<(u8, u64, u64)>,
+    trimmed: &'a [u64],
+    trims: &'a mut Vec<(usize, u64)>,
     /// The write sequence of the newest page.
     sequence: u64,
     flaw: Injected<Flaw>,
@@ -80,6 +82,16 @@ impl LocalLog for Log<'_> {
         }
     }
 
+    fn trimmed(&self, lane: usize) -> u64 {
+        self.trimmed[lane]
+    }
+
+    fn trim(&mut self, lane: usize, to: u64) {
+        if to > self.trimmed[lane] {
+            self.trims.push((lane, to));
+        }
+    }
+
     fn restart(&mut self, lane: usize, at: u64) {
         self.truncate(lane, 0);
         self.lanes[lane].restart(at.min(OFFSET_END));
@@ -110,7 +122,8 @@ impl Function {
         each: impl FnOnce(&mut Transport, &mut Log<'_>) -> R,
     ) -> R {
         let (lanes, pages, cuts) = (&mut self.lanes, &mut self.log, &mut self.cuts);
-        let mut log = Log { lanes, pages, cuts, sequence, flaw: self.flaw, content };
+        let (trimmed, trims) = (&self.trimmed[..], &mut self.trims);
+        let mut log = Log { lanes, pages, cuts, trimmed, trims, sequence, flaw: self.flaw, content };
         let result = each(&mut self.transport, &mut log);
         self.replicated = self.transport.status().role != Role::StandAlone;
         result
@@ -136,7 +149,7 @@ impl Fast {
         function: usize,
         event: transport::Event,
     ) {
-        let (now, sequence) = (cx.now, ftl.write_sequence());
+        let (now, sequence) = (self.peers_now(cx), ftl.write_sequence());
         self.functions[function].with_transport(sequence, None, |t, log| t.handle(now, event, log));
         self.after_transport(cx, ftl, function);
     }
@@ -162,7 +175,7 @@ impl Fast {
             }
             _ => 0,
         };
-        let (now, sequence) = (cx.now, ftl.write_sequence());
+        let (now, sequence) = (self.peers_now(cx), ftl.write_sequence());
         self.functions[function].with_transport(sequence, Some((first, content)), |t, log| {
             t.handle(now, transport::Event::Frame(frame), log);
         });
@@ -175,12 +188,58 @@ impl Fast {
         cx: &mut Context,
         ftl: &mut Ftl<M>,
         function: usize,
-        peer: u8,
-        up: bool,
+        (peer, up, restarted): (u8, bool, bool),
     ) {
         if function < self.functions.len() && !ftl.is_recovering() {
-            self.tell_transport(cx, ftl, function, transport::Event::Link { peer, up });
+            self.tell_transport(cx, ftl, function, transport::Event::Link { peer, up, restarted });
         }
+    }
+
+    /// The time that transports go by: the drive's own, or, by a network, the wall's.
+    fn peers_now(&self, cx: &Context) -> Instant {
+        self.network.unwrap_or(cx.now)
+    }
+
+    /// The wall's time, for transports whose peers are reached by a network.
+    pub(crate) fn on_peers_time<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, now: Instant) {
+        let Some(network) = &mut self.network else { return };
+        *network = now.max(*network);
+        for function in 0..self.functions.len() {
+            let f = &mut self.functions[function];
+            if f.transport_at <= now && !ftl.is_recovering() {
+                f.transport_at = Instant::NEVER;
+                self.tell_transport(cx, ftl, function, transport::Event::Timer);
+            }
+        }
+    }
+
+    /// When a transport whose peers are reached by a network wants the wall's time; `None`: none does.
+    pub fn peers_deadline(&self) -> Option<Instant> {
+        self.network?;
+        self.functions.iter().map(|f| f.transport_at).min().filter(|at| *at < Instant::NEVER)
+    }
+
+    /// An operator's wish for a function's group.
+    pub(crate) fn on_group<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, function: u8, command: Command) {
+        let place = usize::from(function);
+        let result = match place < self.functions.len() && !ftl.is_recovering() {
+            true => self.try_command(cx, ftl, place, command),
+            false => Err(CommandError::StandAlone),
+        };
+        cx.outputs.push_back(Output::Grouped { function, result });
+    }
+
+    fn try_command<M: Medium>(
+        &mut self,
+        cx: &mut Context,
+        ftl: &mut Ftl<M>,
+        function: usize,
+        command: Command,
+    ) -> Result<(), CommandError> {
+        let (now, sequence) = (self.peers_now(cx), ftl.write_sequence());
+        self.functions[function].with_transport(sequence, None, |t, log| t.command(now, command, log))?;
+        self.after_transport(cx, ftl, function);
+        Ok(())
     }
 
     /// Whatever the transport has changed takes effect: credit, what is to be drained and sent, its next deadline.
@@ -194,6 +253,10 @@ impl Fast {
             f.lanes[lane].set_replicated(limit);
             f.trimmed[lane] = f.trimmed[lane].min(f.lanes[lane].released());
             self.drain_intake(cx, function, lane);
+        }
+        // What has to wait further is put back.
+        for (lane, to) in std::mem::take(&mut self.functions[function].trims) {
+            self.trim_log(cx, ftl, function, lane, to);
         }
         let f = &mut self.functions[function];
         if f.waits_for_trim && f.log.has_room(false) {
@@ -218,7 +281,9 @@ impl Fast {
         self.go_on_waiting(cx, ftl, function);
         let f = &mut self.functions[function];
         let deadline = f.transport.deadline().unwrap_or(Instant::NEVER);
-        if deadline < f.transport_at {
+        if self.network.is_some() {
+            f.transport_at = deadline;
+        } else if deadline < f.transport_at {
             f.transport_at = deadline.max(cx.now);
             cx.events.push(f.transport_at, event_lane::OTHER, Event::Transport { function: function as u32 });
         }
@@ -296,17 +361,13 @@ impl Fast {
         function: usize,
         command: Command,
     ) -> Result<(), Status> {
-        let (now, sequence) = (cx.now, ftl.write_sequence());
-        let f = &mut self.functions[function];
-        let done = f.with_transport(sequence, None, |t, log| t.command(now, command, log));
+        let done = self.try_command(cx, ftl, function, command);
         done.map_err(|error| match error {
             CommandError::NotMember(_) => vendor_status::NODE_UNKNOWN,
             CommandError::InGroup => vendor_status::BUSY,
             CommandError::StandAlone | CommandError::NotSecondary => vendor_status::NOT_PRIMARY,
             CommandError::EpochsUsedUp | CommandError::Outdated => vendor_status::PROMOTION_EPOCH_LOW,
-        })?;
-        self.after_transport(cx, ftl, function);
-        Ok(())
+        })
     }
 
     fn set_up_transport<M: Medium>(
@@ -319,6 +380,7 @@ impl Fast {
         if setup.role == Role::StandAlone {
             return self.command_transport(cx, ftl, function, Command::StandAlone);
         }
+        let now = self.peers_now(cx);
         let f = &mut self.functions[function];
         if f.is_replicated() {
             return Err(vendor_status::BUSY);
@@ -336,7 +398,7 @@ impl Fast {
             ..f.transport_config
         };
         let version = f.transport.version();
-        f.transport = Transport::resume(f.transport_config, f.transport.persistent().clone(), cx.now);
+        f.transport = Transport::resume(f.transport_config, f.transport.persistent().clone(), now);
         f.transport.count_from(version);
         let epoch = if primary { setup.epoch } else { Epoch::ZERO };
         self.command_transport(cx, ftl, function, Command::Setup { node, group, primary, epoch, force: false })
@@ -418,7 +480,7 @@ impl Fast {
                 status: Bit::OK
                     .with(Bit::PEER_UNREACHED, peer.data_failed)
                     .with(Bit::COUNTER_OVERDUE, peer.counter_failed),
-                update_age_ns: if peer.attached { cx.now.since(peer.heard_at).as_ns() } else { u64::MAX },
+                update_age_ns: if peer.attached { self.peers_now(cx).since(peer.heard_at).as_ns() } else { u64::MAX },
                 position: peer.sent,
                 ..PeerStatus::default()
             };

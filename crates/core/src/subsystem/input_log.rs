@@ -6,12 +6,13 @@
 //! stand checks: how many outputs there were since the last, and a checksum over them.
 
 use super::{Fault, Input, MoveError, Output, Slot, StoreFault, Token};
+use crate::border::GroupCommand;
 use crate::content::Content;
 use crate::host_memory::{Answer, HostFault, Stamp, Ticket};
 use crate::memory::Use;
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::nvme::Sqe;
-use tidewater_wire::replication::{FRAME_BYTES_MAX, Frame};
+use tidewater_wire::replication::{Epoch, FRAME_BYTES_MAX, Frame, Group};
 
 /// What a log begins with.
 pub const MAGIC: [u8; 8] = *b"TWINPUT1";
@@ -232,8 +233,33 @@ pub fn write_input(log: &mut Vec<u8>, now: Instant, input: &Input<'_>) {
             let len = frame.encode(&mut bytes);
             w.u8(17).u8(function).bytes(&bytes[..len]).content(content);
         }
-        Input::Link { function, peer, up } => {
-            w.u8(20).u8(function).u8(peer).u8(up.into());
+        Input::Link { function, peer, up, restarted } => {
+            w.u8(20).u8(function).u8(peer).u8(up.into()).u8(restarted.into());
+        }
+        Input::PeersTime { now } => {
+            w.u8(38).u64(now.as_ps());
+        }
+        Input::Group { function, command } => write_group(w.u8(39).u8(function), &command),
+    }
+}
+
+fn write_group(w: &mut Writer<'_>, command: &GroupCommand) {
+    match *command {
+        GroupCommand::Setup { node, group, primary, epoch, force } => {
+            w.u8(0).u8(node).bytes(&group.to_bytes()).u8(primary.into()).u64(epoch.0).u8(force.into());
+        }
+        GroupCommand::Promote { target, epoch, force } => {
+            let target = target.map(|group| group.to_bytes());
+            w.u8(1).bytes(target.as_ref().map_or(&[], |bytes| &bytes[..])).u64(epoch.0).u8(force.into());
+        }
+        GroupCommand::Demote => {
+            w.u8(2);
+        }
+        GroupCommand::StandAlone => {
+            w.u8(3);
+        }
+        GroupCommand::Rebuild => {
+            w.u8(4);
         }
     }
 }
@@ -281,6 +307,32 @@ impl<'a> Entries<'a> {
     fn u8(&mut self) -> Result<u8, Malformed> {
         Ok(self.array::<1>()?[0])
     }
+    fn group(&mut self) -> Result<Option<Group>, Malformed> {
+        let bytes = self.bytes()?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let group = bytes.try_into().ok().and_then(Group::from_bytes);
+        group.map(Some).ok_or_else(|| self.wrong("no replication group"))
+    }
+
+    fn group_command(&mut self) -> Result<GroupCommand, Malformed> {
+        Ok(match self.u8()? {
+            0 => GroupCommand::Setup {
+                node: self.u8()?,
+                group: self.group()?.ok_or_else(|| self.wrong("no replication group"))?,
+                primary: self.flag()?,
+                epoch: Epoch(self.u64()?),
+                force: self.flag()?,
+            },
+            1 => GroupCommand::Promote { target: self.group()?, epoch: Epoch(self.u64()?), force: self.flag()? },
+            2 => GroupCommand::Demote,
+            3 => GroupCommand::StandAlone,
+            4 => GroupCommand::Rebuild,
+            _ => return Err(self.wrong("no such wish for a group")),
+        })
+    }
+
     fn flag(&mut self) -> Result<bool, Malformed> {
         match self.u8()? {
             0 => Ok(false),
@@ -417,7 +469,9 @@ impl<'a> Entries<'a> {
                 let frame = Frame::parse(self.bytes()?).map_err(|_| self.wrong("no frame of a peer"))?;
                 Input::Frame { function, frame: Box::new(frame), content: self.content()? }
             }
-            20 => Input::Link { function: self.u8()?, peer: self.u8()?, up: self.flag()? },
+            20 => Input::Link { function: self.u8()?, peer: self.u8()?, up: self.flag()?, restarted: self.flag()? },
+            38 => Input::PeersTime { now: Instant::from_ps(self.u64()?) },
+            39 => Input::Group { function: self.u8()?, command: self.group_command()? },
             _ => return Err(self.wrong("no such kind of entry")),
         };
         Ok(Entry::Input(now, input))
@@ -443,10 +497,11 @@ impl<'a> Iterator for Entries<'a> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tidewater_wire::replication::{Body, Epoch};
+    use tidewater_wire::replication::{Body, Mode};
 
     #[test]
     fn entries_come_back() {
+        let group = Group::new(Epoch::ZERO, Mode::Quorum(2), &[0, 1, 5]).expect("three members are a group");
         let body = Body::Data { pulled: false, lane: 0, offset: 7, len: 3 };
         let frame = Frame { function: 1, from: 2, to: 3, epoch: Epoch(0x102), body };
         let inputs = [
@@ -489,7 +544,23 @@ mod tests {
             Input::LoadedOutside { function: 1 },
             Input::WindowFill { lpn: 9, content: Content::Bytes(b"page") },
             Input::Frame { function: 1, frame: Box::new(frame), content: Content::Bytes(b"log") },
-            Input::Link { function: 1, peer: 2, up: true },
+            Input::Link { function: 1, peer: 2, up: true, restarted: false },
+            Input::PeersTime { now: Instant::from_ps(1 << 40) },
+            Input::Group {
+                function: 0,
+                command: GroupCommand::Setup { node: 1, group, primary: true, epoch: Epoch(0x301), force: false },
+            },
+            Input::Group {
+                function: 1,
+                command: GroupCommand::Promote { target: Some(group), epoch: Epoch::ZERO, force: true },
+            },
+            Input::Group {
+                function: 1,
+                command: GroupCommand::Promote { target: None, epoch: Epoch::ZERO, force: false },
+            },
+            Input::Group { function: 0, command: GroupCommand::Demote },
+            Input::Group { function: 0, command: GroupCommand::StandAlone },
+            Input::Group { function: 0, command: GroupCommand::Rebuild },
         ];
         let mut log = Vec::new();
         for (i, input) in inputs.iter().enumerate() {

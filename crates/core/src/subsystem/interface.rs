@@ -3,10 +3,11 @@
 //! Nothing here moves payload. The subsystem says *from where to where* bytes go ([`Output::Fetch`], [`Output::Taken`],
 //! [`Output::Data`]); the driver of the loop holds them, moves them, and answers with [`Input::Moved`].
 
+use crate::border::{GroupCommand, GroupError};
 use crate::content::Whereabouts;
 use crate::fast::{Content, Place};
 use crate::host_memory::{Access, Answer, HostFault, Ticket};
-use tidewater_base::Duration;
+use tidewater_base::{Duration, Instant};
 use tidewater_wire::nvme::{Cqe, Sqe};
 
 /// A command that the subsystem has taken: its place in the table of commands, below
@@ -211,6 +212,21 @@ pub enum Input<'a> {
         peer: u8,
         /// Whether it can be reached.
         up: bool,
+        /// It was started anew: what it had only in memory may be gone, and its counters may have fallen.
+        restarted: bool,
+    },
+    /// Time as peers are judged by: the wall's, where the drive's own runs ahead of it or stands still. Counts for
+    /// devices whose peers are reached by a network, and must not run backwards.
+    PeersTime {
+        /// The time, from any start.
+        now: Instant,
+    },
+    /// An operator's wish for a function's replication group. Answered by [`Output::Grouped`].
+    Group {
+        /// The function.
+        function: u8,
+        /// The wish.
+        command: GroupCommand,
     },
     /// Answers [`Output::HostMemory`].
     HostMemory {
@@ -497,6 +513,13 @@ pub enum Output {
         /// The frame may leave once this version of the function's control block is durable
         /// ([`Transport::version`](crate::fast::transport::Transport::version)).
         after: u64,
+    },
+    /// Answers [`Input::Group`].
+    Grouped {
+        /// The function.
+        function: u8,
+        /// Whether it was begun. How a promotion ends is seen in the transport's status.
+        result: Result<(), GroupError>,
     },
 }
 

@@ -250,7 +250,11 @@ impl<M: Medium> Subsystem<M> {
             Input::Frame { function, frame, content } => {
                 self.tell_device(device::Input::Frame { function, frame, content });
             }
-            Input::Link { function, peer, up } => self.tell_device(device::Input::Link { function, peer, up }),
+            Input::Link { function, peer, up, restarted } => {
+                self.tell_device(device::Input::Link { function, peer, up, restarted });
+            }
+            Input::PeersTime { now } => self.tell_device(device::Input::PeersTime { now }),
+            Input::Group { function, command } => self.tell_device(device::Input::Group { function, command }),
             Input::HostMemory { ticket, answer } => self.on_host_answer(ticket, answer),
             Input::Inject(fault) => self.inject(fault),
             Input::LoadedOutside { function } => {

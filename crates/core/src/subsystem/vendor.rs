@@ -91,6 +91,9 @@ impl<M: Medium> Subsystem<M> {
             device::Output::Frame { peer, frame, from, after } => {
                 self.outputs.push_back(Output::Frame { peer, frame, from, after });
             }
+            device::Output::Grouped { function, result } => {
+                self.outputs.push_back(Output::Grouped { function, result });
+            }
             device::Output::HostMemory(access) => self.on_host_access(access),
             device::Output::HostMemoryFree => self.on_host_memory_free(),
             device::Output::WindowLoad { lpn, place } => self.outputs.push_back(Output::LoadWindow { lpn, place }),

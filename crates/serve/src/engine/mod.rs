@@ -6,6 +6,7 @@ mod credit_limit;
 mod doorbells;
 mod lent;
 mod pages;
+mod peers;
 mod pmr;
 mod port;
 mod rerun;

@@ -103,8 +103,9 @@ impl Asked {
             | Input::Skip { function, .. }
             | Input::Withhold { function, .. }
             | Input::Frame { function, .. }
-            | Input::Link { function, .. } => function < functions,
-            Input::StoreFailed | Input::Inject(_) | Input::Timer => true,
+            | Input::Link { function, .. }
+            | Input::Group { function, .. } => function < functions,
+            Input::StoreFailed | Input::Inject(_) | Input::PeersTime { .. } | Input::Timer => true,
         }
     }
 }

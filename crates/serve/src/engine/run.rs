@@ -6,12 +6,13 @@ use super::clock::DeviceClock;
 use super::port::Port;
 use super::served::{InputLog, Served};
 use super::setup::{DriveSetup, Setup, TcpSetup};
-use super::start::{Event, ServeError, recover, target, wrong};
+use super::start::{Event, ServeError, peers, recover, target, wrong};
 use super::status;
 use super::world::{Counters, World};
 use crate::control::{Answer, Request};
 use crate::inbox::Inbox;
 use crate::nvme_tcp::Border;
+use crate::peers::PeersSetup;
 use crate::trace::TraceWriter;
 use crate::vfio_user;
 use crate::vfio_user::Waker;
@@ -83,6 +84,8 @@ pub struct Server {
     /// There is no power: what is left of the drive.
     pub(super) powered_off: Option<PoweredOff>,
     tcp_address: Option<SocketAddr>,
+    /// Where peers reached it before a power cut.
+    peers_address: Option<SocketAddr>,
     power_cuts: u64,
     /// When time was last let pass, while the drive is not paced and something is due.
     looked: Option<Wall>,
@@ -148,6 +151,7 @@ impl Server {
             identity,
             powered_off: None,
             tcp_address: None,
+            peers_address: None,
             power_cuts: 0,
             looked: None,
             turns: 0,
@@ -212,6 +216,8 @@ impl Server {
         active |= self.world.take_transfers(self.machine.as_ref().expect("looked at above"));
         active |= self.take_messages();
         active |= self.poll_target();
+        let now = self.wall();
+        active |= self.world.poll_peers(now, self.machine.as_ref().expect("looked at above"));
 
         self.world.resume_synced();
         active |= self.world.look_at_doorbells(self.machine.as_ref().expect("looked at above"));
@@ -280,6 +286,10 @@ impl Server {
         if let Some(target) = &mut self.world.target {
             target.flush();
         }
+        if let Some(peers) = &mut self.world.peers {
+            peers.flush();
+        }
+        self.answer_groups();
     }
 
     // --- what comes from outside ---
@@ -311,6 +321,11 @@ impl Server {
         match *request {
             Request::Status => Some(Ok(status::status(self.machine.as_ref(), &self.world, self.about()))),
             Request::Metrics => Some(text(status::metrics(self.machine.as_ref(), &self.world, self.about()))),
+            Request::GroupForm { .. }
+            | Request::GroupPromote { .. }
+            | Request::GroupDemote { .. }
+            | Request::GroupLeave { .. }
+            | Request::GroupRebuild { .. } => self.group(request, answer),
             Request::FaultList => Some(match &self.machine {
                 Some(machine) => {
                     let armed: Vec<Request> = machine.subsystem.armed_faults().into_iter().map(Request::from).collect();
@@ -349,7 +364,7 @@ impl Server {
     }
 
     /// The wall's time, for connections: they are of this world, whatever the drive's clock says.
-    fn wall(&self) -> Instant {
+    pub(super) fn wall(&self) -> Instant {
         Instant::ZERO + Duration::from_ps((self.started.elapsed().as_nanos() as u64).saturating_mul(1_000))
     }
 
@@ -395,6 +410,9 @@ impl Server {
             // Where it was, hosts look for it again.
             self.tcp_address = target.addresses().first().copied();
         }
+        if let Some(peers) = self.world.peers.take() {
+            self.peers_address = peers.address();
+        }
         let remains = subsystem.into_device().cut_power();
         let mut changes = Default::default();
         remains.medium().take_changes(&mut changes);
@@ -437,6 +455,11 @@ impl Server {
             let tcp = TcpSetup { address, ..tcp.clone() };
             self.world.target = Some(target(&tcp, machine.subsystem.options())?);
         }
+        if let Some(setup) = &self.setup.peers {
+            let setup = PeersSetup { listen: self.peers_address.or(setup.listen), ..setup.clone() };
+            let image = self.world.payload.image();
+            self.world.peers = Some(peers(&setup, image, &machine, &self.waker)?);
+        }
         self.world.resume_rings(&machine, &mut |text| notify(Event::Note(text)));
         self.machine = Some(machine);
         Ok(())
@@ -449,6 +472,7 @@ impl Server {
             // No host comes any more, and what those that are there had asked for is dropped with their connections.
             self.sockets.clear();
             self.world.target = None;
+            self.world.peers = None;
             // What clients still wanted comes too late, and that they have gone must not reset what begins now.
             self.refuse_messages();
             if let Some(machine) = &self.machine {

@@ -1,5 +1,6 @@
 //! How a device is served: what the user asked for, and what of it makes the drive.
 
+use crate::peers::PeersSetup;
 use crate::ring::RingSetup;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -74,6 +75,8 @@ pub struct Setup {
     pub vfio_user: Vec<PathBuf>,
     /// NVMe/TCP.
     pub nvme_tcp: Option<TcpSetup>,
+    /// Peers that replicate its logs.
+    pub peers: Option<PeersSetup>,
     /// The directory for sockets, if it is to be made.
     pub runtime_directory: Option<PathBuf>,
     /// The control socket.

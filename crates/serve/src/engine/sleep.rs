@@ -48,11 +48,18 @@ impl Server {
         if let Some(at) = self.world.rings_at().filter(|_| machine.is_some()) {
             time = time.min(at.saturating_duration_since(Wall::now()));
         }
+        if let Some(peers) = &self.world.peers {
+            time = time.min(peers.deadline().saturating_duration_since(Wall::now()));
+            let due = machine.and_then(|machine| machine.subsystem.device().fast().peers_deadline());
+            let left = due.map_or(SLEEP_MAX, |due| WallDuration::from_nanos(due.since(self.wall()).as_ps() / 1_000));
+            time = time.min(left);
+        }
         let image = self.world.payload.image().event();
         let target = self.world.target.as_ref().map(|target| target.as_fd());
+        let peers = self.world.peers.as_ref().map(|peers| peers.as_fd());
         let rung = self.world.doorbells().map(|doorbell| doorbell.watched());
         let fds: Vec<BorrowedFd<'_>> =
-            std::iter::once(self.waker.as_fd()).chain(image).chain(target).chain(rung).collect();
+            std::iter::once(self.waker.as_fd()).chain(image).chain(target).chain(peers).chain(rung).collect();
         let mut polled: Vec<PollFd<'_>> = fds.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         // Interrupted or not, the caller looks for work. Of doorbells in a page nothing else tells.
         let end = Wall::now() + time;

@@ -12,6 +12,7 @@ use super::world::World;
 use crate::image::{Image, ImageOptions, Memory, MemoryKind, Payload, Target as ImageTarget};
 use crate::inbox::Inbox;
 use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
+use crate::peers::{Peers, PeersSetup};
 use crate::ring::MappedRing;
 use crate::trace::TraceWriter;
 use crate::vfio_user::{self, DOORBELL_PAGE, Device as VfioDevice, Doorbell, GuestMemory, Interrupts, Region, Waker};
@@ -34,6 +35,7 @@ use tidewater_nand::{Nand, Recorder};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::log::RING_FILE_BAR2;
 use tidewater_wire::pci::{ConfigSpace, Options as PciOptions};
+use tidewater_wire::replication::Hello;
 use tidewater_wire::vfio_user::{Area, region};
 
 /// Why a device can't be served, in words that name the place and the way out.
@@ -94,6 +96,8 @@ pub struct Ready {
     pub nvme_tcp: Option<(SocketAddr, String)>,
     /// Metrics.
     pub metrics: Option<SocketAddr>,
+    /// Where peers reach it.
+    pub peers: Option<SocketAddr>,
     /// In words: which failures what was flushed survives.
     pub survives: String,
 }
@@ -424,6 +428,31 @@ pub(super) fn target(tcp: &TcpSetup, controllers: &Options) -> Result<Target, Se
     Target::bind(options).map_err(wrong)
 }
 
+/// The connections to peers, of this drive.
+pub(super) fn peers(
+    setup: &PeersSetup,
+    image: &Image,
+    machine: &Served,
+    waker: &Arc<Waker>,
+) -> Result<Peers, ServeError> {
+    let fast = machine.subsystem.device().fast();
+    let Some(first) = fast.function(0) else {
+        return Err(wrong("peers replicate the logs of the fast side: take a profile that has one, such as log"));
+    };
+    let mut lanes = [0; 16];
+    for (lanes, function) in lanes.iter_mut().zip(fast.functions()) {
+        *lanes = function.lanes().len() as u8;
+    }
+    let ours = Hello {
+        drive: image.uuid(),
+        lanes,
+        ring_bytes: first.setup().ring_size,
+        page_bytes: fast.payload(),
+        ..Hello::default()
+    };
+    Peers::bind(setup, ours, Arc::clone(waker)).map_err(wrong)
+}
+
 /// What functions keep of how they were set up, where the profile says otherwise.
 fn kept(profile: &Profile, functions: &[Function]) -> Vec<String> {
     let mut texts = Vec::new();
@@ -555,8 +584,12 @@ impl Server {
         let controllers = machine.subsystem.options();
         let target = setup.nvme_tcp.as_ref().map(|tcp| target(tcp, controllers)).transpose()?;
         let nvme_tcp = target.as_ref().and_then(|target| target.addresses().first().map(|at| (*at, nqn)));
+        let connected =
+            setup.peers.as_ref().map(|setup| peers(setup, payload.image(), &machine, &waker)).transpose()?;
+        let peers_at = connected.as_ref().and_then(Peers::address);
         let clock = DeviceClock::new(timing, machine.subsystem.device().now());
         let mut world = World::new(ports, target, payload, mail.clone(), transfers);
+        world.peers = connected;
         if let Some(path) = &setup.trace {
             let trace = TraceWriter::create(path);
             world.trace = Some(trace.map_err(|error| wrong(format!("{}: {error}", path.display())))?);
@@ -587,6 +620,7 @@ impl Server {
             vfio_user: setup.vfio_user.clone(),
             nvme_tcp,
             metrics: metrics_at,
+            peers: peers_at,
             survives: survives(&setup.backing),
         }));
         Ok(Server::new(machine, clock, world, waker, sockets, setup, drive_setup, profile, identity))

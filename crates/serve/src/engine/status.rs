@@ -74,6 +74,9 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
             put(&name, if ring.file().has_writer(lane) { "has a program" } else { "free" }.into());
         }
     }
+    if let Some(peers) = machine.and_then(|machine| world.peers_status(machine)) {
+        put("peers", peers);
+    }
     if let Some(target) = &world.target {
         put("nvme_tcp_connections", target.statistics().open.into());
     }

@@ -206,7 +206,7 @@ impl<M> World<M> {
     }
 
     /// Bytes of the fast side's log.
-    fn log_bytes(&mut self, machine: &Served, piece: LogPiece, to: &mut [u8]) -> Result<(), MoveError> {
+    pub(super) fn log_bytes(&mut self, machine: &Served, piece: LogPiece, to: &mut [u8]) -> Result<(), MoveError> {
         let device = machine.subsystem.device();
         let (function, lane) = (usize::from(piece.function), usize::from(piece.lane));
         match piece.from {

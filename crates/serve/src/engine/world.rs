@@ -5,11 +5,13 @@ use super::Served;
 use super::courier::{Done, Far, Then, Way};
 use super::doorbells::Doorbells;
 use super::lent::Lent;
+use super::peers::Asked;
 use super::port::{Port, Reached};
 use super::transfer::{Carried, bring, dma_read};
 use crate::image::Payload;
 use crate::inbox::Inbox;
 use crate::nvme_tcp::{CommandId, Target};
+use crate::peers::Peers;
 use crate::trace::TraceWriter;
 use std::collections::VecDeque;
 use std::io;
@@ -17,10 +19,12 @@ use tidewater_base::Instant;
 use tidewater_core::content::Whereabouts;
 use tidewater_core::drive::{Machine as _, World as Surroundings};
 use tidewater_core::fast::Content;
+use tidewater_core::fast::transport::CommandError;
 use tidewater_core::profile::Timing;
 use tidewater_core::subsystem::{Input, MoveError, Output, Outstanding, Slot, StoreFault, Token, Unit};
 use tidewater_nand::Changes;
 use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
+use tidewater_wire::replication::Frame;
 
 /// An input that waits for its turn, with its bytes.
 #[derive(Debug)]
@@ -31,6 +35,7 @@ pub(super) enum Pending {
     Store { function: u8, address: u64, bytes: Vec<u8> },
     Announce { function: u8, lane: u8, tail: u64, bytes: Vec<u8> },
     WindowFill { lpn: u32, bytes: Option<Vec<u8>> },
+    Frame { frame: Box<Frame>, bytes: Vec<u8> },
 }
 
 /// Data of a command that comes over a connection, for the firmware itself.
@@ -59,6 +64,13 @@ pub struct Counters {
 pub struct World<M> {
     pub(super) ports: Vec<Port>,
     pub(super) target: Option<Target>,
+    /// The connections to peers.
+    pub(super) peers: Option<Peers>,
+    /// For each function the version of what it promised to peers that is durable.
+    pub(super) promised: Vec<Option<u64>>,
+    /// What operators have asked groups for, and what the firmware has answered, each in order.
+    pub(super) asked: VecDeque<Asked>,
+    pub(super) grouped: VecDeque<Result<(), CommandError>>,
     pub(super) payload: Payload,
     pub(super) mail: Inbox<M>,
     pub(super) pending: VecDeque<(Instant, Pending)>,
@@ -105,6 +117,10 @@ impl<M> World<M> {
         World {
             ports,
             target,
+            peers: None,
+            promised: Vec::new(),
+            asked: VecDeque::new(),
+            grouped: VecDeque::new(),
             payload,
             mail,
             pending: VecDeque::with_capacity(1_024),
@@ -468,6 +484,8 @@ impl<M> World<M> {
         self.cuts += 1;
         self.pending.clear();
         self.gathering.clear();
+        self.promised.clear();
+        self.grouped.clear();
         self.doorbells.forget();
         self.ports.iter_mut().filter_map(|port| port.page.as_mut()).for_each(|page| page.forget());
     }
@@ -520,6 +538,10 @@ impl<M> Surroundings<Served> for World<M> {
             Pending::WindowFill { lpn, bytes: Some(bytes) } => {
                 self.current = bytes;
                 Input::WindowFill { lpn, content: Content::Bytes(&self.current) }
+            }
+            Pending::Frame { frame, bytes } => {
+                self.current = bytes;
+                Input::Frame { function: frame.function, frame, content: Content::Bytes(&self.current) }
             }
             Pending::WindowFill { lpn, bytes: None } => Input::WindowFill { lpn, content: Content::Absent(0) },
         })
@@ -611,8 +633,8 @@ impl<M> Surroundings<Served> for World<M> {
                 self.payload.keep_window(lpn, version, &bytes);
                 self.spare(bytes);
             }
-            // A served device has no peers yet: its replication is set up by nobody.
-            Output::Frame { .. } => {}
+            Output::Frame { frame, from, after, .. } => self.send_to_peer(machine, &frame, from, after),
+            Output::Grouped { result, .. } => self.grouped.push_back(result),
             Output::StoreLog { function, lpn, number, page, epoch } => {
                 let mut bytes = self.buffer(page.len as usize);
                 let fast = machine.subsystem.device().fast();

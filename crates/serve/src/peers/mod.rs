@@ -285,6 +285,16 @@ impl Peers {
         self.came.pop_front()
     }
 
+    /// Whether [`Peers::take`] has something.
+    pub fn has_come(&self) -> bool {
+        !self.came.is_empty()
+    }
+
+    /// Whether this node is one of the peers.
+    pub fn knows(&self, node: u8) -> bool {
+        self.peers.iter().any(|peer| peer.node == node)
+    }
+
     /// What is known of each peer.
     pub fn links(&self) -> impl Iterator<Item = PeerLink> {
         self.peers.iter().map(|peer| PeerLink {

@@ -51,6 +51,7 @@ pub fn setup(profile: Profile, folder: &Path, backing: Backing, functions: usize
         input_log: None,
         ring: None,
         stop: Arc::new(AtomicBool::new(false)),
+        peers: None,
         serve_time: SERVE_TIME,
     }
 }

@@ -30,6 +30,7 @@ const DATA: u8 = 5;
 const REPORT: u8 = 6;
 const KEEP_ALIVE: u8 = 7;
 const PULL: u8 = 8;
+const TRIM: u8 = 9;
 
 /// One frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,6 +107,13 @@ pub enum Body {
         start: u64,
         /// Stream offset after the last byte; above `start`.
         end: u64,
+    },
+    /// The primary lives, and its host has no use for a lane's log below an offset.
+    Trim {
+        /// Lane.
+        lane: u8,
+        /// The offset.
+        to: u64,
     },
 }
 
@@ -236,6 +244,11 @@ impl Frame {
                 out.u64(*start);
                 out.u64(*end);
                 PULL
+            }
+            Body::Trim { lane, to } => {
+                out.u64(u64::from(*lane));
+                out.u64(*to);
+                TRIM
             }
         };
         let len = out.at;
@@ -449,6 +462,7 @@ impl Reader<'_> {
                 }
                 Body::Pull { lane, start, end }
             }
+            TRIM => Body::Trim { lane: self.small(LANES_MAX as u64, "lane")?, to: self.u64()? },
             _ => return Err(FrameError::Kind(kind)),
         })
     }
@@ -523,6 +537,7 @@ mod tests {
                 }
             ),
             Just(Body::KeepAlive),
+            (0..16u8, any::<u64>()).prop_map(|(lane, to)| Body::Trim { lane, to }),
             (0..16u8, 0..1u64 << 44, 1..1u64 << 44).prop_map(|(lane, start, len)| Body::Pull {
                 lane,
                 start,

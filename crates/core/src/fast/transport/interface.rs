@@ -4,7 +4,7 @@
 use super::Role;
 #[cfg(doc)]
 use super::Transport;
-use std::fmt;
+pub use crate::border::{GroupCommand as Command, GroupError as CommandError};
 use tidewater_base::Duration;
 use tidewater_wire::replication::{Epoch, Frame, Group, History, Mode};
 
@@ -67,6 +67,12 @@ pub trait LocalLog {
     /// Forgets all at and past `to`, on flash too, also what is in the queue or on its way there. `to` is at most the
     /// persisted counter, which it becomes.
     fn truncate(&mut self, lane: usize, to: u64);
+    /// The offset below which the host of the log has no use for a lane's bytes.
+    fn trimmed(&self, _lane: usize) -> u64 {
+        0
+    }
+    /// The primary's host has no use for a lane's bytes below `to`, which is at most the persisted counter.
+    fn trim(&mut self, _lane: usize, _to: u64) {}
     /// Forgets the whole lane, which then holds nothing and goes on at `at`.
     fn restart(&mut self, lane: usize, at: u64);
 }
@@ -205,6 +211,8 @@ pub enum Event {
         peer: u8,
         /// Whether it can be reached.
         up: bool,
+        /// It was started anew: its counters may have fallen, so what it has is asked for again.
+        restarted: bool,
     },
     /// A destage has failed for good, or works again.
     Destage {
@@ -212,73 +220,3 @@ pub enum Event {
         failed: bool,
     },
 }
-
-/// What an operator asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Command {
-    /// Puts a stand-alone device into a group. As primary it starts a promotion and keeps its log; as secondary it
-    /// waits, and gives its log up for the primary's.
-    Setup {
-        /// Its number.
-        node: u8,
-        /// The group: the same on every member, with version [`Epoch::ZERO`].
-        group: Group,
-        /// Whether it is to be primary.
-        primary: bool,
-        /// As in [`Command::Promote`].
-        epoch: Epoch,
-        /// As in [`Command::Promote`].
-        force: bool,
-    },
-    /// Makes a member primary.
-    Promote {
-        /// The group that it is to be primary of, when that changes; its version does not matter.
-        target: Option<Group>,
-        /// The epoch that it asks for, made by itself; [`Epoch::ZERO`]: any. It asks for a higher one when it knows one
-        /// that is not below this.
-        epoch: Epoch,
-        /// The operator says that whoever does not answer is dead: whoever answers is enough. Bytes that only others
-        /// held are lost.
-        force: bool,
-    },
-    /// Makes a primary, or a candidate, a secondary that waits for the next primary.
-    Demote,
-    /// Takes the device out of its group; it keeps its log. For the group it is dead.
-    StandAlone,
-    /// Allows a secondary to throw its log away, as far as that is needed to follow the primary.
-    Rebuild,
-}
-
-/// Why a command is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CommandError {
-    /// The device is in a group already: take it out first.
-    InGroup,
-    /// The device is in no group: set it up first.
-    StandAlone,
-    /// This node is no member of the group: list it.
-    NotMember(u8),
-    /// The command is for a secondary: demote the device first.
-    NotSecondary,
-    /// The group has changed without this node: promote a member of the new one, or force.
-    Outdated,
-    /// The epochs are used up.
-    EpochsUsedUp,
-}
-
-impl fmt::Display for CommandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CommandError::InGroup => f.write_str("the device is in a group: make it stand-alone first"),
-            CommandError::StandAlone => f.write_str("the device is stand-alone: set up its group first"),
-            CommandError::NotMember(node) => write!(f, "node {node} is no member of the group: list it"),
-            CommandError::NotSecondary => f.write_str("only a secondary can be rebuilt: demote the device first"),
-            CommandError::Outdated => {
-                f.write_str("the group has changed without this device: promote a member of the new group, or force")
-            }
-            CommandError::EpochsUsedUp => f.write_str("all epochs are used up: set the group up anew"),
-        }
-    }
-}
-
-impl std::error::Error for CommandError {}

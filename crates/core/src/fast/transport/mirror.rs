@@ -4,6 +4,9 @@ use super::{LocalLog, Role, Transport};
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::replication::{Epoch, LANES_MAX, Mode, Reason};
 
+/// Keep-alives after which trims are told anew.
+const TRIM_TURNS: u32 = 64;
+
 /// A node that frames go to. What is due for it is a flag, not a queue: that is the bound.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
@@ -35,6 +38,11 @@ pub(super) struct Flow {
     pub(super) counter_failed: bool,
     pub(super) attach_due: bool,
     pub(super) keep_alive_due: bool,
+    /// For each lane the trim that the peer was told of; and it is time to tell it of others.
+    pub(super) trim_told: [u64; LANES_MAX],
+    pub(super) trim_due: bool,
+    /// Keep-alives since it was told all anew.
+    pub(super) trim_turns: u32,
     /// Bytes past its counter that the peer takes in a lane.
     pub(super) window: u32,
     /// The peer's own counters.
@@ -69,6 +77,9 @@ impl Flow {
             counter_failed: false,
             attach_due: true,
             keep_alive_due: false,
+            trim_told: [0; LANES_MAX],
+            trim_due: false,
+            trim_turns: 0,
             window: 0,
             shadow: [0; LANES_MAX],
             covered: [0; LANES_MAX],
@@ -88,6 +99,7 @@ impl Flow {
     /// Goes back to what the peer has confirmed.
     pub(super) fn go_back(&mut self) {
         self.sent = self.shadow;
+        self.trim_told = [0; LANES_MAX];
     }
 }
 
@@ -180,14 +192,17 @@ impl Transport {
     }
 
     /// The carrier tells of a link.
-    pub(super) fn link(&mut self, node: u8, up: bool) {
-        let all = self.all_lanes();
+    pub(super) fn link(&mut self, node: u8, up: bool, restarted: bool) {
+        let (all, now) = (self.all_lanes(), self.now);
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) else { return };
         peer.link_up = up;
         if !up {
             return;
         }
-        if let Some(flow) = &mut peer.flow {
+        if let Some(flow) = peer.flow.as_mut().filter(|_| restarted) {
+            *flow = Flow::new(now);
+            self.wake = now;
+        } else if let Some(flow) = &mut peer.flow {
             flow.go_back();
             flow.again_wait = Duration::ZERO;
             flow.attach_wait = Duration::ZERO;
@@ -218,6 +233,12 @@ impl Transport {
                 flow.keep_alive_at = now + config.keep_alive;
             } else if now >= flow.keep_alive_at {
                 flow.keep_alive_due = link_up;
+                flow.trim_due = link_up;
+                flow.trim_turns += 1;
+                if flow.trim_turns.is_multiple_of(TRIM_TURNS) {
+                    // A frame may have been lost.
+                    flow.trim_told = [0; LANES_MAX];
+                }
                 // Who is silent is asked less often.
                 let wait = if flow.counter_failed { config.retry_max } else { Duration::ZERO };
                 flow.keep_alive_at = now + wait.max(config.keep_alive);

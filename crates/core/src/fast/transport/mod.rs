@@ -155,7 +155,7 @@ impl Transport {
             }
             Event::Frame(frame) => self.receive(frame, log),
             Event::Timer => {}
-            Event::Link { peer, up } => self.link(peer, up),
+            Event::Link { peer, up, restarted } => self.link(peer, up, restarted),
             Event::Destage { failed } => self.set_flag(flag::DESTAGE_FAILED, failed),
         }
         self.expire(log);
@@ -481,6 +481,13 @@ impl Transport {
             Body::KeepAlive => {
                 if self.follows(from, epoch) {
                     self.follower.heard(self.now);
+                }
+            }
+            Body::Trim { lane, to } => {
+                if self.follows(from, epoch) && usize::from(lane) < self.lanes() {
+                    self.follower.heard(self.now);
+                    let lane = usize::from(lane);
+                    log.trim(lane, to.min(log.persisted(lane)));
                 }
             }
             Body::Pull { lane, start, end } => {

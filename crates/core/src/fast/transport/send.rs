@@ -73,6 +73,9 @@ impl Transport {
         {
             return Some((promised, body, Some(source)));
         }
+        if let Some(body) = self.next_trim(place, log) {
+            return Some((self.persistent.history.last(), body, None));
+        }
         let (body, source) = self.next_data(place, log)?;
         Some((self.persistent.history.last(), body, source))
     }
@@ -130,6 +133,22 @@ impl Transport {
                 return Some((Body::Data { pulled: true, lane: lane as u8, offset: start, len }, source));
             }
         }
+        None
+    }
+
+    /// What the host has trimmed of a lane since the peer was told, as far as the peer has it.
+    fn next_trim(&mut self, place: usize, log: &impl LocalLog) -> Option<Body> {
+        let lanes = self.lanes();
+        let flow = self.peers[place].flow.as_mut().filter(|flow| flow.trim_due)?;
+        for lane in 0..lanes {
+            let to = log.trimmed(lane).min(flow.shadow[lane]);
+            if to > flow.trim_told[lane] {
+                flow.trim_told[lane] = to;
+                flow.keep_alive_due = false;
+                return Some(Body::Trim { lane: lane as u8, to });
+            }
+        }
+        flow.trim_due = false;
         None
     }
 

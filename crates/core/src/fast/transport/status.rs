@@ -98,6 +98,11 @@ impl Transport {
         add(flag::CATCHING_UP, self.attached() && own.synced != own.history.last());
         add(flag::PROMOTING, self.candidate.is_some());
         add(flag::PENDING, own.pending.is_some());
+        // Whose primary it was is of no use to a primary.
+        if own.role == Role::Primary {
+            flags &= !flag::PRIMARY_SILENT;
+        }
+        let mut add = |bit, on| flags |= if on { bit } else { 0 };
         add(flag::CUT, self.cut.iter().any(|&bytes| bytes > 0));
         Status {
             role: own.role,
@@ -125,6 +130,14 @@ impl Transport {
                 usize::from(k).checked_sub(2).and_then(|place| counters.get(place).copied()).unwrap_or(0)
             }
         }
+    }
+
+    /// End of a lane's bytes that all peers have which can be reached and hold what the epoch began with: what is below
+    /// can be trimmed, and none of them falls behind the log's begin.
+    pub fn on_all_reachable(&self, lane: usize) -> u64 {
+        let flows = self.peers.iter().filter(|peer| peer.link_up).filter_map(|peer| peer.flow.as_ref());
+        let in_step = flows.filter(|flow| flow.synced && !flow.data_failed && !flow.counter_failed && !flow.stale);
+        in_step.map(|flow| flow.shadow[lane]).min().unwrap_or(u64::MAX)
     }
 
     /// The peers that this device sends to.

@@ -315,7 +315,8 @@ impl Rig {
             | Output::QueueGone { .. }
             | Output::KeepAliveExpired { .. }
             | Output::StoreLog { .. }
-            | Output::Frame { .. } => {}
+            | Output::Frame { .. }
+            | Output::Grouped { .. } => {}
         }
     }
 

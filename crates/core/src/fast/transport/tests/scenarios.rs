@@ -103,7 +103,7 @@ fn the_three_failures_differ_in_bounded_time() -> Check {
     net.run(ms(6))?;
     assert_eq!((flags(&net, 0) & three, net.credit(0, 0)), (0, 20));
 
-    net.event(0, Event::Link { peer: 1, up: false });
+    net.event(0, Event::Link { peer: 1, up: false, restarted: false });
     assert_eq!(flags(&net, 0) & three, flag::DATA_FAILED, "a link that is known to be down");
     Ok(())
 }

@@ -84,7 +84,7 @@ fn run(plan: Plan, figures: &mut Figures) -> Check {
                 net.blocked[node][to] = blocked;
                 if rng.below(2) == 0 {
                     net.blocked[to][node] = blocked;
-                    net.event(node, Event::Link { peer: to as u8, up: !blocked });
+                    net.event(node, Event::Link { peer: to as u8, up: !blocked, restarted: false });
                 }
             }
             // A partition: some nodes on one side.
@@ -131,7 +131,7 @@ fn heal(net: &mut Network) -> Check {
     for node in 0..net.nodes.len() {
         net.nodes[node].down_until = net.now;
         for peer in 0..net.nodes.len() {
-            net.event(node, Event::Link { peer: peer as u8, up: true });
+            net.event(node, Event::Link { peer: peer as u8, up: true, restarted: false });
         }
     }
     net.run(Duration::from_ms(12))?;

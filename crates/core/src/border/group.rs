@@ -1,0 +1,74 @@
+//! Wishes of an operator for the replication group of a log, and why they are refused.
+
+use std::fmt;
+use tidewater_wire::replication::{Epoch, Group};
+
+/// What an operator asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GroupCommand {
+    /// Puts a stand-alone device into a group. As primary it starts a promotion and keeps its log; as secondary it
+    /// waits, and gives its log up for the primary's.
+    Setup {
+        /// Its number.
+        node: u8,
+        /// The group: the same on every member, with version [`Epoch::ZERO`].
+        group: Group,
+        /// Whether it is to be primary.
+        primary: bool,
+        /// As in [`GroupCommand::Promote`].
+        epoch: Epoch,
+        /// As in [`GroupCommand::Promote`].
+        force: bool,
+    },
+    /// Makes a member primary.
+    Promote {
+        /// The group that it is to be primary of, when that changes; its version does not matter.
+        target: Option<Group>,
+        /// The epoch that it asks for, made by itself; [`Epoch::ZERO`]: any. It asks for a higher one when it knows one
+        /// that is not below this.
+        epoch: Epoch,
+        /// The operator says that whoever does not answer is dead: whoever answers is enough. Bytes that only others
+        /// held are lost.
+        force: bool,
+    },
+    /// Makes a primary, or a candidate, a secondary that waits for the next primary.
+    Demote,
+    /// Takes the device out of its group; it keeps its log. For the group it is dead.
+    StandAlone,
+    /// Allows a secondary to throw its log away, as far as that is needed to follow the primary.
+    Rebuild,
+}
+
+/// Why a command is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GroupError {
+    /// The device is in a group already: take it out first.
+    InGroup,
+    /// The device is in no group: set it up first.
+    StandAlone,
+    /// This node is no member of the group: list it.
+    NotMember(u8),
+    /// The command is for a secondary: demote the device first.
+    NotSecondary,
+    /// The group has changed without this node: promote a member of the new one, or force.
+    Outdated,
+    /// The epochs are used up.
+    EpochsUsedUp,
+}
+
+impl fmt::Display for GroupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GroupError::InGroup => f.write_str("the device is in a group: make it stand-alone first"),
+            GroupError::StandAlone => f.write_str("the device is stand-alone: set up its group first"),
+            GroupError::NotMember(node) => write!(f, "node {node} is no member of the group: list it"),
+            GroupError::NotSecondary => f.write_str("only a secondary can be rebuilt: demote the device first"),
+            GroupError::Outdated => {
+                f.write_str("the group has changed without this device: promote a member of the new group, or force")
+            }
+            GroupError::EpochsUsedUp => f.write_str("all epochs are used up: set the group up anew"),
+        }
+    }
+}
+
+impl std::error::Error for GroupError {}

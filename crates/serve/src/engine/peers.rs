@@ -1,0 +1,289 @@
+//! Peers in the engine's loop: frames of the firmware leave once what they promise is durable, and frames that came go
+//! in with the time at which they did.
+
+use super::run::Server;
+use super::served::Served;
+use super::world::{Pending, World};
+use crate::control::{Answer, GroupMode, Request};
+use crate::peers::{Incoming, Peers};
+use serde_json::{Map, Value};
+use std::sync::mpsc::Sender;
+use tidewater_base::Instant;
+use tidewater_core::content::Place;
+use tidewater_core::fast::transport::{Command, CommandError, flag};
+use tidewater_core::subsystem::{Input, LogPiece};
+use tidewater_wire::replication::{Body, Epoch, Frame, Group, Mode};
+use tidewater_wire::vendor::Role;
+
+/// What an operator asked a function's group for, until it is answered.
+pub(super) type Asked = Sender<Answer>;
+
+impl<M> World<M> {
+    /// Takes in what peers have sent. `now`: the wall's time, by which peers are judged. True: something happened.
+    pub(super) fn poll_peers(&mut self, now: Instant, machine: &Served) -> bool {
+        let Some(mut peers) = self.peers.take() else { return false };
+        let mut any = peers.poll();
+        while let Some(note) = peers.take_note() {
+            self.watch.notes.push(note);
+        }
+        let functions = machine.subsystem.device().fast().functions().len() as u8;
+        let is_due = machine.subsystem.device().fast().peers_deadline().is_some_and(|at| at <= now);
+        let came = peers.has_come();
+        if is_due || came {
+            self.push(Input::PeersTime { now });
+            any = true;
+        }
+        while let Some(incoming) = peers.take() {
+            match incoming {
+                Incoming::Frame(frame, bytes) => self.put(Pending::Frame { frame, bytes }),
+                Incoming::Link { node, up, restarted } => {
+                    for function in 0..functions {
+                        self.push(Input::Link { function, peer: node, up, restarted });
+                    }
+                }
+            }
+        }
+        self.peers = Some(peers);
+        any
+    }
+
+    /// Sends a frame, once what it promises is durable in the image: a node that forgot a promise in a crash could
+    /// break it.
+    pub(super) fn send_to_peer(&mut self, machine: &Served, frame: &Frame, from: Option<Place>, after: u64) {
+        let function = usize::from(frame.function);
+        if self.peers.is_none() || !self.is_promise_durable(machine, function, after) {
+            return;
+        }
+        let mut bytes = Vec::new();
+        if let (&Body::Data { lane, offset, len, .. }, Some(from)) = (&frame.body, from) {
+            bytes = self.buffer(len as usize);
+            let piece = LogPiece { function: frame.function, lane, offset, len, from };
+            if self.log_bytes(machine, piece, &mut bytes).is_err() {
+                return; // A replica asks for it again.
+            }
+        }
+        if let Some(peers) = &mut self.peers {
+            peers.send(frame, &bytes);
+        }
+        self.spare(bytes);
+    }
+
+    fn is_promise_durable(&mut self, machine: &Served, function: usize, after: u64) -> bool {
+        let Some(of) = machine.subsystem.device().fast().function(function) else { return false };
+        if self.promised.get(function).copied().flatten().is_some_and(|version| version >= after) {
+            return !self.store_failed;
+        }
+        // The control block of this version was stored before this output was taken.
+        if self.store_failed || self.payload.image_mut().sync_here().is_err() {
+            self.fail_store();
+            return false;
+        }
+        if self.promised.len() <= function {
+            self.promised.resize(function + 1, None);
+        }
+        self.promised[function] = Some(of.transport().version());
+        true
+    }
+
+    /// What is known of peers, for the status.
+    pub(super) fn peers_status(&self, machine: &Served) -> Option<Value> {
+        let peers = self.peers.as_ref()?;
+        let links: Vec<_> = peers.links().collect();
+        let functions = machine.subsystem.device().fast().functions().iter().enumerate();
+        let groups: Vec<Value> = functions
+            .map(|(number, of)| {
+                let (transport, status) = (of.transport(), of.transport().status());
+                let flows: Vec<Value> = transport
+                    .peers()
+                    .zip(transport.shadows())
+                    .map(|(peer, (_, shadow))| {
+                        let behind =
+                            of.lanes().iter().zip(shadow).map(|(lane, at)| lane.released().saturating_sub(*at));
+                        let mut flow = Map::new();
+                        flow.insert("node".into(), peer.node.into());
+                        flow.insert("state".into(), state_of(&peer).into());
+                        flow.insert("behind_bytes".into(), behind.sum::<u64>().into());
+                        flow.insert("shadow".into(), shadow.into());
+                        flow.into()
+                    })
+                    .collect();
+                let mut group = Map::new();
+                group.insert("function".into(), number.into());
+                group.insert("role".into(), role_of(&status).into());
+                group.insert("node".into(), transport.persistent().node.into());
+                group.insert("mode".into(), mode_of(status.group.mode()).into());
+                group.insert("members".into(), status.group.members().into());
+                group.insert("epoch".into(), status.epoch.to_string().into());
+                group.insert("promised".into(), status.promised.to_string().into());
+                group.insert("flags".into(), flags_of(status.flags).into());
+                group.insert("tail".into(), of.lanes().iter().map(|lane| lane.released()).collect::<Vec<_>>().into());
+                group.insert("replicas".into(), flows.into());
+                group.into()
+            })
+            .collect();
+        let links: Vec<Value> = links
+            .iter()
+            .map(|link| {
+                let mut one = Map::new();
+                one.insert("node".into(), link.node.into());
+                one.insert("address".into(), link.address.clone().into());
+                one.insert("up".into(), link.up.into());
+                one.insert("since_ms".into(), (link.since.as_millis() as u64).into());
+                if let Some(time) = link.round_trip {
+                    one.insert("round_trip_us".into(), (time.as_micros() as u64).into());
+                }
+                one.insert("waiting_bytes".into(), link.waiting.into());
+                one.insert("dropped_frames".into(), link.dropped.into());
+                if let Some(why) = &link.why {
+                    one.insert("why".into(), why.clone().into());
+                }
+                one.into()
+            })
+            .collect();
+        let mut all = Map::new();
+        all.insert("node".into(), peers.node().into());
+        all.insert("links".into(), links.into());
+        all.insert("groups".into(), groups.into());
+        Some(all.into())
+    }
+}
+
+fn state_of(peer: &tidewater_core::fast::transport::PeerStatus) -> &'static str {
+    match () {
+        () if peer.stale => "stale: it has to be rebuilt",
+        () if peer.data_failed => "unreachable",
+        () if peer.counter_failed => "silent",
+        () if !peer.attached => "attaching",
+        () if !peer.synced => "catching up",
+        () => "in step",
+    }
+}
+
+fn role_of(status: &tidewater_core::fast::transport::Status) -> &'static str {
+    match status.role {
+        _ if status.flags & flag::PROMOTING != 0 => "candidate",
+        Role::StandAlone => "alone",
+        Role::Primary => "primary",
+        Role::Secondary => "secondary",
+    }
+}
+
+fn mode_of(mode: Mode) -> String {
+    match mode {
+        Mode::Lazy => "lazy".into(),
+        Mode::Eager => "eager".into(),
+        Mode::Chain => "chain".into(),
+        Mode::Quorum(k) => format!("quorum of {k}"),
+    }
+}
+
+/// Flags in words.
+fn flags_of(flags: u32) -> Vec<&'static str> {
+    [
+        (flag::DESTAGE_FAILED, "a destage failed"),
+        (flag::DATA_FAILED, "data does not reach a replica"),
+        (flag::COUNTER_FAILED, "a replica is silent"),
+        (flag::DEPOSED, "another node is primary"),
+        (flag::STALE, "a log is stale: rebuild it"),
+        (flag::CATCHING_UP, "a log is catching up"),
+        (flag::PROMOTING, "a promotion is under way"),
+        (flag::REFUSED, "the last promotion was refused"),
+        (flag::MISMATCH, "a peer has another group or other lanes"),
+        (flag::CUT, "bytes of the log were cut"),
+        (flag::PRIMARY_SILENT, "the primary is silent"),
+        (flag::PENDING, "a change of the group is not finished"),
+    ]
+    .iter()
+    .filter_map(|&(bit, words)| (flags & bit != 0).then_some(words))
+    .collect()
+}
+
+/// Why a command of an operator is refused.
+fn refused(error: &CommandError) -> String {
+    error.to_string()
+}
+
+impl Server {
+    /// Carries out what an operator wants of a function's group. `None`: the answer comes with the firmware's.
+    pub(super) fn group(&mut self, request: &Request, answer: &Asked) -> Option<Answer> {
+        let Some(machine) = &self.machine else { return Some(Err("the power is off".into())) };
+        let Some(peers) = &self.world.peers else {
+            return Some(Err("the device has no peers: serve it with --node and --peer".into()));
+        };
+        let function = match *request {
+            Request::GroupForm { function, .. }
+            | Request::GroupPromote { function, .. }
+            | Request::GroupDemote { function }
+            | Request::GroupLeave { function }
+            | Request::GroupRebuild { function } => function,
+            _ => return Some(Err("internal error: not a request about a group".into())),
+        };
+        if machine.subsystem.device().fast().function(function.into()).is_none() {
+            return Some(Err(format!(
+                "function {function} has no log: the profile's fast.functions says how many have"
+            )));
+        }
+        let command = match command_of(request, peers) {
+            Ok(command) => command,
+            Err(why) => return Some(Err(why)),
+        };
+        self.world.now = drive_now(self);
+        let now = self.wall();
+        self.world.push(Input::PeersTime { now });
+        self.world.push(Input::Group { function, command });
+        self.world.asked.push_back(answer.clone());
+        None
+    }
+
+    /// Answers what operators have asked, as far as the firmware has.
+    pub(super) fn answer_groups(&mut self) {
+        while let Some(result) = self.world.grouped.pop_front() {
+            let Some(answer) = self.world.asked.pop_front() else { continue };
+            let _ = answer.send(result.map(|()| Map::new()).map_err(|error| refused(&error)));
+        }
+    }
+}
+
+fn drive_now(server: &Server) -> Instant {
+    use tidewater_core::drive::Clock as _;
+    server.clock.now()
+}
+
+/// The command that a request stands for.
+///
+/// # Errors
+/// A group that can't be, in words.
+fn command_of(request: &Request, peers: &Peers) -> Result<Command, String> {
+    let group = |members: &[u8], mode: GroupMode, k: u8| {
+        let mode = match mode {
+            GroupMode::Lazy => Mode::Lazy,
+            GroupMode::Eager => Mode::Eager,
+            GroupMode::Chain => Mode::Chain,
+            GroupMode::Quorum => Mode::Quorum(k),
+        };
+        if let Some(node) = members.iter().find(|&&node| node != peers.node() && !peers.knows(node)) {
+            return Err(format!("node {node} is not a peer of this device: serve it with --peer {node}=ADDRESS"));
+        }
+        Group::new(Epoch::ZERO, mode, members).map_err(|error| error.to_string())
+    };
+    Ok(match request {
+        Request::GroupForm { members, mode, k, primary, .. } => Command::Setup {
+            node: peers.node(),
+            group: group(members, *mode, *k)?,
+            primary: *primary,
+            epoch: Epoch::ZERO,
+            force: false,
+        },
+        Request::GroupPromote { members, mode, k, force, .. } => Command::Promote {
+            target: match mode {
+                Some(mode) => Some(group(members, *mode, *k)?),
+                None => None,
+            },
+            epoch: Epoch::ZERO,
+            force: *force,
+        },
+        Request::GroupDemote { .. } => Command::Demote,
+        Request::GroupLeave { .. } => Command::StandAlone,
+        _ => Command::Rebuild,
+    })
+}
