@@ -15,9 +15,9 @@ use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::status as vendor_status;
 use tidewater_wire::vendor::{AdminCommand, Epoch, FastSetup, IoCommand, ReadLogHeader, TAIL, TrimTo, opcode};
 
-/// Fifty days: longer times never come, as far as anybody waits.
+/// Fifty days: no host waits longer.
 const TIME_MAX_NS: u64 = 50 * 86_400 * 1_000_000_000;
-/// Commands that may wait at once, in equal shares of the functions; one more is told to come again.
+/// Commands that may wait at once, in equal shares of the functions; one more is asked to retry.
 const WAITS_MAX: usize = 256;
 /// Get Log Page (NVMe Base 1.4, 5.14).
 const GET_LOG_PAGE: u8 = 0x02;
@@ -265,8 +265,8 @@ impl Fast {
     /// Ends a wait whose condition holds. False: it does not.
     fn try_end_wait<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, place: usize) -> bool {
         let Wait { function, lane, offset, epoch, what, .. } = self.waits[place];
-        // Whoever waits has stored its bytes in the epoch that it began in. In another they may have been cut, and be
-        // somebody else's.
+        // The waiting client stored its bytes in the epoch in which the command began. In a later epoch they may have
+        // been cut, and the place may hold another primary's bytes.
         if what == What::Credit
             && let Err(status) = self.may_write(function, epoch)
         {

@@ -77,9 +77,9 @@ impl Fast {
         }
     }
 
-    /// A mapped client has no use for what it stored before `to`, and nobody has said what that is: its stream goes on
-    /// there, and nothing of it is destaged. As a trim, and exact: no page holds bytes on both sides. A stream with
-    /// peers, with regions, or that has come as far, stays as it is.
+    /// A mapped client has no use for what it stored before `to`, and the device has not read it: the stream continues
+    /// at `to`, and nothing before is destaged. Like a trim, but exact: no page holds bytes on both sides. A stream
+    /// with peers, with regions, or that has already reached `to`, is left unchanged.
     pub(crate) fn skip<M: Medium>(
         &mut self,
         cx: &mut Context,
@@ -243,7 +243,7 @@ impl Fast {
         f.lanes[lane].statistics.bytes_destaged += len;
         f.waits_for_trim = false;
         let (lpn, epoch) = (f.log.lpn(number), f.epoch());
-        // Nobody waits for the bytes to leave the memory, but they take its bandwidth.
+        // No command waits for this read of the memory, but it takes bandwidth.
         cx.memories[self.port].read_behind(cx.now, len);
         page.sequence = ftl.write_log(cx.now, &mut cx.events, lpn, page.version(), Owner::log_page(function, number));
         let f = &mut self.functions[function];
@@ -308,7 +308,7 @@ impl Fast {
         self.go_on_destaging(cx, ftl);
     }
 
-    /// Flash can take more: whoever waits for it goes on.
+    /// Flash can take more: functions whose pages wait for it resume destaging.
     fn go_on_destaging<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>) {
         for function in 0..self.functions.len() {
             self.destage_log(cx, ftl, function, true);
@@ -318,8 +318,8 @@ impl Fast {
 
     /// A row of the log is in its die's register.
     pub(crate) fn on_log_row_loaded<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, row: u32) {
-        // Whoever keeps payload keeps that of the rings, too, and has no copy of a die's register: there bytes stay in
-        // the ring until they are on flash.
+        // A payload store keeps the bytes of the rings, too, but not those of a die's register: with one, bytes stay
+        // in the ring until they are on flash.
         if self.profile.release != Release::Transferred || cx.options.payload {
             return;
         }
@@ -506,8 +506,7 @@ impl Fast {
         }
     }
 
-    /// What the log's pages hold, by their stamps. A page that flash has lost holds nothing: whoever reads on finds the
-    /// gap.
+    /// What the log's pages hold, by their stamps. A page that flash has lost is empty here: a reader finds the gap.
     fn find_log_pages<M: Medium>(&self, ftl: &Ftl<M>, block: &ControlBlock) -> Vec<LogPage> {
         let (first, count, _) = block.range;
         let pages = (block.head..block.settled).map(|number| {
@@ -592,8 +591,8 @@ impl Fast {
     }
 }
 
-/// Whether a lane's log may go on at `to` behind a page that ends at `end`: there, or at what nobody wants anything
-/// before.
+/// Whether a lane's log may continue at `to` behind a page that ends at `end`: without a gap, or with one that lies in
+/// what was trimmed.
 fn leads_to(end: u64, to: u64, trimmed: u64) -> bool {
     end == to || end < to && to <= trimmed
 }
@@ -616,7 +615,7 @@ fn is_whole(block: &ControlBlock, pages: &[LogPage], older: &ControlBlock, relea
     let mut newest = pages[..known].iter().map(|page| page.sequence).max().unwrap_or(0);
     for page in &pages[known..] {
         let (end, trimmed) = (&mut ends[usize::from(page.lane)], block.trimmed[usize::from(page.lane)]);
-        // One that was on its way when its stream went on further leads nowhere, and nobody needs it.
+        // A page that was under way when its stream skipped past it has no successor, and is not needed.
         let was_passed = end.is_some_and(|end| page.end() <= end) && page.end() <= trimmed;
         let follows = was_passed || end.is_none_or(|end| leads_to(end, page.offset, trimmed));
         if page.sequence <= newest || !follows {

@@ -6,7 +6,7 @@ use crate::content::Content;
 use std::collections::VecDeque;
 use tidewater_base::Instant;
 
-/// Whoever stores the same bytes again and again finds the queue full after so many times its size.
+/// A client that stores the same bytes repeatedly finds the queue full after so many times its size.
 const QUEUES_MAX: u64 = 4;
 
 /// A part of a stream.
@@ -455,7 +455,7 @@ impl Lane {
         self.floor = u64::MAX;
     }
 
-    /// Goes on at `to`, behind all that has arrived: nobody wants what is before it, wherever that is.
+    /// Continues at `to`, behind all that has arrived. What is before is dropped, wherever it is.
     pub(crate) fn skip(&mut self, to: u64) {
         debug_assert!(to >= self.arrived);
         self.truncate(self.persisted);
@@ -475,7 +475,7 @@ impl Lane {
     pub(crate) fn truncate(&mut self, end: u64) {
         self.window.clear();
         self.waiting.clear();
-        // What is on its way arrives, and finds that nobody wants it.
+        // Pieces under way still arrive, and are dropped then: they have no bytes any more.
         self.moving.iter_mut().for_each(|piece| *piece = Piece { offset: 0, len: 0 });
         self.queued_bytes = 0;
         self.persisted = self.persisted.min(end);

@@ -75,7 +75,7 @@ pub struct Function {
     replicated: bool,
     /// A Promote that waits for its outcome.
     promoting: Option<u16>,
-    /// How nodes are reached, for whoever carries frames.
+    /// Network addresses of the peers, for the carrier of frames.
     addresses: Vec<PeerAddress>,
     /// The LBA ring is full.
     waits_for_trim: bool,
@@ -193,7 +193,7 @@ impl Function {
         self.destage_failed
     }
 
-    /// How nodes are reached, as Attach Peers told.
+    /// Network addresses of the peers, from Attach Peers.
     pub fn addresses(&self) -> &[PeerAddress] {
         &self.addresses
     }

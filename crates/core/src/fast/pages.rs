@@ -159,7 +159,7 @@ impl LbaRing {
         self.loaded = self.loaded.min(self.tail());
     }
 
-    /// Lets go of pages up to `number`, as far as they are on flash. Returns the numbers.
+    /// Releases pages up to `number`, as far as they are on flash. Returns their numbers.
     pub(super) fn trim(&mut self, number: u64) -> std::ops::Range<u64> {
         let until = number.min(self.settled).max(self.head);
         let from = std::mem::replace(&mut self.head, until);

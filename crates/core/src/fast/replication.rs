@@ -307,7 +307,7 @@ impl Fast {
             () if status.flags & flag::PROMOTING != 0 => return,
             () if status.role == Role::Primary => Status::SUCCESS,
             () if status.flags & flag::STALE != 0 => vendor_status::PROMOTION_LOG_INCOMPLETE,
-            // Somebody else's: it was made by another node.
+            // The promise is to another node's candidacy.
             () if status.promised.node() != f.transport.persistent().node => vendor_status::PROMOTION_EPOCH_LOW,
             () => vendor_status::PROMOTION_NO_QUORUM,
         };

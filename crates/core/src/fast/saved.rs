@@ -1,4 +1,4 @@
-//! What outlives a function, as bytes: its control block, for whoever stores it ([`LogRemains`]).
+//! The control block of a function as bytes, for the store that keeps it ([`LogRemains`]).
 
 use super::transport::{Config, Persistent};
 use super::{ControlBlock, Function, Lane, OFFSET_END, Setup};

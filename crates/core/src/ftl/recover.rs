@@ -351,7 +351,8 @@ impl<M: Medium> Ftl<M> {
             self.map.set(lpn, Entry::Lost);
         } else if entry != 0
             && self.layout.is_whole(self.layout.superblock_of(entry - 1))
-            // A unit that was moved since names somebody else, or nobody; its copy is found by the scan.
+            // If the unit was moved since, its old place has the stamp of another page, or none; the scan finds the
+            // copy.
             && let Some(stamp) = self.stamp_at(entry - 1).filter(|s| s.lpn == lpn)
         {
             self.map.set(lpn, Entry::At(entry - 1));

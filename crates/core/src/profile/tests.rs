@@ -341,8 +341,8 @@ fn a_setting_without_effect_is_told() {
 
     profile = Profile::generic();
     profile.set("flash.read_priority", "false").unwrap();
-    let told = profile.check().unwrap();
-    assert!(told.iter().any(|one| one.key == "flash.suspend"), "nothing is suspended any more: {told:?}");
+    let notes = profile.check().unwrap();
+    assert!(notes.iter().any(|one| one.key == "flash.suspend"), "nothing is suspended any more: {notes:?}");
     profile.set("flash.suspend", "false").unwrap();
     assert!(profile.check().unwrap().iter().all(|one| one.key != "flash.suspend"));
 }

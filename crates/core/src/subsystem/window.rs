@@ -132,7 +132,7 @@ impl<M: Medium> Subsystem<M> {
         let all = Extent { first: 0, blocks: u64::MAX };
         let extent = match nsid {
             NSID_ALL => all,
-            // Who asks finds out by himself that there is no such namespace.
+            // An unknown namespace is reported by the caller.
             nsid => match self.state.namespaces.at(nsid) {
                 Ok(namespace) => namespace.extent,
                 Err(_) => return Ok(()),

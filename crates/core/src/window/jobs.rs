@@ -1,7 +1,7 @@
 //! What happens when: stores and loads, and the jobs that move pages between buffer, flash and link.
 //!
-//! The way of a page between buffer and flash is not that of block commands: the firmware's core handles each for
-//! `[window] page_time`, one after the other, whoever they are for. Flash and memory work beside it.
+//! Pages between buffer and flash do not take the path of block commands: one core of the firmware handles them one
+//! after the other, `[window] page_time` each, for all functions. Flash and memory work in parallel to it.
 
 use super::{Ending, EntryState, Progress, Window};
 use crate::border::Output;
@@ -51,7 +51,7 @@ pub(super) struct Job {
     pub(super) data: Box<[u8]>,
     /// Pages that are under way or done.
     pub(super) next: u32,
-    /// Flash operations that it waits for, and pages that whoever keeps payload is to bring.
+    /// Outstanding flash operations, plus pages the payload store must still supply.
     pub(super) pending: u32,
     pub(super) fills: u32,
     /// When the memory has done what was asked of it.
@@ -382,7 +382,7 @@ impl Window {
         self.maybe_end_job(cx, place);
     }
 
-    /// Whoever keeps payload brings a page.
+    /// The payload store supplies a page.
     pub(crate) fn fill<M: Medium>(
         &mut self,
         cx: &mut Context,

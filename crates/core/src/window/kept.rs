@@ -1,5 +1,4 @@
-//! What a process that ends leaves of the window, where somebody stores its memory: it comes back as it was, without a
-//! dump.
+//! Window state saved when the process exits, restored without an emergency dump.
 //!
 //! A dump on flash may be there, too. Which of both is newer, write sequences say: a dump's generation is one that no
 //! write before it had, and what is kept names the last write that it knew of.
@@ -22,7 +21,7 @@ pub struct KeptEntry {
     pub bytes: Box<[u8]>,
 }
 
-/// Table and buffer of a window, as somebody has stored them.
+/// Table and buffer of a window, as the host program saved them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The drive's write sequence when the table was stored.

@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use tidewater_base::Duration;
 use tidewater_wire::nvme::Status;
 
-/// Commands of the window under way at once, besides those of entries; one more is told to come again.
+/// Commands of the window under way at once, besides those of entries; one more is asked to retry.
 const COMMANDS_MAX: usize = 256;
 
 /// What the window counts.
@@ -238,7 +238,7 @@ impl Window {
         self.held.len()
     }
 
-    /// The buffer's bytes from `offset` on, for whoever keeps payload.
+    /// The buffer's bytes from `offset` on, for the payload store.
     ///
     /// # Panics
     /// When content is not kept, or the range is not inside of the buffer.
@@ -246,7 +246,7 @@ impl Window {
         bytes.copy_from_slice(&self.bytes[offset as usize..][..bytes.len()]);
     }
 
-    /// How often buffer or table have changed: whoever stores them need not look while this stays.
+    /// How often buffer or table have changed: while this is the same, there is nothing new to save.
     #[inline]
     pub fn changes(&self) -> u64 {
         self.changes + self.table.changes()

@@ -21,8 +21,8 @@ use std::hint::cold_path;
 use tidewater_nand::Medium;
 use tidewater_wire::vendor::{DumpEntry, DumpTable, WINDOW_ENTRIES_MAX};
 
-/// A page whose bytes nobody had taken when the power failed, or that a dump has written since, for whoever keeps
-/// payload.
+/// A page for the payload store: its bytes were still in an output when the power failed, or a dump has written it
+/// since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dumped {
     /// The logical page.
@@ -69,7 +69,7 @@ fn step_on_stored_energy<M: Medium>(cx: &mut Context, ftl: &mut Ftl<M>) -> bool 
         };
         if let Some(done) = done {
             let source = ftl.flash.operation(done).source;
-            // Nobody waits for reads any more.
+            // Reads are dropped: their commands ended with the power.
             if !matches!(source, Source::HostRead | Source::CollectRead | Source::FoldRead | Source::Recovery) {
                 ftl.on_done(cx.now, &mut cx.events, source.kind(), done);
             }
@@ -229,7 +229,7 @@ impl Window {
         outcome
     }
 
-    /// Pages of flushes among the outputs that nobody has taken, with their bytes.
+    /// Pages of flushes that are still among the outputs, with their bytes.
     fn untaken_pages(&self, cx: &Context) -> Vec<Dumped> {
         let pages = cx.outputs.iter().filter_map(|output| match *output {
             Output::WindowStore { lpn, version, offset } => {
@@ -447,7 +447,7 @@ impl Window {
         self.clear_dumps(cx, ftl)
     }
 
-    /// Lets go of all dumps for good.
+    /// Deallocates all dumps, durably.
     fn clear_dumps<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>) -> Progress {
         if !self.flaw.is(Flaw::KeepDump) {
             ftl.deallocate(self.dump_first, 2 * self.area_pages());

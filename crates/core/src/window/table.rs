@@ -47,7 +47,7 @@ impl Entry {
 }
 
 /// No entry has this page of the buffer.
-const NOBODY: u8 = u8::MAX;
+const NO_OWNER: u8 = u8::MAX;
 
 /// The mapping table.
 #[derive(Clone, Debug)]
@@ -66,10 +66,10 @@ pub struct Table {
 impl Table {
     /// An empty table with so many places over a buffer of so many pages of `1 << page_shift` bytes.
     pub(crate) fn new(places: u32, pages: u32, page_shift: u32) -> Table {
-        assert!(places < NOBODY.into(), "{places} entries");
+        assert!(places < NO_OWNER.into(), "{places} entries");
         Table {
             entries: vec![None; places as usize],
-            owners: vec![NOBODY; pages as usize],
+            owners: vec![NO_OWNER; pages as usize],
             used: 0,
             page_shift,
             serials: 0,
@@ -127,7 +127,7 @@ impl Table {
     /// The place of the entry whose part of the buffer this page is: the address translation.
     #[inline]
     pub fn owner(&self, page: u32) -> Option<usize> {
-        self.owners.get(page as usize).filter(|&&owner| owner != NOBODY).map(|&owner| owner.into())
+        self.owners.get(page as usize).filter(|&&owner| owner != NO_OWNER).map(|&owner| owner.into())
     }
 
     /// The place of an entry that has some of these logical pages.
@@ -166,23 +166,23 @@ impl Table {
         Ok(place)
     }
 
-    /// Lets go of an entry.
+    /// Frees an entry's place and pages.
     pub(super) fn remove(&mut self, place: usize) {
-        let entry = self.entries[place].take().expect("an entry that is let go of is there");
-        self.owners[entry.page as usize..(entry.page + entry.pages) as usize].fill(NOBODY);
+        let entry = self.entries[place].take().expect("an entry that is freed is there");
+        self.owners[entry.page as usize..(entry.page + entry.pages) as usize].fill(NO_OWNER);
         self.used -= 1;
         self.changes += 1;
     }
 
     fn is_free(&self, page: u32, pages: u32) -> bool {
-        self.owners[page as usize..(page + pages) as usize].iter().all(|&owner| owner == NOBODY)
+        self.owners[page as usize..(page + pages) as usize].iter().all(|&owner| owner == NO_OWNER)
     }
 
-    /// The first run of so many pages that nobody has.
+    /// The first run of so many free pages.
     fn gap(&self, pages: u32) -> Option<u32> {
         let mut run = 0;
         self.owners.iter().zip(1..).find_map(|(&owner, end)| {
-            run = if owner == NOBODY { run + 1 } else { 0 };
+            run = if owner == NO_OWNER { run + 1 } else { 0 };
             (run == pages).then(|| end - pages)
         })
     }
