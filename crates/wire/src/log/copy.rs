@@ -1,5 +1,5 @@
-//! The copy of a mapped ring on a disk (ADR 26): what a client writes and syncs itself, so that nobody else is in the
-//! path of what it waits for.
+//! The copy of a mapped ring on a disk (ADR 26). The client writes and syncs it itself, so that its commits do not wait
+//! for the device.
 //!
 //! The file's first page is [`RingCopyHeader`]. Behind it, each lane has as many sectors as hold its ring and two more.
 //! A sector says which bytes of the stream it holds: it is written as a whole or not at all, and bytes are only added

@@ -26,7 +26,7 @@ layout! {
         4 kind: RecordKind,
         /// Bytes of the payload; of a void record, bytes of the region after the header.
         8 length: u32,
-        /// CRC-32C of the payload; 0 for a void record, whose bytes nobody reads.
+        /// CRC-32C of the payload; 0 for a void record, whose bytes are never read.
         12 data_checksum: u32,
         /// Log sequence number: the stream offset of the header, so that bytes of an older turn of a ring, or of
         /// another place, are not taken for a record.

@@ -221,10 +221,10 @@ layout! {
         /// End of what is in the ring without a gap: the credit. It never falls, and never passes the device's `taken`
         /// and ring_bytes: a stream that does is broken.
         8 tail: u64,
-        /// The generation that tail and reserve are of. Another than the device's: nobody writes here.
+        /// The generation of tail and reserve. If it is not the device's, no client writes to this lane.
         16 generation: u64,
-        /// End of what writers have reserved, below [`RING_RESERVE_BITS`]; above, who reserved last: 1 + its slot, 0:
-        /// nobody.
+        /// End of what writers have reserved, below [`RING_RESERVE_BITS`]; above, 1 + the slot of the last writer that
+        /// reserved, 0: none.
         64 reserve: u64,
         /// Slots that were ever claimed: those behind hold nothing.
         72 used: u64,
@@ -233,8 +233,8 @@ layout! {
         128 wanted: u64,
         /// Its client has no use for what is below, be it in the ring still: the device need not take it.
         136 unneeded: u64,
-        /// Bytes before the tail that the device may leave in the ring while nobody waits for them: they may soon be of
-        /// no use.
+        /// Bytes before the tail that the device may leave in the ring while no client waits for them: they may soon be
+        /// of no use.
         144 left: u64,
         /// The device is asked to take what is below, and to send it to its peers: it looks here as at `wanted`.
         152 replicate: u64,
@@ -242,11 +242,11 @@ layout! {
         192 namespace: u64,
         /// The ring's bytes from this stream offset on are those of this generation.
         200 begin: u64,
-        /// Who is just writing the copy, as in a slot; 0: nobody.
+        /// The process that is writing the copy, as in a slot; 0: none.
         256 saver: u64,
         /// End of what the copy holds, and is synced.
         264 saved: u64,
-        /// How many wait for whoever writes the copy; some of them may have died.
+        /// Number of writers that wait for the one that writes the copy; some of them may have died.
         272 waiting: u64,
         /// Not 0: the copy is used no more in this generation: it could not be written, or is another one than the
         /// device has.
@@ -294,7 +294,8 @@ layout! {
     pub struct RingSlot [64] {
         /// The first byte that the writer may be writing; all ones when it writes nothing.
         0 first: u64,
-        /// Whose slot it is: start of the process in clock ticks above 22 bits, its number below. 0: nobody's.
+        /// The process that owns the slot: its start in clock ticks above 22 bits, its number below. 0: the slot is
+        /// free.
         8 owner: u64,
         /// Where the newest of its reservations ends that succeeded; one that is below `first` is an older one.
         16 end: u64,

@@ -142,8 +142,8 @@ impl AdminCommand {
         }
     }
 
-    /// The entry that parses to this command, without its data pointer. Asserts that a lane is below 16 and that nobody
-    /// is demoted to primary.
+    /// The entry that parses to this command, without its data pointer. Asserts that a lane is below 16 and that a
+    /// demotion is not to primary.
     pub fn emit(&self, cid: u16) -> Sqe {
         let ndt = dwords(self.data_bytes());
         let function = u32::from(self.function());

@@ -183,12 +183,12 @@ registry! {
         BA_PIN = 0x90, "Pin", None,
             ["2, 3" => "first byte in the buffer, a multiple of the logical page; all ones: the device chooses",
              "12, 15:0" => "entry", "13" => "logical blocks", "14, 15" => "first logical block"], Option::None;
-        /// Writes an entry to its logical blocks, and lets go of it. Completes when it is on flash.
+        /// Writes an entry to its logical blocks, and unpins it. Completes when it is on flash.
         BA_FLUSH = 0x94, "Flush Entry", None, ["12, 15:0" => "entry"], Option::None;
         /// Completes when all that was stored into an entry before is safe. With BARs the host needs none: it flushes
         /// its cache lines, fences and loads.
         BA_SYNC = 0x98, "Sync Entry", None, ["12, 15:0" => "entry"], Option::None;
-        /// Lets go of an entry, and of what was stored into it.
+        /// Unpins an entry, and discards what was stored into it.
         BA_UNPIN = 0x9C, "Unpin", None, ["12, 15:0" => "entry"], Option::None;
         /// Stores bytes into an entry, for carriers without BARs.
         BA_WRITE = 0xA1, "Write Entry", ToDevice,

@@ -118,7 +118,7 @@ layout! {
     pub struct PeerAddress [32] {
         /// The node.
         0 node: u8,
-        /// TCP port; 0 when whoever drives the device knows the link (simulation, NTB).
+        /// TCP port; 0 when the driver of the device provides the link (simulation, NTB).
         2 port: u16,
         /// IPv6 address, or IPv4 as ::ffff:a.b.c.d; zero when `port` is.
         8 address: [u8; 16],
