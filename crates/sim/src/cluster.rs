@@ -341,7 +341,7 @@ impl<M: Medium> Machine for Cluster<M> {
     type Refused = (usize, Submission);
 
     fn handle(&mut self, now: Instant, (node, input): (usize, Input<'_>)) -> Result<(), (usize, Submission)> {
-        // A node without power takes nothing, and nobody is told.
+        // A node without power drops its input silently.
         let Some(device) = &mut self.nodes[node].device else { return Ok(()) };
         let taken = device.handle(now, input).map_err(|submission| (node, submission));
         self.absorb(node, now);

@@ -26,7 +26,7 @@ pub struct Experiment {
     pub name: String,
     /// One line on what it shows.
     pub title: String,
-    /// Where the original is: paper, section, figure.
+    /// The published original: paper, section, figure.
     pub source: String,
     /// What it does, in a paragraph.
     pub description: String,

@@ -24,7 +24,7 @@ pub struct Info {
     pub name: &'static str,
     /// One line on what it shows.
     pub title: &'static str,
-    /// Where the original is.
+    /// The published original: paper, section, figure.
     pub source: &'static str,
 }
 

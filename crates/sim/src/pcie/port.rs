@@ -130,7 +130,7 @@ impl Port {
         self.free_at
     }
 
-    /// When the port has something to do next without being told.
+    /// When the port has work of its own next, without a new request.
     pub fn next_event(&self, cores: &[Core]) -> Option<Instant> {
         match self.chosen {
             Some(chosen) if self.has_credits(self.next_of(chosen, cores)) => Some(self.free_at),

@@ -229,7 +229,7 @@ fn backlog<S: Source>(device: &Device, host: &Host<S>) -> Option<String> {
     let mean = all.mean().as_secs_f64();
     let at_once = longest(&nand.read_time) + longest(&nand.program_time) + nand.erase_time;
     let slowest = all.quantile(0.99).as_secs_f64();
-    let told = if mean > QUEUED * served {
+    let load = if mean > QUEUED * served {
         let share = seconds(ratio(worked, all.count() as f64));
         format!("a request took {} on average, of which the flash worked {share}", seconds(mean))
     } else if slowest > (at_once * TAIL_OPERATIONS).as_secs_f64() {
@@ -238,7 +238,7 @@ fn backlog<S: Source>(device: &Device, host: &Host<S>) -> Option<String> {
         return None;
     };
     Some(format!(
-        "requests came in bursts that the drive did not keep up with: up to {} were outstanding at once, and {told}; \
+        "requests came in bursts that the drive did not keep up with: up to {} were outstanding at once, and {load}; \
          such {MEASURED}",
         grouped(most as u64)
     ))

@@ -111,7 +111,7 @@ pub(super) struct Host<S> {
     /// Whether threads of the source have depths of their own; then the thread of each request under way, by slot.
     parted: bool,
     threads: Vec<u16>,
-    /// Where the next request will look, until the device was told.
+    /// The page that the next request will look up: a hint to prefetch its mapping, not yet passed to the device.
     ahead: Option<u64>,
     ended: bool,
     /// When the next command can be submitted, [`Instant::NEVER`] while something else has to happen first.

@@ -173,7 +173,7 @@ pub(super) struct LineParser {
     pub(super) summary: bool,
     /// biosnoop: columns behind the process, of which the first five are what is read; 0 before the heading.
     pub(super) tail: usize,
-    /// fio: the version that the first line told, 0 before.
+    /// fio: the version from the first line, 0 before.
     version: u8,
     /// fio version 2: the sum of the waits in picoseconds.
     clock: u128,
