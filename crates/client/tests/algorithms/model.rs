@@ -25,14 +25,14 @@ pub struct Model {
     pub destaged: u64,
     /// The oldest byte that can be read.
     pub head: u64,
-    /// The credit that the client was last told.
-    told: u64,
+    /// The credit that was last reported to the client.
+    reported: u64,
     pub mapped: bool,
     /// Nothing drains.
     pub frozen: bool,
     pub health: Health,
     pub gone: bool,
-    /// Most bytes outstanding past the told credit.
+    /// Most bytes outstanding past the reported credit.
     pub most_outstanding: u64,
 }
 
@@ -50,7 +50,7 @@ impl Model {
             tail: 0,
             destaged: 0,
             head: 0,
-            told: 0,
+            reported: 0,
             mapped: false,
             frozen: false,
             health: Health { status: TransportStatus::OK, epoch: Epoch::new(1, 1), role: Role::Primary },
@@ -64,9 +64,9 @@ impl Model {
         Setup { epoch, queue_bytes: QUEUE, ring_bytes: RING, mapped: self.mapped, ..Setup::default() }
     }
 
-    /// What a client that attaches is told.
+    /// The setup that a client gets when it attaches.
     pub fn attach(&mut self) -> Setup {
-        self.told = self.credit();
+        self.reported = self.credit();
         let record = LaneRecord {
             credit: self.credit(),
             persisted: self.persisted,
@@ -87,10 +87,11 @@ impl Model {
 
     fn store(&mut self, offset: u64, bytes: &[u8]) {
         let end = offset + bytes.len() as u64;
-        assert!(end <= self.told + u64::from(QUEUE), "{offset}..{end} passes the credit {} and the queue", self.told);
+        let reported = self.reported;
+        assert!(end <= reported + u64::from(QUEUE), "{offset}..{end} passes the credit {reported} and the queue");
         assert!(offset >= self.credit(), "{offset} is released: the credit is {}", self.credit());
         assert!(offset / u64::from(RING) == (end - 1) / u64::from(RING), "{offset}..{end} crosses the end of the ring");
-        self.most_outstanding = self.most_outstanding.max(end - self.told);
+        self.most_outstanding = self.most_outstanding.max(end - reported);
         // Write-combining buffers of 64 bytes leave in any order.
         let mut at = offset;
         while at < end {
@@ -213,7 +214,7 @@ impl Model {
                 return None;
             }
             Action::ReadCredit { .. } => {
-                self.told = self.told.max(self.credit());
+                self.reported = self.reported.max(self.credit());
                 Answer::Credit(self.credit())
             }
             Action::ReadStatus => Answer::Health(self.health),

@@ -86,7 +86,7 @@ impl House {
 
     /// The next job of a writer that has none.
     fn begin(&mut self, i: usize, more: bool) -> Job {
-        // A region whose owner is dead, and that nobody is sealing who lives.
+        // A region whose owner is dead, and that no live writer is sealing.
         let lost = |region: &Region| {
             let sealer = self.sealers.get(&region.offset);
             self.dead.contains(&region.owner) && sealer.is_none_or(|sealer| self.dead.contains(sealer))
@@ -152,7 +152,7 @@ impl House {
                         self.given.insert(region.offset, (region, Some(self.used[&region.offset])));
                         Job::Idle
                     }
-                    // Another writer keeps the room: try again, after somebody buried the dead.
+                    // Another writer's region is in the way: try again, once a dead owner's is sealed.
                     (Job::Alloc(_), Err(Error::Stalled { .. })) => Job::Idle,
                     (Job::Abort(_), Ok(_)) => Job::Idle,
                     (_, other) => panic!("{other:?}"),
@@ -200,13 +200,13 @@ impl House {
                     assert_eq!(entries[lines..], Vec::from_iter(void));
                 }
                 None => {
-                    // It is released, but its writer has not heard of that yet, or never will: it died, and was buried
-                    // or had got as far as that itself.
-                    let hears = self
+                    // It is released, but its writer has not got the answer yet, or never will: it died, after its own
+                    // release or before another writer's.
+                    let awaited = self
                         .writers
                         .iter()
                         .any(|writer| matches!(&writer.job, Job::Free { region: freed, .. } if freed == region));
-                    assert!(hears || self.dead.contains(&region.owner), "only dead writers' regions are given up");
+                    assert!(awaited || self.dead.contains(&region.owner), "only dead writers' regions are given up");
                     let whole = entries[..] == [Entry::Void { lsn: *offset, bytes: region.bytes }];
                     let lines = entries.iter().filter(|entry| matches!(entry, Entry::Record { .. })).count() as u64;
                     assert!(whole || lines * 64 == self.used[offset], "{entries:?}");
@@ -295,7 +295,7 @@ fn a_region_that_never_fits_is_refused_and_one_that_fits_exactly_is_given() {
 }
 
 #[test]
-fn whoever_waits_for_room_learns_whose_region_is_in_the_way_and_may_give_it_up() {
+fn a_writer_without_room_learns_whose_region_is_in_the_way_and_may_give_it_up() {
     let mut model = Model::new(1);
     let mut lane = region_lane(&model);
     let dead = allocated(&mut model, &mut lane, 77, 600);

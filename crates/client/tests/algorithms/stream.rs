@@ -242,7 +242,7 @@ fn a_device_that_is_gone_ends_every_operation() {
     let mut reader = Reader::at(0, 0, patient());
     let mut pread = Pread::new(4, model.now);
     assert_eq!(model.read(&mut reader, &mut pread, &mut [0; 4]), Err(Error::Gone));
-    // A read of a register that nobody answers gives all ones.
+    // A read of a register of a device that is gone gives all ones.
     let mut fsync = Fsync::new(&lane, model.now);
     while !matches!(fsync.poll(&mut lane), Some(Action::ReadCredit { .. })) {}
     fsync.on(&mut lane, model.now, Answer::Credit(u64::MAX));
