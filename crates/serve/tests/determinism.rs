@@ -11,7 +11,7 @@ use tidewater_serve::engine::{Backing, rerun};
 use tidewater_testkit::served::{BLOCK, Drive, Host, blocks_of, setup, tiny};
 use tidewater_wire::nvme::Sqe;
 
-/// Two hosts, with faults, resets, lost clients and commands that nobody waits for. Returns the log.
+/// Two hosts, with faults, resets, lost clients and commands that no host waits for. Returns the log.
 fn record(folder: &Path, profile: Profile, seed: u64, rounds: u64) -> Vec<u8> {
     let path = folder.join(format!("log{seed}"));
     let mut setup = setup(profile, folder, Backing::Memory, 2);

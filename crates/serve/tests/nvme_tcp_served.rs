@@ -231,7 +231,7 @@ fn hosts_that_leave_in_the_middle_free_their_controllers() {
 struct Raw(TcpStream);
 
 impl Raw {
-    /// Sends these all at once, so that the target finds all of them before the drive hears of the first.
+    /// Sends these all at once, so that the target finds all of them before it passes the first to the drive.
     fn send(&mut self, pdus: &[(Pdu, &[u8])]) {
         let mut bytes = Vec::new();
         pdus.iter().for_each(|(pdu, data)| pdu.append(&Framing::default(), data, &mut bytes));

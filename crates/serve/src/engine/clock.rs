@@ -56,7 +56,7 @@ impl Clock for DeviceClock {
         }
     }
 
-    /// Looks at the wall's clock once: whoever drives looks around between the looks, and sleeps when nobody waits.
+    /// Reads the wall clock once: the engine polls its inputs between reads, and sleeps when no host waits.
     #[inline]
     fn wait(&mut self, until: Instant) -> Instant {
         if self.timing == Timing::None || until <= self.last {
@@ -67,7 +67,7 @@ impl Clock for DeviceClock {
             return self.reach(until);
         }
         std::hint::spin_loop();
-        // Something may have come meanwhile: whoever drives looks around, and nothing is handled before it is due.
+        // Input may have arrived meanwhile: the engine polls for it, and nothing is handled before it is due.
         now.max(self.last)
     }
 }

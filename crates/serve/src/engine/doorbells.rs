@@ -1,5 +1,5 @@
-//! Doorbells that hosts ring in memory (Doorbell Buffer Config): where they are, what they say, and what their hosts
-//! are told.
+//! Doorbells that hosts ring in memory (Doorbell Buffer Config): their addresses, their values, and the event indices
+//! that the device writes for the hosts.
 
 use super::courier::{Far, Then, Way};
 use super::port::{Port, Reached};
@@ -19,15 +19,15 @@ struct Shadow {
     queue: u16,
     completion: bool,
     address: u64,
-    /// What was told last, and what the controller had heard then.
+    /// The last value that was submitted, and the value that the controller had then.
     submitted: (u16, u16),
 }
 
 /// The doorbells in memory of all functions.
 #[derive(Debug)]
 pub(super) struct Doorbells {
-    /// Event indices that hosts are told before the thread sleeps: while it looks at their doorbells they need not
-    /// ring.
+    /// Event indices to write before the thread sleeps: while it polls the doorbells in memory, hosts need not ring by
+    /// message.
     indices: Vec<(u8, u64, u32)>,
     /// As they were found, until something may have changed which there are.
     shadows: Vec<Shadow>,

@@ -18,8 +18,8 @@ const PAGE: u64 = 4096;
 enum Changed {
     /// A bit for each page: every store comes by the engine.
     Bits(Vec<u64>),
-    /// All of it as it is stored: a client maps the region, and nobody tells what it stores. (A checksum of each page
-    /// would not do: that of a page which ends in its own is always the same.)
+    /// All of it as it is stored: a client that maps the region stores unseen. (A checksum of each page would not do:
+    /// that of a page which ends in its own is always the same.)
     Stored(Box<[u8]>),
 }
 
@@ -57,7 +57,7 @@ impl Pmr {
             image.read_memory(place, number as u64 * PAGE, &mut page)?;
             let stored = pmr.memory.write(number as u64 * PAGE, &page);
             assert!(stored, "the region has as many bytes as its place");
-            // What nobody has stored into takes no memory twice.
+            // Pages that were never stored into are not kept twice.
             if let Changed::Stored(stored) = &mut *pmr.changed.borrow_mut()
                 && page != [0; PAGE as usize]
             {

@@ -61,7 +61,7 @@ pub struct Port {
     pub pmr: Option<Pmr>,
     /// The mapped ring of its fast side.
     pub ring: Option<MappedRing>,
-    /// What its clients ring: the device's thread hears it itself.
+    /// The doorbell that its clients ring: it wakes the device's thread directly.
     pub doorbell: Option<Arc<Doorbell>>,
 }
 

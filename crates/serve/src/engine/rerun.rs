@@ -41,8 +41,8 @@ impl std::error::Error for RerunError {}
 /// A log's instants are before this, about a hundred days: what the drive does then still has an instant.
 const TIME_MAX: Instant = Instant::from_ps(1 << 63);
 
-/// What the drive has asked for and was not told yet: an answer in a log counts only when there was a question. Of what
-/// is read and gathered, the bytes; of moves and syncs, how many.
+/// Requests of the drive that are not answered yet: an answer in a log counts only if there was a request. Of reads and
+/// gathers, the bytes; of moves and syncs, how many.
 #[derive(Debug, Default)]
 struct Asked {
     reads: HashMap<Token, u32>,
@@ -117,7 +117,7 @@ struct Recorded<'a> {
     outputs: Outputs,
     asked: Asked,
     functions: u8,
-    /// What nobody keeps.
+    /// Changes of the media, which are dropped.
     changes: Changes,
     result: Rerun,
     /// The power is cut now: after so many events, with what must have been said by then.

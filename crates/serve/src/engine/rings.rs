@@ -1,9 +1,9 @@
 //! Mapped rings in the engine's loop: what clients have stored unseen comes to the firmware as snapshots, each an input
 //! of its own (rule 3 of the design: mapped stores are the one seam).
 //!
-//! Nobody is in a client's way: it stores, and publishes its tail. The engine looks at the tails now and then, and at
-//! once when a message says so. What it finds it reads once, into an [`Input::Announce`], which is logged as every
-//! input is.
+//! A client never waits for the engine to store: it stores, and publishes its tail. The engine polls the tails from
+//! time to time, and at once when a message says so. What it finds it reads once, into an [`Input::Announce`], which is
+//! logged as every input is.
 //!
 //! [`Input::Announce`]: tidewater_core::subsystem::Input::Announce
 
@@ -105,13 +105,13 @@ impl<M> World<M> {
             is.claimed = false;
             return Ok(false);
         }
-        // Somebody stored by messages: since the last look, or after the client had looked.
+        // Another client stored by messages: since the last poll, or after this client had read the page.
         if if is.claimed { arrived > is.expected } else { client.tail < arrived } {
             return self.move_stream(lane, ring, of);
         }
         is.claimed = true;
         is.expected = arrived;
-        // Whoever shares the lane without a connection says here what it wants, and rings.
+        // A process that shares the lane without a connection requests a sync by this word, and rings.
         is.wanted = client.wanted.max(is.wanted);
         is.replicate = client.replicate.max(is.replicate);
         (is.tail, is.saved, is.stuck) = (client.tail, client.saved, false);
@@ -129,7 +129,7 @@ impl<M> World<M> {
             self.push(Input::Skip { function: function as u8, lane: lane as u8, to: unneeded });
             return Ok(true);
         }
-        // What nobody waits for may be of no use soon.
+        // Bytes that no client waits for may soon be of no use.
         let is_waited_for = is.wanted > arrived || is.replicate > arrived || of.is_replicated();
         let left = if is_waited_for { 0 } else { client.left.min(ring.file.header().ring_bytes / LEFT_PARTS) };
         let due = client.tail.saturating_sub(left);
@@ -175,8 +175,8 @@ impl<M> World<M> {
         Ok(())
     }
 
-    /// The client of a lane has not kept to its credit: the firmware marks the stream broken when it is told such a
-    /// tail without its bytes.
+    /// The client of a lane has passed its credit: the firmware marks the stream broken when such a tail is announced
+    /// without its bytes.
     fn break_stream(&mut self, function: usize, lane: usize, tail: u64) {
         self.put(Pending::Announce { function: function as u8, lane: lane as u8, tail, bytes: Vec::new() });
     }
@@ -220,8 +220,8 @@ impl<M> World<M> {
             (any(MappedRing::is_waited_for), any(|ring, _| ring.fills()), any(|ring, _| ring.syncing.is_some()));
         let mut asked = None;
         let image = self.payload.image_mut();
-        // One sync for all that wait for one: what they have appended meanwhile is the next one's. What nobody waits
-        // for is synced beside all else.
+        // One sync for all that wait for one: what they have appended meanwhile is the next one's. Bytes that no client
+        // waits for are synced in the background.
         let result = match () {
             () if wanted => image.store_logs(fast, |_, _| false).and_then(|()| image.sync_here()),
             () if fills => image.request_sync().map(|number| asked = Some(number)),

@@ -1,4 +1,4 @@
-//! The device's thread: takes in what comes, runs the drive loop, and sleeps when nobody wants anything.
+//! The device's thread: takes in messages, runs the drive loop, and sleeps when it is idle.
 
 mod messages;
 
@@ -30,14 +30,14 @@ use tidewater_core::{Device, Remains};
 use tidewater_nand::{Nand, Recorder};
 use tidewater_wire::nvme::register::{ShutdownStatus, offset};
 
-/// How long the thread looks around for more after the last thing happened, before it sleeps: a host that has just been
-/// answered often asks again.
+/// How long the thread keeps polling after the last event, before it sleeps: a host that has just been answered often
+/// asks again.
 const LINGER: WallDuration = WallDuration::from_micros(50);
 /// Turns in which nothing happens before the thread looks at a clock: a turn takes less than that.
 const QUIET_TURNS: u32 = 8;
 /// Turns after which the thread lets time pass for a host's timers.
 const TIMED_TURNS: u32 = 4;
-/// How often the drive loop goes on with log bytes that nobody waits for, before the engine looks around.
+/// How often the drive loop goes on with log bytes that no client waits for, before the engine polls its inputs.
 const UNPACED_TURNS: u32 = 256;
 /// The longest time without power.
 const OFF_MAX: WallDuration = WallDuration::from_secs(86_400);
@@ -77,7 +77,7 @@ pub struct Server {
     drive_setup: DriveSetup,
     pub(super) profile: Profile,
     started: Wall,
-    /// Somebody has asked for the end: who is to be told when it is there.
+    /// A stop was requested: the clients to answer once the device has ended.
     ending: Option<Vec<Sender<Answer>>>,
     /// Makes serial number and NQN.
     identity: u64,
@@ -300,7 +300,7 @@ impl Server {
             any = true;
             let _ = match self.control(&request, &answer) {
                 Some(said) => answer.send(said),
-                None => Ok(()), // It is told later.
+                None => Ok(()), // Answered later.
             };
         }
         any
@@ -487,7 +487,7 @@ impl Server {
                 }
                 // A shutdown that is to be stuck is one of a host's.
                 self.world.push(Input::Inject(Fault::Clear));
-                // A shutdown empties the write buffer, whoever asks for it.
+                // A shutdown empties the write buffer, by whatever way it was requested.
                 let value = 1 << 14;
                 self.world.push(Input::Register { function: 0, offset: offset::CC, len: 4, value });
             }

@@ -20,7 +20,7 @@ struct Attributes {
 const SLICE_NS: u64 = 100_000;
 
 /// Asks for a short slice for this thread, whose nice value stays. False: it has the slice it had, because this kernel
-/// knows no other or because somebody has given the thread another policy (real time, idle).
+/// knows no other or because the thread was given another policy (real time, idle).
 pub(super) fn shorten() -> bool {
     let mut attributes = Attributes::default();
     let size = size_of::<Attributes>();

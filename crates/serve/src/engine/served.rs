@@ -21,13 +21,13 @@ pub struct Served {
     pub(super) log: Option<InputLog>,
     /// Without pacing: up to where time has passed that a host's timers wait for.
     pub(super) passed: Instant,
-    /// Somebody waits for bytes that wait for a page to fill.
+    /// A client waits for bytes that wait for a page to fill.
     pub(super) hurries: bool,
 }
 
 impl Served {
     /// Whether anything is due that need not take its time: the drive itself has something to do. A host's timer is
-    /// nothing like that, and neither are bytes of the log that wait for a page to fill, unless somebody waits for
+    /// nothing like that, and neither are bytes of the log that wait for a page to fill, unless a client waits for
     /// them: a page that filler completes at once would be one for each commit.
     pub fn has_work(&self) -> bool {
         let device = self.subsystem.device();

@@ -89,10 +89,10 @@ pub struct Setup {
     pub input_log: Option<PathBuf>,
     /// Where clients find rings that they map; `None`: their stores are messages.
     pub ring: Option<RingSetup>,
-    /// Set when the device is to end in good order.
+    /// Set to request an orderly stop.
     pub stop: Arc<AtomicBool>,
-    /// It ends in good order when so much of its own time has passed: [`SERVE_TIME`] at most, which is for all but
-    /// tests.
+    /// The device stops in an orderly way when so much of its own time has passed: [`SERVE_TIME`] at most, which all
+    /// but tests use.
     pub serve_time: Duration,
 }
 

@@ -21,7 +21,7 @@ impl Server {
             return std::hint::spin_loop();
         }
         self.waker.doze();
-        // Hosts that ring by memory are told to ring by message from now on; what they rang before is seen by the look.
+        // From now on, hosts that ring in memory are to ring by message; earlier rings are found by the look below.
         let machine = self.machine.as_ref();
         if let Some(machine) = machine {
             self.world.write_event_indices(machine);

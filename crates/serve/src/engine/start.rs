@@ -225,7 +225,7 @@ pub(super) fn recover(
     if !machine.subsystem.device().is_recovering() {
         return Ok(());
     }
-    let (start, mut told) = (Wall::now(), Wall::now());
+    let (start, mut reported) = (Wall::now(), Wall::now());
     let mut changes = Default::default();
     let mut page = vec![0; machine.subsystem.device().profile().ftl.unit_size as usize];
     while machine.subsystem.device().is_recovering() {
@@ -241,8 +241,8 @@ pub(super) fn recover(
             };
             machine.subsystem.handle(at, Input::WindowFill { lpn, content });
         }
-        if told.elapsed() > WallDuration::from_secs(1) {
-            told = Wall::now();
+        if reported.elapsed() > WallDuration::from_secs(1) {
+            reported = Wall::now();
             notify(Event::Recovering { reads: machine.subsystem.device().ftl().recovery_reads() });
         }
     }
@@ -545,7 +545,7 @@ impl Server {
             Some(_) => setup.seed,
             None => u64::from_le_bytes(image.uuid()[..8].try_into().expect("8 of 16 bytes")),
         };
-        // That the whole map is at hand is nothing to be told of: it always is here.
+        // No note that the whole mapping table is in memory: in a served device it always is.
         let known = |note: &&Note| note.placed == Use::MapCache && !note.downgrade;
         for note in device.notes().iter().filter(|note| !known(note)) {
             notify(Event::Note(note.to_string()));

@@ -95,9 +95,9 @@ pub struct World<M> {
     pub(super) trace_error: Option<io::Error>,
     /// The store has failed: said once.
     pub(super) store_failed: bool,
-    /// The firmware has been told how far logs are stored.
+    /// The firmware's credit is limited to what is stored of the logs.
     pub(super) is_credit_limited: bool,
-    /// How often it may go on with what nobody waits for before the engine looks around.
+    /// How often it may go on with bytes that no client waits for before the engine polls its inputs.
     pub(super) unpaced_turns: u32,
     /// When mapped rings are looked at.
     pub(super) watch: crate::ring::Watch,
@@ -177,8 +177,8 @@ impl<M> World<M> {
         }
     }
 
-    /// What the fast side has in memory that survives goes to the backing store, behind what was done to the flash and
-    /// before anybody hears of it.
+    /// Stores the fast side's persistent memory, after the changes of the flash and before any client gets an answer
+    /// that depends on it.
     pub(super) fn store_logs(&mut self, machine: &Served) {
         let device = machine.subsystem.device();
         let has_window = device.window().is_enabled() && !device.is_recovering();
@@ -205,7 +205,7 @@ impl<M> World<M> {
         self.limit_credit(machine);
     }
 
-    /// As [`World::store_logs`], with what clients' rings have as well: whoever comes next may find them gone.
+    /// As [`World::store_logs`], with the contents of clients' rings: they may be gone at the next start.
     pub(super) fn store_logs_and_rings(&mut self, machine: &Served) {
         self.store_logs(machine);
         let device = machine.subsystem.device();
@@ -490,7 +490,7 @@ impl<M> World<M> {
         self.ports.iter_mut().filter_map(|port| port.page.as_mut()).for_each(|page| page.forget());
     }
 
-    /// Whether somebody outside wants something.
+    /// Whether a message from outside waits.
     pub(super) fn has_mail(&self) -> bool {
         self.mail.has_messages()
             || self.transfers.has_messages()
@@ -653,9 +653,9 @@ impl<M> Surroundings<Served> for World<M> {
         if !self.pending.is_empty() {
             return false;
         }
-        // While nobody waits for a command, the thread need not stay awake until the drive's own work is due.
-        // An unpaced one has nothing that takes time: log bytes go on to where they stay. It looks around now and then
-        // all the same.
+        // While no host waits for a command, the thread need not stay awake until the drive's own work is due. In an
+        // unpaced drive nothing takes time: log bytes move on to flash at once. Inputs are polled between, all the
+        // same.
         if self.unpaced_turns > 0 && machine.timing == Timing::None && machine.subsystem.device().fast().is_moving() {
             self.unpaced_turns -= 1;
             return self.has_mail();

@@ -6,8 +6,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Units of a chunk of memory.
 const CHUNK: usize = 256;
 
-/// Mixes two numbers well enough: logical pages and versions are ours, and nobody chooses them to collide who would not
-/// rather write.
+/// A fast hash of two numbers, without a defence against chosen collisions: logical pages and versions are the drive's
+/// own numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mixer(u64);
 

@@ -77,7 +77,7 @@ impl Syncs {
         self.running
     }
 
-    /// The waiter on [`Syncs::event`] is awake: what an earlier sync left of it, taken before it was told, must not
+    /// Clears [`Syncs::event`] when its waiter is awake: the signal of a sync whose result was already taken must not
     /// end every later sleep.
     pub(super) fn hush(&self) {
         if let Some(event) = self.event.as_ref().filter(|_| !self.running) {

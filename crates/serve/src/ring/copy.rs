@@ -22,7 +22,7 @@ const OPTION: &str = "--ring-copy";
 #[derive(Debug)]
 pub struct RingCopy {
     path: PathBuf,
-    /// The descriptor that holds the lock: it is given to nobody.
+    /// The descriptor that holds the lock; never given to a client.
     file: File,
     /// The one that clients are given.
     lent: Arc<File>,
@@ -33,8 +33,8 @@ impl RingCopy {
     /// Opens the copy at `path`, or makes one: `true`, it was made.
     ///
     /// # Errors
-    /// [`RingError`]: what is there is not this ring's, is damaged, or belongs to somebody else. Nothing is changed
-    /// then.
+    /// [`RingError`]: the file is not a copy of this ring, is damaged, or belongs to another user. It is left
+    /// unchanged then.
     pub fn open(path: &Path, shape: &Shape) -> Result<(RingCopy, bool), RingError> {
         let file = match options().open(path) {
             Ok(file) => file,

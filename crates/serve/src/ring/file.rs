@@ -1,7 +1,7 @@
 //! The file of a mapped ring (ADR 13): memory that a client stores into, and that outlives both processes.
 //!
-//! The device never touches a mapping of it. Whoever may open the file may truncate it, and an access would end this
-//! process then (SIGBUS); reads and writes by system calls end with an error. Its own page is mapped all the same,
+//! The device never touches a mapping of it. A client that may open the file may truncate it, and an access would end
+//! this process then (SIGBUS); reads and writes by system calls end with an error. Its own page is mapped all the same,
 //! since the address is how clients that wait for a word of it are woken. Everything that is read is untrusted.
 
 use std::fmt;
@@ -126,7 +126,7 @@ pub enum Found {
 #[derive(Debug)]
 pub struct RingFile {
     path: PathBuf,
-    /// The descriptor that holds the lock: it is given to nobody.
+    /// The descriptor that holds the lock; never given to a client.
     file: File,
     /// The one that clients are given: another description of the same file, so that the lock ends with this process.
     lent: Arc<File>,
@@ -178,8 +178,8 @@ pub(crate) fn own(path: &Path, file: &File, option: &str) -> Result<(), RingErro
     })
 }
 
-/// Makes a file that is whole before it has its name: `fill` writes it. Somebody else's file is not replaced, and what
-/// an earlier attempt left is not taken.
+/// Makes a file that is whole before it has its name: `fill` writes it. A file that exists by this name is not
+/// replaced, and what an earlier attempt left is not taken.
 pub(crate) fn make(
     path: &Path,
     option: &str,
@@ -223,7 +223,7 @@ impl RingFile {
     /// a page: else it says so.
     ///
     /// # Errors
-    /// [`RingError`]: what is there is not this ring, is damaged, or belongs to somebody else. Nothing is changed then.
+    /// [`RingError`]: the file is not this ring, is damaged, or belongs to another user. It is left unchanged then.
     pub fn open(path: &Path, shape: &Shape) -> Result<(RingFile, Found), RingError> {
         if !shape.ring_bytes.is_power_of_two() || shape.ring_bytes < 4096 {
             let bytes = shape.ring_bytes;
@@ -402,7 +402,7 @@ impl RingFile {
         let (first, rest) = bytes.split_at(first);
         self.file.write_all_at(first, ring + within).map_err(|_| Lost)?;
         self.file.write_all_at(rest, ring).map_err(|_| Lost)?;
-        // Nobody is there where nothing is left.
+        // A lane without bytes has no client: its tail and generation are 0.
         let is_left = !bytes.is_empty();
         let (tail, said) = if is_left { (begin + bytes.len() as u64, generation) } else { (0, 0) };
         let page = RingLanePage { tail, generation: said, ..RingLanePage::default() };
@@ -471,7 +471,7 @@ impl RingFile {
         (RING_FILE_BAR2 + bar::RINGS + lane as u64 * size, within, ((size - within) as usize).min(len))
     }
 
-    /// Says how all lanes are, and wakes whoever waits for any.
+    /// Publishes the state of all lanes, and wakes all clients that wait for one.
     ///
     /// # Errors
     /// [`Lost`].
@@ -579,13 +579,13 @@ mod tests {
         drop(ring);
         let (ring, _) = RingFile::open(&path, &shape()).unwrap();
         assert_eq!(ring.header().generation[..2], [1, 2]);
-        // Truncated by whoever has it: an error, and no signal.
+        // Truncated by a client: an error, and no signal.
         lent.set_len(100_000).unwrap();
         assert_eq!(ring.read(1, 0, &mut bytes), Err(Lost));
     }
 
     #[test]
-    fn what_is_foreign_damaged_or_somebody_elses_is_refused_and_stays() {
+    fn what_is_foreign_damaged_or_another_users_is_refused_and_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ring");
         drop(RingFile::open(&path, &shape()).unwrap());

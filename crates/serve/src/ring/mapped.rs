@@ -1,4 +1,4 @@
-//! The mapped ring of one function: its file, its copy, and what its clients were told.
+//! The mapped ring of one function: its file, its copy, and what was published to its clients.
 
 use super::copy::RingCopy;
 use super::file::{Found, Lost, RingError, RingFile, Shape};
@@ -30,7 +30,7 @@ pub(crate) struct MappedLane {
     pub(crate) saved: u64,
     /// Nothing of what it holds could be taken then.
     pub(crate) stuck: bool,
-    /// Where its stream was to go on when it was told to skip something last.
+    /// Target of the last skip that was passed to the firmware.
     pub(crate) skipped: u64,
     /// End of what is in the image: its client may use the place again, since the death of this process does not reach
     /// it.
@@ -247,7 +247,7 @@ impl MappedRing {
         for (lane, l) in of.lanes().iter().enumerate() {
             let client = self.file.client_words(lane)?;
             let (generation, end) = (self.file.header().generation[lane], l.arrived());
-            // Whoever resumes has it all in the image, and has synced that where it matters.
+            // After a restart, all that has arrived is in the image, and is synced where that matters.
             let taken = self.reached(lane, of);
             let synced = if self.needs_sync() { taken } else { 0 };
             let mut is = MappedLane { generation, expected: end, taken, synced, ..MappedLane::default() };
@@ -299,8 +299,8 @@ impl MappedRing {
         }
     }
 
-    /// Whether the file has all that a lane holds beyond what the image has of it: its client was told of no place
-    /// there.
+    /// Whether the file has all that a lane holds beyond what the image has of it: no place there was given back to its
+    /// client.
     pub(crate) fn keeps(&self, lane: usize, of: &Function) -> bool {
         let Some(is) = self.lanes.get(lane).filter(|_| self.open && self.fits(of) && !of.is_replicated()) else {
             return false;
@@ -372,7 +372,7 @@ impl MappedRing {
         Ok(())
     }
 
-    /// The stream of a lane goes on elsewhere: its client hears of it, and attaches anew.
+    /// The stream of a lane moves to another offset: its client sees the new generation, and attaches anew.
     pub(crate) fn move_stream(&mut self, lane: usize, to: u64) -> Result<(), Lost> {
         let generation = self.begin_generation(lane)?;
         let is = &mut self.lanes[lane];
@@ -399,7 +399,7 @@ impl MappedRing {
 }
 
 impl MappedRing {
-    /// Somebody waits for a sync, and it would do.
+    /// Whether a client waits for a sync, and one now would be enough.
     pub(crate) fn is_waited_for(&self, of: &Function) -> bool {
         (0..self.lanes.len()).any(|lane| {
             let (is, reached) = (&self.lanes[lane], self.reached(lane, of));
@@ -409,8 +409,8 @@ impl MappedRing {
         })
     }
 
-    /// Nobody waits, but it is time for a sync: places are free only behind one, and where there is a copy, whoever
-    /// waits writes what is not synced once more.
+    /// Whether a sync is due though no client waits for one: only a sync frees places, and where there is a copy, a
+    /// client that waits has to write all unsynced bytes once more.
     pub(crate) fn fills(&self) -> bool {
         if !self.needs_sync() || self.syncing.is_some() {
             return false;

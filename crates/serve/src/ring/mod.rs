@@ -36,7 +36,7 @@ impl RingSetup {
         self.copy.as_ref().map(|path| numbered(path, function))
     }
 
-    /// Whether what clients are told to be free has to be synced before.
+    /// Whether places must be synced before they are reported as free to clients.
     pub(crate) fn needs_sync(&self) -> bool {
         self.persistent || self.copy.is_some()
     }

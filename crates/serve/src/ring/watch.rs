@@ -3,9 +3,9 @@
 
 use std::time::{Duration as WallDuration, Instant as Wall};
 
-/// Pause between two looks while somebody waits for what is in a ring.
+/// Pause between two looks while a client waits for what is in a ring.
 const LOOK_MIN: WallDuration = WallDuration::from_micros(100);
-/// Pause while much is found and nobody waits: clients need the processor, and ring when theirs fills up.
+/// Pause while much is found and no client waits: clients need the processor, and ring when theirs fills up.
 const LOOK: WallDuration = WallDuration::from_millis(2);
 /// So many bytes in one look are much: they are taken while they are still in the processor's caches. Of less than half
 /// of them, finding takes more time than storing.

@@ -90,8 +90,8 @@ impl Waker {
     /// The thread found work after all.
     pub fn rouse(&self) {
         self.dozing.store(false, Ordering::SeqCst);
-        // Also where nobody woke it this time: one that was faster than the last call may have written behind it, and
-        // what stays readable ends every sleep from then on at once. A write that is still to come ends one.
+        // Also without a wake-up this time: a sender that raced with the last call may have written after it, and an
+        // event that stays readable would end every later sleep at once. A write that is still to come ends only one.
         let _ = self.event.read();
     }
 
@@ -104,7 +104,7 @@ impl Waker {
                 PollTimeout::try_from(i32::try_from(millis).unwrap_or(i32::MAX)).unwrap_or(PollTimeout::MAX)
             }
         };
-        // Interrupted by a signal: the caller looks around and sleeps again.
+        // If a signal interrupts it, the caller polls its inputs and sleeps again.
         let _ = poll(&mut [PollFd::new(self.event.as_fd(), PollFlags::POLLIN)], timeout);
         self.rouse();
     }
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_is_stuck_keeps_nobody_for_longer_than_said() {
+    fn an_engine_that_is_stuck_keeps_no_client_for_longer_than_said() {
         let (slot, mailbox, _) = pair(2, Duration::from_millis(30));
         let start = Instant::now();
         assert_eq!(slot.region_read(0, 0, &mut [0; 4]), Err(Errno::ETIMEDOUT));

@@ -293,7 +293,7 @@ fn broken_rules_of_the_log_are_noticed() {
             }
         });
         println!("{flaw:?}: {noticed:?}");
-        assert!(noticed.is_some(), "nobody noticed {flaw:?}");
+        assert!(noticed.is_some(), "{flaw:?} was not noticed");
     }
 }
 
@@ -344,7 +344,7 @@ fn broken_rules_are_noticed() {
             }
         });
         println!("{flaw:?}: {noticed:?}");
-        assert!(noticed.is_some(), "nobody noticed {flaw:?}");
+        assert!(noticed.is_some(), "{flaw:?} was not noticed");
     }
 }
 

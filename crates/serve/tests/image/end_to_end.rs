@@ -30,7 +30,7 @@ fn what_is_read_is_what_was_written() {
             let found = rig.contents().unwrap();
             assert!((0..).zip(&found).all(|(block, &id)| id == rig.model.now(block)));
             rig.payload.sweep(rig.device.unprogrammed());
-            assert!(rig.payload.held() <= 64, "{} units are held by nobody", rig.payload.held());
+            assert!(rig.payload.held() <= 64, "{} units are held without need", rig.payload.held());
             let ftl = rig.device.ftl().statistics;
             let image = rig.payload.image().statistics();
             println!(
@@ -53,7 +53,7 @@ fn what_is_read_is_what_was_written_over_hybrid_mapping() {
         let found = rig.contents().unwrap();
         assert!((0..).zip(&found).all(|(block, &id)| id == rig.model.now(block)));
         rig.payload.sweep(rig.device.unprogrammed());
-        assert!(rig.payload.held() <= 64, "{} units are held by nobody", rig.payload.held());
+        assert!(rig.payload.held() <= 64, "{} units are held without need", rig.payload.held());
         let ftl = rig.device.ftl().statistics;
         let image = rig.payload.image().statistics();
         println!("{} {sync:?}: {} commands, {ftl:?}, {image:?}", hybrid(i).name, rig.completed);
@@ -79,7 +79,7 @@ fn a_power_cut_inside_keeps_what_was_flushed() {
             next.check_after_crash(&model).unwrap();
             rig = next;
         }
-        // What the cuts have torn is as torn for whoever opens the image.
+        // What the cuts have torn is torn at the next open of the image, too.
         rig.flush();
         let model = rig.model.clone();
         let mut disk = Disk::new(vec![0; rig.payload.image().file_len() as usize]);

@@ -204,7 +204,7 @@ fn rotten_bits_are_never_returned() {
     let at = bytes.windows(content.len()).step_by(512).position(|window| window == content).expect("it is there") * 512;
     bytes[at + 3_000] ^= 4;
     let target = Target::Storage(Box::new(Recording::new(bytes).0), "test");
-    // All pages were synced, so nobody looks at them before they are read.
+    // All pages were synced, so none is checked before it is read.
     let (mut rig, report) = Rig::reopen(target, how(SyncMode::Inline), FaultPlan::default(), 5).unwrap();
     assert_eq!(report.torn, 0);
     let before = rig.device.locate(victim);

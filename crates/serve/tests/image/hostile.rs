@@ -1,5 +1,4 @@
-//! Files that are no images, images that are damaged, and images that somebody has forged: an error in words, never a
-//! panic.
+//! Files that are no images, damaged images, and forged images: an error in words, never a panic.
 
 use crate::recording::Recording;
 use crate::rig::{Rig, options, tiny, wide};
@@ -74,7 +73,7 @@ fn superblock(image: &[u8]) -> Superblock {
     Superblock::decode(image[..format::HEADER].try_into().unwrap()).unwrap()
 }
 
-/// Checksums keep mistakes out, not people: whoever forges one gets an error or a drive, too.
+/// Checksums keep mistakes out, not forgers: a record with a right checksum gives an error or a drive, too.
 #[test]
 fn forged_records_are_an_error_or_a_drive() {
     let image = used();

@@ -2,7 +2,7 @@
 
 use crate::log::with_log;
 use crate::model::Model;
-use crate::rig::{Rig, Told, tiny, wide};
+use crate::rig::{HostEvent, Rig, tiny, wide};
 use nix::sys::signal::{Signal, raise};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ use tidewater_core::profile::Profile;
 use tidewater_nand::FaultPlan;
 use tidewater_serve::image::{FileStorage, ImageOptions, Storage, Syncing, Target};
 
-/// What the child is told: the image, a seed, and the write at which it ends (none: when it is killed).
+/// The child's job: the image, a seed, and the write at which it ends (none: when it is killed).
 const JOB: &str = "TIDEWATER_TEST_KILL";
 
 /// A file that ends its process at the nth write or hole.
@@ -83,18 +83,20 @@ fn child(job: &str) {
     (rig.keeps_rings, rig.skips) = (seed % 2 == 1, seed % 4 > 1);
     rig.see_credit();
     let mut out = io::stdout().lock();
-    rig.tell = Some(Box::new(move |told| {
-        let line = match told {
-            Told::Begin { command, blocks, id } => format!("@begin {command} {} {} {id}", blocks.start, blocks.end),
-            Told::Complete { command, blocks, durable } => {
+    rig.tell = Some(Box::new(move |event| {
+        let line = match event {
+            HostEvent::Begin { command, blocks, id } => {
+                format!("@begin {command} {} {} {id}", blocks.start, blocks.end)
+            }
+            HostEvent::Complete { command, blocks, durable } => {
                 format!("@complete {command} {} {} {}", blocks.start, blocks.end, u8::from(*durable))
             }
-            Told::BeginFlush { command, stored: [one, other] } => format!("@flush {command} {one} {other}"),
-            Told::Log { stored, credit, trimmed } => {
+            HostEvent::BeginFlush { command, stored: [one, other] } => format!("@flush {command} {one} {other}"),
+            HostEvent::Log { stored, credit, trimmed } => {
                 let numbers = [stored, credit, trimmed].into_iter().flatten().map(u64::to_string);
                 format!("@log {}", numbers.collect::<Vec<_>>().join(" "))
             }
-            Told::CompleteFlush { command } => format!("@flushed {command}"),
+            HostEvent::CompleteFlush { command } => format!("@flushed {command}"),
         };
         out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush()).expect("the parent listens");
     }));

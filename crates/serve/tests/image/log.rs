@@ -1,7 +1,7 @@
 //! The log of the fast side: what its host knows of it, and what must be left of it after a crash.
 
 use crate::recording::Recording;
-use crate::rig::{Rig, Told, tiny};
+use crate::rig::{HostEvent, Rig, tiny};
 use tidewater_base::Rng;
 use tidewater_core::device::Input;
 use tidewater_core::fast::{Content, PAGE_HEADER, bar};
@@ -86,7 +86,7 @@ impl Rig {
         let credit = seen[lane];
         if rng.below(12) == 0 {
             trimmed[lane] += rng.below(credit.saturating_sub(trimmed[lane]) + 1);
-            self.say(&Told::Log { stored, credit: seen, trimmed });
+            self.say(&HostEvent::Log { stored, credit: seen, trimmed });
             self.device.trim_log(0, lane, trimmed[lane]);
             return;
         }
@@ -95,7 +95,7 @@ impl Rig {
         if self.skips && rng.below(16) == 0 {
             let to = from + 1 + rng.below(3_000);
             (stored[lane], trimmed[lane]) = (to, to);
-            self.say(&Told::Log { stored, credit: seen, trimmed });
+            self.say(&HostEvent::Log { stored, credit: seen, trimmed });
             assert!(self.device.handle(self.now(), Input::Skip { function: 0, lane: lane as u8, to }).is_ok());
             return;
         }
@@ -104,7 +104,7 @@ impl Rig {
             .min((from / setup.ring_size + 1) * setup.ring_size);
         if end > from {
             stored[lane] = end;
-            self.say(&Told::Log { stored, credit: seen, trimmed });
+            self.say(&HostEvent::Log { stored, credit: seen, trimmed });
             let bytes: Vec<u8> = (from..end).map(|offset| byte(lane, offset)).collect();
             let address = bar::ring_address(&setup, lane, from);
             let input = Input::Store { function: 0, address, content: Content::Bytes(&bytes) };
@@ -117,7 +117,7 @@ impl Rig {
         let image = self.payload.image_mut();
         if all && !self.device.is_recovering() {
             let stored = image.store_logs(self.device.fast(), |_, _| false);
-            assert!(stored.is_ok() || self.faulty, "the image refuses what nobody made it refuse");
+            assert!(stored.is_ok() || self.faulty, "the image fails without an injected fault");
         }
         std::array::from_fn(|lane| image.stored_log(0, lane).unwrap_or(0))
     }
@@ -127,12 +127,12 @@ impl Rig {
         let Some(function) = self.device.fast().function(0) else { return };
         let LogModel { stored, mut credit, trimmed, .. } = self.model.log.clone();
         for (i, (seen, lane)) in credit.iter_mut().zip(function.lanes()).enumerate() {
-            let told = self.payload.image().stored_log(0, i).unwrap_or(lane.credit()).min(lane.credit());
-            assert!(told >= *seen, "credit goes back");
-            *seen = told;
+            let credit = self.payload.image().stored_log(0, i).unwrap_or(lane.credit()).min(lane.credit());
+            assert!(credit >= *seen, "credit goes back");
+            *seen = credit;
         }
         if credit != self.model.log.credit {
-            self.say(&Told::Log { stored, credit, trimmed });
+            self.say(&HostEvent::Log { stored, credit, trimmed });
         }
     }
 

@@ -23,7 +23,7 @@ pub struct Log {
     /// The next writes that fail, counted from now; syncs, too.
     pub fail_in: Option<u64>,
     pub fail_syncs: bool,
-    /// What nobody needs stays where it is, as on a disk that knows no holes.
+    /// Holes are not punched, as on a disk without them.
     pub keeps_holes: bool,
 }
 
@@ -70,7 +70,7 @@ impl Storage for Recording {
         Box::new(move || {
             let mut log = log.lock().unwrap();
             if log.fail_syncs {
-                return Err(io::Error::other("a sync that was told to fail"));
+                return Err(io::Error::other("an injected failure of a sync"));
             }
             log.events.push(Event::SyncEnded(number));
             Ok(())

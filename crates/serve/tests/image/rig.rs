@@ -79,9 +79,9 @@ struct Command {
     syncing: bool,
 }
 
-/// What the host has done and seen, for somebody outside.
+/// What the host has done and seen, for an observer.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum HostEvent {
     /// A command that leaves `id` in these blocks begins.
     Begin {
         command: u64,
@@ -110,8 +110,8 @@ pub enum Told {
     },
 }
 
-/// Whoever is told.
-type Teller = Box<dyn FnMut(&Told)>;
+/// The observer.
+type Teller = Box<dyn FnMut(&HostEvent)>;
 
 /// The rig.
 pub struct Rig {
@@ -128,7 +128,7 @@ pub struct Rig {
     cid: u16,
     /// Called with all that the host does and sees, before it counts.
     pub tell: Option<Teller>,
-    /// The host keeps what it has stored into the log until it is told that the image has it.
+    /// The host keeps what it has stored into the log until credit confirms that the image has it.
     pub keeps_rings: bool,
     /// The host has no use for some of what it has not stored.
     pub skips: bool,
@@ -216,7 +216,7 @@ impl Rig {
             for (i, bytes) in bytes.chunks_exact(BLOCK).enumerate() {
                 let block = u64::from(lpn) * 8 + i as u64;
                 let id = identify(block, bytes);
-                found.push(id.ok_or_else(|| format!("block {block} holds what nobody wrote, at {place:?}"))?);
+                found.push(id.ok_or_else(|| format!("block {block} holds what was never written, at {place:?}"))?);
             }
         }
         Ok(found)
@@ -245,19 +245,19 @@ impl Rig {
         self.now
     }
 
-    pub fn say(&mut self, told: &Told) {
+    pub fn say(&mut self, event: &HostEvent) {
         if let Some(tell) = &mut self.tell {
-            tell(told);
+            tell(event);
         }
-        match told.clone() {
-            Told::Begin { command, blocks, id } => self.model.begin(command, blocks, id),
-            Told::Complete { command, blocks, durable } => self.model.complete(command, blocks, durable),
-            Told::BeginFlush { command, stored } => {
+        match event.clone() {
+            HostEvent::Begin { command, blocks, id } => self.model.begin(command, blocks, id),
+            HostEvent::Complete { command, blocks, durable } => self.model.complete(command, blocks, durable),
+            HostEvent::BeginFlush { command, stored } => {
                 self.model.begin_flush(command);
                 self.model.log.begin_flush(command, stored);
             }
-            Told::CompleteFlush { command } => self.model.complete_flush(command),
-            Told::Log { stored, credit, trimmed } => self.model.log.learn(stored, credit, trimmed),
+            HostEvent::CompleteFlush { command } => self.model.complete_flush(command),
+            HostEvent::Log { stored, credit, trimmed } => self.model.log.learn(stored, credit, trimmed),
         }
     }
 
@@ -343,7 +343,7 @@ impl Rig {
             true => Ok(()),
             false => self.payload.image_mut().store_logs(self.device.fast(), |_, _| self.keeps_rings),
         };
-        assert!(applied.and(stored).is_ok() || self.faulty, "the image refuses what nobody made it refuse");
+        assert!(applied.and(stored).is_ok() || self.faulty, "the image fails without an injected fault");
         self.see_credit();
         while let Some(output) = self.device.poll() {
             self.take(output);
@@ -414,11 +414,11 @@ impl Rig {
         let blocks = changed(&command.what, &command.blocks);
         match command.what {
             What::Read => {}
-            What::Flush => self.say(&Told::CompleteFlush { command: id }),
+            What::Flush => self.say(&HostEvent::CompleteFlush { command: id }),
             What::Write { fua } | What::Zeroes { fua } => {
-                self.say(&Told::Complete { command: id, blocks, durable: fua });
+                self.say(&HostEvent::Complete { command: id, blocks, durable: fua });
             }
-            What::Deallocate => self.say(&Told::Complete { command: id, blocks, durable: false }),
+            What::Deallocate => self.say(&HostEvent::Complete { command: id, blocks, durable: false }),
         }
     }
 
@@ -492,22 +492,22 @@ impl Rig {
                 for (block, bytes) in blocks.clone().zip(self.payload.staging(slot).chunks_exact_mut(BLOCK)) {
                     fill(id, block, bytes);
                 }
-                self.say(&Told::Begin { command: id, blocks: changes, id });
+                self.say(&HostEvent::Begin { command: id, blocks: changes, id });
             }
             What::Zeroes { fua } => {
                 let may_unmap = self.rng.below(2) == 0;
                 submission.sqe = with_fua(Sqe::write_zeroes(cid, first, last, may_unmap), fua);
-                self.say(&Told::Begin { command: id, blocks: changes, id: ZEROES });
+                self.say(&HostEvent::Begin { command: id, blocks: changes, id: ZEROES });
             }
             What::Deallocate => {
                 submission.sqe = Sqe::dataset_management(cid, 0, true);
                 submission.ranges = Some([DsmRange::new(first, u32::from(last) + 1)].into());
-                self.say(&Told::Begin { command: id, blocks: changes, id: ZEROES });
+                self.say(&HostEvent::Begin { command: id, blocks: changes, id: ZEROES });
             }
             What::Flush => {
                 // Some want what the host keeps to be safe as well.
                 let stored = self.stored(id.is_multiple_of(2));
-                self.say(&Told::BeginFlush { command: id, stored });
+                self.say(&HostEvent::BeginFlush { command: id, stored });
             }
         }
         self.commands.insert(key, Command { what, blocks, slot, id, syncing: false });

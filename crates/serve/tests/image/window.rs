@@ -138,7 +138,7 @@ impl Host {
         Ok((host, log))
     }
 
-    /// What was done goes to the store before anybody hears of it, as the served device does it.
+    /// Stores all changes before any host gets an answer, as the served device does.
     fn keep(&mut self) {
         let image = self.payload.image_mut();
         let sequence = self.device.ftl().write_sequence();
@@ -238,7 +238,7 @@ impl Host {
         self.known.entries.values().any(|entry| (entry.first..entry.first + entry.pages).contains(&page))
     }
 
-    /// One thing that a host does, until it is told that it is done.
+    /// One operation of a host, until it is confirmed.
     fn act(&mut self) {
         let name = self.rng.below(ENTRIES.into()) as u16;
         let entry = self.known.entries.get(&name).cloned();
@@ -353,7 +353,7 @@ impl Host {
                 page >= entry.first && at < entry.pages as usize && entry.newest()[at * PAGE..][..PAGE] == bytes[..]
             });
             let in_entry = found.entries.values().any(|entry| (entry.first..entry.first + entry.pages).contains(&page));
-            // Whoever let go of an entry did it with all that was to be done: its blocks are what they are afterwards.
+            // An entry is freed only when its flush is done: its blocks hold the state after it.
             let covered = before.entries.values().any(|entry| (entry.first..entry.first + entry.pages).contains(&page));
             let is_right = held(after) || held(before) && (in_entry || !covered) || flushing && in_entry;
             if !is_right {
@@ -386,7 +386,7 @@ fn campaign(seed: u64, lives: u64, acts: u64, one_in: u64, careless: bool) -> Re
     let mut disk = Disk::new(vec![0; host.payload.image().file_len() as usize]);
     let (mut rng, mut counts) = (Rng::new(seed, b"window cuts"), Counts::default());
     // The making of an image is another test.
-    for event in std::mem::take(&mut log.lock().expect("nobody panicked").events) {
+    for event in std::mem::take(&mut log.lock().expect("no thread panicked").events) {
         disk.apply(&event);
     }
     for life in 0..lives {
@@ -394,7 +394,7 @@ fn campaign(seed: u64, lives: u64, acts: u64, one_in: u64, careless: bool) -> Re
         for _ in 0..acts {
             let before = host.known.clone();
             host.act();
-            for event in std::mem::take(&mut log.lock().expect("nobody panicked").events) {
+            for event in std::mem::take(&mut log.lock().expect("no thread panicked").events) {
                 disk.apply(&event);
                 counts.events += u64::from(!matches!(event, Event::SyncBegan(_)));
                 if rng.below(one_in) > 0 {
@@ -455,7 +455,7 @@ fn sectors_of_an_entry_without_a_table_complete_no_later_entry() {
     });
     host.flush_blocks();
     let mut disk = Disk::new(vec![0; host.payload.image().file_len() as usize]);
-    let events = |log: &Arc<Mutex<Log>>| std::mem::take(&mut log.lock().expect("nobody panicked").events);
+    let events = |log: &Arc<Mutex<Log>>| std::mem::take(&mut log.lock().expect("no thread panicked").events);
     events(&log).iter().for_each(|event| disk.apply(event));
     let is_of_sectors =
         |event: &Event| matches!(event, Event::Write { bytes, .. } if bytes.len() == PAGE.div_ceil(SECTOR) * 512);

@@ -1,5 +1,5 @@
 //! Hosts that break the rules: every field of every PDU and of every Fabrics command at its boundaries and beyond. Each
-//! gets the right status, nobody hangs, and hosts beside it notice nothing.
+//! gets the right status, no connection hangs, and hosts beside it notice nothing.
 
 use crate::mock::{BLOCK, Served, VENDOR_SILENT, host, options};
 use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
@@ -318,7 +318,7 @@ fn transfers_field_by_field() {
 }
 
 #[test]
-fn data_that_nobody_asked_for_ends_the_connection() {
+fn data_without_a_request_for_it_ends_the_connection() {
     beside_a_good_host(|address| {
         let data = DataPdu { cid: 0x1234, tag: 0, offset: 0, len: 4_096, last: true, success: false };
         // No command; one whose data came along; one that has ended; and one whose data has all come.
@@ -605,7 +605,7 @@ fn a_discovery_controller_that_is_reset_forgets_what_waited() {
     }
 }
 
-/// The host of an admin queue hears why it ends, as that of any other connection does.
+/// The host of an admin queue gets the reason for its end, as that of any other connection does.
 #[test]
 fn an_admin_queue_that_breaks_the_rules_is_told_why_it_ends() {
     beside_a_good_host(|address| {

@@ -181,7 +181,7 @@ fn a_client_that_does_not_answer_for_its_memory_is_given_up() {
     silent.nvme.admin(completions).expect("a completion queue");
     let submissions = queue.attach(order(admin_opcode::CREATE_IO_SQ, 2 << 16 | 1), 4096);
     silent.nvme.admin(submissions).expect("a submission queue");
-    // When it completes, its host asks for nothing, and so hears nothing.
+    // When it completes, its host sends no request, and so gets no answer.
     drive.ask(&Request::FaultDelay { function: 0, by_ns: 100_000_000, count: 1 });
     let doorbell = u64::from(offset::DOORBELLS) + 2 * 2 * 4;
     silent.nvme.socket().write(region::BAR0, doorbell, &1u32.to_le_bytes()).expect("a doorbell");
@@ -213,7 +213,7 @@ fn a_shutdown_that_is_stuck_stays_so_until_a_reset() {
     drive.stop();
 }
 
-/// The fault is meant for a host's shutdown: the device itself still ends when it is told to.
+/// The fault is meant for a host's shutdown: the device itself still ends when it is asked to.
 #[test]
 fn a_stuck_shutdown_does_not_keep_the_device_from_ending() {
     for shutting_down in [false, true] {
@@ -312,12 +312,12 @@ fn status_and_metrics_tell_what_was_done() {
         ("power_cuts", 0),
         ("outstanding_commands", 0),
     ];
-    let told = drive.ask(&Request::Status);
+    let status = drive.ask(&Request::Status);
     for (name, count) in expected {
-        assert_eq!(told[name].as_u64(), Some(count), "{name} of {told:?}");
+        assert_eq!(status[name].as_u64(), Some(count), "{name} of {status:?}");
     }
     assert_eq!(
-        (&told["state"], &told["timing"], &told["profile"]),
+        (&status["state"], &status["timing"], &status["profile"]),
         (&"serving".into(), &"none".into(), &"tiny".into())
     );
     let page = metrics(&drive);
@@ -334,8 +334,8 @@ fn status_and_metrics_tell_what_was_done() {
     ] {
         assert_eq!(metric(&page, name), value as f64, "{name}");
     }
-    let told = drive.ask(&Request::Metrics);
-    assert_eq!(metric(told["text"].as_str().expect("text"), "tidewater_syncs_total"), 5.0);
+    let answer = drive.ask(&Request::Metrics);
+    assert_eq!(metric(answer["text"].as_str().expect("text"), "tidewater_syncs_total"), 5.0);
     drop(host);
     let ended = drive.stop();
     assert_eq!(ended.counters.commands, [31, 20, 5, 2]);
@@ -345,9 +345,9 @@ fn status_and_metrics_tell_what_was_done() {
     assert_eq!((words("read"), words("write"), words("sync"), words("trim")), (30, 20, 5, 1));
 }
 
-/// A fault that can't happen is refused: who asks for one would else wait for what never comes.
+/// A fault that can't happen is refused: otherwise a test would wait for it in vain.
 #[test]
-fn a_fault_of_nobody_or_of_no_blocks_is_refused_in_words() {
+fn a_fault_of_no_controller_or_of_no_blocks_is_refused_in_words() {
     let (_folder, drive) = start(Timing::None, 2);
     let refused = |request: &Request| drive.try_ask(request).expect_err("it can't happen");
     for function in [2, 255] {

@@ -155,9 +155,9 @@ fn a_stop_loses_nothing_flushed_or_not() {
             _ => {}
         }
         if life % 2 == 0 {
-            let told = drive.try_ask(&Request::Stop).expect("it ends in good order");
-            assert_eq!(told["ok"], true);
-            assert!(drive.join().expect("it ends in good order").counters.commands[1] > 0);
+            let answer = drive.try_ask(&Request::Stop).expect("an orderly stop");
+            assert_eq!(answer["ok"], true);
+            assert!(drive.join().expect("an orderly stop").counters.commands[1] > 0);
         } else {
             drive.stop();
         }
@@ -182,7 +182,7 @@ fn a_stop_with_commands_under_way_ends_and_keeps_what_was_flushed() {
             }
             host.flush();
             model.all_durable();
-            // Commands that nobody waits for.
+            // Commands that no host waits for.
             for i in 0..16 {
                 let first = (i + life) * 16;
                 let tag = model.begin(first, 8);

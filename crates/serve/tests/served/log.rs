@@ -309,14 +309,14 @@ fn torture_what_was_credited_outlives_the_process() {
     }
 }
 
-/// Serves from a disk that is full from when somebody connects here, until it is killed.
+/// Serves until it is killed, from a disk that is full once a connection comes.
 fn child_on_a_disk_that_fills(job: &str) {
     // Writes fail then, and no signal comes: threads inherit the mask.
     SigSet::from(Signal::SIGXFSZ).thread_block().expect("a mask");
     let folder = Path::new(job.splitn(3, ':').last().expect("a folder")).to_owned();
     let listener = UnixListener::bind(folder.join("full")).expect("a socket");
     std::thread::spawn(move || {
-        let (asked, _) = listener.accept().expect("somebody comes");
+        let (asked, _) = listener.accept().expect("a connection");
         // What the fast side has in memory lies at the end.
         let limit = std::fs::metadata(folder.join("drive")).expect("an image").len() / 2;
         setrlimit(Resource::RLIMIT_FSIZE, limit, limit).expect("a limit");
@@ -360,8 +360,8 @@ fn what_a_full_disk_does_not_take_is_not_credited() {
         assert!(store_and_wait(&mut host, &mut known).status.is_success());
         let mut asked = UnixStream::connect(folder.path().join("full")).expect("it listens");
         assert_eq!(asked.read(&mut [0]).expect("it hangs up"), 0);
-        let told = store_and_wait(&mut host, &mut known);
-        assert!(told.status.same_code(Status::WRITE_FAULT), "{told:?}");
+        let answer = store_and_wait(&mut host, &mut known);
+        assert!(answer.status.same_code(Status::WRITE_FAULT), "{answer:?}");
         store(&mut host.nvme.socket(), &mut known, &mut rng, 300).expect("it is served");
         let status = control_page(&mut host.nvme.socket()).expect("a control page").status;
         assert!(status.has(TransportStatus::DESTAGE_FAILED), "{status}");
@@ -442,7 +442,7 @@ fn a_persistent_memory_region_outlives_stops_and_what_a_barrier_covers_power_cut
 fn a_barrier_covers_pages_that_end_in_a_checksum_of_their_own() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut profile = tiny_log(Timing::None, true);
-    // Nobody tells the device what is stored into memory that is mapped.
+    // The device does not see stores into memory that is mapped.
     profile.set("serve.access", "mapped").expect("it may be set");
     let drive = Drive::start(&served(profile, folder.path()));
     let mut client = drive.client(0);
@@ -472,7 +472,7 @@ fn a_sanitize_leaves_nothing_in_a_persistent_memory_region() {
         let drive = Drive::start(&served(profile, folder.path()));
         let mut host = Host::attach(&drive, 0);
         enable_region(&mut host.nvme.socket());
-        put(&mut host.nvme.socket(), 5_000, b"nobody's business", true).expect("a store");
+        put(&mut host.nvme.socket(), 5_000, b"confidential text", true).expect("a store");
         let sanitize = Sqe::default().with_dword(0, SANITIZE).with_dword(10, 2);
         let refused = host.nvme.admin(sanitize);
         assert!(

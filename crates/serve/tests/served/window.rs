@@ -331,7 +331,7 @@ fn entries_stay_when_their_host_goes_and_when_the_controller_is_reset() {
 }
 
 #[test]
-fn the_window_is_of_the_first_function_and_entries_of_whoever_has_their_blocks() {
+fn the_window_is_of_the_first_function_and_entries_belong_to_the_owner_of_their_blocks() {
     let folder = folder();
     let setup = setup(windowed(Timing::None, &[]), folder.path(), Backing::Memory, 2);
     let drive = Drive::start(&setup);

@@ -101,7 +101,7 @@ fn msi_serves_where_msix_is_not_enabled() {
 }
 
 #[test]
-fn a_counter_that_is_full_keeps_nobody_waiting() {
+fn a_counter_that_is_full_keeps_no_sender_waiting() {
     let bench = Bench::new();
     let mut client = Socket::connect(&bench.path).expect("a client");
     let event = EventFd::from_value_and_flags(0, EfdFlags::empty()).expect("an event that blocks");

@@ -26,7 +26,7 @@ fn the_socket_is_for_its_owner_and_goes_with_the_server() {
 }
 
 #[test]
-fn a_socket_is_replaced_only_if_nobody_serves_it() {
+fn a_socket_is_replaced_only_if_no_server_listens() {
     let mut bench = Bench::new();
     let again = Server::start(&bench.path, bench.device(), Shared(Arc::clone(&bench.plain)));
     assert!(matches!(again, Err(ServerError::InUse(_))), "{again:?}");
@@ -103,7 +103,7 @@ fn clients_that_go_at_any_point_leave_a_server_that_serves() {
         client.reset().expect("a reset");
         drop(client);
     }
-    // A version was agreed on as often as the function was told.
+    // The function was reset once for each version that was agreed on.
     let resets = bench.plain.resets.load(Ordering::SeqCst);
     assert_eq!(resets as usize, whole.len() + 1);
 }
@@ -124,7 +124,7 @@ fn a_server_ends_whatever_its_client_does() {
     }
 }
 
-/// Fills a connection with replies that nobody reads.
+/// Fills a connection with replies that are not read.
 fn clog(raw: &Raw) {
     let payload = [0u64.to_le_bytes().as_slice(), &2u32.to_le_bytes(), &0x10000u32.to_le_bytes()].concat();
     let read = [Header::command(1, command::REGION_READ, 16).to_bytes().as_slice(), &payload].concat();

@@ -17,7 +17,7 @@ use crate::support::{Bench, Raw};
 /// One server for all of it, one client at a time.
 static BENCH: LazyLock<Mutex<Bench>> = LazyLock::new(|| Mutex::new(Bench::new()));
 
-/// The server still serves, and holds nothing of whoever was there before.
+/// The server still serves, and holds nothing of earlier clients.
 fn check(bench: &Bench) {
     let mut client = Socket::connect(&bench.path).expect("the next one");
     assert!(bench.memory.is_empty());

@@ -53,7 +53,7 @@ fn a_driver_reads_what_it_has_written_by_messages_alone() {
     assert_eq!(namespace[..8], BLOCKS.to_le_bytes());
     let mut pair = nvme.queue_pair(16, None).expect("a queue pair");
     exercise(&mut nvme, &mut pair);
-    // Each command rings two doorbells, except that the last completion of all is told when the next command would be.
+    // Each command rings two doorbells, but the doorbell of the last completion waits for the next command.
     assert_eq!(pair.messages(), 2 * 202);
     nvme.shut_down().expect("a shutdown");
     nvme.disable().expect("a disabled controller");
@@ -147,7 +147,7 @@ fn the_configuration_space_is_answered_without_the_engine() {
     let size = !(client.read_u64(region::CONFIG, 0x10).expect("a BAR") & !0xF) + 1;
     assert_eq!(size, client.region_info(region::BAR0).expect("BAR0").info.size);
 
-    // The table is all masked, keeps what it is told, and stands between registers and pending bits.
+    // The table is all masked, keeps what is written to it, and lies between registers and pending bits.
     let table = u64::from(client.read_u32(region::CONFIG, 0xA4).expect("the table's place") & !7);
     let pending = u64::from(client.read_u32(region::CONFIG, 0xA8).expect("the bits' place") & !7);
     let mut entry = [0; 16];

@@ -177,8 +177,8 @@ fn cells<'a>(memory: &'a SharedMemory, events: &'a [OwnedFd]) -> Vec<Cell<'a>> {
         (3, size, 0x1000, 0x1000, 1, EINVAL, "an offset at the file's end"),
         (3, 0, 0x1000, size + 0x1000, 1, EINVAL, "more than the file has"),
         (3, 0, 0x1000, 0x1000, 2, EINVAL, "two descriptors"),
-        (16, 0, 0x1000, 0x1000, 1, EINVAL, "a flag that nobody knows"),
-        (u32::MAX, 0, 0x1000, 0x1000, 1, EINVAL, "flags that nobody knows"),
+        (16, 0, 0x1000, 0x1000, 1, EINVAL, "an unknown flag"),
+        (u32::MAX, 0, 0x1000, 0x1000, 1, EINVAL, "unknown flags"),
     ] {
         cell(command::DMA_MAP, map(flags, offset, address, len), vec![file; files], errno, what);
     }
@@ -208,10 +208,10 @@ fn cells<'a>(memory: &'a SharedMemory, events: &'a [OwnedFd]) -> Vec<Cell<'a>> {
         (unmap(0, 0x11000, 0x1000), EINVAL, "the middle"),
         (unmap(0, 0x10000, 0), EINVAL, "nothing"),
         (unmap(0, u64::MAX, 2), EINVAL, "beyond all addresses"),
-        (unmap(0, 0x30000, 0x1000), ENOENT, "what nobody lent"),
+        (unmap(0, 0x30000, 0x1000), ENOENT, "a range that was never lent"),
         (unmap(1, 0x10000, 0x10000), ENOTSUP, "with dirty pages"),
         (unmap(2, 0x10000, 0x10000), EINVAL, "all, and some"),
-        (unmap(4, 0, 0), EINVAL, "a flag that nobody knows"),
+        (unmap(4, 0, 0), EINVAL, "an unknown flag"),
         (unmap(0, 0x10000, 0x10000), 0, "a range"),
         (unmap(0, 0x10000, 0x10000), ENOENT, "a range, again"),
         (unmap(0, 0xF000, 0x12000), 0, "two ranges and a gap"),
@@ -497,7 +497,7 @@ fn what_can_not_be_told_apart_any_more_ends_the_connection() {
     raw.send(&header.to_bytes(), &[memory.as_fd(); 253]);
     assert!(raw.reply().is_none(), "253 descriptors");
 
-    // A reply that nobody waits for is nothing to worry about.
+    // An unexpected reply is ignored.
     let mut raw = Raw::agreed(&bench);
     raw.send(&Header { flags: 1, ..header }.to_bytes(), &[]);
     assert_eq!(raw.errno(command::DEVICE_RESET, &[], &[]), 0);

@@ -1,4 +1,4 @@
-//! A function that remembers what it is told, and a client that says anything at all.
+//! A function that records its calls, and a client that sends any bytes at all.
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -141,7 +141,7 @@ impl Bench {
             if let Some(connection) = connection {
                 return connection;
             }
-            assert!(Instant::now() < until, "nobody has connected");
+            assert!(Instant::now() < until, "no client has connected");
             std::thread::yield_now();
         }
     }

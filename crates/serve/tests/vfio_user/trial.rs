@@ -34,7 +34,7 @@ pub struct Trial {
     pub server: Option<Server>,
     pub folder: TempDir,
     pub memory: Arc<GuestMemory>,
-    /// Whoever is connected.
+    /// The client that is connected.
     pub connection: Arc<Mutex<Option<Arc<Connection>>>>,
     /// Whether the engine sleeps.
     pub sleeping: Arc<AtomicBool>,
@@ -209,7 +209,7 @@ impl Engine {
                 reply.send(Ok(&[]));
             }
             PciMessage::Connected(connection) => self.connect(Some(connection)),
-            // A driver that is gone leaves queues that nobody may touch any more.
+            // The queues of a driver that is gone must not be touched any more.
             PciMessage::Disconnected => {
                 self.connect(None);
                 self.put(offset::CC, &[0; 4]);

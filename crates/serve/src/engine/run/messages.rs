@@ -149,7 +149,7 @@ impl Server {
                     Some((here, piece))
                 }) {
                     let (at, piece) = piece;
-                    // Whoever delivers interrupts keeps the table: what is written here tells nobody anything.
+                    // The client keeps the MSI-X table, since it delivers the interrupts: stores here have no effect.
                     if at >= doorbells_end {
                         break;
                     }

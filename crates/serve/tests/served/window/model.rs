@@ -20,7 +20,7 @@ pub(super) struct Entry {
     pub(super) flush_begun: bool,
 }
 
-/// An operation that nobody has heard the end of.
+/// An operation without an answer yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Open {
     Pin(u16, u64, u32),
@@ -232,7 +232,7 @@ impl Model {
         self.entries.insert(name, Entry { first, offset, words, flush_begun: false });
     }
 
-    /// The drive was away. `all`: nothing may be lost of what it was told.
+    /// The drive was away. `all`: no operation that it got may be lost.
     pub(super) fn check(&mut self, host: &mut Host, all: bool) {
         // What was under way has happened or not, and the drive says which.
         match self.open.take() {
