@@ -2,7 +2,7 @@
 # Builds what the guest tests boot: QEMU, a Linux kernel, and a root file system with nvme-cli, fio, mkfs and a shell.
 # All of it is unpacked from Debian packages into one folder; nothing is installed, and no root is needed.
 #
-#   scripts/guest-kit.sh [DIR]     DIR is target/guest-kit unless told; about 100 MB are fetched, and 1.5 GB are needed
+#   scripts/guest-kit.sh [DIR]     default DIR: target/guest-kit; about 100 MB are fetched, and 1.5 GB are needed
 #
 # The packages come from the Debian mirror that this machine's apt uses, whatever release the machine itself runs. Done
 # again only when this script has changed. Ends with 3, and one line that says why, where the packages can't be had.
@@ -161,7 +161,7 @@ of_guest depmod -b "$kit/guest" "$version" 2>"$kit/depmod"
 modules=usr/lib/modules/$version
 [ -s "$modules/modules.dep" ] && [ -s "$modules/modules.dep.bin" ]
 
-# The guest's first program mounts, then asks on the second serial line what to run. All else is told by the folder of
+# The guest's first program mounts, then asks on the second serial line what to run. All else comes from the folder of
 # jobs (/dev/vdb, a cpio archive), which is read only then: a guest can be saved before, and serve any job.
 cat >usr/sbin/guest <<'START'
 #!/bin/bash

@@ -64,7 +64,7 @@ grep -o 'tidewater_[a-z_]*(' $here/include/tidewater.h | tr -d '(' | sort -u | w
     echo ".so man3/$page" >"$to/share/man/man3/$name.3"
 done
 
-# Where `tidewater` looks from $PREFIX/bin, and where programs are told to find the layers.
+# Where `tidewater` looks from $PREFIX/bin, and the place of the layers that the guides give to programs.
 own=$to/lib/tidewater
 install -d "$own" "$to/share/tidewater"
 install -m 755 "$built/libtidewater_shim.so" "$own/libtidewater_shim.so"

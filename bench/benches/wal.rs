@@ -1,11 +1,11 @@
 //! What a commit costs a write-ahead log that is shaped as PostgreSQL's: on a file, in the ring of a served drive, and
 //! in its byte window.
 //!
-//! It is no PostgreSQL: a log alone, without tables, locks, or a parser. Clients insert a record into pages of 8 KiB
-//! and commit; who commits writes, under one lock, all pages from the one that the last write ended in, whole, and
-//! syncs; whoever waited for the lock finds that done, or does it for all who came meanwhile (`XLogFlush`, `XLogWrite`
-//! of PostgreSQL's xlog.c). A file's segments are of 16 MiB, filled with zeroes beforehand, and recycled. Measurements,
-//! not tests.
+//! Not PostgreSQL, but its log alone: no tables, locks or parser. Clients insert a record into pages of 8 KiB and
+//! commit. A commit takes the one write lock, writes all pages from the one that the last write ended in, whole, and
+//! syncs. A client that waited for the lock finds its record synced, or writes for all that wait (group commit:
+//! `XLogFlush`, `XLogWrite` of PostgreSQL's xlog.c). A file's segments are of 16 MiB, filled with zeroes beforehand,
+//! and recycled. Measurements, not tests.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -121,7 +121,7 @@ struct Wal {
     buffers: Mutex<(Vec<u8>, u64)>,
     /// End of what is written, and a copy of it under way: held by who writes.
     writer: Mutex<(u64, Vec<u8>)>,
-    /// One writes; whoever waits for it looks again when it is done (`LWLockAcquireOrWait`).
+    /// One thread writes; those that wait for it check `flushed` again when it is done (`LWLockAcquireOrWait`).
     writing: Mutex<bool>,
     done: Condvar,
     flushed: AtomicU64,
@@ -146,7 +146,7 @@ impl Wal {
 
     /// Copies a record into the pages. Returns where it ends.
     fn insert(&self, record: &[u8]) -> u64 {
-        let mut buffers = self.buffers.lock().expect("nobody panics");
+        let mut buffers = self.buffers.lock().expect("no thread panicked");
         let (pages, end) = &mut *buffers;
         let mut rest = record;
         while !rest.is_empty() {
@@ -167,9 +167,9 @@ impl Wal {
 
     /// `XLogFlush`.
     fn flush(&self, end: u64) -> Result<(), LogError> {
-        let mut writing = self.writing.lock().expect("nobody panics");
+        let mut writing = self.writing.lock().expect("no thread panicked");
         while *writing && self.flushed.load(Ordering::Acquire) < end {
-            writing = self.done.wait(writing).expect("nobody panics");
+            writing = self.done.wait(writing).expect("no thread panicked");
         }
         if self.flushed.load(Ordering::Acquire) >= end {
             return Ok(());
@@ -177,17 +177,17 @@ impl Wal {
         *writing = true;
         drop(writing);
         let written = self.write();
-        *self.writing.lock().expect("nobody panics") = false;
+        *self.writing.lock().expect("no thread panicked") = false;
         self.done.notify_all();
         written
     }
 
     /// `XLogWrite`, of all that is inserted.
     fn write(&self) -> Result<(), LogError> {
-        let mut writer = self.writer.lock().expect("nobody panics");
+        let mut writer = self.writer.lock().expect("no thread panicked");
         let (written, copy) = &mut *writer;
         let upto = {
-            let buffers = self.buffers.lock().expect("nobody panics");
+            let buffers = self.buffers.lock().expect("no thread panicked");
             let (pages, upto) = &*buffers;
             let (from, to) = match self.sends {
                 Sends::Pages => (*written / PAGE * PAGE, upto.next_multiple_of(PAGE)),
@@ -288,11 +288,11 @@ fn round(sink: Sink, sends: Sends, clients: usize, time: Duration) -> Found {
         log.wait(log.end(), Level::Destaged, TIME).expect("the device destages");
     }
     let commits = commits.load(Ordering::Relaxed) as f64;
-    let told = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
     Found {
         per_second: commits / spent,
-        group: commits / told(&wal.writes).max(1.0),
-        bytes: told(&wal.bytes) / commits.max(1.0),
+        group: commits / count(&wal.writes).max(1.0),
+        bytes: count(&wal.bytes) / commits.max(1.0),
     }
 }
 

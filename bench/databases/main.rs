@@ -85,7 +85,7 @@ struct Rate {
     per_second: f64,
 }
 
-/// A layer between a database and its files, which is told the device instead of `tidewater run`.
+/// A layer between a database and its files: it opens the device itself, without `tidewater run`.
 #[derive(Clone, Copy)]
 struct Layer<'l> {
     /// The folder of the layers, compiled.

@@ -1,4 +1,4 @@
-//! SQLite: commits of one row, by its command-line program, which is told many at a time.
+//! SQLite: commits of one row, by its command-line program, which gets a batch of statements at a time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use crate::{Layer, Mode, Rate};
 /// Which of its files are on the log.
 pub struct Subject(pub Sqlite);
 
-/// Commits that are told at a time.
+/// Commits in a batch.
 const BATCH: u64 = 50;
 
 impl crate::Subject for Subject {

@@ -1,8 +1,8 @@
 // RocksDB on a served drive's fast side: a FileSystem over the default one, found by its URI.
 //
-// What RocksDB writes to its write-ahead log goes into the log of the device first, and to the file a good piece at a
-// time: when 64 KiB have come together, when somebody reads it through this FileSystem, and before the device's log is
-// trimmed. A sync of the log waits for the device's log instead of the disk. A sync, rename or removal of anything else
+// What RocksDB writes to its write-ahead log goes into the log of the device first, and to the file in larger pieces:
+// when 64 KiB have come together, when it is read through this FileSystem, and before the device's log is trimmed. A
+// sync of the log waits for the device's log instead of the disk. A sync, rename or removal of anything else
 // first waits until all of the log before it is on the backing store: otherwise a crash of the machine could leave a
 // table or a manifest ahead of the log.
 //
@@ -43,13 +43,13 @@ IOStatus Failure(const std::string& what) {
   return error == ENOSPC ? IOStatus::NoSpace(why) : IOStatus::IOError(why);
 }
 
-// The log of this process: closed, and with it drained, when nobody uses it any more.
+// The log of this process: drained and closed with its last user.
 class Log {
  public:
   Log(struct tidewater_files* files, std::string device, size_t keep)
       : files_(files), device_(std::move(device)), keep_(keep) {}
   ~Log() {
-    // Nobody asks any more how it went, and the program may have ended well.
+    // No caller is left to return an error to, and the program may have ended well.
     if (tidewater_files_close(files_) != 0) {
       std::fprintf(stderr,
                    "tidewater: %s: %s: the log keeps what is not synced of its files, for who opens it next or for "
@@ -70,7 +70,7 @@ class Log {
     return tidewater_files_order(files_) == 0 ? IOStatus::OK() : Failure("waiting for the log");
   }
 
-  // All of the log's files are as they were written: somebody is going to read, copy or measure one.
+  // Brings all of the log's files up to what was written, before one is read, copied or measured.
   IOStatus CatchUp() const {
     return tidewater_files_catch_up(files_, -1) == 0 ? IOStatus::OK() : Failure("writing what was kept of the log");
   }

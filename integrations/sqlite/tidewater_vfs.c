@@ -43,8 +43,7 @@ SQLITE_EXTENSION_INIT1
 
 /* Bytes before each page in a write-ahead log (https://www.sqlite.org/fileformat2.html#the_write_ahead_log). */
 #define FRAME_HEAD 24
-/* The lock of the index in shared memory that whoever writes the log has
-   (https://www.sqlite.org/walformat.html#wal_locks). */
+/* The writer's lock, in the index in shared memory (https://www.sqlite.org/walformat.html#wal_locks). */
 #define WRITE_LOCK 0
 
 /* Of a device's lanes the last that there may be. */
@@ -75,7 +74,7 @@ typedef struct File {
 	sqlite3_int64 held_at;
 	/* Where it was read last, or -1: it was written since. */
 	sqlite3_int64 read_at;
-	/* What became of bytes that were held back, where nobody could be told. */
+	/* The error of a deferred write, where no caller could be given it. */
 	int late;
 	/* Of a database: whether its write-ahead log may be mapped. */
 	bool maps;
@@ -103,7 +102,8 @@ static int64_t number(sqlite3_file *file)
 	return ((File *)file)->number;
 }
 
-/* What a call of the library failed with, as SQLite's; why is told to its error log (`.log stderr` in its shell). */
+/* The error of a failed call of the library, as SQLite's; the reason goes to its error log (`.log stderr` in its
+   shell). */
 static int failed(int otherwise)
 {
 	int status = errno == ENOMEM ? SQLITE_NOMEM : errno == ENOSPC ? SQLITE_FULL : otherwise;
@@ -231,7 +231,7 @@ static int file_read(sqlite3_file *file, void *to, int bytes, sqlite3_int64 offs
 	return status != SQLITE_OK ? status : real(file)->pMethods->xRead(real(file), to, bytes, offset);
 }
 
-/* Nothing is known any more of a database that nobody has open, and that is not on the log. */
+/* Forgets a database that no connection has open and that is not on the log. */
 static void forget_database(Database *database)
 {
 	if (database->logged)
@@ -400,7 +400,7 @@ static int level_of(const char *name)
    to the next. */
 __attribute__((destructor)) static void close_log(void)
 {
-	/* Nobody asks any more how it went, and the program may have ended well. */
+	/* No caller is left to return an error to, and the program may have ended well. */
 	if (tidewater_files_close(files) != 0)
 		fprintf(stderr,
 			"tidewater: %s: %s: the log keeps what is not synced of its files, for who opens it next or for "

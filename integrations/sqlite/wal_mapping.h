@@ -23,7 +23,7 @@ typedef struct {
 	/* NULL: nothing of it is mapped yet. */
 	unsigned char *at;
 	sqlite3_int64 bytes;
-	/* Nobody else writes or cuts the log: the connection has its lock. */
+	/* The connection has the log's lock: no other connection writes or truncates it. */
 	bool is_locked;
 	/* Since then its length was looked at. */
 	bool is_known;
@@ -63,8 +63,8 @@ static void mapping_close(Mapping *mapping)
 	*mapping = (Mapping){ .descriptor = -1 };
 }
 
-/* Has the mapping be no longer than the file, which somebody may have cut before this connection got the lock, and
-   as long once `needed` is not in it. */
+/* Makes the mapping no longer than the file, which another connection may have truncated before this one got the lock,
+   and as long as the file once `needed` is beyond it. */
 static void mapping_look(Mapping *mapping, sqlite3_int64 needed)
 {
 	off_t size = lseek(mapping->descriptor, 0, SEEK_END);

@@ -1,8 +1,8 @@
 //! Appends to a ring that is mapped from a served device: what `append` and `x_fsync` at RING take, beside PMDK's
 //! `pmemlog_append` in the same run.
 //!
-//! Bursts that fit into half of the ring, after which the device catches up: a log's commits, not its bandwidth, which
-//! is told apart.
+//! Bursts that fit into half of the ring, after which the device catches up: a log's commits. Bandwidth is a figure of
+//! its own.
 
 use std::path::Path;
 use std::process::Command;
