@@ -409,7 +409,7 @@ fn happen(server: &mut dyn Server, device: Option<&mut Device>, event: Event, mo
             // `tidewater run` outlives it, and ends by itself.
             let mut children = descendants(&[root]);
             if children.is_empty() {
-                children.push(root); // The database itself: a layer needs nobody beside it.
+                children.push(root); // The database itself: a layer needs no supervisor.
             }
             kill_tree(&children);
             gone(&[root]);

@@ -178,7 +178,7 @@ static void start(void) {
 }
 
 static int own_descriptor(int fd) {
-    /* SEEK_DATA moves the offset of whoever shares the description: only on a descriptor of our own. */
+    /* SEEK_DATA moves the offset of all that share the open file description: only on a descriptor of our own. */
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return get_open()(path, O_RDONLY | O_CLOEXEC);
@@ -214,7 +214,7 @@ static void keep(int fd) {
         if (shadow < 0) broken(path);
         /* A descriptor opened and closed here would drop the record locks that this process has on the file (POSIX). */
         int flags = fcntl(fd, F_GETFL);
-        /* One that is written past the page cache wants aligned memory of whoever reads it. */
+        /* A descriptor with O_DIRECT needs aligned memory for reads, too. */
         if ((flags & O_ACCMODE) == O_WRONLY || flags & O_DIRECT) own = own_descriptor(fd);
         if (own < 0 || fstat(own, &is)) broken(path);
         copy_range(own, shadow, 0, is.st_size);
@@ -297,7 +297,7 @@ static int visit(const char *path, const struct stat *is, int kind, struct FTW *
     shadow_of(shadows_folder, fd, shadow_path);
     if (!resets) {
         int shadow = open_shadow(shadow_path, O_CREAT);
-        /* Whoever runs the database goes on with it. */
+        /* The user that runs the database continues to write it. */
         if (shadow < 0 || fchmod(shadow, 0666)) broken(shadow_path);
         copy_all(fd, shadow, is->st_size);
         get_close()(shadow);

@@ -1,4 +1,4 @@
-//! The witness, held against what it is told to see, before a database is judged by it.
+//! A check of the witness against known writes, before a database is judged by it.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;

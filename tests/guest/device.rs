@@ -59,7 +59,8 @@ pub struct Setup {
     pub memory_buffers: bool,
     /// As a target of NVMe/TCP, and not as a PCI function.
     pub tcp: bool,
-    /// An emulated device, which can't be told faults, fails reads of a place (`tests/guest/jobs/faults.sh`).
+    /// An emulated device, which has no control socket for faults, fails reads of a place
+    /// (`tests/guest/jobs/faults.sh`).
     pub unreadable: bool,
 }
 
@@ -86,7 +87,7 @@ pub struct Device {
 impl Device {
     /// A new device with empty media. Its files are in `folder`.
     pub fn new(kind: Kind, setup: Setup, folder: &Path) -> io::Result<Self> {
-        // A port that nobody has now.
+        // A free port.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let device = Self { kind, setup, folder: folder.to_path_buf(), port, server: None };
         if kind == Kind::Emulated {
@@ -106,7 +107,7 @@ impl Device {
         self.folder.join("cntrl")
     }
 
-    /// Where it is told of faults.
+    /// Its control socket, for faults.
     fn control(&self) -> PathBuf {
         self.folder.join("control.sock")
     }
@@ -185,7 +186,7 @@ impl Device {
         if let Some(server) = self.server.as_mut() {
             return match server.try_wait() {
                 Ok(None) => Ok(()),
-                ended => Err(format!("it ended before it was told to: {ended:?}")),
+                ended => Err(format!("it ended without a stop: {ended:?}")),
             };
         }
         let sizes: Vec<String> = self.setup.namespaces.iter().map(|mib| format!("{mib}MiB")).collect();
@@ -228,9 +229,9 @@ impl Device {
     /// Ends it in order, as its operator would (SIGTERM).
     pub fn stop(&mut self) -> Result<(), String> {
         let Some(mut server) = self.server.take() else { return Ok(()) };
-        let told = Command::new("kill").args(["-TERM", &server.id().to_string()]).status();
+        let sent = Command::new("kill").args(["-TERM", &server.id().to_string()]).status();
         let deadline = Instant::now() + STOP_MAX;
-        while told.as_ref().is_ok_and(|status| status.success()) && Instant::now() < deadline {
+        while sent.as_ref().is_ok_and(|status| status.success()) && Instant::now() < deadline {
             match server.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
                 Ok(Some(status)) => return Err(format!("it ended with {status}")),
@@ -239,7 +240,7 @@ impl Device {
         }
         let _ = server.kill();
         let _ = server.wait();
-        Err("it did not end when it was told to".to_owned())
+        Err("it did not end after SIGTERM".to_owned())
     }
 
     /// Kills device and guest at once, as a loss of the host would.
@@ -250,7 +251,7 @@ impl Device {
             drop(machine);
             let _ = server.wait();
         }
-        // A socket that nobody listens at would be taken for the next server's.
+        // A socket without a listener would be taken for the next server's.
         let _ = std::fs::remove_file(self.socket());
     }
 
@@ -298,18 +299,18 @@ impl Device {
             [kind @ ("power-cut" | "clear")] => vec![(*kind).to_owned()],
             _ => return Err(format!("no such fault: {}", words.join(" "))),
         };
-        self.told("fault", &options).map(|text| text.replace('\n', " "))
+        self.control_call("fault", &options).map(|text| text.replace('\n', " "))
     }
 
     /// A figure of `tidewater status`.
     fn figure(&self, name: &str) -> Result<String, String> {
-        let status = self.told("status", &["--json".to_owned()])?;
+        let status = self.control_call("status", &["--json".to_owned()])?;
         let status: serde_json::Value = serde_json::from_str(&status).map_err(|error| error.to_string())?;
         find(&status, name).map(|value| value.to_string()).ok_or_else(|| format!("status has no figure '{name}'"))
     }
 
     /// What a served device answers to the program that controls it.
-    fn told(&self, command: &str, options: &[String]) -> Result<String, String> {
+    fn control_call(&self, command: &str, options: &[String]) -> Result<String, String> {
         let mut program = Command::new(binary(Build::Same));
         program.arg(command).args(options).arg("--control").arg(self.control());
         let output = program.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;

@@ -18,7 +18,7 @@ pub enum Line {
     Absent(String),
     /// A figure for the reader.
     Note(String),
-    /// What the next guest on the same device is told.
+    /// A line to pass to the next guest on the same device.
     Keep(String),
     /// Something to do outside of the guest; answered with a line.
     Ask(Vec<String>),
@@ -85,7 +85,7 @@ pub struct Tally {
     pub absent: Vec<String>,
     /// Figures.
     pub notes: Vec<String>,
-    /// What the next guest is told.
+    /// Lines to pass to the next guest.
     pub kept: Vec<String>,
 }
 
@@ -124,7 +124,7 @@ impl Tally {
     }
 }
 
-/// The harness's own checks: whether a failure can be told. In every run of it, before any guest.
+/// The harness's own checks: whether it notices a failure. In every run of it, before any guest.
 pub fn self_check() {
     assert_eq!(Line::parse("ok list"), Line::Ok("list".into()));
     assert_eq!(Line::parse("not ok a (x): b: c"), Line::NotOk("a (x)".into(), "b: c".into()));

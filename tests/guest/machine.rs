@@ -116,7 +116,7 @@ impl Machine {
         let output = process.stdout.take().expect("the standard output is a pipe");
         let (send, lines) = channel();
         std::thread::spawn(move || {
-            // Bytes that are no text would come of a broken guest: they make a line that nobody understands.
+            // Bytes that are no text come from a broken guest: they make a line that does not parse.
             for line in BufReader::new(output).split(b'\n') {
                 let Ok(line) = line else { break };
                 if send.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_err() {

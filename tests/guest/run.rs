@@ -157,7 +157,7 @@ impl Runner {
         Ok(tally)
     }
 
-    /// Boots a guest, and hears what it reports.
+    /// Boots a guest, and collects its reports.
     fn step(&self, step: &Step, time_max_s: u64, device: &mut Device, kept: &[String], place: &Place<'_>) -> Tally {
         let expected = match expected(&step.jobs) {
             Ok(expected) => expected,

@@ -219,8 +219,8 @@ static void no_descriptors(void) {
     SAY(fsync(fd));
 }
 
-// A descriptor that appends, told not to. RWF_NOAPPEND is of Linux 6.9; older ones refuse it.
-static void told_not_to_append(int flags) {
+// A write that does not append to a descriptor that does. RWF_NOAPPEND is of Linux 6.9; older kernels refuse it.
+static void write_without_append(int flags) {
     enum { NOAPPEND = 0x20 };
     int fd = filled("set/a", O_APPEND | flags);
     struct iovec one = {"abc", 3}, two[] = {{"de", 2}, {"fgh", 3}}, all = {bytes, sizeof bytes};
@@ -243,8 +243,8 @@ static void told_not_to_append(int flags) {
     SAY(fsync(fd));
 }
 
-static void not_appended(void) { told_not_to_append(O_RDWR); }
-static void not_appended_unread(void) { told_not_to_append(O_WRONLY | O_CLOEXEC); }
+static void not_appended(void) { write_without_append(O_RDWR); }
+static void not_appended_unread(void) { write_without_append(O_WRONLY | O_CLOEXEC); }
 
 static void on_signal(int number) {
     (void)number;
@@ -423,7 +423,7 @@ static void refused(int flags) {
 static void refused_alone(void) { refused(O_CLOEXEC); }
 static void refused_shared(void) { refused(0); }
 
-// A file that only who has just made it may write: where that is root, it becomes somebody else.
+// A file that only its creator's descriptor can write; root first changes to another user, since modes do not bind it.
 static void made_unwritable(void) {
     if (geteuid() == 0) {
         SAY(chown("set", 65534, 65534));

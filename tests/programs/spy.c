@@ -52,7 +52,7 @@ int fdatasync(int fd) {
     return done;
 }
 
-// Amid the real call, as far as whoever stands above can tell.
+// For the layer above, the signal comes amid the real call.
 ssize_t write(int fd, const void *bytes, size_t len) {
     static __thread volatile int raises;
     ssize_t (*next)(int, const void *, size_t) = dlsym(RTLD_NEXT, "write");
@@ -72,7 +72,7 @@ int rename(const char *old, const char *new) {
     return next(old, new);
 }
 
-// The supervisor asks for it with the folder of a file whose name it does not find: somebody is just renaming it.
+// The supervisor calls it with the folder of a file whose name it does not find: a rename of the file is under way.
 int syncfs(int fd) {
     int (*next)(int) = dlsym(RTLD_NEXT, "syncfs");
     int (*next_openat)(int, const char *, int, mode_t) = dlsym(RTLD_NEXT, "openat");

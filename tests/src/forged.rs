@@ -1,4 +1,4 @@
-//! Logs with records that nobody's shim has made.
+//! Logs with forged records, which no shim has made.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -10,9 +10,9 @@ use tidewater_client::mapped::{Log, Options};
 use tidewater_files::identify;
 use tidewater_wire::log::{FileBind, FileChange, FileChangeKind, FileSession};
 
-/// Puts records on the log of a device that nobody has.
+/// Puts records on the log of a device without a client.
 pub fn forge(target: &str, records: &[Vec<u8>]) {
-    let log = Log::open(target, Options { level: Some(Level::Ring), ..Options::default() }).expect("nobody has it");
+    let log = Log::open(target, Options { level: Some(Level::Ring), ..Options::default() }).expect("it has no client");
     for record in records {
         log.append(&[record]).expect("there is room");
     }

@@ -338,8 +338,7 @@ fn a_file_that_only_its_maker_may_write_is_on_the_log_with_each_write_synced() {
     same(&["made_unwritable"]);
 }
 
-/// A ring of which the device leaves what comes where it is, until somebody waits: with the power goes all that nobody
-/// waited for.
+/// The device leaves bytes in the ring until a client waits for them: a power cut loses all that no client waited for.
 #[test]
 fn a_file_has_no_name_before_the_log_has_it_for_good() {
     const LARGE: [&str; 10] = [
@@ -373,9 +372,9 @@ fn a_file_has_no_name_before_the_log_has_it_for_good() {
     }
 }
 
-/// What is said once goes to a standard error whose reader has ended. That is no signal for the program.
+/// A message to a standard error whose reader has ended is no signal for the program.
 #[test]
-fn what_nobody_reads_does_not_end_the_program() {
+fn a_standard_error_without_a_reader_does_not_end_the_program() {
     let Some(trial) = Trial::new() else { return };
     let plain = trial.plainly("stream");
     let (folder, shadow) = (trial.fresh("under"), trial.fresh("shadow"));

@@ -271,7 +271,7 @@ fn impossible_drives_are_refused_with_the_way_out() {
     write(&folder, "bad.toml", "[nand]\nchanels = 8\n");
     let message = run_refused(folder.path(), &["profile", "check", "bad.toml"]);
     assert!(message.contains("bad.toml:2") && message.contains("channels"), "{message}");
-    // Nothing in which two places could be told apart.
+    // Too small to distinguish two places.
     let message = run_refused(folder.path(), &["probe", "generic", "--capacity", "7MiB"]);
     assert!(message.contains("generic: too small to probe") && message.contains("at least 8 MiB"), "{message}");
 }
@@ -310,14 +310,14 @@ fn a_full_disk_leaves_nothing_half_written() {
 fn a_full_disk_costs_no_results() {
     let folder = folder();
     for (command, said) in [("replay", "IOPS"), ("compare --vary nand.channels=2,4", "channels=4")] {
-        // As above. The record does not fit either, and both are told.
+        // As above. The record does not fit either, and the message names both.
         let script = format!(
             "trap '' XFSZ; ulimit -f 4; exec \"$0\" {command} --job {JOB} --report report.html --json record.json"
         );
         let output = bash(folder.path(), &script).output().expect("bash starts");
         let (table, message) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!(output.status.code(), Some(1), "{message}");
-        assert!(table.contains(said), "what was measured is told all the same: {table}");
+        assert!(table.contains(said), "the measurement is printed all the same: {table}");
         assert!(message.contains("report.html") && message.contains("record.json"), "{message}");
         assert!(message.contains("nothing half-written was left"), "{message}");
         assert_eq!(names(&folder), Vec::<String>::new());
@@ -346,7 +346,7 @@ fn a_drive_from_a_file_is_called_by_its_file_and_tells_what_differs() {
     let run = record(&std::fs::read_to_string(folder.path().join("run.json")).expect("the record"));
     assert_eq!((at(&run, "profile.name"), at(&run, "profile.changed")), (&"k.toml".into(), &Value::Array(vec![])));
     assert_eq!(run["profile"]["settings"]["nand.channels"], "4");
-    // What was shown with a change is a file that says so; a setting on top is told with it.
+    // A profile that was shown with a change is a file that names it; a setting on top is named with it.
     let shown = run_well(folder.path(), &["profile", "show", "tiny", "--set", "nand.channels=4"]);
     write(&folder, "mine.toml", shown);
     let checked = run_well(folder.path(), &["profile", "check", "mine.toml", "--set", "nand.ways=1"]);

@@ -168,8 +168,8 @@ fn what_cannot_be_brought_stays_on_the_log_and_nothing_is_promised_any_more() {
     }
 }
 
-/// A layer ends as if it were killed, and what the page cache had of its file is lost. Whoever opens the log next
-/// brings it back.
+/// A layer ends as if it were killed, and what the page cache had of its file is lost. The next open of the log brings
+/// it back.
 fn comes_back(device: &Device, path: &Path, then: impl FnOnce(&Layer)) -> Vec<u8> {
     let layer = Layer::new(device, path);
     layer.write(0, b"one ").expect("there is room");
@@ -198,7 +198,7 @@ fn a_file_that_a_layer_renames_is_found_again_by_its_new_name() {
         assert_eq!(layer.files.rename(&path, &found, rename).expect("the log is there"), Changed::Done);
     });
     assert_eq!(renamed, b"one two");
-    // By somebody who does not say so, and then it is entered by its new name, as a log that is used again is.
+    // Renamed without a call of the layer, and entered by its new name then, as a log that is used again is.
     std::fs::remove_file(&found).expect("it is there");
     let reused = comes_back(&device, &path, |layer| {
         std::fs::rename(&path, &found).expect("it is there");
@@ -214,7 +214,7 @@ fn a_file_that_a_layer_renames_is_found_again_by_its_new_name() {
     drop(layer);
     device.files().finish().expect("nothing is missing");
     assert_eq!(std::fs::read(second.join("log")).expect("it is there"), b"moved");
-    // Over another one of the log, which nobody misses.
+    // Over another file of the log, which is replaced.
     let over = comes_back(&device, &path, |layer| {
         layer.files.enter(&found).and_then(|number| layer.files.write(number, 0, b"lost", || true)).expect("it enters");
         layer.files.rename(&path, &found, || std::fs::rename(&path, &found).is_ok()).expect("the log is there");

@@ -126,7 +126,7 @@ fn what_is_measured_is_said_beside_what_the_paper_says() {
     assert!(text.starts_with(&summary), "{summary}");
 }
 
-/// A pipe that nobody reads.
+/// A pipe without a reader.
 fn closed() -> Stdio {
     let (_, writer) = std::io::pipe().expect("a pipe");
     writer.into()
@@ -161,11 +161,11 @@ fn a_file_that_cannot_be_written_costs_no_other() {
 fn ctrl_c_keeps_the_experiments_that_were_done() {
     let folder = folder();
     let mut run = tidewater(Build::Same, folder.path());
-    // The second takes much longer than the first, which is done when it is told.
+    // The second takes much longer than the first, which is done when its line is printed.
     run.args(["experiment", "run", SMALL, "x-ssd/fig9", "--json", "done.json"]);
     let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut first = String::new();
-    BufReader::new(run.stdout.as_mut().expect("it is piped")).read_line(&mut first).expect("it is told");
+    BufReader::new(run.stdout.as_mut().expect("it is piped")).read_line(&mut first).expect("a line is printed");
     assert!(first.starts_with(SMALL), "{first}");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(run.id() as i32), nix::sys::signal::Signal::SIGINT)
         .expect("it runs");

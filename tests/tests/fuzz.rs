@@ -66,7 +66,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
             let run = |entry: &Vec<u8>| [&[3][..], entry].concat();
             all.iter().map(|entry| [&[1][..], entry].concat()).chain(all.iter().map(run)).chain([together]).collect()
         }
-        other => panic!("there is no target {other}"),
+        other => panic!("unknown fuzz target {other}"),
     }
 }
 

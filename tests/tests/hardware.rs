@@ -45,7 +45,7 @@ impl Served {
                 Err(HardwareError::Served(LogError::Taken)) if start.elapsed() < PATIENCE => {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }
-                device => return device.expect("nobody else is attached"),
+                device => return device.expect("no other client is attached"),
             }
         }
     }

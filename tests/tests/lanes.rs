@@ -31,13 +31,13 @@ fn payload(number: u64) -> Vec<u8> {
     number.to_le_bytes().into_iter().chain(filler).collect()
 }
 
-/// What a child told that it has appended: number, first byte, end.
-struct Told(u64, u64, u64);
+/// An append that a child has confirmed: number, first byte, end.
+struct Confirmed(u64, u64, u64);
 
-fn told(folder: &Path, child: u64) -> Vec<Told> {
-    let bytes = std::fs::read(folder.join(format!("told-{child}"))).unwrap_or_default();
+fn confirmed(folder: &Path, child: u64) -> Vec<Confirmed> {
+    let bytes = std::fs::read(folder.join(format!("confirmed-{child}"))).unwrap_or_default();
     let word = |line: &[u8], at: usize| u64::from_le_bytes(line[at..at + 8].try_into().expect("8 bytes"));
-    bytes.chunks_exact(24).map(|line| Told(word(line, 0), word(line, 8), word(line, 16))).collect()
+    bytes.chunks_exact(24).map(|line| Confirmed(word(line, 0), word(line, 8), word(line, 16))).collect()
 }
 
 /// Starts a process that has the lane by its standard input and error.
@@ -57,8 +57,8 @@ fn start_child(log: &Log, folder: &Path, number: u64, mode: &str) -> Child {
 #[test]
 #[ignore = "not a test: the process that other tests kill"]
 fn child_that_shares() {
-    let Ok(told) = std::env::var("TIDEWATER_TEST_CHILD") else { return };
-    let words: Vec<&str> = told.split(':').collect();
+    let Ok(job) = std::env::var("TIDEWATER_TEST_CHILD") else { return };
+    let words: Vec<&str> = job.split(':').collect();
     let number = |at: usize| words[at].parse::<u64>().expect("a number");
     let ring = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
     let doorbell = std::io::stderr().as_fd().try_clone_to_owned().expect("a descriptor");
@@ -70,7 +70,7 @@ fn child_that_shares() {
     let child = number(2);
     // Its standard error is a doorbell.
     std::panic::set_hook(Box::new(move |why| drop(std::fs::write(format!("failed-{child}"), why.to_string()))));
-    let mut out = File::create(format!("told-{child}")).expect("the folder is writable");
+    let mut out = File::create(format!("confirmed-{child}")).expect("the folder is writable");
     if words[3] == "holds" {
         // Dies amid a record, for certain.
         let mut begun = log.begin(1000).expect("there is room");
@@ -91,13 +91,13 @@ fn child_that_shares() {
                     let (first, rest) = payload.split_at(11);
                     let written = log.append(&[first, &[], rest]).expect("the credit goes on");
                     let line = [number, written.lsn, written.end].map(u64::to_le_bytes).concat();
-                    out.lock().expect("nobody panics").write_all(&line).expect("there is room");
+                    out.lock().expect("no thread panicked").write_all(&line).expect("there is room");
                     let level = match i % 16 {
                         3 => Level::Destaged,
                         _ if i % 2 == 0 => Level::Ring,
                         _ => continue,
                     };
-                    log.wait(written.end, level, PATIENCE).expect("nobody is in the way");
+                    log.wait(written.end, level, PATIENCE).expect("no other writer is in the way");
                 }
             });
         }
@@ -126,9 +126,9 @@ fn records(log: &Log, end: u64) -> (Vec<(u64, u64)>, usize) {
     (found, voids)
 }
 
-fn wait_until_told(folder: &Path, child: u64, lines: usize) {
+fn wait_until_confirmed(folder: &Path, child: u64, lines: usize) {
     let start = Instant::now();
-    while told(folder, child).len() < lines {
+    while confirmed(folder, child).len() < lines {
         let failed = std::fs::read_to_string(folder.join(format!("failed-{child}"))).unwrap_or_default();
         assert!(
             start.elapsed() < PATIENCE,
@@ -158,7 +158,7 @@ fn torture(rounds: u64, seed: u64, more: &[&str]) {
         let holder = round * 8;
         let mut held = (round % 4 == 3).then(|| start_child(&log, folder.path(), holder, "holds"));
         if held.is_some() {
-            wait_until_told(folder.path(), holder, 1);
+            wait_until_confirmed(folder.path(), holder, 1);
             holders += 1;
         }
         std::thread::sleep(Duration::from_micros(next() % 12_000));
@@ -168,11 +168,11 @@ fn torture(rounds: u64, seed: u64, more: &[&str]) {
             held.kill().expect("it is our child");
         }
         // Some stay zombies for a while: they are as dead.
-        let before: Vec<usize> = children.iter().map(|(number, _)| told(folder.path(), *number).len()).collect();
+        let before: Vec<usize> = children.iter().map(|(number, _)| confirmed(folder.path(), *number).len()).collect();
         if round % 8 == 0 {
             // The others go on, whatever was left.
             for ((number, _), before) in children.iter().zip(before) {
-                wait_until_told(folder.path(), *number, before + 4);
+                wait_until_confirmed(folder.path(), *number, before + 4);
             }
         }
         victim.wait().expect("it is our child");
@@ -184,14 +184,14 @@ fn torture(rounds: u64, seed: u64, more: &[&str]) {
         child.kill().expect("it is our child");
         child.wait().expect("it is our child");
     }
-    // The handle here waits for nobody who is dead.
+    // The handle here does not wait for dead writers.
     let written = log.append(&[&payload(LAST)]).expect("there is room");
     log.wait(written.end, Level::Destaged, PATIENCE).expect("the credit is not stuck");
     assert_eq!((log.tail(), log.end()), (written.end, written.end));
     let (mut found, mut voids) = records(&log, written.end);
     let mut _next = None;
     if more.contains(&"--ring-copy") {
-        // The machine has crashed: what only the ring held comes from the copy, whoever wrote that and died.
+        // The machine has crashed: what only the ring held comes from the copy, which dead writers have written, too.
         drop(log);
         let device = device.restart_without_ring(&[&ROOM[..], more].concat());
         let log = Log::open(&device.target(), options()).expect("it lends its ring");
@@ -203,14 +203,14 @@ fn torture(rounds: u64, seed: u64, more: &[&str]) {
     let mut checked = 0;
     for child in 0..rounds * 8 {
         let mut last = [0; 2];
-        for Told(number, lsn, end) in told(folder.path(), child) {
+        for Confirmed(number, lsn, end) in confirmed(folder.path(), child) {
             if number == u64::from_le_bytes([1; 8]) {
                 continue;
             }
             let at = found.binary_search_by_key(&lsn, |(lsn, _)| *lsn);
             let at = at.unwrap_or_else(|_| panic!("record {number:x} at {lsn} to {end} is lost"));
             assert_eq!(found[at], (lsn, number));
-            // In the order in which each thread was told.
+            // In the order in which each thread confirmed them.
             let thread = (number >> 31 & 1) as usize;
             assert!(lsn >= last[thread]);
             last[thread] = end;
@@ -218,7 +218,7 @@ fn torture(rounds: u64, seed: u64, more: &[&str]) {
         }
     }
     assert!(checked >= rounds as usize, "{checked}");
-    println!("{rounds} killed: {checked} records that were told of, all there; {voids} holes sealed");
+    println!("{rounds} killed: {checked} confirmed records, all there; {voids} holes sealed");
 }
 
 #[test]
@@ -244,12 +244,12 @@ fn a_lane_is_busy_as_long_as_anybody_has_it_and_goes_on_with_what_they_left() {
     let log = Log::open(&device.target(), options()).expect("it lends its ring");
     let shared = log.share().expect("there are descriptors");
     let mut child = start_child(&log, folder.path(), 1, "appends");
-    wait_until_told(folder.path(), 1, 3);
-    // Whoever opened it goes; its child and a handle of this process go on.
+    wait_until_confirmed(folder.path(), 1, 3);
+    // The handle that opened it is closed; its child and another handle of this process go on.
     drop(log);
     let joined = Log::join(shared, options()).expect("it is shared");
-    let before = told(folder.path(), 1).len();
-    wait_until_told(folder.path(), 1, before + 3);
+    let before = confirmed(folder.path(), 1).len();
+    wait_until_confirmed(folder.path(), 1, before + 3);
     let open = || loop {
         match Log::open(&device.target(), options()) {
             Err(LogError::Taken | LogError::Unreachable { .. }) => std::thread::sleep(Duration::from_millis(1)),
@@ -271,9 +271,9 @@ fn a_lane_is_busy_as_long_as_anybody_has_it_and_goes_on_with_what_they_left() {
     child.wait().expect("it is our child");
     assert!(matches!(open(), Err(LogError::Busy { lane: 0 })));
     drop(joined);
-    let log = open().expect("nobody has it any more");
+    let log = open().expect("no process has it any more");
     let (found, _) = records(&log, log.tail());
-    for Told(number, lsn, _) in told(folder.path(), 1) {
+    for Confirmed(number, lsn, _) in confirmed(folder.path(), 1) {
         assert!(found.contains(&(lsn, number)), "{number:x} at {lsn}");
     }
     assert!(found.contains(&(written.lsn, LAST)));
@@ -291,7 +291,7 @@ fn a_device_that_starts_anew_serves_those_who_share_and_one_of_another_generatio
     let first = joined.append(&[b"first"]).expect("there is room");
     device.kill();
     let second = joined.append(&[b"second"]).expect("the ring is there");
-    joined.wait(second.end, Level::Ring, PATIENCE).expect("nobody else is needed");
+    joined.wait(second.end, Level::Ring, PATIENCE).expect("no other process is needed");
     let _device = Device::start(folder.path(), &ROOM);
     // Its doorbell is another one; it looks at what is wanted by itself.
     joined.wait(second.end, Level::Destaged, PATIENCE).expect("it takes what the ring holds");

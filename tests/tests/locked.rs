@@ -18,7 +18,7 @@ fn lock(file: &File) {
         l_len: 0,
         l_pid: 0,
     };
-    fcntl(file, FcntlArg::F_SETLK(&whole)).expect("nobody else has it");
+    fcntl(file, FcntlArg::F_SETLK(&whole)).expect("no other process has it");
 }
 
 /// Whether this process has a lock of a file.

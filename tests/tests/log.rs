@@ -38,7 +38,7 @@ fn a_log_of_ones_own_is_replayed_and_what_is_wrong_with_it_is_named() {
     let here = folder.path();
     let rows = rows(here, &["log", "--log", name, "--to", "fast", "--json", "-"]);
     assert_eq!((rows.len(), &rows[0]["transactions"], &rows[0]["log_bytes"]), (1, &3.into(), &90_100.into()));
-    // Whoever keeps no log is done with its first line at the instant in which it comes.
+    // Without a log, the first line is done at the instant in which it comes.
     let rows = self::rows(here, &["log", "--log", name, "--to", "none,memory", "--json", "-"]);
     for row in &rows {
         assert_eq!((&row["transactions"], &row["log_bytes"]), (&3.into(), &90_100.into()), "{row}");
@@ -93,7 +93,7 @@ fn a_page_says_what_each_side_costs_and_how_the_log_stands() {
     ] {
         assert!(page.contains(words), "{words}");
     }
-    // The stream's ends are in order, and what was credited is what the client was told.
+    // The stream's ends are in order, and no more is credited than the ring can hold.
     let document: Value = serde_json::from_str(&document).expect("JSON");
     let state = &document["sides"][0]["state"];
     let end = |name: &str| state[name].as_u64().unwrap_or_else(|| panic!("{name} in {state}"));
@@ -107,7 +107,7 @@ fn a_page_says_what_each_side_costs_and_how_the_log_stands() {
     assert_eq!(read("again.html"), page);
     let table = run_well(here, &["report", "log.json"]);
     assert!(said.starts_with(&table), "{table}");
-    // That of another version is told as such, and not taken for something else.
+    // A document of another version is named as such.
     std::fs::write(here.join("later.json"), "{\"schema\": \"tidewater-log/9\"}").expect("a file");
     let refused = run_refused(here, &["report", "later.json"]);
     assert!(refused.contains("later.json: the schema `tidewater-log/9` is not `tidewater-log/1`"), "{refused}");

@@ -1,4 +1,4 @@
-//! Whose files a log changes by whose hand: `tidewater recover` and `run` with logs that somebody else can write.
+//! Owners of files and logs: `tidewater recover` and `run` with logs that another user can write.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -14,7 +14,7 @@ use tidewater_tests::{Build, binary, shim, skipped, tidewater};
 
 const DEVICE: &str = "vfio-user:f0.sock";
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
-/// Users whom nobody has to know.
+/// Users without an entry in the system's table.
 const OWNER: u32 = 43_210;
 const STRANGER: u32 = 43_211;
 
@@ -122,7 +122,7 @@ fn holds(path: &Path, text: &str) {
     assert_eq!(fs::read_to_string(path).expect("it is there"), text, "{}", path.display());
 }
 
-/// The attack: whoever has the log names a file of somebody else's, and root recovers.
+/// The attack: the owner of the log names another user's file, and root recovers.
 #[test]
 fn a_log_changes_by_roots_hand_only_files_of_whose_log_it_is() {
     let Some(trial) = Trial::new(STRANGER) else { return };
@@ -157,7 +157,7 @@ fn a_log_changes_by_roots_hand_only_files_of_whose_log_it_is() {
     holds(victim, "forgedus");
 }
 
-/// What a device says counts as its user's, whoever's ring it lends.
+/// A device's statements count as its user's, even if it lends another user's ring.
 #[test]
 fn a_device_of_another_user_is_not_believed_for_its_rings_sake() {
     let Some(trial) = Trial::new(STRANGER) else { return };
@@ -174,7 +174,7 @@ fn a_device_of_another_user_is_not_believed_for_its_rings_sake() {
     holds(&own, "precious");
 }
 
-/// Part of a log is in the image: whoever serves it with a ring answers for it.
+/// Part of a log is in the image, so the owner of the image can change the log.
 #[test]
 fn an_image_of_another_user_is_not_served_with_a_ring() {
     let Some(mut trial) = Trial::new(STRANGER) else { return };
@@ -282,7 +282,7 @@ fn a_database_that_gives_up_roots_rights_recovers_from_roots_device() {
         assert!(done.status.success(), "{}", said(&done));
         holds(&wal, "commit\n");
     }
-    // Whoever runs it again does not need to think of it, either.
+    // A second run needs no option for it, either.
     commit_and_die(&trial, 0, &["sh", "-c", &line], &wal);
     trial.serve();
     let again = trial.command(0, &["run", "--log", &wal.to_string_lossy(), "--", "true"]).output().expect("it starts");
@@ -290,7 +290,7 @@ fn a_database_that_gives_up_roots_rights_recovers_from_roots_device() {
     holds(&wal, "commit\n");
 }
 
-/// Root's program on a user's device: it is told what will come back.
+/// Root's program on a user's device: a note names whose files will be recovered.
 #[test]
 fn whose_files_come_back_from_anothers_log_is_said_when_a_program_starts() {
     let Some(trial) = Trial::new(STRANGER) else { return };
@@ -320,14 +320,14 @@ fn a_socket_of_another_user_is_said_to_be_his() {
 }
 
 #[test]
-fn a_file_that_nobody_may_write_is_told_with_what_to_do() {
+fn a_file_without_write_permission_is_refused_with_what_to_do() {
     let Some(mut trial) = Trial::new(OWNER) else { return };
     let wal = trial.of(OWNER).join("wal");
     commit_and_die(&trial, OWNER, &["sh", "-c", COMMIT], &wal);
     fs::set_permissions(&wal, fs::Permissions::from_mode(0o444)).expect("root may");
     trial.serve();
     let done = trial.recover(OWNER, &[]);
-    let advice = format!("its mode 0444 lets nobody write it: `chmod u+w {}`, then recover again", wal.display());
+    let advice = format!("its mode 0444 allows no user to write it: `chmod u+w {}`, then recover again", wal.display());
     assert!(!done.status.success() && said(&done).contains(&advice), "{}", said(&done));
     holds(&wal, "");
     let mut chmod = Command::new("chmod");

@@ -53,7 +53,7 @@ fn a_device_is_read_and_what_was_seen_is_explained() {
 }
 
 #[test]
-fn a_device_is_overwritten_only_with_leave_and_when_nobody_uses_it() {
+fn a_device_is_overwritten_only_with_leave_and_when_it_is_not_in_use() {
     let Some((folder, device)) = device() else { return };
     let here = folder.path();
     let medium = File::options().write(true).open(here.join("medium")).expect("it is there");
@@ -64,7 +64,7 @@ fn a_device_is_overwritten_only_with_leave_and_when_nobody_uses_it() {
     medium.write_all_at(&table, 0).expect("it is written");
     refused(here, &device, "has a partition table");
     medium.write_all_at(&[0xa5; 512], 0).expect("it is written");
-    // Somebody holds it, in a way that no list tells.
+    // A descriptor holds it exclusively, which shows in no list of mounts.
     let held = File::options().read(true).custom_flags(nix::libc::O_EXCL).open(&device.0).expect("it is free");
     refused(here, &device, "is in use");
     drop(held);

@@ -107,7 +107,7 @@ impl Trial {
         command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
     }
 
-    /// The last sync of each file that the program told of.
+    /// The last sync of each file that the program reported.
     fn synced(&self, stdout: &str) -> BTreeMap<u32, u32> {
         let whole = stdout.rfind('\n').map_or("", |end| &stdout[..end]);
         let lines = whole.lines().filter_map(|line| line.split_once(' '));
@@ -219,7 +219,7 @@ fn rounds(count: u64, first: u64) {
 }
 
 #[test]
-fn what_was_synced_is_there_whoever_dies_and_without_recovery_it_is_not() {
+fn what_was_synced_survives_the_death_of_program_or_device_and_not_without_recovery() {
     rounds(4, 1);
 }
 
@@ -352,14 +352,14 @@ fn status_shows_which_lane_a_program_has() {
     drop(device);
 }
 
-/// Whoever read what it says has ended: the program runs all the same, and its log is looked after.
+/// The reader of its messages has ended: the program runs all the same, and its log is emptied.
 #[test]
-fn a_run_that_nobody_listens_to_leaves_its_files_and_an_empty_log() {
+fn a_run_without_a_reader_of_its_messages_leaves_its_files_and_an_empty_log() {
     let folder = folder();
     let device = device(folder.path());
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
-    // What it leaves behind is told, too.
+    // A process that it leaves behind is reported, too.
     let line = "echo commit >> wal; (exec >/dev/null 2>&1; while [ ! -e over ]; do sleep 0.01; done; echo late >> wal) \
                 & echo ready";
     let mut run = run_command(folder.path(), &["--log", "wal"], &["sh", "-c", line]);
@@ -423,7 +423,7 @@ fn what_cannot_be_run_is_refused_in_words_before_anything_happens() {
     let _device = device(folder.path());
     let mut child = run_command(folder.path(), &["--log", "x"], &["sleep", "100"]);
     let mut child = child.stderr(Stdio::null()).spawn().expect("it starts");
-    // Once it has the lane, nobody else gets it.
+    // Once it has the lane, no other program gets it.
     let start = Instant::now();
     let said = loop {
         let said = refused(&["--log", "x", "--quiet"], &["false"]);
@@ -584,8 +584,8 @@ fn a_device_that_dies_is_an_error_and_one_line_and_no_silent_flush() {
     assert!(!output.status.success() && errors.contains("tidewater recover"), "{errors}");
 }
 
-/// Files that a program has written and closed, or leaves alone, are in nobody's way: PostgreSQL may keep any number of
-/// segments of its log.
+/// Files that a program has written and closed, or leaves alone, make room for others: PostgreSQL may keep any number
+/// of segments of its log.
 #[test]
 fn more_files_than_a_run_has_places_for_come_onto_the_log_one_after_another() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("a temporary folder");

@@ -18,7 +18,7 @@ use tidewater_wire::vfio_user::region;
 
 /// Bytes of a block of the namespaces that are written here.
 const BLOCK: usize = 4_096;
-/// What every server here is told.
+/// Arguments of every server here.
 const PLAIN: [&str; 7] =
     ["serve", "--set", "serve.timing=none", "--control", "control.sock", "--namespaces", "rest:4k"];
 
@@ -96,8 +96,8 @@ impl Served {
 
     /// Ends it as an operator would. Tells how it ended, and what it printed meanwhile.
     fn end(mut self) -> (ExitStatus, String) {
-        let told = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("kill starts");
-        assert!(told.success());
+        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("kill starts");
+        assert!(sent.success());
         let until = Instant::now() + tidewater_tests::PATIENCE;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("it is our child") {
@@ -175,9 +175,9 @@ fn read(queue: &mut Queue, block: u64, blocks: usize) -> Vec<u8> {
     queue.call(sqe, transfer).expect("the queue lives").good().expect("a read").data
 }
 
-/// A device serves on when nobody reads what it says beside.
+/// A device serves on when its messages have no reader.
 #[test]
-fn a_device_that_nobody_listens_to_serves() {
+fn a_device_without_a_reader_of_its_messages_serves() {
     let folder = folder();
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -495,7 +495,7 @@ fn a_block_device_holds_a_drive() {
     drop(queue);
     served.end_well();
     // What holds something else is left alone.
-    std::fs::write(&device.0, b"a file system of somebody's".repeat(200)).unwrap();
+    std::fs::write(&device.0, b"some other file system here".repeat(200)).unwrap();
     let again = [own.as_slice(), &["--nvme-tcp", "127.0.0.1:0"]].concat();
     refused_with_help(here, &again, 2, &[&device.0, "not a drive image"]);
 }
@@ -510,7 +510,7 @@ fn an_image_brings_its_profile() {
     let served = Served::start_plain(here, &[hosts.as_slice(), &["--set", "serve.timing=none"]].concat());
     let image = here.join("drive.img").display().to_string();
     let said = run_well(here, &["fault", "clear", "--control", "control.sock"]);
-    assert!(said.contains(&image), "from wherever it is asked, the image is told: {said}");
+    assert!(said.contains(&image), "the answer names the image by its whole path: {said}");
     assert_eq!(json(here, &["status", "--control", "control.sock", "--json"])["image"], image);
     let (_controller, mut queue) = served.connect();
     write(&mut queue, 0, pattern(1, 4));

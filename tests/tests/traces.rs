@@ -180,12 +180,12 @@ fn stands_in(folder: &Path, file: &str, format: &str) -> Result<(), String> {
 fn the_sample_has_a_stand_in() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     assert_eq!(stands_in(folder.path(), "sample", "spc"), Ok(()));
-    // Both are told side by side, and what is given takes the place of the trace's figure.
+    // Both are printed side by side, and an option takes the place of the trace's figure.
     let given = ["trace", "synth", "x.spc", "--like", "sample", "--write-percent", "80", "--mean-kib", "16"];
-    let told = run_well(folder.path(), &given);
-    let row = |what: &str| told.lines().find(|line| line.starts_with(what)).unwrap_or_default().to_owned();
-    assert!(row("writes").contains("40 %") && row("writes").contains("80 %"), "{told}");
-    assert!(row("mean size").contains("16") && row("skew").len() > 20, "{told}");
+    let said = run_well(folder.path(), &given);
+    let row = |what: &str| said.lines().find(|line| line.starts_with(what)).unwrap_or_default().to_owned();
+    assert!(row("writes").contains("40 %") && row("writes").contains("80 %"), "{said}");
+    assert!(row("mean size").contains("16") && row("skew").len() > 20, "{said}");
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Served {
 
     fn device(&self) -> Device {
         let taken = |error: &HardwareError| matches!(error, HardwareError::Served(LogError::Taken));
-        attached(|| Device::open(&self.target()), taken).expect("nobody else is attached")
+        attached(|| Device::open(&self.target()), taken).expect("no other client is attached")
     }
 
     fn kill(self) {
@@ -198,7 +198,7 @@ fn what_is_no_log_is_refused_in_words() {
 }
 
 /// Threads that trim at once, and do not know of each other how far: the durable head never goes back.
-/// A function has one client, and the next one hears so: its device has not gone.
+/// A function has one client, and the next one gets an error that says so: its device has not gone.
 #[test]
 fn a_client_that_is_turned_away_hears_of_the_other() {
     let folder = folder();
@@ -237,9 +237,9 @@ fn threads_that_trim_at_once_leave_a_log() {
     }
 }
 
-/// What a writer told that it has committed: number and place.
-fn told(folder: &Path) -> Vec<(u64, u64)> {
-    let bytes = std::fs::read(folder.join("told")).unwrap_or_default();
+/// What a writer has confirmed as committed: number and place.
+fn confirmed(folder: &Path) -> Vec<(u64, u64)> {
+    let bytes = std::fs::read(folder.join("confirmed")).unwrap_or_default();
     let word = |line: &[u8], at: usize| u64::from_le_bytes(line[at..at + 8].try_into().expect("8 bytes"));
     bytes.chunks_exact(16).map(|line| (word(line, 0), word(line, 8))).collect()
 }
@@ -264,7 +264,7 @@ fn child_that_commits() {
     let life: u64 = words[0].parse().expect("a number");
     let commits = words[1] == "commits";
     let log = WindowLog::open(&format!("window:0+{BLOCKS}:{}", words[2])).expect("it is a log");
-    let out = OpenOptions::new().create(true).append(true).open("told").expect("the folder is writable");
+    let out = OpenOptions::new().create(true).append(true).open("confirmed").expect("the folder is writable");
     let out = Arc::new(Mutex::new(out));
     std::thread::scope(|scope| {
         for thread in 0..3u64 {
@@ -297,7 +297,7 @@ fn child_that_commits() {
                         log.sync(written.end).expect("the device is there");
                     }
                     let line = [number, written.lsn].map(u64::to_le_bytes).concat();
-                    out.lock().expect("nobody panics").write_all(&line).expect("there is room");
+                    out.lock().expect("no thread panicked").write_all(&line).expect("there is room");
                 }
             });
         }
@@ -314,16 +314,16 @@ enum Ends {
     Power,
 }
 
-/// Has a writer commit for a while, ends what is to end, and looks for all that it told. Returns how many commits there
+/// Has a writer commit for a while, ends what is to end, and looks for all confirmed commits. Returns how many there
 /// were, and how many of them are lost.
 fn round(folder: &Path, witness: &Witness, shadows: &Path, life: u64, ends: Ends, mode: &str) -> (usize, usize) {
     let drive = folder.join("drive");
-    let _ = std::fs::remove_file(folder.join("told"));
+    let _ = std::fs::remove_file(folder.join("confirmed"));
     let served = Served::start(folder, Some((witness, shadows)));
     let mut writer = start_writer(folder, &served.target(), life, mode);
     // So that some rounds end early, and others once the range was full.
     let until = std::time::Instant::now() + Duration::from_secs(60);
-    while told(folder).len() < 20 + (life as usize % 5) * 60 && std::time::Instant::now() < until {
+    while confirmed(folder).len() < 20 + (life as usize % 5) * 60 && std::time::Instant::now() < until {
         std::thread::sleep(Duration::from_millis(2));
         assert!(writer.try_wait().expect("it is our child").is_none(), "{}", said(folder));
     }
@@ -344,7 +344,7 @@ fn round(folder: &Path, witness: &Witness, shadows: &Path, life: u64, ends: Ends
     let served = served.unwrap_or_else(|| Served::start(folder, Some((witness, shadows))));
     let log = served.log();
     let there = numbers(&log);
-    let committed = told(folder);
+    let committed = confirmed(folder);
     let lost = committed.iter().filter(|(number, lsn)| *lsn >= log.head() && there.get(lsn) != Some(number)).count();
     if lost > 0 {
         let places = committed.iter().map(|(_, lsn)| *lsn);
@@ -367,10 +367,10 @@ fn rounds(each: u64) {
         let mut all = 0;
         for _ in 0..each {
             life += 1;
-            let (told, lost) = round(folder.path(), &witness, &shadows, life, ends, "commits");
-            assert_eq!(lost, 0, "{ends:?}, life {life}: of {told} commits");
-            assert!(told >= 20, "{ends:?}, life {life}: {told} commits: {}", said(folder.path()));
-            all += told;
+            let (commits, lost) = round(folder.path(), &witness, &shadows, life, ends, "commits");
+            assert_eq!(lost, 0, "{ends:?}, life {life}: of {commits} commits");
+            assert!(commits >= 20, "{ends:?}, life {life}: {commits} commits: {}", said(folder.path()));
+            all += commits;
         }
         println!("{ends:?} ends: {each} rounds, {all} commits, 0 lost");
     }
@@ -385,13 +385,13 @@ fn rounds(each: u64) {
 }
 
 #[test]
-fn no_commit_is_lost_whoever_ends() {
+fn no_commit_is_lost_when_writer_or_device_ends() {
     rounds(2);
 }
 
 #[test]
 #[ignore = "long: make torture"]
-fn torture_no_commit_is_lost_whoever_ends() {
+fn torture_no_commit_is_lost_when_writer_or_device_ends() {
     rounds(50);
 }
 

@@ -60,7 +60,7 @@ const LICENCES: &[&str] = &[
 /// Tools of tests that are in nothing that is shipped, each with its licence.
 const TOOLS: &[(&str, &str)] = &[("cbindgen", "MPL-2.0")];
 
-/// Files that may hold the keyword `unsafe`, each with its reason. Empty: nobody may.
+/// Files that may hold the keyword `unsafe`, each with its reason.
 const UNSAFE_HOMES: &[(&str, &str)] = &[
     (
         "crates/ipc/src/memory.rs",
@@ -248,7 +248,7 @@ fn crates_depend_in_one_direction() {
         assert!(uses.contains_key(*name), "{name} is in the table of directions, and not in the workspace");
     }
 
-    // The check itself catches a dependency against the stream, and a crate that nobody entered.
+    // The check itself catches a dependency against the stream, and a crate that is missing from the table.
     let mut broken = uses.clone();
     broken.get_mut("base").expect("base exists").insert("core".to_owned());
     broken.insert("new".to_owned(), BTreeSet::new());

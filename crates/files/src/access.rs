@@ -1,9 +1,9 @@
 //! Access of recovery to files: which of them a log may change, and how they are opened.
 //!
-//! A log names its files by itself, so whoever can write it chooses them: any of which he can learn what it is, and
-//! that takes no more than a look at it. The caller's rights must not be his. So a file has to belong to each user who
-//! can have written the log, root apart; it has to be the caller's, or, for root, its folder's owner's; and what is
-//! looked at is what is opened.
+//! The log itself names its files, so any user with write access to the log chooses them: a `stat` of a file gives all
+//! that a record of it needs. Recovery must not lend that user the caller's rights. So a file has to belong to each
+//! user who can have written the log, root apart; it has to be the caller's, or, for root, its folder's owner's; and
+//! the file that is checked is the file that is opened.
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
@@ -180,7 +180,7 @@ impl<'r> Access<'r> {
         match self.caller {
             caller if owner == caller => {}
             0 if owner == folder => {}
-            // By another name, a file would come under whoever made that.
+            // A hard link in another user's folder would bring this file under that user's log.
             0 => return Err(format!("it belongs to user {owner}, and its folder to another")),
             _ => return Err(format!("it belongs to user {owner}: recover as that user")),
         }
@@ -209,10 +209,10 @@ impl<'r> Access<'r> {
             && about.uid() == self.caller
             && about.mode() & libc::S_IWUSR == 0
         {
-            // Not done here: a file that somebody has closed to writers is opened to them by whoever knows why.
+            // The mode is not changed here: a user took the right to write on purpose, and has to give it back.
             let name = name.display();
             return format!(
-                "its mode {:04o} lets nobody write it: `chmod u+w {name}`, then recover again",
+                "its mode {:04o} allows no user to write it: `chmod u+w {name}`, then recover again",
                 about.mode() & 0o7777
             );
         }

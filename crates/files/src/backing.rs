@@ -76,7 +76,7 @@ pub trait Backing: Journal + fmt::Debug + Send + Sync {
     fn has_copy(&self) -> bool {
         false
     }
-    /// Lets as many bytes stay in that memory while nobody waits for them.
+    /// Leaves up to so many bytes in that memory while no process waits for them.
     fn leave(&self, _bytes: u64) {}
     /// What is before a stream offset, and is in that memory alone, need not leave it any more.
     ///

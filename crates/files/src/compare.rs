@@ -26,7 +26,7 @@ pub(crate) fn same_at_end(one: &[u8], other: &[u8]) -> usize {
 
 /// The runs of bytes in which two of a length differ, in order, each begun and ended by a byte that does. A run has no
 /// more bytes alike in a row than `gap` and those of two words, and between two are `gap` at least. `then` may change
-/// what it is told of. `None`: it wanted no more.
+/// the bytes of the run that it is passed. `None`: it has stopped the search.
 #[inline]
 pub(crate) fn each_difference(
     one: &mut [u8],
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wants_no_more_is_asked_no_more() {
+    fn a_search_that_is_stopped_finds_no_more_runs() {
         let (mut one, mut other) = ([0; 300], [0; 300]);
         (other[10], other[100], other[299]) = (1, 1, 1);
         let mut runs = 0;

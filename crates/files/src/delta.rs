@@ -74,9 +74,9 @@ struct Base {
     samples: Samples,
 }
 
-/// Words at places of the longer part of some bytes, by which they are told from others. Of 32 bits: every processor
-/// compares several of these at a time. None at its begin: pages of a kind begin alike, and a new one that is like none
-/// would be compared.
+/// A fingerprint: words at fixed places of the longer part of some bytes. Words have 32 bits: every processor compares
+/// several of these at a time. None is from the begin: pages of a kind begin alike, and a new page that is unlike all
+/// others would be compared.
 type Samples = [u32; SAMPLES];
 
 fn samples([head, body]: Parts<'_>) -> Samples {
@@ -179,9 +179,9 @@ impl Set {
 
 impl<J: Journal> Files<J> {
     /// Records that bytes are about to be written to a place of which nothing is known to be in the file, and has them
-    /// written by `real`, which is told them where they are kept for the next, and nobody else can reach them. So they
-    /// are copied once, and what others store into `bytes` meanwhile is in the record and in the file, or in neither.
-    /// Notes itself what will change. `None`: it is not a write for this, and nothing has been done.
+    /// written by `real`, which is passed the private copy that is kept for the next comparison. So they are copied
+    /// once, and what other threads store into `bytes` meanwhile is in the record and in the file, or in neither. Notes
+    /// itself what will change. `None`: the write is not suited, and nothing has been done.
     ///
     /// # Errors
     /// The log's.
@@ -224,7 +224,7 @@ impl<J: Journal> Files<J> {
     }
 
     /// Records at most [`COPY`] bytes: by what differs, if they are much like what was recorded before. From
-    /// [`KEPT_MIN`] on nobody else may reach them.
+    /// [`KEPT_MIN`] on they must be private to the caller.
     pub(crate) fn put_write(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         if bytes.len() < KEPT_MIN {
             return self.put_small(&change(locked, FileChangeKind::Write, 0, offset, bytes.len()), bytes);
@@ -242,7 +242,7 @@ impl<J: Journal> Files<J> {
     }
 
     fn set_of(&self, locked: &Locked<'_>) -> Option<MutexGuard<'_, Set>> {
-        // Within a signal handler, or interrupted by one, somebody else may just be comparing.
+        // Within a signal handler, or interrupted by one, the interrupted code may be comparing.
         if locked.is_nested() { None } else { self.bases().of(locked.place) }
     }
 
@@ -363,7 +363,7 @@ mod tests {
         /// Bytes that the log grows by.
         fn write(&self, process: usize, offset: u64, bytes: &[u8]) -> u64 {
             let files = &self.processes[process];
-            let locked = files.lock(self.place, self.file.as_fd(), false).expect("nobody died").expect("it is there");
+            let locked = files.lock(self.place, self.file.as_fd(), false).expect("no owner died").expect("it is there");
             let before = files.journal().end();
             locked.begin(offset, offset + bytes.len() as u64);
             files.write(&locked, offset, bytes).expect("memory takes it");
@@ -449,7 +449,7 @@ mod tests {
             drop(locked);
             shared.check();
         }
-        // What a process writes as one is told from frames, and comes back as well.
+        // A frame that is written in one piece is recorded apart from frames of two parts, and is recovered as well.
         shared.write(0, 0, &[head.as_slice(), &body].concat());
         shared.check();
     }
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_waits_for_whoever_is_just_recording() {
+    fn a_checkpoint_waits_for_a_writer_that_is_recording() {
         let shared = Shared::new(1);
         let files = &shared.processes[0];
         let locked = files.lock(shared.place, shared.file.as_fd(), false).unwrap().unwrap();
@@ -556,7 +556,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(move || stops.send(files.table().stop_deltas().is_ok()));
             let while_held = stopped.recv_timeout(std::time::Duration::from_millis(30));
-            assert!(while_held.is_err(), "whoever has the lock may not have seen that no delta is wanted");
+            assert!(while_held.is_err(), "the lock's owner may not have seen that no delta is wanted");
             drop(locked);
             assert_eq!(stopped.recv(), Ok(true));
         });
@@ -577,7 +577,7 @@ mod tests {
                         one[turn * 7 % 700] ^= 1;
                         shared.write(process, 700 * process as u64, &one);
                         turn += 1;
-                        // Else nobody else gets the lock.
+                        // Without a pause, no other writer gets the lock.
                         std::thread::sleep(std::time::Duration::from_micros(5));
                     }
                 });

@@ -114,8 +114,8 @@ impl EmbeddedFiles {
         self.opened().get(number).cloned().flatten().ok_or(FilesError::System(Errno::EBADF))
     }
 
-    /// A file that was opened or created is about to be written to: from here on its changes are told. What it is now
-    /// is made durable.
+    /// Puts a file that was opened or created onto the log, before the first write to it. Its present state is made
+    /// durable.
     ///
     /// # Errors
     /// The log's, and those of the system.
@@ -259,7 +259,7 @@ impl EmbeddedFiles {
     }
 
     /// Writes bytes to a file: on the log, then by `real`, which returns whether all of them were written, or deferred
-    /// ([`EmbeddedFiles::defer`]). Nobody stores into them meanwhile.
+    /// ([`EmbeddedFiles::defer`]). The bytes must not change meanwhile.
     ///
     /// # Errors
     /// The log's: nothing was written. `EIO`, for good: it was not, and earlier writes to the file are deferred.
@@ -438,7 +438,7 @@ impl EmbeddedFiles {
         }
     }
 
-    /// Syncs all files, and empties the log. In a child of a fork it only lets go of them: the log is its parent's.
+    /// Syncs all files, and empties the log. In a child of a fork it only closes them: the log is its parent's.
     ///
     /// # Errors
     /// As [`Run::finish`]: the log keeps what it has.
@@ -463,7 +463,7 @@ fn errno(error: std::io::Error) -> Errno {
 }
 
 impl Drop for EmbeddedFiles {
-    /// Leaves the log as it is: whoever opens it next applies it.
+    /// Leaves the log as it is: the next open applies it.
     fn drop(&mut self) {
         self.stop();
     }

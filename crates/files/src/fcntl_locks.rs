@@ -41,7 +41,7 @@ impl FcntlLocked {
         if let Some(file) = of(&all, path) {
             return Ok(file);
         }
-        // Of a file without a name that nobody writes any more, nobody waits for a lock.
+        // No process waits for a lock of a file that has no name and no writer any more.
         all.retain(|(_, file)| Arc::strong_count(file) > 1 || names(file.as_fd()) != Ok(0));
         let file = Arc::new(File::open(path)?);
         // Kept before anything else is done with it: what fails later closes nothing.

@@ -1,5 +1,5 @@
-//! How the processes of a run get its ring: from a socket of the supervisor's, which answers its own descendants and
-//! nobody else. Descriptors are close-on-exec, and a program that was started by another asks anew.
+//! How the processes of a run get its ring: from a socket of the supervisor's, which answers its own descendants only.
+//! Descriptors are close-on-exec, and a program that was started by another asks anew.
 
 use std::io;
 use std::io::{IoSlice, IoSliceMut};
@@ -64,7 +64,7 @@ pub fn answer(stream: &UnixStream, log: &Log, table: &OwnedFd) -> io::Result<boo
 /// Asks. The descriptors are close-on-exec, and have the lowest numbers that are free.
 ///
 /// # Errors
-/// `Gone`: nobody answers, or nothing.
+/// `Gone`: no supervisor answers, or it refuses.
 pub fn ask(name: &str) -> Result<(Shared, OwnedFd), LogError> {
     try_to_ask(name).ok().flatten().ok_or(LogError::Gone)
 }

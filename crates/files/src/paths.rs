@@ -114,7 +114,7 @@ mod tests {
     impl Real for Noted {
         fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
             let mode = nix::sys::stat::fstat(file)?.st_mode;
-            self.0.lock().expect("nobody panics")[usize::from(mode & nix::libc::S_IFMT == nix::libc::S_IFDIR)] += 1;
+            self.0.lock().expect("no panic")[usize::from(mode & nix::libc::S_IFMT == nix::libc::S_IFDIR)] += 1;
             Ok(())
         }
     }
@@ -134,11 +134,11 @@ mod tests {
                 files.table().flag(place, RENAMED);
             }
             files.sync_name(place, file.as_fd(), &noted).expect("it is there");
-            assert_eq!(*noted.0.lock().expect("nobody panics"), [synced, 0]);
+            assert_eq!(*noted.0.lock().expect("no panic"), [synced, 0]);
         }
         files.table().flag(place, RENAMED);
         files.sync_folder(place, &noted).expect("it is there");
         files.sync_name(place, file.as_fd(), &noted).expect("it is there");
-        assert_eq!(*noted.0.lock().expect("nobody panics"), [2, 1], "its name is durable already");
+        assert_eq!(*noted.0.lock().expect("no panic"), [2, 1], "its name is durable already");
     }
 }

@@ -125,7 +125,7 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
             _ => look(file, &access),
         });
     }
-    // Records whose file nobody names: the begin of the log was overwritten.
+    // Records whose file is named by no record: the begin of the log was overwritten.
     let bad = report.unbound > 0 || found.files.values().any(|file| file.fate.as_ref().is_some_and(Fate::is_bad));
     if !rules.dry && (!bad || rules.forget) {
         apply(log, &mut found, &access, from, to, rules.forget)?;
@@ -401,7 +401,7 @@ pub(crate) mod tests {
 
     impl Journal for Memory {
         fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
-            let (payload, mut log) = (parts.concat(), self.bytes.lock().expect("nobody panics"));
+            let (payload, mut log) = (parts.concat(), self.bytes.lock().expect("no thread panicked"));
             let lsn = log.len() as u64;
             let (length, data_checksum) = (payload.len() as u32, crc32c(&payload));
             let header = RecordHeader { kind: RecordKind::Data, length, data_checksum, lsn, ..RecordHeader::default() };
@@ -412,7 +412,7 @@ pub(crate) mod tests {
         }
 
         fn end(&self) -> u64 {
-            self.bytes.lock().expect("nobody panics").len() as u64
+            self.bytes.lock().expect("no thread panicked").len() as u64
         }
 
         fn wait(&self, _: u64, _: Level) -> Result<(), LogError> {
@@ -454,7 +454,7 @@ pub(crate) mod tests {
         }
 
         fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LogError> {
-            let log = self.bytes.lock().expect("nobody panics");
+            let log = self.bytes.lock().expect("no thread panicked");
             to.copy_from_slice(&log[offset as usize..][..to.len()]);
             Ok(())
         }
@@ -549,7 +549,7 @@ pub(crate) mod tests {
         cut(3);
         log.say(FileChangeKind::Write, 1, 3, &[b"two"]);
         assert_eq!(log.recovered(&path).1, b"onetwo");
-        // Nobody goes back on it: at the end of the log, and before other bytes.
+        // No later cut takes it back: at the end of the log, and before other bytes.
         log.say_bind(1, &file, &path);
         log.say(FileChangeKind::Write, 1, FAR, &[b"far"]);
         for more in [0, 1] {

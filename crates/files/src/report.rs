@@ -1,4 +1,4 @@
-//! What recovery is told, and what it tells.
+//! Rules for recovery, and its report.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use tidewater_client::LogError;
 pub struct Rules {
     /// Only files of this set; `None`: of any, as far as they are the caller's.
     pub globs: Option<Globs>,
-    /// Only files of these users, whoever can have written the log. Empty: of any, but only of [`Report::others`] where
+    /// Only files of these users, regardless of who wrote the log. Empty: of any, but only of [`Report::others`] where
     /// there are such.
     pub owners: Vec<u32>,
     /// Go on where a file is missing or refused: what the log has for it is lost.

@@ -44,8 +44,8 @@ const ASK: Duration = Duration::from_millis(200);
 const FILLED_PARTS: u64 = 4;
 /// But no more often: else files were synced for nearly each write of a program that fills a small ring.
 const FILLED_EVERY: Duration = Duration::from_millis(50);
-/// From so many files on, those that nobody changes give way to others at a checkpoint; and from so many on one is due
-/// where nothing else is.
+/// From so many files on, a checkpoint removes unchanged files to make room; and from the second number on, a
+/// checkpoint is due for that alone.
 const CROWD: usize = FILES_MAX / 2;
 const CROWD_DUE: usize = FILES_MAX - FILES_MAX / 8;
 /// In rings that are smaller nothing is left: they are full before files are synced.
@@ -177,7 +177,7 @@ impl Run {
     pub fn hand_over(&self) {
         for stream in self.listener.incoming() {
             match stream {
-                // Whoever asks and may not gets nothing, and one that ended meanwhile needs nothing.
+                // An error is ignored: the process may not have the ring, or has ended meanwhile.
                 Ok(stream) => drop(hand_over::answer(&stream, self.files.journal(), &self.table)),
                 Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
                     std::thread::sleep(Duration::from_millis(10))
@@ -321,7 +321,7 @@ impl<J: Backing> Run<J> {
         self.files.check()?;
         let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let end = log.end();
-        // Whoever waits for a trim waits for this.
+        // Beyond the limit, writers wait for a trim, and so for this checkpoint.
         let is_short = end > table.limit();
         let is_new = end > state.checked;
         if state.looked.elapsed() < (if is_new { TICK } else { TICK_IDLE }) && !is_short {
@@ -511,9 +511,9 @@ impl<J: Backing> Run<J> {
         self.files.table().find(device, inode).is_some()
     }
 
-    /// Before a file is synced. Whoever recorded a change of it before has made it once its lock was free. What is told
-    /// again of it, if anything, makes what was said before superfluous. Returns whether nobody has changed it since
-    /// the last time.
+    /// Prepares the sync of a file. Once its lock is free, each change that was recorded of it is made. `again`: its
+    /// identity and path are recorded anew, so that the older records of them can be trimmed. Returns whether the file
+    /// is unchanged since the last time.
     fn ready(
         &self,
         place: Place,
@@ -532,9 +532,9 @@ impl<J: Backing> Run<J> {
         }
     }
 
-    /// A file that is not where it was: removed, moved by somebody else, or just being renamed. Its bytes are made
-    /// durable with all of its file system's, and replay leaves it alone: where it still is written to, it comes into
-    /// the set again as another.
+    /// A file that is not at its path any more: removed, moved by another program, or being renamed right now. Its
+    /// bytes are made durable by a sync of its file system, and replay leaves it alone. If it is written to again, it
+    /// enters the set as a new file.
     fn lost(&self, place: Place, bind: &FileBind, name: &PathBytes) -> Result<(), RunError> {
         let table = self.files.table();
         // Said anew, both: records of it may be behind what is trimmed, and what was said before is not.
@@ -620,7 +620,7 @@ mod tests {
             let place = files.enter(file.as_fd(), bytes, &Plain).expect("it enters").expect("it has a name");
             let (from, bind, name) = (files.journal().end(), files.table().bind(place), files.table().path(place));
             run.say_session().expect("memory takes it");
-            let locked = files.lock(place, file.as_fd(), false).expect("nobody died").expect("it is there");
+            let locked = files.lock(place, file.as_fd(), false).expect("no owner died").expect("it is there");
             locked.begin(0, 3);
             files.write(&locked, 0, b"old").expect("memory takes it");
             file.write_all_at(b"old", 0).expect("there is room");
@@ -637,7 +637,7 @@ mod tests {
 
     /// A run has places for some files, and a program may write more of them, one after another.
     #[test]
-    fn files_that_nobody_changes_give_way_to_others_and_come_back() {
+    fn files_without_changes_give_way_to_others_and_come_back() {
         let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory: there are many files");
         let setup = Setup {
             target: String::new(),
@@ -651,7 +651,7 @@ mod tests {
         let files = run.files();
         files.table().set_limit(u64::MAX, 4096);
         let checkpoint = || {
-            let mut state = run.state.lock().expect("nobody panics");
+            let mut state = run.state.lock().expect("no thread panicked");
             run.checkpoint(&mut state, false).expect("nothing fails");
         };
         let enter = |path: &Path, file: &File| {
@@ -659,7 +659,7 @@ mod tests {
             place.expect("it has a name")
         };
         let write = |place: Place, file: &File, text: &[u8], at: u64| {
-            let locked = files.lock(place, file.as_fd(), false).expect("nobody died").expect("it is there");
+            let locked = files.lock(place, file.as_fd(), false).expect("no owner died").expect("it is there");
             locked.begin(at, at + text.len() as u64);
             files.write(&locked, at, text).expect("memory takes it");
             file.write_all_at(text, at).expect("there is room");

@@ -254,7 +254,7 @@ impl<J: Journal> Files<J> {
         self.put_bytes(locked, offset, bytes)
     }
 
-    /// As [`Files::write`], of bytes that nobody stores into meanwhile.
+    /// As [`Files::write`], of bytes that do not change meanwhile.
     ///
     /// # Errors
     /// The log's.
@@ -264,9 +264,9 @@ impl<J: Journal> Files<J> {
         self.put_stable(locked, offset, bytes)
     }
 
-    /// As [`Files::write`], of bytes that nobody else can reach, and that go to the file from where they are: what the
-    /// file has already since the last change is left out, and so are zeroes at the end of each [`COPY`] of them. Notes
-    /// itself what will change.
+    /// As [`Files::write`], of bytes that are private to the caller, and that go to the file from where they are: what
+    /// the file has already since the last change is left out, and so are zeroes at the end of each [`COPY`] of them.
+    /// Notes itself what will change.
     ///
     /// # Errors
     /// The log's.
@@ -280,8 +280,8 @@ impl<J: Journal> Files<J> {
     ) -> Result<(), FilesError> {
         self.table.count(Counter::Written, bytes.len() as u64);
         let to = offset.saturating_add(bytes.len() as u64);
-        // Whoever writes the same place again, most often writes little that is new (PostgreSQL: the page of its log
-        // that fills).
+        // A second write to the same place most often has little that is new (PostgreSQL: the page of its log that
+        // fills).
         let again = locked.last().filter(|(from, until)| (*from..*until).contains(&offset));
         locked.begin(offset, to);
         locked.reaches(to);
@@ -472,7 +472,7 @@ pub(crate) mod tests {
     impl Kept {
         /// What was appended.
         pub fn records(&self) -> Logged {
-            self.0.lock().expect("nobody panics").clone()
+            self.0.lock().expect("no thread panicked").clone()
         }
     }
 
@@ -482,14 +482,14 @@ pub(crate) mod tests {
 
     impl Journal for Kept {
         fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
-            let mut records = self.0.lock().expect("nobody panics");
+            let mut records = self.0.lock().expect("no thread panicked");
             let lsn = end_of(&records);
             records.push((lsn, parts.concat()));
             Ok(Written { lsn, end: end_of(&records) })
         }
 
         fn end(&self) -> u64 {
-            end_of(&self.0.lock().expect("nobody panics"))
+            end_of(&self.0.lock().expect("no thread panicked"))
         }
 
         fn wait(&self, _end: u64, _level: Level) -> Result<(), LogError> {
@@ -596,7 +596,7 @@ pub(crate) mod tests {
         // The next one overlaps only in part.
         page[4000..].fill(3);
         assert!(write(8192 + 4096, &page, true) > 4096);
-        // What the program could go on storing into is compared with by nobody.
+        // A buffer that the program can still store into is not kept for comparison.
         page[5] = 77;
         assert!(write(20_000, &page, false) > 8192);
         assert!(write(20_000, &page, true) > 8192);

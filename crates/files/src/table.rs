@@ -1,8 +1,8 @@
 //! The table that a run's processes share: which files are on the log, and a lock for each.
 //!
-//! It lies in memory that the supervisor made and nobody can truncate. Everything in it is an atomic word, or bytes
-//! that are only touched under the lock of their entry. A lock tells its owner, so that the next one takes it over from
-//! a process that has died; what that one was about to change is noted beside it, and is recorded anew
+//! It lies in memory that the supervisor made and sealed against truncation. Everything in it is an atomic word, or
+//! bytes that are only touched under the lock of their entry. A lock tells its owner, so that the next one takes it
+//! over from a process that has died; what that one was about to change is noted beside it, and is recorded anew
 //! ([`crate::Files`]).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -283,7 +283,7 @@ impl Table {
     }
 
     /// A checkpoint is about to choose where the log will be trimmed: no delta goes by an earlier record any more, once
-    /// this has returned. Every lock is taken once, since whoever has one may not have seen the word.
+    /// this has returned. Every lock is taken once, since the owner of one may not have seen the word.
     ///
     /// # Errors
     /// As [`Table::lock`].
@@ -634,7 +634,7 @@ impl Locked<'_> {
     /// As [`Locked::end`], of a change of these bytes, which were written from where their record was made.
     #[inline]
     pub fn end_known(&self, from: u64, to: u64) {
-        // Within a signal handler, or interrupted by one, somebody else may just be changing them, too.
+        // Within a signal handler, or interrupted by one, the interrupted code may be changing them, too.
         if !self.nested && self.pending() == Some((from, to)) {
             let word = |at| self.table.word(self.place.entry, word::LAST + at);
             word(0).store(from, Ordering::Release);

@@ -112,7 +112,7 @@ on_flash() {
 }
 check fast-namespace wait_for 30 there 129
 check fast-flash wait_for 30 on_flash
-# Nobody but the fast side writes there.
+# Only the fast side writes there.
 log_disk=$(disk_of 129)
 check fast-protected refused dd if=/tmp/page of="$log_disk" bs=4096 count=1 oflag=direct
 # The same bytes by the vendor's command Read Log, behind its header of 32 bytes.

@@ -18,7 +18,7 @@ disk=$(disk_of 1)
 mkdir -p /boot
 [ -e "/boot/config-$(uname -r)" ] || ln -sfn "/lib/modules/$(uname -r)/config" "/boot/config-$(uname -r)"
 ln -sfn which.debianutils /usr/bin/which
-# Nobody but the kernel makes device files here, so there is nothing to settle; links by number are udev's.
+# Only the kernel makes device files here, so there is nothing to settle; links by number are udev's.
 cat >/usr/bin/udevadm <<'LINKS'
 #!/bin/sh
 mkdir -p /dev/char

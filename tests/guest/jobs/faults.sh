@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What people who write drivers want to see: faults that the device is told to have, and what the kernel's driver makes
-# of them. The guest runs with nvme_core.io_timeout=3, so that a lost completion is missed soon.
+# For driver engineers: faults injected into the device, and the reaction of the kernel's driver. The guest runs with
+# nvme_core.io_timeout=3, so that a lost completion is missed soon.
 
 kernel_may_say "resetting controller|I/O tag .* timeout|timeout, (aborting|completion polled|reset|disable)"
 kernel_may_say "Abort status|Abort (cmd|command)"
@@ -75,7 +75,7 @@ check lost-data right_at 0 64
 # --- Controller Fatal Status: the driver resets ---
 fatal() {
     ask fault fatal 0 || return 1
-    # Nobody completes this one; when its time is up the driver looks at the status register.
+    # This command is never completed; after its time-out the driver reads the status register.
     right_at 64 16 && wait_for 30 is_live
 }
 check fatal fatal

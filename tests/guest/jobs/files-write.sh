@@ -18,7 +18,7 @@ if [ "$state" = fresh ]; then check makes make_file_system "$fs"; else not_here 
 if [ "$fs" = journal ]; then kernel_may_say "data=journal"; fi
 check mounts mount_file_system "$fs" || return 1
 
-# Each way of making a file last, in turn; then the harness is told of it. Contents are pieces of /tmp/random.
+# Each way of making a file durable, in turn; each is then reported to the harness. Contents are pieces of /tmp/random.
 head -c 16M /dev/urandom >/tmp/random
 # Files that earlier guests synced.
 before=$(grep -c . /run/guest/kept)

@@ -55,9 +55,9 @@ pub struct Verdict {
     pub acknowledged: u64,
     /// Of these, those that aren't there.
     pub lost: u64,
-    /// Commits of which a part is there, or whose rows hold what nobody wrote.
+    /// Commits of which a part is there, or whose rows hold what was never written.
     pub half: u64,
-    /// Commits that are there and that nobody asked for.
+    /// Commits that are there without a request for them.
     pub foreign: u64,
 }
 

@@ -244,13 +244,13 @@ pub trait Server: Send {
     /// It can't be had.
     fn client(&mut self) -> Result<Box<dyn Client>, String>;
 
-    /// All that is in it. Nobody writes meanwhile, and no client was asked for yet.
+    /// All that is in it. Called without writers, before the first client.
     ///
     /// # Errors
     /// What the database says.
     fn contents(&mut self) -> Result<Contents, String>;
 
-    /// The database's own check of its integrity. Nobody writes meanwhile, and no client was asked for yet.
+    /// The database's own check of its integrity. Called without writers, before the first client.
     ///
     /// # Errors
     /// What is wrong.

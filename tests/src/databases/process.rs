@@ -84,8 +84,8 @@ pub fn kill_tree(roots: &[u32]) {
     gone(&all);
 }
 
-/// Makes this process the parent of what its children leave behind, so that [`gone`] can see them off: PostgreSQL takes
-/// a process that has ended and was waited for by nobody for a server that runs.
+/// Makes this process the parent of orphans of its children, so that [`gone`] can reap them: PostgreSQL takes a zombie
+/// for a running server.
 ///
 /// # Errors
 /// The system's.
@@ -102,7 +102,7 @@ pub fn gone(processes: &[u32]) {
         let is_orphan = orphans.contains(process);
         match stat(*process) {
             None => false,
-            // A child that we started is waited for by whoever did.
+            // A child that we started is reaped by its owner here.
             Some(('Z', _)) if !is_orphan => false,
             Some(('Z', parent)) if parent == us => {
                 let _ =
@@ -123,6 +123,6 @@ pub fn cpu_seconds(process: u32) -> Option<f64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace().skip(11);
     let ticks: f64 = fields.next()?.parse::<f64>().ok()? + fields.next()?.parse::<f64>().ok()?;
-    // USER_HZ is 100 on Linux wherever it is told to user space.
+    // USER_HZ is 100 on Linux wherever the kernel reports it to user space.
     Some(ticks / 100.0)
 }

@@ -132,7 +132,7 @@ impl Server for Running {
                     let row = Row { writer: writer as u32, number, body: value.to_owned() };
                     contents.tables[usize::from(table == "b")].push(row);
                 }
-                _ => return Err(format!("the key {key} is nobody's")),
+                _ => return Err(format!("the key {key} is unknown")),
             }
         }
         Ok(contents)

@@ -96,7 +96,7 @@ impl Shell {
     /// Bytes that it has written by calls (proc(5), `io`).
     fn written(&self) -> u64 {
         let io = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).expect("it runs");
-        let line = io.lines().find_map(|line| line.strip_prefix("wchar: ")).expect("it is told");
+        let line = io.lines().find_map(|line| line.strip_prefix("wchar: ")).expect("the kernel reports it");
         line.parse().expect("a number")
     }
 
@@ -328,7 +328,7 @@ fn a_log_that_begins_anew_is_written_by_stores_and_may_be_cut_meanwhile() {
             assert!(insert(&mut shell, 30) >= frames(15));
             shell.ask("PRAGMA wal_checkpoint;");
             assert!(!maps || insert(&mut shell, 40) < frames(3));
-            // It is cut by its own connection between two commits and at the end of one, and by somebody else.
+            // It is truncated by its own connection between two commits and at the end of one, and by another program.
             shell.ask("PRAGMA wal_checkpoint(TRUNCATE);");
             assert_eq!(length(), 0);
             insert(&mut shell, 20);
@@ -441,7 +441,7 @@ fn a_database_on_the_log_stays_locked_and_is_written_by_the_log_alone() {
     };
     shell.ask(&format!("ATTACH 'file:my.db?vfs=tidewater&device={}' AS again; DETACH again;", device.target()));
     shell.ask("INSERT INTO t VALUES (randomblob(2000000)); INSERT INTO t VALUES (randomblob(2000000));");
-    assert!(!others("BEGIN IMMEDIATE; ROLLBACK;").contains("locked"), "nobody has it, and it is locked");
+    assert!(!others("BEGIN IMMEDIATE; ROLLBACK;").contains("locked"), "it is locked without an owner");
     shell.ask("BEGIN IMMEDIATE; INSERT INTO t VALUES (1);");
     let begin = std::time::Instant::now();
     while begin.elapsed().as_millis() < 1500 {
@@ -451,7 +451,7 @@ fn a_database_on_the_log_stays_locked_and_is_written_by_the_log_alone() {
     shell.ask("COMMIT;");
     shell.end();
 
-    // What one connection wrote beside the log, the log would undo: nobody may.
+    // The log would undo what one connection wrote beside it: no connection may.
     let mut shell = Shell::start(folder.path(), &layer);
     shell.open(&device, "my.db", "level=ring");
     let again =
@@ -501,8 +501,8 @@ fn a_database_that_asks_for_another_log_than_its_process_has_is_refused() {
     drop(device);
 }
 
-/// Where the VFS below has no index in shared memory (unix-none), SQLite hears that there is none, and calls nothing
-/// that is not there.
+/// Where the VFS below has no index in shared memory (unix-none), the layer reports none to SQLite, which then calls
+/// none of the functions that are missing.
 #[test]
 fn a_vfs_below_without_shared_memory_has_no_write_ahead_log() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -554,9 +554,9 @@ fn sqlite_says_what_is_missing_and_fails_when_the_device_goes() {
     shell.kill();
 }
 
-/// A program that ends well behind its device's back has files that are not drained: somebody has to hear of it.
+/// A program that ends well after the loss of its device has files that are not drained: a message says so.
 #[test]
-fn a_log_that_could_not_be_emptied_at_the_end_of_a_program_is_told() {
+fn a_log_that_could_not_be_emptied_at_the_end_of_a_program_is_reported() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let Some(layer) = sqlite_layer(folder.path()) else { return };
     let device = Device::start(folder.path(), &LOG);

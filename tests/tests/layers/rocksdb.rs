@@ -211,7 +211,7 @@ fn what_the_layer_keeps_of_rocksdbs_log_is_there_for_its_readers_and_after_a_cra
     rocks.ask("check");
     rocks.kill();
 
-    // Told to keep nothing, it doesn't.
+    // With TIDEWATER_KEEP=0 it keeps nothing.
     let mut rocks = start(&[ring, ("TIDEWATER_KEEP", "0")]);
     for i in 610..615 {
         let before = in_files();

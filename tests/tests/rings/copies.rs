@@ -19,7 +19,7 @@ fn what_a_copy_has_is_destaged_without_the_device_and_goes_into_the_next_ring() 
     for round in 0..4 {
         let (log, found) = Log::open_reporting(&device.target(), ring_level()).expect("it lends its ring");
         assert_eq!(found.tail, begin, "{round}: all that was destaged, and whole records alone");
-        // The device takes nothing meanwhile; whoever waits for DESTAGED does not need it to.
+        // The device takes nothing meanwhile; a client that waits for DESTAGED does not need it.
         signal(&device, Signal::SIGSTOP);
         let first = number;
         let mut end = begin;
@@ -27,11 +27,11 @@ fn what_a_copy_has_is_destaged_without_the_device_and_goes_into_the_next_ring() 
         while end - begin < RING / 2 {
             let written = log.append(&[&payload(number)]).expect("there is room");
             if number % 3 != 0 {
-                log.wait(written.end, Level::Destaged, PATIENCE).expect("nobody else is needed");
+                log.wait(written.end, Level::Destaged, PATIENCE).expect("no device is needed");
             }
             (number, end) = (number + 1, written.end);
         }
-        log.wait(end, Level::Destaged, PATIENCE).expect("nobody else is needed");
+        log.wait(end, Level::Destaged, PATIENCE).expect("no device is needed");
         drop(log);
         device = device.restart_without_ring(COPY);
         let errors = device.errors();
@@ -92,7 +92,7 @@ fn a_copy_that_is_another_one_is_not_relied_on() {
     device.kill();
     // What only the old copy has is not lost: the ring is there, and the device syncs it.
     let last = append(1);
-    log.wait(last, Level::Destaged, PATIENCE).expect("nobody else is needed");
+    log.wait(last, Level::Destaged, PATIENCE).expect("no device is needed");
     std::fs::remove_file(folder.path().join("copy")).expect("it was there");
     let device = Device::start(folder.path(), COPY);
     log.reconnect().expect("the ring is the same");

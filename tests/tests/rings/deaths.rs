@@ -25,12 +25,12 @@ fn a_device_that_is_killed_loses_nothing_and_its_client_goes_on_meanwhile() {
                     .expect("it is there");
             }
         });
-        // Until the ring is full and nobody takes anything any more.
+        // Until the ring is full: the device takes nothing any more.
         let mut writer = log.writer().expect("a slot");
         let error = loop {
             match writer.append(&payload(number)) {
                 Ok(written) => {
-                    log.wait(written.end, Level::Ring, PATIENCE).expect("one writer has nobody to wait for");
+                    log.wait(written.end, Level::Ring, PATIENCE).expect("one writer waits for no other");
                     (number, credited) = (number + 1, written.end);
                 }
                 Err(error) => break error,
@@ -91,7 +91,7 @@ fn child_that_appends() {
                     line[..8].copy_from_slice(&number.to_le_bytes());
                     line[8..16].copy_from_slice(&written.lsn.to_le_bytes());
                     line[16..].copy_from_slice(&written.end.to_le_bytes());
-                    out.lock().expect("nobody panics").write_all(&line).expect("there is room");
+                    out.lock().expect("no thread panicked").write_all(&line).expect("there is room");
                 }
             });
         }
@@ -143,7 +143,7 @@ fn a_client_that_is_killed_amid_its_records_leaves_those_that_it_was_told_of() {
     }
 }
 
-/// A hole that a writer which is gone has left is sealed by whoever attaches next, and whole records behind it count.
+/// A hole that a dead writer has left is sealed by the next client that attaches, and whole records behind it count.
 #[test]
 fn a_hole_of_a_dead_writer_is_sealed() {
     let folder = folder();

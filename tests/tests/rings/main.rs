@@ -237,7 +237,7 @@ fn a_lane_that_breaks_its_credit_is_marked_and_no_other() {
     set_word(folder.path(), 0, LanePage::TAIL_OFFSET, written.end + RING + 1);
     let start = Instant::now();
     while !one.status().broken {
-        assert!(start.elapsed() < PATIENCE, "nobody looks");
+        assert!(start.elapsed() < PATIENCE, "the device does not look");
         std::thread::sleep(Duration::from_millis(1));
     }
     let status = one.status().device.expect("it is there").status;
@@ -275,7 +275,7 @@ fn what_is_no_ring_of_this_drive_is_refused_and_a_ring_that_is_truncated_ends_in
     file.set_len(8192).expect("its owner may");
     let start = Instant::now();
     while !device.errors().contains("was truncated") {
-        assert!(start.elapsed() < PATIENCE, "nobody looks: {}", device.errors());
+        assert!(start.elapsed() < PATIENCE, "the device does not look: {}", device.errors());
         std::thread::sleep(Duration::from_millis(5));
     }
     std::mem::forget(log);
@@ -332,8 +332,8 @@ fn a_place_of_a_persistent_ring_is_used_again_once_its_copy_is_synced() {
     for number in 0..1500 {
         end = writer.append(&payload(number)).unwrap().end;
         log.wait(end, Level::Ring, PATIENCE).unwrap();
-        // A loss of power now leaves the ring, and of the image what was synced: nobody asked for a sync, and none of
-        // these bytes is missing.
+        // A loss of power now leaves the ring, and of the image what was synced: no client asked for a sync, and none
+        // of these bytes is missing.
         let synced = log.status().destaged;
         assert!(
             synced + RING >= end,
@@ -341,7 +341,7 @@ fn a_place_of_a_persistent_ring_is_used_again_once_its_copy_is_synced() {
         );
     }
     assert!(end > 5 * RING, "{end}: the ring was used several times over");
-    // The same after the death of the device: what it finds is synced before it is told to be free.
+    // The same after the death of the device: what it finds is synced before it is reported as free.
     drop(writer);
     device.kill();
     let device = Device::start(folder.path(), &["--ring-persistent"]);
@@ -370,8 +370,8 @@ fn what_is_left_in_a_ring_and_not_needed_is_never_taken_and_the_stream_goes_on()
             let before = lane(&log);
             let from = append_until(&log, &mut number, skipped + RING / 3);
             device_looks(&opened_after_another(&second));
-            assert_eq!(lane(&log), before, "{round}: nobody waited for it");
-            log.skip(from).expect("it is told, and that is safe");
+            assert_eq!(lane(&log), before, "{round}: no client waited for it");
+            log.skip(from).expect("the device accepts it, durably");
             let is = lane(&log);
             assert_eq!((is.persisted, is.destaged, is.readable, is.pages_destaged), (from, from, from, 0), "{round}");
             skipped = from;
@@ -389,7 +389,7 @@ fn what_is_left_in_a_ring_and_not_needed_is_never_taken_and_the_stream_goes_on()
             }
             assert_eq!((log.tail(), numbers(&log, from, end).0), (end, (first..number).collect()), "{round}");
         }
-        // What somebody waits for is taken all the same.
+        // What a client waits for is taken all the same.
         let tail = log.tail();
         log.wait(tail, Level::Destaged, PATIENCE).expect("it is synced");
         let left = numbers(&log, skipped, tail).0;
@@ -407,7 +407,7 @@ fn what_is_left_in_a_ring_and_not_needed_is_never_taken_and_the_stream_goes_on()
 }
 
 #[test]
-fn a_device_that_stops_for_a_while_has_not_gone_and_nobody_waits_longer_than_they_said() {
+fn a_device_that_stops_for_a_while_has_not_gone_and_no_client_waits_longer_than_it_said() {
     a_device_stops(Duration::ZERO);
 }
 
@@ -504,7 +504,7 @@ fn a_loss_of_power_inside_leaves_the_ring_as_its_memory_is() {
 }
 
 #[test]
-fn a_drive_that_is_not_paced_lets_nobody_wait_for_its_flash() {
+fn no_client_of_a_drive_that_is_not_paced_waits_for_its_flash() {
     let folder = folder();
     // Paced, the model takes a second for each few pages, of which there are dozens: more than 20 s.
     let device = Device::start(folder.path(), &["--set", "nand.program_time=1s", "--set", "fast.energy=100"]);
@@ -523,7 +523,7 @@ fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
     let stores: Vec<Vec<u8>> =
         (0..400u64).map(|i| (0..1 + i * 53 % 300).map(|at| (at * 7 + i) as u8).collect()).collect();
     let whole = stores.concat();
-    // Whoever waits for credit between stores leaves pages that are partly filler: the log has room for many.
+    // A client that waits for credit between stores leaves pages that are partly filler: the log has room for many.
     let room = ["--set", "fast.log_size=8MiB"];
     let left = |mapped: bool| {
         let folder = folder();
@@ -595,8 +595,8 @@ fn a_run_with_a_mapped_ring_is_the_same_run_again() {
     drop(log);
     run_well(folder.path(), &["status", "--control", "control.sock"]);
     let mut device = device;
-    let told = Command::new("kill").args(["-TERM", &device.child.id().to_string()]).status().expect("kill starts");
-    assert!(told.success() && device.child.wait().expect("it is our child").success(), "{}", device.errors());
+    let sent = Command::new("kill").args(["-TERM", &device.child.id().to_string()]).status().expect("kill starts");
+    assert!(sent.success() && device.child.wait().expect("it is our child").success(), "{}", device.errors());
     let said = run_well(folder.path(), &["rerun", "log"]);
     assert!(said.contains("all identical in virtual time"), "{said}");
 }
