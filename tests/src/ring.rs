@@ -112,6 +112,11 @@ impl Device {
         Device::start(&folder, more)
     }
 
+    /// Its process.
+    pub fn pid(&self) -> nix::unistd::Pid {
+        nix::unistd::Pid::from_raw(self.child.id() as i32)
+    }
+
     /// What it had to say.
     pub fn errors(&self) -> String {
         std::fs::read_to_string(self.folder.join("stderr")).unwrap_or_default()
