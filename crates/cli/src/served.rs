@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use tidewater_base::units::{format_bytes, format_duration};
 use tidewater_core::profile::Profile;
+use tidewater_driver::vfio_user::SOCKET_PATH_MAX;
 use tidewater_serve::control::{self, HostMemoryFault, Request};
 use tidewater_serve::engine::{Backing, Event, MetricsSetup, NamespaceSetup, SERVE_TIME, Server, Setup, TcpSetup};
 use tidewater_serve::image::Image;
@@ -34,6 +35,10 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
     };
     let server = Server::start(setup, &mut tell).map_err(|refused| {
         let failure = Failure::refused(&refused);
+        let is_control = failure.message.starts_with(&*control.to_string_lossy());
+        if serve.control.is_none() && is_control && control.as_os_str().len() > SOCKET_PATH_MAX {
+            return failure.help("give a shorter folder for the control socket: --runtime-dir DIR");
+        }
         // Two devices of one user meet at the default socket.
         if serve.control.is_none() && failure.message == format!("{}: {IN_USE}", control.display()) {
             let other = whose(&Served { control: Some(control.clone()) });
@@ -254,7 +259,7 @@ pub fn ask(served: &Served, request: &Request) -> Result<serde_json::Map<String,
     let path = control_socket(served);
     control::ask(&path, request).map_err(|why| {
         let help = "give the socket that `tidewater serve` printed with --control";
-        Failure::run(without_number(&why)).help(socket::denied(&path).as_deref().unwrap_or(help))
+        Failure::run(without_number(&why)).help(socket::advice(&path).as_deref().unwrap_or(help))
     })
 }
 

@@ -1,11 +1,15 @@
-//! Sockets of devices that belong to another user.
+//! What to do about a socket that this user can't connect to.
 
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, Uid, User, access};
 use std::path::Path;
+use tidewater_driver::vfio_user::SOCKET_PATH_MAX;
 
-/// Whose a socket is and what to do about it. `None`: this user may connect to it, or it is not there.
-pub fn denied(path: &Path) -> Option<String> {
+/// What to do about a path that is too long for a socket, or a socket of another user. `None`: neither is the case.
+pub fn advice(path: &Path) -> Option<String> {
+    if path.as_os_str().len() > SOCKET_PATH_MAX {
+        return Some("use a shorter path, such as a relative one".to_owned());
+    }
     if access(path, AccessFlags::W_OK) != Err(Errno::EACCES) {
         return None;
     }

@@ -4,9 +4,11 @@
 mod guard;
 mod memory;
 mod message;
+mod path;
 
 pub use memory::{Mapping, PAGE, SharedMemory};
 pub use message::{
     DESCRIPTORS_MAX, DESCRIPTORS_OFFERED, MESSAGE_MAX, Message, Received, Receiver, SEND_TIME, TRANSFER_MAX, readable,
     send,
 };
+pub use path::{SOCKET_PATH_MAX, socket_error};

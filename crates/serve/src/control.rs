@@ -10,6 +10,7 @@ use std::path::Path;
 use tidewater_base::Duration;
 use tidewater_core::host_memory::HostFault;
 use tidewater_core::subsystem::Fault;
+use tidewater_ipc::socket_error;
 
 /// Bytes of a request or an answer.
 const LINE_MAX: u64 = 64 << 10;
@@ -322,7 +323,10 @@ fn talk(stream: &UnixStream, ask: &impl Fn(Request) -> Answer) -> std::io::Resul
 /// # Errors
 /// In words: no device listens there, or the device refuses.
 pub fn ask(socket: &Path, request: &Request) -> Answer {
-    let wrong = |error: std::io::Error| format!("{}: {error}; is a device served there?", socket.display());
+    let wrong = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::InvalidInput => format!("{}: {}", socket.display(), socket_error(socket, error, "")),
+        _ => format!("{}: {error}; is a device served there?", socket.display()),
+    };
     let mut stream = UnixStream::connect(socket).map_err(wrong)?;
     let line = serde_json::to_string(request).expect("a request is an object of plain values");
     stream.write_all(format!("{line}\n").as_bytes()).map_err(wrong)?;

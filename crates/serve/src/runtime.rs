@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use tidewater_ipc::socket_error;
 
 /// What [`listen`] says of a socket that another process listens on.
 pub const IN_USE: &str = "already in use by another process";
@@ -79,7 +80,8 @@ pub fn listen(path: &Path) -> Result<UnixListener, Refused> {
         fs::remove_file(path).map_err(|error| refused(path, error))?;
     }
     // A peer that connects before the mode is set is refused by `is_allowed` all the same.
-    let listener = UnixListener::bind(path).map_err(|error| refused(path, error))?;
+    let failed = |error| refused(path, socket_error(path, error, "; use a shorter path"));
+    let listener = UnixListener::bind(path).map_err(failed)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(|error| refused(path, error))?;
     Ok(listener)
 }
@@ -130,6 +132,7 @@ pub fn is_allowed(stream: &UnixStream) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidewater_ipc::SOCKET_PATH_MAX;
 
     #[test]
     fn a_directory_that_others_enter_or_that_is_a_link_is_refused() {
@@ -195,5 +198,14 @@ mod tests {
         let file = folder.path().join("file");
         fs::write(&file, "x").unwrap();
         assert!(listen(&file).unwrap_err().0.contains("is not a socket"));
+    }
+
+    #[test]
+    fn a_path_is_at_most_as_long_as_a_socket_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let of_bytes = |bytes: usize| folder.path().join("s".repeat(bytes - folder.path().as_os_str().len() - 1));
+        listen(&of_bytes(SOCKET_PATH_MAX)).unwrap();
+        let why = listen(&of_bytes(SOCKET_PATH_MAX + 1)).unwrap_err().0;
+        assert!(why.contains("at most 107 bytes, this one has 108; use a shorter path"), "{why}");
     }
 }

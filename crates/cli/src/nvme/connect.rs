@@ -134,7 +134,7 @@ fn by_vfio_user(path: &Path) -> Result<Function, Failure> {
         }
         SocketError::Unreachable { error, .. } | SocketError::Io(error) => {
             let failure = Failure::run(format_args!("{name}: {}", reason(&error)));
-            Failure { help: socket::denied(path), ..failure }
+            Failure { help: socket::advice(path), ..failure }
         }
         other => Failure::run(format_args!("{name}: {other}")),
     })?;

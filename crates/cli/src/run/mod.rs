@@ -277,7 +277,7 @@ fn log_help(failure: Failure, error: &LogError, lane: &LaneOf) -> Failure {
             "a function serves one program at a time: stop the other one, or serve a second function with another \
              --vfio-user SOCKET",
         ),
-        LogError::Unreachable { path, .. } => failure.help(socket::denied(path).unwrap_or_else(|| match of_folder {
+        LogError::Unreachable { path, .. } => failure.help(socket::advice(path).unwrap_or_else(|| match of_folder {
             true => format!("start the device: tidewater log-device {}", lane.shown()),
             false => "start the device: tidewater serve --image FILE --vfio-user SOCKET --ring FILE".into(),
         })),

@@ -8,3 +8,4 @@ mod socket;
 pub use function::{DATA_MAX, Function};
 pub use nvme::{Buffer, Nvme, NvmeError, Options, QueuePair};
 pub use socket::{Described, Patience, Socket, SocketError};
+pub use tidewater_ipc::SOCKET_PATH_MAX;

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use tidewater_ipc::{
-    DESCRIPTORS_OFFERED, Mapping, Message, Received, Receiver, SharedMemory, TRANSFER_MAX, readable, send,
+    DESCRIPTORS_OFFERED, Mapping, Message, Received, Receiver, SharedMemory, TRANSFER_MAX, readable, send, socket_error,
 };
 use tidewater_wire::vfio_user::{
     Area, DeviceInfo, DmaAccess, DmaMap, DmaUnmap, Header, IoEventFd, IrqAction, IrqData, IrqIndex, IrqInfo, MAJOR,
@@ -169,7 +169,7 @@ impl Socket {
 
     fn open(path: &Path, capabilities: &[u8], patience: Patience) -> Result<Socket, SocketError> {
         let unreachable = |error| SocketError::Unreachable { path: path.to_owned(), error };
-        let stream = UnixStream::connect(path).map_err(unreachable)?;
+        let stream = UnixStream::connect(path).map_err(|error| unreachable(socket_error(path, error, "")))?;
         let user = getsockopt(&stream, PeerCredentials).map_err(|errno| unreachable(errno.into()))?.uid();
         let mut socket = Socket {
             stream,

@@ -138,7 +138,9 @@ fn listen(path: &Path) -> Result<UnixListener, ServerError> {
             std::fs::remove_file(path).map_err(failed("replace"))?;
             UnixListener::bind(path).map_err(failed("bind"))?
         }
-        other => other.map_err(failed("bind"))?,
+        other => {
+            other.map_err(|error| failed("bind")(tidewater_ipc::socket_error(path, error, "; use a shorter path")))?
+        }
     };
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed("protect"))?;
     listener.set_nonblocking(true).map_err(failed("set up"))?;
