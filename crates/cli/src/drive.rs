@@ -184,7 +184,10 @@ pub fn command(command: &ProfileCommand) -> Result<(), Failure> {
             let schema = serde_json::to_string_pretty(&crate::profile_schema::schema()).map_err(Failure::run)?;
             output::print(&(schema + "\n"))
         }
-        ProfileCommand::Diff { from, to } => output::print(&diff(&find(from)?, &find(to)?)),
+        ProfileCommand::Diff { from, to } => {
+            let names = [from, to].map(|given| given.display().to_string());
+            output::print(&diff(names, &find(from)?, &find(to)?))
+        }
         ProfileCommand::Check { profiles, set } => {
             // All of them, however many are wrong.
             let mut wrong = Ok(());
@@ -212,8 +215,9 @@ pub fn command(command: &ProfileCommand) -> Result<(), Failure> {
     }
 }
 
-/// The settings in which two profiles differ, a line each; a setting that a profile does not have is a dash.
-fn diff(from: &Profile, to: &Profile) -> String {
+/// The settings in which two profiles differ, a line each; a setting that a profile does not have is a dash. `names`:
+/// those on the command line, since files often keep the name of the profile that they change.
+fn diff(names: [String; 2], from: &Profile, to: &Profile) -> String {
     let (before, after) = (from.settings(), to.settings());
     let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let of = |settings: &std::collections::BTreeMap<String, String>, key: &String| {
@@ -224,7 +228,8 @@ fn diff(from: &Profile, to: &Profile) -> String {
     if rows.is_empty() {
         return "the profiles have the same settings\n".to_owned();
     }
-    let head = ["setting".to_owned(), from.name.clone(), to.name.clone()];
+    let [from, to] = names;
+    let head = ["setting".to_owned(), from, to];
     let rows: Vec<&[String; 3]> = [&head].into_iter().chain(&rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let (first, second) = (width(0), width(1));
@@ -251,14 +256,14 @@ mod tests {
     #[test]
     fn two_profiles_differ_in_what_was_changed() {
         let (a, mut b) = (Profile::generic(), Profile::generic());
+        let diff = |a: &Profile, b: &Profile| diff(["generic", "mine.toml"].map(str::to_owned), a, b);
         assert_eq!(diff(&a, &b), "the profiles have the same settings\n");
         b.set("nand.channels", "3").unwrap();
         b.set("memory.nvm.kind", "nvm").unwrap();
         b.set("memory.nvm.size", "1MiB").unwrap();
-        b.name = "mine".into();
         let text = diff(&a, &b);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0], ["setting", "generic", "mine"]);
+        assert_eq!(lines[0], ["setting", "generic", "mine.toml"]);
         assert!(lines.contains(&vec!["nand.channels", &a.nand.channels.to_string(), "3"]), "{text}");
         assert!(lines.contains(&vec!["memory.nvm.size", "-", "1MiB"]), "{text}");
         assert!(!text.contains("nand.ways"), "{text}");

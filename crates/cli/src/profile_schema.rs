@@ -17,7 +17,8 @@ pub fn schema() -> Value {
         }
     }
     // Given by the file alone: the profile that it changes.
-    head.insert("base".into(), json!({"type": "string", "description": "The built-in profile that this one changes."}));
+    let bases = profile::names().collect::<Vec<_>>();
+    head.insert("base".into(), json!({"enum": bases, "description": "The built-in profile that this one changes."}));
     for (section, keys) in sections {
         let table = json!({"type": "object", "properties": keys, "additionalProperties": false});
         let table = match section {
@@ -95,6 +96,8 @@ mod tests {
         assert!(keys > 130, "{keys}");
         let policies = schema.pointer("/properties/buffer/properties/write_policy/enum").unwrap();
         assert!(policies.as_array().unwrap().contains(&"cbm".into()), "{policies}");
+        let bases = schema.pointer("/properties/base/enum").unwrap().as_array().unwrap();
+        assert!(bases.contains(&"generic".into()) && !bases.contains(&"mine".into()), "{bases:?}");
         // A word that a profile may not hold is in no list.
         for name in profile::names() {
             let text = profile::builtin_text(name).unwrap();
