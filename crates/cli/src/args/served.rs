@@ -176,7 +176,7 @@ pub enum FaultCommand {
     /// The next completions are delayed
     #[command(after_help = examples::FAULT_DELAY)]
     Delay {
-        /// By how much
+        /// By how much: a number with its unit (ns, us, ms or s), such as 3s or 500us
         #[arg(long, value_name = "TIME", value_parser = values::time)]
         by: Duration,
         /// Which.
@@ -221,7 +221,7 @@ pub enum FaultCommand {
     /// The power fails inside the drive; sockets stay open
     #[command(after_help = examples::FAULT_POWER_CUT)]
     PowerCut {
-        /// How long the power is off
+        /// How long the power is off, with its unit (ns, us, ms or s)
         #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time_or_none)]
         off: Duration,
     },
@@ -231,7 +231,7 @@ pub enum FaultCommand {
         /// What happens to it
         #[arg(long, value_name = "WHAT", value_parser = ["withdrawn", "corrupted", "slow"])]
         what: String,
-        /// For slow: by how much
+        /// For slow: by how much, with its unit (ns, us, ms or s)
         #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = values::time)]
         by: Duration,
         /// Number of accesses
