@@ -457,7 +457,7 @@ fn a_log_that_lies_touches_nothing_and_is_refused_in_words() {
         (vec![session(), bind(&victim, &place.join("gone")), write(b"forged")], "MISSING"),
         (vec![session(), bind(&place, &place), write(b"forged")], "no regular file"),
         // No such file at all.
-        (vec![session(), write(b"forged")], "fit no file"),
+        (vec![session(), write(b"forged")], "without a file"),
     ];
     if nix::unistd::geteuid().is_root() {
         let foreign = place.join("foreign");

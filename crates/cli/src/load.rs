@@ -133,7 +133,7 @@ fn open_traces(inputs: &[Input], given: &args::Load, profile: &Profile) -> Resul
     formats.dedup();
     let mut words = vec![several(&formats.join(" and "))];
     let requests = traces.iter().try_fold(0u64, |sum, trace| Some(sum + trace.expected_requests()?));
-    words.extend(requests.map(|requests| format!("{} requests", units::grouped(requests))));
+    words.extend(requests.map(|requests| units::plural_exact(requests, "request")));
     words.extend(extent.map(|extent| format!("addresses up to {}", units::bytes(extent))));
     if traces.len() > 1 {
         words.push(format!("{} at once", traces.len()));

@@ -6,7 +6,7 @@ use crate::failure::{Failure, reason, without_number};
 use crate::{interrupt, log_device, notify, output, socket};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use tidewater_base::units::{format_bytes, format_duration};
+use tidewater_base::units::{self, format_bytes, format_duration};
 use tidewater_core::profile::Profile;
 use tidewater_driver::vfio_user::SOCKET_PATH_MAX;
 use tidewater_serve::control::{self, HostMemoryFault, Request};
@@ -410,7 +410,8 @@ fn listed(armed: &[Request]) -> String {
         }
         Request::FaultStuckShutdown { function } => format!("stuck shutdown of function {function}"),
         Request::FaultHostMemory { what, count, .. } => {
-            format!("host memory {}, {} accesses left", format!("{what:?}").to_lowercase(), count)
+            let accesses = if count == 1 { "access" } else { "accesses" };
+            format!("host memory {}, {count} {accesses} left", format!("{what:?}").to_lowercase())
         }
         ref other => format!("{other:?}"),
     };
@@ -427,10 +428,10 @@ pub fn rerun(rerun: &crate::args::served::Rerun) -> Result<(), Failure> {
     let result = tidewater_serve::engine::rerun(&log)
         .map_err(|error| Failure::run(format_args!("{}: {error}", rerun.log.display())))?;
     output::print(&format!(
-        "{}: {} inputs and {} outputs, all identical in virtual time ({} of the drive's time)\n",
+        "{}: {} and {}, all identical in virtual time ({} of the drive's time)\n",
         rerun.log.display(),
-        result.inputs,
-        result.outputs,
+        units::plural_exact(result.inputs, "input"),
+        units::plural_exact(result.outputs, "output"),
         format_duration(result.time)
     ))
 }

@@ -260,9 +260,9 @@ fn summary(converted: &Converted, skipped: u64, target: &Target, format: OutputF
     // The lines of MQSim alone fit other formats too; those of the others tell what they are.
     let back = if format == OutputFormat::Mqsim { "; to read it, give --format mqsim" } else { "" };
     let mut text = format!(
-        "{}: {} requests, format {}{back}\n",
+        "{}: {}, format {}{back}\n",
         crate::failure::printable(target.name()),
-        units::grouped(converted.requests),
+        units::plural_exact(converted.requests, "request"),
         format.name()
     );
     for (count, what) in [

@@ -677,7 +677,7 @@ pub(crate) mod tests {
         delta(0, base, &[(0, b"forged")]);
         let refused = recover(&log, 0, &Rules::default()).expect_err("it goes by nothing");
         let text = refused.to_string();
-        assert!(text.contains("1 records fit no file, or no bytes before them"), "{text}");
+        assert!(text.contains("1 record without a file or without earlier bytes"), "{text}");
         assert!(std::fs::read(&path).expect("it is there") == pages.concat());
         assert!(log.end() > recorded, "kept as it was");
         let forgetting = Rules { forget: true, ..Rules::default() };

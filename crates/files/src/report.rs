@@ -41,20 +41,24 @@ pub enum ReplayError {
 
 impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         match self {
             ReplayError::Log(error) => error.fmt(f),
             ReplayError::File { path, error } => write!(f, "{}: {error}", path.display()),
             ReplayError::Refused(report) => {
                 let files = report.files.iter().filter(|file| file.fate.is_bad()).count();
                 match report.unbound {
-                    0 => write!(f, "{files} files can't be brought up to date; the log is kept as it was"),
-                    some => {
-                        write!(
-                            f,
-                            "{some} records fit no file, or no bytes before them: a part of the log is lost; the rest \
-                             is kept as it was"
-                        )
-                    }
+                    0 => write!(
+                        f,
+                        "{} can't be brought up to date; the log is kept as it was",
+                        plural(files as u64, "file")
+                    ),
+                    some => write!(
+                        f,
+                        "a part of the log is lost: {} without a file or without earlier bytes; the rest is kept as it \
+                         was",
+                        plural(some, "record")
+                    ),
                 }
             }
             ReplayError::TooMany => write!(f, "the log names more than {BINDS_MAX} files"),
