@@ -21,6 +21,11 @@ impl Function {
         status
     }
 
+    /// The oldest offset of a lane that can still be read, from the ring or from flash.
+    pub fn oldest(&self, lane: usize) -> u64 {
+        self.oldest_on_flash(lane).min(self.lanes[lane].in_ring_from())
+    }
+
     /// The oldest offset of a lane that is still on flash; the end of the log if none is.
     fn oldest_on_flash(&self, lane: usize) -> u64 {
         // Pages that nothing is needed of may wait for others before them to go.

@@ -68,7 +68,8 @@ impl<M> World<M> {
         self.spare(bytes);
     }
 
-    fn is_promise_durable(&mut self, machine: &Served, function: usize, after: u64) -> bool {
+    /// Whether what a function has promised, up to a version of it, is durable in the image; it is synced if it is not.
+    pub(super) fn is_promise_durable(&mut self, machine: &Served, function: usize, after: u64) -> bool {
         let Some(of) = machine.subsystem.device().fast().function(function) else { return false };
         if self.promised.get(function).copied().flatten().is_some_and(|version| version >= after) {
             return !self.store_failed;
@@ -117,6 +118,10 @@ impl<M> World<M> {
                 group.insert("promised".into(), status.promised.to_string().into());
                 group.insert("flags".into(), flags_of(status.flags).into());
                 group.insert("tail".into(), of.lanes().iter().map(|lane| lane.released()).collect::<Vec<_>>().into());
+                group.insert(
+                    "oldest".into(),
+                    (0..of.lanes().len()).map(|lane| of.oldest(lane)).collect::<Vec<_>>().into(),
+                );
                 group.insert("replicas".into(), flows.into());
                 group.into()
             })
@@ -231,14 +236,14 @@ impl Server {
         let now = self.wall();
         self.world.push(Input::PeersTime { now });
         self.world.push(Input::Group { function, command });
-        self.world.asked.push_back(answer.clone());
+        self.world.asked.push_back(Some(answer.clone()));
         None
     }
 
     /// Answers what operators have asked, as far as the firmware has.
     pub(super) fn answer_groups(&mut self) {
         while let Some(result) = self.world.grouped.pop_front() {
-            let Some(answer) = self.world.asked.pop_front() else { continue };
+            let Some(answer) = self.world.asked.pop_front().flatten() else { continue };
             let _ = answer.send(result.map(|()| Map::new()).map_err(|error| refused(&error)));
         }
     }

@@ -25,10 +25,13 @@ use std::time::{Duration as WallDuration, Instant as Wall};
 use tidewater_base::Instant;
 use tidewater_core::Device;
 use tidewater_core::drive::Machine as _;
+use tidewater_core::fast::transport::Command;
 use tidewater_core::fast::{Content, Function};
 use tidewater_core::ftl::RecoveryReport;
 use tidewater_core::memory::{Note, Use};
-use tidewater_core::profile::{Access, Doorbells, Interrupts as Kind, Profile, Timing};
+use tidewater_core::profile::{
+    Access, Doorbells, Interrupts as Kind, MemoryKind as ProfileMemory, MemoryProfile, Profile, Survives, Timing,
+};
 use tidewater_core::subsystem::{Input, Options, Subsystem, Unit};
 use tidewater_ipc::SharedMemory;
 use tidewater_nand::{Nand, Recorder};
@@ -36,7 +39,11 @@ use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::log::RING_FILE_BAR2;
 use tidewater_wire::pci::{ConfigSpace, Options as PciOptions};
 use tidewater_wire::replication::Hello;
+use tidewater_wire::vendor::Role;
 use tidewater_wire::vfio_user::{Area, region};
+
+/// Memory of the rings of a device with peers.
+const PEERS_MEMORY: &str = "replicated-ring";
 
 /// Why a device can't be served, in words that name the place and the way out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -428,6 +435,18 @@ pub(super) fn target(tcp: &TcpSetup, controllers: &Options) -> Result<Target, Se
     Target::bind(options).map_err(wrong)
 }
 
+/// Puts the rings into memory that survives, if it does not: what a device has told its peers of must be in its image
+/// when its process dies.
+fn keep_ring(profile: &mut Profile) {
+    let survives = |memory: &MemoryProfile| memory.survives != Survives::Nothing;
+    if profile.memory(&profile.fast.memory).is_none_or(survives) || !profile.fast.is_enabled() {
+        return;
+    }
+    let size = profile.fast.size;
+    profile.memories.push(MemoryProfile { size, ..MemoryProfile::of_kind(PEERS_MEMORY, ProfileMemory::Nvm) });
+    profile.fast.memory = PEERS_MEMORY.into();
+}
+
 /// The connections to peers, of this drive.
 pub(super) fn peers(
     setup: &PeersSetup,
@@ -506,6 +525,9 @@ impl Server {
                 (setup.profile.serve.hmb_preferred, setup.profile.serve.hmb_min) = (0, 0);
             }
         }
+        if setup.peers.is_some() {
+            keep_ring(&mut setup.profile);
+        }
         if setup.vfio_user.len() > 16 {
             return Err(wrong("a device has at most 16 PCIe functions; name fewer --vfio-user sockets"));
         }
@@ -568,6 +590,7 @@ impl Server {
         let transfers: Inbox<Done> = Inbox::new(Arc::clone(&waker));
         let mut ports = Vec::new();
         let mut functions = Vec::new();
+        let mut demoted = Vec::new();
         let several = setup.vfio_user.len() > 1;
         if setup.ring.as_ref().is_some_and(|ring| ring.needs_sync()) && payload.image_mut().sync().is_err() {
             return Err(wrong("the image can't be synced"));
@@ -587,9 +610,24 @@ impl Server {
         let connected =
             setup.peers.as_ref().map(|setup| peers(setup, payload.image(), &machine, &waker)).transpose()?;
         let peers_at = connected.as_ref().and_then(Peers::address);
+        for (number, function) in machine.subsystem.device().fast().functions().iter().enumerate() {
+            let role = function.transport().status().role;
+            let is_kept = ports.get(number).and_then(|port| port.ring.as_ref()).is_some_and(MappedRing::is_kept);
+            if role == Role::Primary && !is_kept {
+                demoted.push(number as u8);
+                notify(Event::Note(format!(
+                    "function {number} was primary, and the memory of this machine is gone: it is a secondary now, since \
+                     replicas may have more of the log; promote a member: tidewater group promote"
+                )));
+            }
+        }
         let clock = DeviceClock::new(timing, machine.subsystem.device().now());
         let mut world = World::new(ports, target, payload, mail.clone(), transfers);
         world.peers = connected;
+        for function in demoted {
+            world.push(Input::Group { function, command: Command::Demote });
+            world.asked.push_back(None);
+        }
         if let Some(path) = &setup.trace {
             let trace = TraceWriter::create(path);
             world.trace = Some(trace.map_err(|error| wrong(format!("{}: {error}", path.display())))?);

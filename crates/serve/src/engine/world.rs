@@ -68,8 +68,8 @@ pub struct World<M> {
     pub(super) peers: Option<Peers>,
     /// For each function the version of what it promised to peers that is durable.
     pub(super) promised: Vec<Option<u64>>,
-    /// What operators have asked groups for, and what the firmware has answered, each in order.
-    pub(super) asked: VecDeque<Asked>,
+    /// Who waits for each command of a group, if an operator does, and what the firmware has answered, each in order.
+    pub(super) asked: VecDeque<Option<Asked>>,
     pub(super) grouped: VecDeque<Result<(), CommandError>>,
     pub(super) payload: Payload,
     pub(super) mail: Inbox<M>,

@@ -390,6 +390,12 @@ impl RingFile {
         Ok(self.header.generation[lane])
     }
 
+    /// Sets the epoch that clients stamp records with. It is stored with the next generation that begins: clients of
+    /// the one before keep theirs.
+    pub fn set_epoch(&mut self, epoch: Epoch) {
+        self.header.epoch = epoch;
+    }
+
     /// Has a lane's ring hold bytes from a stream offset on, as if its client had published them in this generation:
     /// after a crash of the machine took what was there.
     ///

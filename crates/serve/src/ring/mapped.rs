@@ -94,6 +94,8 @@ pub struct MappedRing {
     pub(crate) survives: bool,
     /// The number of the sync that was asked for since it fills up.
     pub(crate) syncing: Option<u64>,
+    /// Its file was there, and was used in this boot of the machine.
+    is_kept: bool,
     /// Something is taken from it.
     pub(crate) open: bool,
     /// What its page says is wrong.
@@ -146,6 +148,7 @@ impl MappedRing {
             lanes,
             survives: fast.survives(),
             syncing: None,
+            is_kept: found == Found::Ring,
             open: true,
             status: TransportStatus::OK,
             peers: Peers::default(),
@@ -379,6 +382,12 @@ impl MappedRing {
         let MappedLane { published, taken, synced, .. } = *is;
         *is = MappedLane { generation, expected: to, published, taken, synced, ..MappedLane::default() };
         Ok(())
+    }
+
+    /// Whether its file was there, and was used in this boot of the machine: what the device had told of is in the
+    /// image, too.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// Whether it is still as the function is set up.

@@ -69,6 +69,8 @@ impl Ring {
             self.begin = tail;
             tail
         } else {
+            // Bytes before the begin of this generation were never in the ring, whatever the device has taken since.
+            self.begin = taken.max(self.mine.load(RingLanePage::BEGIN_OFFSET as u64));
             self.recover(taken, &mut recovered)?
         };
         let writers = self.writers();

@@ -1,0 +1,137 @@
+//! Devices of one group on loopback, and a log of numbers on them.
+
+use std::fs::OpenOptions;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use tempfile::TempDir;
+use tidewater_client::mapped::{Log, Options};
+use tidewater_client::{Entry, Level, LogError, Records};
+use tidewater_tests::ring::Device;
+use tidewater_tests::{Build, run, run_well, shim, tidewater};
+
+/// How long anything may take that comes about by itself.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Devices of one group on loopback, each in a folder of its own.
+pub struct Cluster {
+    pub folder: TempDir,
+    address: String,
+    pub devices: Vec<Option<Device>>,
+}
+
+impl Cluster {
+    /// Devices that are in no group yet.
+    pub fn new(nodes: u8) -> Cluster {
+        // All of 127/8 is loopback: each process of tests has an address of its own, and each of its clusters ports.
+        static PORT: AtomicU16 = AtomicU16::new(20_000);
+        let pid = std::process::id();
+        let port = PORT.fetch_add(16, Ordering::Relaxed);
+        let address = format!("127.{}.{}.{}:{port}", 1 + (pid >> 16 & 127), pid >> 8 & 255, 1 + (pid & 127) * 2);
+        shim();
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut cluster = Cluster { folder, address, devices: (0..nodes).map(|_| None).collect() };
+        (0..nodes).for_each(|node| cluster.start(node));
+        for node in 0..nodes {
+            cluster.until(node, "all are connected", |status| {
+                status["links"].as_array().is_some_and(|links| links.iter().all(|link| link["up"] == true))
+            });
+        }
+        cluster
+    }
+
+    fn at(&self, node: u8) -> String {
+        let (host, port) = self.address.split_once(':').expect("host and port");
+        format!("{host}:{}", port.parse::<u16>().expect("a port") + u16::from(node))
+    }
+
+    pub fn path(&self, node: u8) -> PathBuf {
+        self.folder.path().join(node.to_string())
+    }
+
+    pub fn start(&mut self, node: u8) {
+        let errors = OpenOptions::new().create(true).append(true).open(self.folder.path().join("stderr"));
+        let mut command = tidewater(Build::Same, self.folder.path());
+        command.args(["log-device", &node.to_string()]);
+        command.args(["--node", &node.to_string(), "--peer-listen", &self.at(node)]);
+        for peer in (0..self.devices.len() as u8).filter(|peer| *peer != node) {
+            command.args(["--peer", &format!("{peer}={}", self.at(peer))]);
+        }
+        let child = command.stdout(Stdio::piped()).stderr(errors.expect("a folder")).spawn().expect("it starts");
+        self.devices[usize::from(node)] = Some(Device::served(child, self.folder.path()));
+    }
+
+    /// Puts all into one group, whose primary is node 0.
+    pub fn form(&self, mode: &[&str]) {
+        let nodes: Vec<String> = (0..self.devices.len()).map(|node| node.to_string()).collect();
+        let members = nodes.join(",");
+        for node in nodes.iter().rev() {
+            let primary: &[&str] = if node == "0" { &["--primary"] } else { &[] };
+            let line = [&["group", "form", "--control", node, "--members", &members], mode, primary].concat();
+            run_well(self.folder.path(), &line);
+        }
+    }
+
+    pub fn status(&self, node: u8) -> serde_json::Value {
+        let line = ["group", "status", "--json", "--control", &node.to_string()];
+        serde_json::from_str(&run_well(self.folder.path(), &line)).expect("a document")
+    }
+
+    /// Whether a promotion came to its end.
+    pub fn tries_to_promote(&self, node: u8) -> bool {
+        run(self.folder.path(), &["group", "promote", "--control", &node.to_string()]).status.success()
+    }
+
+    pub fn promote(&self, node: u8) {
+        let said = run_well(self.folder.path(), &["group", "promote", "--control", &node.to_string()]);
+        assert!(said.contains("is primary of epoch"), "{said}");
+    }
+
+    /// Ends a device (SIGKILL).
+    pub fn kill(&mut self, node: u8) {
+        self.devices[usize::from(node)].take().expect("it runs").kill();
+    }
+
+    pub fn signal(&self, node: u8, signal: Signal) {
+        let device = self.devices[usize::from(node)].as_ref().expect("it runs");
+        kill(device.pid(), signal).expect("it is our child");
+    }
+
+    pub fn open(&self, node: u8, level: Level) -> Result<Log, LogError> {
+        let target = format!("vfio-user:{}", self.path(node).join("vfio.sock").display());
+        Log::open(&target, Options { level: Some(level), ..Options::default() })
+    }
+
+    pub fn log(&self, node: u8) -> Log {
+        self.open(node, Level::RemoteRing).expect("a log")
+    }
+
+    pub fn until(&self, node: u8, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) {
+        let start = Instant::now();
+        while !is_so(&self.status(node)) {
+            assert!(start.elapsed() < PATIENCE, "{what}: {}", self.status(node));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Appends a number, and waits until replicas have it.
+pub fn append(log: &Log, number: u64, timeout: Duration) -> Result<(), LogError> {
+    let end = log.append(&[&number.to_le_bytes()])?.end;
+    log.wait(end, Level::RemoteRing, timeout)
+}
+
+/// The numbers in a log, from its begin.
+pub fn numbers(log: &Log) -> Vec<u64> {
+    let (from, to) = (log.status().device.expect("it answers").lane[0].readable, log.tail());
+    let mut bytes = vec![0; (to - from) as usize];
+    log.x_pread(from, &mut bytes, PATIENCE).expect("it is all there");
+    let number = |entry| match entry {
+        Entry::Record { payload, .. } => Some(u64::from_le_bytes(payload.try_into().expect("eight bytes"))),
+        _ => None,
+    };
+    Records::new(&bytes, from).filter_map(number).collect()
+}
