@@ -15,9 +15,9 @@ pub(super) struct Follower {
     pub(super) full: u16,
     /// Lanes whose report is to be sent at the next tick.
     changed: u16,
-    tick_at: Instant,
-    keep_alive_at: Instant,
-    heard_at: Instant,
+    pub(super) tick_at: Instant,
+    pub(super) keep_alive_at: Instant,
+    pub(super) heard_at: Instant,
     /// For each lane what the candidate has asked for and was not sent yet: from where, to where.
     pub(super) pulls: [(u64, u64); LANES_MAX],
 }

@@ -15,10 +15,10 @@ pub(super) struct Candidate {
     /// The operator sets the group up with this device's log: there is no other that could have more.
     first: bool,
     pub(super) phase: Phase,
-    retry_at: Instant,
-    retry_wait: Duration,
+    pub(super) retry_at: Instant,
+    pub(super) retry_wait: Duration,
     /// When a forced promotion goes on with whoever has answered, or a pull without progress gives up.
-    over_at: Instant,
+    pub(super) over_at: Instant,
 }
 
 /// How far a promotion is.

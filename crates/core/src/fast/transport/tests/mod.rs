@@ -2,6 +2,7 @@
 //! after every step.
 
 mod durable;
+mod model;
 mod network;
 mod scenarios;
 mod torture;
