@@ -222,7 +222,7 @@ impl<M: Medium> Device<M> {
                 block.on_unit_programmed(cx, slot);
             }
             Owner::Log { function, .. } if failed => fast.on_page_rejected(cx, ftl, function.into()),
-            Owner::Log { function, number } => fast.on_page_destaged(cx, function.into(), number),
+            Owner::Log { function, number } => fast.on_page_destaged(cx, ftl, function.into(), number),
             Owner::Window(place) => window.on_programmed(cx, place.into(), failed),
             Owner::None | Owner::Padding | Owner::LogRead(_) | Owner::WindowRestore | Owner::Dump => {
                 unreachable!("{owner:?} waits for no program")

@@ -463,7 +463,7 @@ impl Fast {
         let log = LbaRing::new(new.lba_first as u32, new.lba_count as u32, reserve as u32);
         let starts = vec![0; lanes as usize];
         let version = f.transport.version();
-        let mut fresh = Function::new(function as u8, setup, &starts, log, &cx.options);
+        let mut fresh = Function::new(function as u8, setup, &starts, log, &cx.options, self.survives);
         fresh.transport.count_from(version + 1);
         self.functions[function] = fresh;
         ftl.flash.set_destage_priority(new.priority);

@@ -337,19 +337,32 @@ impl Fast {
     }
 
     /// A page of the log is on flash.
-    pub(crate) fn on_page_destaged(&mut self, cx: &mut Context, function: usize, number: u32) {
+    pub(crate) fn on_page_destaged<M: Medium>(
+        &mut self,
+        cx: &mut Context,
+        ftl: &mut Ftl<M>,
+        function: usize,
+        number: u32,
+    ) {
         let Function { log, lanes, .. } = &mut self.functions[function];
         let number = page_number(log, number);
         let before = log.settled();
+        let mut moved = 0_u16;
         log.finish(number, |page| {
             if page.len == 0 {
                 return; // The log was cut meanwhile.
             }
             let lane = &mut lanes[usize::from(page.lane)];
             lane.set_durable(lane.durable().max(page.end()));
+            moved |= 1 << page.lane;
         });
         if log.settled() > before && !self.power_fails {
             self.drain_intakes(cx, function);
+            if self.functions[function].reports_destaged() {
+                for lane in (0..LANES_MAX).filter(|lane| moved & 1 << lane != 0) {
+                    self.tell_transport(cx, ftl, function, transport::Event::Destaged { lane });
+                }
+            }
         }
     }
 
@@ -474,7 +487,7 @@ impl Fast {
         }
         while let Some(owner) = ftl.take_acknowledged() {
             if let Owner::Log { function, number } = owner {
-                self.on_page_destaged(cx, function.into(), number);
+                self.on_page_destaged(cx, ftl, function.into(), number);
             }
         }
     }
@@ -569,7 +582,7 @@ impl Fast {
         // Sequences that went with the power are given again, and a cut does not concern those who get them.
         let newest = ftl.write_sequence();
         let cuts = block.cuts.into_iter().map(|(lane, end, sequence)| (lane, end, sequence.min(newest))).collect();
-        let fresh = Function::new(function as u8, block.setup, &block.ends, log, &cx.options);
+        let fresh = Function::new(function as u8, block.setup, &block.ends, log, &cx.options, self.survives);
         // How frames travel now counts, unless peers rely on what they were set up with.
         let alone = block.transport.role == Role::StandAlone;
         let transport_config = if alone { fresh.transport_config } else { block.transport_config };

@@ -83,6 +83,8 @@ pub struct Function {
     destage_failed: bool,
     /// The log ends at these offsets for pages up to a write sequence: lane, end, sequence.
     cuts: Vec<(u8, u64, u64)>,
+    /// What is in its rings outlives a power cut.
+    ring_survives: bool,
     flaw: Injected<Flaw>,
 }
 
@@ -99,7 +101,7 @@ pub enum Flaw {
 }
 
 impl Function {
-    fn new(id: u8, setup: Setup, starts: &[u64], log: LbaRing, options: &Options) -> Function {
+    fn new(id: u8, setup: Setup, starts: &[u64], log: LbaRing, options: &Options, survives: bool) -> Function {
         let lane = |&start: &u64| Lane::new(setup.ring_size, setup.queue_size, start, options.stamps);
         let times = if options.network_peers { transport::Config::network() } else { transport::Config::default() };
         let config = transport::Config { function: id, lanes: starts.len() as u8, ..times };
@@ -120,6 +122,7 @@ impl Function {
             waits_for_trim: false,
             destage_failed: false,
             cuts: Vec::new(),
+            ring_survives: survives,
             flaw: Injected::NONE,
         }
     }
@@ -268,13 +271,8 @@ impl Fast {
         let reserve = reserve_pages(fast, profile.ftl.unit_size) as u32;
         let function = |f| {
             let starts = vec![0; fast.lanes as usize];
-            Function::new(
-                f as u8,
-                Setup::of(fast),
-                &starts,
-                LbaRing::new(first_lpn + f * pages, pages, reserve),
-                options,
-            )
+            let log = LbaRing::new(first_lpn + f * pages, pages, reserve);
+            Function::new(f as u8, Setup::of(fast), &starts, log, options, survives)
         };
         Fast {
             functions: (0..functions).map(function).collect(),

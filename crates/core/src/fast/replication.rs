@@ -28,6 +28,7 @@ struct Log<'a> {
     /// The write sequence of the newest page.
     sequence: u64,
     flaw: Injected<Flaw>,
+    ring_survives: bool,
     /// Where the frame's bytes begin, and the bytes.
     content: Option<(u64, Content<'a>)>,
 }
@@ -35,6 +36,14 @@ struct Log<'a> {
 impl LocalLog for Log<'_> {
     fn persisted(&self, lane: usize) -> u64 {
         self.lanes[lane].released()
+    }
+
+    fn destaged(&self, lane: usize) -> u64 {
+        self.lanes[lane].durable()
+    }
+
+    fn ring_survives(&self) -> bool {
+        self.ring_survives
     }
 
     fn oldest(&self, lane: usize) -> u64 {
@@ -115,6 +124,11 @@ impl Function {
         self.replicated
     }
 
+    /// Whether its peers are told of what is on flash.
+    pub(super) fn reports_destaged(&self) -> bool {
+        self.replicated && self.transport_config.report_destaged
+    }
+
     fn with_transport<R>(
         &mut self,
         sequence: u64,
@@ -123,7 +137,8 @@ impl Function {
     ) -> R {
         let (lanes, pages, cuts) = (&mut self.lanes, &mut self.log, &mut self.cuts);
         let (trimmed, trims) = (&self.trimmed[..], &mut self.trims);
-        let mut log = Log { lanes, pages, cuts, trimmed, trims, sequence, flaw: self.flaw, content };
+        let (flaw, ring_survives) = (self.flaw, self.ring_survives);
+        let mut log = Log { lanes, pages, cuts, trimmed, trims, sequence, flaw, ring_survives, content };
         let result = each(&mut self.transport, &mut log);
         self.replicated = self.transport.status().role != Role::StandAlone;
         result

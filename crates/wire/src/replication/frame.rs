@@ -9,7 +9,7 @@ use std::fmt;
 use tidewater_base::checksum::crc32c;
 
 /// The layout that is described here.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 16;
 /// Bytes of the longest frame, the log bytes of a data frame not counted.
@@ -18,6 +18,10 @@ pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + Group::BYTES + 8 + 16 * LANES_
 pub const REPORT_BYTES: usize = HEADER_BYTES + 16;
 /// Bytes of a [`Body::Report`] in a chain, which says too what the rest of the chain has.
 pub const REPORT_CHAIN_BYTES: usize = REPORT_BYTES + 8;
+/// Flags of a report: fields that follow, and what a flag alone says.
+const COVERED: u8 = 1;
+const ON_FLASH: u8 = 2;
+const RING_SURVIVES: u8 = 4;
 
 /// Bytes of a [`Body::Data`], the log bytes that it names not counted.
 const DATA_BYTES: usize = HEADER_BYTES + 16;
@@ -96,6 +100,8 @@ pub enum Body {
         persisted: u64,
         /// In a chain, end of what all members after the sender have too, and no more than `persisted`; else the same.
         covered: u64,
+        /// What is durable of it, where reports say that.
+        durable: Option<Durable>,
     },
     /// The primary lives and has nothing to say.
     KeepAlive,
@@ -115,6 +121,15 @@ pub enum Body {
         /// The offset.
         to: u64,
     },
+}
+
+/// What of a replica's bytes outlives a power cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Durable {
+    /// End of what the sender, and in a chain all after it, have on flash; no more than the counter.
+    pub destaged: u64,
+    /// Whether what is in the rings of the sender, and in a chain of all after it, outlives a power cut.
+    pub ring_survives: bool,
 }
 
 /// The log of a node that accepts an epoch, as far as the newest epoch goes in which it held all that was there.
@@ -229,12 +244,21 @@ impl Frame {
                 out.u64(*offset);
                 DATA
             }
-            Body::Report { lane, synced, window, persisted, covered } => {
-                out.put(&[*lane, u8::from(*synced), 0, 0]);
+            Body::Report { lane, synced, window, persisted, covered, durable } => {
+                let flags = [
+                    (COVERED, covered != persisted),
+                    (ON_FLASH, durable.is_some()),
+                    (RING_SURVIVES, durable.is_some_and(|durable| durable.ring_survives)),
+                ];
+                let flags = flags.iter().filter(|(_, on)| *on).fold(0, |flags, (bit, _)| flags | bit);
+                out.put(&[*lane, u8::from(*synced), flags, 0]);
                 out.put(&window.to_le_bytes());
                 out.u64(*persisted);
                 if covered != persisted {
                     out.u64(*covered);
+                }
+                if let Some(durable) = durable {
+                    out.u64(durable.destaged);
                 }
                 REPORT
             }
@@ -304,7 +328,7 @@ impl Frame {
     /// The frame as a posted write, or `None` when it has more to say than fits.
     pub fn to_posted_write(&self) -> Option<u64> {
         match self.body {
-            Body::Report { lane, synced, window: 0, persisted, covered }
+            Body::Report { lane, synced, window: 0, persisted, covered, durable: None }
                 if covered == persisted && persisted >> 44 == 0 =>
             {
                 Some(persisted | u64::from(lane) << 44 | u64::from(synced) << 48 | self.epoch.0 << 49)
@@ -317,7 +341,7 @@ impl Frame {
     pub fn from_posted_write(write: u64, function: u8, from: u8, to: u8, epoch: Epoch) -> Option<Frame> {
         let persisted = write & ((1 << 44) - 1);
         let (lane, synced) = ((write >> 44) as u8 & 15, write >> 48 & 1 == 1);
-        let body = Body::Report { lane, synced, window: 0, persisted, covered: persisted };
+        let body = Body::Report { lane, synced, window: 0, persisted, covered: persisted, durable: None };
         (write >> 49 == epoch.0 & 0x7FFF).then_some(Frame { function, from, to, epoch, body })
     }
 }
@@ -446,13 +470,26 @@ impl Reader<'_> {
                 Body::Data { pulled, lane, offset, len }
             }
             REPORT => {
-                let (lane, synced) = self.lane_and_flag()?;
+                let [lane, synced @ 0..=1, flags @ 0..=7, 0] = self.take()? else {
+                    return Err(FrameError::Field("lane"));
+                };
+                if usize::from(lane) >= LANES_MAX || flags & (ON_FLASH | RING_SURVIVES) == RING_SURVIVES {
+                    return Err(FrameError::Field("lane"));
+                }
                 let (window, persisted) = (u32::from_le_bytes(self.take()?), self.u64()?);
-                let covered = if self.bytes.is_empty() { persisted } else { self.u64()? };
-                if covered > persisted {
+                let covered = if flags & COVERED != 0 { self.u64()? } else { persisted };
+                if covered > persisted || (flags & COVERED != 0 && covered == persisted) {
                     return Err(FrameError::Field("covered"));
                 }
-                Body::Report { lane, synced, window, persisted, covered }
+                let ring_survives = flags & RING_SURVIVES != 0;
+                let durable = match flags & ON_FLASH {
+                    0 => None,
+                    _ => Some(Durable { destaged: self.u64()?, ring_survives }),
+                };
+                if durable.is_some_and(|durable| durable.destaged > persisted) {
+                    return Err(FrameError::Field("destaged"));
+                }
+                Body::Report { lane, synced: synced == 1, window, persisted, covered, durable }
             }
             KEEP_ALIVE => Body::KeepAlive,
             PULL => {
@@ -531,9 +568,10 @@ mod tests {
                 offset,
                 len
             }),
-            (0..16u8, any::<bool>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(
-                |(lane, synced, window, a, b)| {
-                    Body::Report { lane, synced, window, persisted: a.max(b), covered: a.min(b) }
+            (0..16u8, any::<bool>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<Option<bool>>()).prop_map(
+                |(lane, synced, window, a, b, survives)| {
+                    let durable = survives.map(|ring_survives| Durable { destaged: a.min(b) / 2, ring_survives });
+                    Body::Report { lane, synced, window, persisted: a.max(b), covered: a.min(b), durable }
                 }
             ),
             Just(Body::KeepAlive),
@@ -566,7 +604,7 @@ mod tests {
 
         #[test]
         fn reports_fit_a_posted_write(epoch in epoch(), lane in 0..16u8, synced: bool, persisted in 0..1u64 << 44) {
-            let body = Body::Report { lane, synced, window: 0, persisted, covered: persisted };
+            let body = Body::Report { lane, synced, window: 0, persisted, covered: persisted, durable: None };
             let frame = Frame { function: 1, from: 2, to: 3, epoch, body };
             let write = frame.to_posted_write().unwrap();
             prop_assert_eq!(Frame::from_posted_write(write, 1, 2, 3, epoch), Some(frame));
@@ -601,17 +639,22 @@ mod tests {
 
     #[test]
     fn fields_stand_where_the_layout_says() {
-        let body = Body::Report { lane: 3, synced: true, window: 0x0403_0201, persisted: 0x99, covered: 0x99 };
+        let (lane, synced, window, persisted) = (3, true, 0x0403_0201, 0x99);
+        let body = Body::Report { lane, synced, window, persisted, covered: persisted, durable: None };
         let frame = Frame { function: 1, from: 2, to: 4, epoch: Epoch(0x0102), body };
         let mut bytes = [0; FRAME_BYTES_MAX];
         assert_eq!(frame.encode(&mut bytes), REPORT_BYTES);
-        assert_eq!(bytes[..4], [0x16, 1, 2, 4]);
+        assert_eq!(bytes[..4], [0x26, 1, 2, 4]);
         assert_eq!(bytes[8..32], [2, 1, 0, 0, 0, 0, 0, 0, 3, 1, 0, 0, 1, 2, 3, 4, 0x99, 0, 0, 0, 0, 0, 0, 0]);
+        let durable = Some(Durable { destaged: 0x77, ring_survives: true });
+        let body = Body::Report { lane, synced, window, persisted, covered: persisted, durable };
+        assert_eq!(Frame { body, ..frame }.encode(&mut bytes), REPORT_BYTES + 8);
+        assert_eq!((bytes[18], bytes[32]), (6, 0x77));
     }
 
     #[test]
     fn errors_name_what_is_wrong() {
         assert_eq!(Frame::parse(&[0; 3]), Err(FrameError::Length(3)));
-        assert_eq!(Frame::parse(&[0x11; 20]), Err(FrameError::Checksum));
+        assert_eq!(Frame::parse(&[0x21; 20]), Err(FrameError::Checksum));
     }
 }

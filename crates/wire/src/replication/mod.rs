@@ -8,7 +8,8 @@ mod hello;
 mod history;
 
 pub use frame::{
-    Accepted, Attach, Body, FRAME_BYTES_MAX, Frame, FrameError, HEADER_BYTES, REPORT_BYTES, REPORT_CHAIN_BYTES, Reason,
+    Accepted, Attach, Body, Durable, FRAME_BYTES_MAX, Frame, FrameError, HEADER_BYTES, REPORT_BYTES,
+    REPORT_CHAIN_BYTES, Reason,
 };
 pub use hello::{Envelope, Hello, PEER_DATA_MAX, PEER_VERSION, Piece, PieceError, Ping, Refusal};
 pub use history::{History, Start};

@@ -2,7 +2,7 @@
 
 use super::{Flaw, LocalLog, Role, Transport, flag};
 use tidewater_base::{Duration, Instant};
-use tidewater_wire::replication::{Attach, Epoch, LANES_MAX, Mode, Reason};
+use tidewater_wire::replication::{Attach, Durable, Epoch, LANES_MAX, Mode, Reason};
 
 /// What a replica has to report, and what an acceptor has to send to its candidate.
 #[derive(Clone, Debug)]
@@ -100,16 +100,20 @@ impl Transport {
         new
     }
 
-    /// What the report of a lane says: synced, own counter, and what is covered.
-    pub(super) fn counters(&self, lane: usize, log: &impl LocalLog) -> (bool, u64, u64) {
+    /// What the report of a lane says: synced, own counter, what is covered, and what is durable.
+    pub(super) fn counters(&self, lane: usize, log: &impl LocalLog) -> (bool, u64, u64, Option<Durable>) {
         let (mut synced, persisted) = (self.persistent.synced == self.persistent.history.last(), log.persisted(lane));
         let mut covered = persisted;
+        let mut durable = Durable { destaged: log.destaged(lane).min(persisted), ring_survives: log.ring_survives() };
         // In a chain, what has come to the end; elsewhere a replica has no flow.
         for flow in self.peers.iter().filter_map(|peer| peer.flow.as_ref()) {
             synced &= flow.synced;
-            covered = if flow.known & 1 << lane != 0 { covered.min(flow.covered[lane]) } else { 0 };
+            let known = flow.known & 1 << lane != 0;
+            covered = if known { covered.min(flow.covered[lane]) } else { 0 };
+            durable.destaged = if known { durable.destaged.min(flow.destaged[lane]) } else { 0 };
+            durable.ring_survives &= flow.ring_survives;
         }
-        (synced, persisted, covered)
+        (synced, persisted, covered, self.config.report_destaged.then_some(durable))
     }
 
     /// The log of an epoch, from who sends it to this node.

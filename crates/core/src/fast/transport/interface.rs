@@ -52,6 +52,10 @@ pub trait LocalLog {
     /// End of the lane's stable bytes: contiguous, persistent, and below the floor that the host set. A power cut and
     /// the host change nothing below it.
     fn persisted(&self, lane: usize) -> u64;
+    /// End of the lane's bytes on flash; no more than [`LocalLog::persisted`].
+    fn destaged(&self, lane: usize) -> u64;
+    /// Whether bytes of the ring that are not on flash yet outlive a power cut.
+    fn ring_survives(&self) -> bool;
     /// The oldest offset of the lane that can still be read, from ring or flash. The end of a lane that holds nothing.
     fn oldest(&self, lane: usize) -> u64;
     /// The oldest offset that is still in the ring's memory.
@@ -104,6 +108,9 @@ pub struct Config {
     pub promotion_timeout: Duration,
     /// Log bytes in a frame, at most; not 0. Default 4 KiB.
     pub payload_max: u32,
+    /// Reports say too what is on flash, and are sent when that changes. Default no: on mapped memory a report is one
+    /// write of 8 bytes, which has no room for it.
+    pub report_destaged: bool,
 }
 
 impl Default for Config {
@@ -119,6 +126,7 @@ impl Default for Config {
             counter_timeout: Duration::from_ms(1),
             promotion_timeout: Duration::from_ms(20),
             payload_max: 4096,
+            report_destaged: false,
         }
     }
 }
@@ -139,6 +147,7 @@ impl Config {
             counter_timeout: Duration::from_ms(1_000),
             promotion_timeout: Duration::from_ms(5_000),
             payload_max: 64 << 10,
+            report_destaged: true,
             ..Config::default()
         }
     }
@@ -198,6 +207,11 @@ impl Default for Persistent {
 pub enum Event {
     /// The persisted counter of a lane has moved.
     Persisted {
+        /// Lane.
+        lane: usize,
+    },
+    /// More of a lane is on flash.
+    Destaged {
         /// Lane.
         lane: usize,
     },

@@ -2,7 +2,7 @@
 
 use super::{LocalLog, Role, Transport};
 use tidewater_base::{Duration, Instant};
-use tidewater_wire::replication::{Epoch, LANES_MAX, Mode, Reason};
+use tidewater_wire::replication::{Durable, Epoch, LANES_MAX, Mode, Reason};
 
 /// Keep-alives after which trims are told anew.
 const TRIM_TURNS: u32 = 64;
@@ -49,6 +49,10 @@ pub(super) struct Flow {
     pub(super) shadow: [u64; LANES_MAX],
     /// What the peer, and in a chain all after it, have.
     pub(super) covered: [u64; LANES_MAX],
+    /// What of it they have on flash.
+    pub(super) destaged: [u64; LANES_MAX],
+    /// Whether their rings outlive a power cut.
+    pub(super) ring_survives: bool,
     /// The next offset to send.
     pub(super) sent: [u64; LANES_MAX],
     /// The lane that sends next.
@@ -83,6 +87,8 @@ impl Flow {
             window: 0,
             shadow: [0; LANES_MAX],
             covered: [0; LANES_MAX],
+            destaged: [0; LANES_MAX],
+            ring_survives: false,
             sent: [0; LANES_MAX],
             lane: 0,
             outstanding: false,
@@ -113,7 +119,7 @@ impl Transport {
         self.peers.iter_mut().find(|peer| peer.node == node)?.flow.as_mut()
     }
 
-    /// A counter of a peer came in. `counters` are its own and what is covered.
+    /// A counter of a peer came in. `counters` are its own and what is covered, and what of it is durable.
     #[expect(clippy::too_many_arguments, reason = "the fields of a frame")]
     pub(super) fn report(
         &mut self,
@@ -122,7 +128,7 @@ impl Transport {
         lane: usize,
         synced: bool,
         window: u32,
-        counters: [u64; 2],
+        (counters, durable): ([u64; 2], Option<Durable>),
         log: &impl LocalLog,
     ) {
         let own = &self.persistent;
@@ -167,7 +173,12 @@ impl Transport {
             flow.data_failed = true;
         }
         let again_at = flow.again_at;
-        let covered = counters[1] > flow.covered[lane];
+        let mut covered = counters[1] > flow.covered[lane];
+        if let Some(durable) = durable {
+            covered |= durable.destaged > flow.destaged[lane] || durable.ring_survives != flow.ring_survives;
+            flow.destaged[lane] = flow.destaged[lane].max(durable.destaged);
+            flow.ring_survives = durable.ring_survives;
+        }
         flow.covered[lane] = flow.covered[lane].max(counters[1]);
         self.arm(again_at);
         let moved_lanes = if newly_synced { all } else { u16::from(covered) << lane };

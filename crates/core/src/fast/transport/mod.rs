@@ -153,6 +153,11 @@ impl Transport {
                     self.persisted_moved(lane, log);
                 }
             }
+            Event::Destaged { lane } => {
+                if lane < self.lanes() && self.config.report_destaged {
+                    self.report_soon(1 << lane);
+                }
+            }
             Event::Frame(frame) => self.receive(frame, log),
             Event::Timer => {}
             Event::Link { peer, up, restarted } => self.link(peer, up, restarted),
@@ -231,6 +236,17 @@ impl Transport {
     /// when a stand-alone device is put into a group.
     pub fn replicated(&self, lane: usize) -> u64 {
         self.limit[lane]
+    }
+
+    /// As [`Transport::replicated`], of what peers have on flash, as far as their reports say that
+    /// ([`Config::report_destaged`]). 0 in a secondary, and it goes back with each change of epoch or group: until
+    /// peers have reported anew.
+    pub fn replicated_durable(&self, lane: usize) -> u64 {
+        match self.persistent.role {
+            Role::StandAlone => u64::MAX,
+            Role::Primary => self.acknowledged_by_mode(lane, |flow| flow.destaged[lane]),
+            Role::Secondary => 0,
+        }
     }
 
     /// Whether the host may write: in a stand-alone device and a primary. Stores to others are dropped.
@@ -365,14 +381,20 @@ impl Transport {
         if self.persistent.role != Role::Primary || self.candidate.is_some() {
             return;
         }
+        let limit = self.acknowledged_by_mode(lane, |flow| flow.covered[lane]);
+        self.limit[lane] = self.limit[lane].max(limit);
+    }
+
+    /// What the mode makes of a counter of each peer that stands behind credit.
+    fn acknowledged_by_mode(&self, lane: usize, counter: impl Fn(&Flow) -> u64) -> u64 {
         let bit = 1 << lane;
         let unsynced = self.flaw.is(Flaw::CountUnsynced);
         let counters = self
             .peers
             .iter()
             .filter_map(|peer| peer.flow.as_ref())
-            .map(|flow| if flow.known & bit != 0 && (flow.synced || unsynced) { flow.covered[lane] } else { 0 });
-        let limit = match self.persistent.group.mode() {
+            .map(|flow| if flow.known & bit != 0 && (flow.synced || unsynced) { counter(flow) } else { 0 });
+        match self.persistent.group.mode() {
             Mode::Lazy => u64::MAX,
             Mode::Eager | Mode::Chain => counters.min().unwrap_or(u64::MAX),
             Mode::Quorum(k) => {
@@ -390,8 +412,7 @@ impl Transport {
                     k => sorted[k - 2],
                 }
             }
-        };
-        self.limit[lane] = self.limit[lane].max(limit);
+        }
     }
 
     /// Stops being primary or candidate. Credit stays where it is.
@@ -464,9 +485,10 @@ impl Transport {
         match body {
             Body::Accepted(accepted) => self.accepted(from, epoch, *accepted, log),
             Body::Refuse { promised, reason, group } => self.refused(from, epoch, promised, reason, group, log),
-            Body::Report { lane, synced, window, persisted, covered } => {
+            Body::Report { lane, synced, window, persisted, covered, durable } => {
                 if usize::from(lane) < self.lanes() {
-                    self.report(from, epoch, usize::from(lane), synced, window, [persisted, covered], log);
+                    let lane = usize::from(lane);
+                    self.report(from, epoch, lane, synced, window, ([persisted, covered], durable), log);
                 }
             }
             // The rest comes from those that would be followed.

@@ -63,8 +63,8 @@ impl Transport {
             let window = if self.follower.full & bit != 0 { log.window() } else { 0 };
             self.follower.due &= !bit;
             self.follower.full &= !bit;
-            let (synced, persisted, covered) = self.counters(lane as usize, log);
-            let body = Body::Report { lane: lane as u8, synced, window, persisted, covered };
+            let (synced, persisted, covered, durable) = self.counters(lane as usize, log);
+            let body = Body::Report { lane: lane as u8, synced, window, persisted, covered, durable };
             return Some((promised, body, None));
         }
         if promised.node() == node

@@ -79,6 +79,10 @@ pub struct PeerStatus {
     pub stale: bool,
     /// For each lane the next offset to send.
     pub sent: [u64; LANES_MAX],
+    /// For each lane what it, and in a chain all after it, have on flash, as far as reports say that.
+    pub destaged: [u64; LANES_MAX],
+    /// Whether their rings outlive a power cut, as far as reports say that.
+    pub ring_survives: bool,
     /// When its last report came.
     pub heard_at: Instant,
 }
@@ -153,6 +157,8 @@ impl Transport {
                 counter_failed: flow.counter_failed,
                 stale: flow.stale,
                 sent: flow.sent,
+                destaged: flow.destaged,
+                ring_survives: flow.ring_survives,
                 heard_at: flow.heard_at,
             })
         })

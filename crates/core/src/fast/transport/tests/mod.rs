@@ -92,6 +92,15 @@ impl LocalLog for MemLog {
         self.lanes[lane].base + self.lanes[lane].units.len() as u64
     }
 
+    /// Whole pages are on flash.
+    fn destaged(&self, lane: usize) -> u64 {
+        (self.persisted(lane) / PAGE * PAGE).max(self.lanes[lane].base)
+    }
+
+    fn ring_survives(&self) -> bool {
+        true
+    }
+
     fn oldest(&self, lane: usize) -> u64 {
         self.lanes[lane].base
     }

@@ -108,6 +108,46 @@ fn the_three_failures_differ_in_bounded_time() -> Check {
     Ok(())
 }
 
+/// As credit, of what is on flash: here whole pages of 16 units.
+#[test]
+fn what_is_on_flash_follows_the_mode_too() -> Check {
+    for (mode, all, without_one) in [
+        (Mode::Lazy, u64::MAX, u64::MAX),
+        (Mode::Quorum(2), 32, 64),
+        (Mode::Quorum(3), 32, 32),
+        (Mode::Eager, 32, 32),
+        (Mode::Chain, 32, 32),
+    ] {
+        let mut net = network(mode, 3);
+        net.write(0, 0, 40);
+        net.run(Duration::from_us(60))?;
+        let silent = if mode == Mode::Lazy { u64::MAX } else { 0 };
+        assert_eq!(net.nodes[0].transport.replicated_durable(0), silent, "{mode:?}: reports do not say it");
+        net.nodes.iter_mut().for_each(|node| node.transport.config.report_destaged = true);
+        net.run(ms(1))?;
+        assert_eq!(net.nodes[0].transport.replicated_durable(0), all, "{mode:?}");
+        assert!(net.nodes[0].transport.peers().all(|peer| peer.destaged[0] == 32 && peer.ring_survives));
+        isolate(&mut net, 2, true);
+        net.write(0, 0, 25);
+        net.run(ms(1))?;
+        assert_eq!(net.nodes[0].transport.replicated_durable(0), without_one, "{mode:?} without one");
+        assert_eq!(net.nodes[1].transport.replicated_durable(0), 0, "a secondary vouches for nothing");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_replica_reports_what_has_come_to_flash() {
+    for says in [false, true] {
+        let mut net = network(Mode::Eager, 2);
+        net.nodes[1].transport.config.report_destaged = says;
+        assert_eq!(net.nodes[1].transport.follower.tick_at, Instant::NEVER);
+        net.event(1, Event::Destaged { lane: 0 });
+        let soon = net.nodes[1].transport.follower.tick_at < Instant::NEVER;
+        assert_eq!(soon, says, "a report is due where it says what is on flash");
+    }
+}
+
 #[test]
 fn a_deposed_primary_acknowledges_nothing_and_learns_it_from_a_refusal() -> Check {
     for mode in [Mode::Eager, Mode::Chain, Mode::Quorum(2)] {
@@ -431,7 +471,8 @@ fn no_frame_panics() {
                 6 => {
                     let (lane, synced, persisted) = (rng.below(2) as u8, rng.below(2) == 0, offset(&mut rng));
                     let window = rng.below(90) as u32;
-                    Body::Report { lane, synced, window, persisted, covered: rng.below(persisted + 1) }
+                    let covered = rng.below(persisted + 1);
+                    Body::Report { lane, synced, window, persisted, covered, durable: None }
                 }
                 7 => Body::KeepAlive,
                 _ => {
