@@ -46,50 +46,29 @@ pub struct Options {
 }
 
 /// Why a controller did not do what it was asked for.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum NvmeError {
     /// The connection failed.
-    Socket(SocketError),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
     /// The system refused memory.
-    System(Errno),
+    #[error("no memory for queues: {0}")]
+    System(#[from] Errno),
     /// A command ended with a status.
+    #[error("the command ended with status {0:?}")]
     Status(Status),
     /// This did not happen in time.
+    #[error("{0} timed out")]
     Timeout(&'static str),
     /// A completion of a command that is not under way, or that was never begun.
+    #[error("a completion without a matching command")]
     Unexpected,
     /// The controller says that it has failed (CSTS.CFS).
+    #[error("the controller reports a fatal status")]
     Fatal,
     /// The driver's memory is used up, or a queue can't be that size.
+    #[error("the driver ran out of memory")]
     Memory,
-}
-
-impl std::fmt::Display for NvmeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            NvmeError::Socket(error) => write!(f, "{error}"),
-            NvmeError::System(errno) => write!(f, "no memory for queues: {errno}"),
-            NvmeError::Status(status) => write!(f, "the command ended with status {status:?}"),
-            NvmeError::Timeout(what) => write!(f, "{what} timed out"),
-            NvmeError::Unexpected => write!(f, "a completion without a matching command"),
-            NvmeError::Fatal => write!(f, "the controller reports a fatal status"),
-            NvmeError::Memory => write!(f, "the driver ran out of memory"),
-        }
-    }
-}
-
-impl std::error::Error for NvmeError {}
-
-impl From<SocketError> for NvmeError {
-    fn from(error: SocketError) -> NvmeError {
-        NvmeError::Socket(error)
-    }
-}
-
-impl From<Errno> for NvmeError {
-    fn from(errno: Errno) -> NvmeError {
-        NvmeError::System(errno)
-    }
 }
 
 /// Memory that the controller reaches: pages, in a row, for data.

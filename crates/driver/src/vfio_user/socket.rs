@@ -36,18 +36,22 @@ impl Default for Patience {
 }
 
 /// Why a server did not do what it was asked for.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// It could not be reached.
+    #[error("{}: {error}", .path.display())]
     Unreachable {
         /// Its socket.
         path: PathBuf,
         /// Why.
+        #[source]
         error: io::Error,
     },
     /// The connection broke.
-    Io(io::Error),
+    #[error("the connection failed: {0}")]
+    Io(#[source] io::Error),
     /// It refused.
+    #[error("vfio-user command {command} was refused: {errno}")]
     Refused {
         /// The command: [`tidewater_wire::vfio_user::command`].
         command: u16,
@@ -55,36 +59,17 @@ pub enum SocketError {
         errno: Errno,
     },
     /// It replied with something that is no reply to this.
+    #[error("the reply to vfio-user command {command} is malformed")]
     Malformed {
         /// The command.
         command: u16,
     },
     /// It did not reply in time, or did not take the message.
+    #[error("vfio-user command {command} got no reply in time")]
     Timeout {
         /// The command.
         command: u16,
     },
-}
-
-impl std::fmt::Display for SocketError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SocketError::Unreachable { path, error } => write!(f, "{}: {error}", path.display()),
-            SocketError::Io(error) => write!(f, "the connection failed: {error}"),
-            SocketError::Refused { command, errno } => write!(f, "vfio-user command {command} was refused: {errno}"),
-            SocketError::Malformed { command } => write!(f, "the reply to vfio-user command {command} is malformed"),
-            SocketError::Timeout { command } => write!(f, "vfio-user command {command} got no reply in time"),
-        }
-    }
-}
-
-impl std::error::Error for SocketError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            SocketError::Unreachable { error, .. } | SocketError::Io(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// What a failed system call says of a command.
