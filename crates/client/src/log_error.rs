@@ -1,6 +1,5 @@
 //! Why an operation on a live log failed.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,11 +11,13 @@ use tidewater_driver::vfio_user::{NvmeError, SocketError};
 use crate::Level;
 
 /// Why an operation on a log failed. [`LogError::errno`] says it in one number.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The target is of no kind that is known.
+    #[error("`{0}` is not a valid target: give vfio-user:SOCKET")]
     Target(String),
     /// The device could not be reached.
+    #[error("{}: {error}", .path.display())]
     Unreachable {
         /// Its socket.
         path: PathBuf,
@@ -24,14 +25,19 @@ pub enum LogError {
         error: io::Error,
     },
     /// The device has gone, or the connection to it. What is in the ring stays: reattach.
+    #[error("the device has disconnected; the ring keeps its content: reconnect when the device runs again")]
     Gone,
     /// The device turned this client away: a function has one at a time, and another is connected.
+    #[error("the device is busy with another client, or is shutting down: a function has one client at a time")]
     Taken,
     /// The device did not answer in time: what it answers later is of no use. As if it had gone: reattach.
+    #[error("the device does not respond; the ring keeps its content: reconnect when it responds again")]
     NoReply,
     /// The device does not let rings be mapped.
+    #[error("the device does not map its rings: start `tidewater serve` with --ring")]
     NotMapped,
     /// The lane is not there.
+    #[error("lane {lane} is not in use: there are {lanes}")]
     NoLane {
         /// The lane.
         lane: u8,
@@ -39,13 +45,16 @@ pub enum LogError {
         lanes: u16,
     },
     /// Another process, or another handle, writes the lane.
+    #[error("lane {lane} is in use by another writer")]
     Busy {
         /// The lane.
         lane: u8,
     },
     /// The ring's file is not what it should be.
+    #[error("the ring's file: {0}")]
     Ring(String),
     /// The device refused a message.
+    #[error("vfio-user command {command} was refused: {error}")]
     Refused {
         /// The vfio-user command.
         command: u16,
@@ -53,6 +62,7 @@ pub enum LogError {
         error: io::Error,
     },
     /// A command ended with a status.
+    #[error("{what} ended with {status}")]
     Status {
         /// The command.
         what: &'static str,
@@ -60,11 +70,13 @@ pub enum LogError {
         status: String,
     },
     /// The device said what makes no sense.
+    #[error("invalid state of the device: {what}")]
     Malformed {
         /// What.
         what: String,
     },
     /// The system refused something.
+    #[error("can't {what}: {errno}")]
     System {
         /// What.
         what: &'static str,
@@ -72,19 +84,26 @@ pub enum LogError {
         errno: Errno,
     },
     /// The ring is full, and the device has not taken enough of it in time.
+    #[error("the ring stayed full for {waited:?}")]
     Full {
         /// How long it was waited for.
         waited: Duration,
     },
     /// The device's backing store takes nothing more: see to its disk, and start the device again. What is in the ring
     /// stays.
+    #[error(
+        "the device cannot write its image: {}; repair its disk and start the device again: the ring keeps its content",
+        .errno.desc()
+    )]
     Store {
         /// The error of the device's system call.
         errno: Errno,
     },
     /// The ring of logical pages is full: trim the log.
+    #[error("the ring of logical pages is full: trim the log")]
     Untrimmed,
     /// More than the ring has.
+    #[error("{bytes} bytes exceed the ring of {most}")]
     TooLarge {
         /// Bytes asked for.
         bytes: u64,
@@ -92,18 +111,22 @@ pub enum LogError {
         most: u64,
     },
     /// More writers than the lane has slots.
+    #[error("the lane has no slot for another writer")]
     Writers,
     /// These bytes are not there any more.
+    #[error("offset {offset} is no longer readable")]
     Released {
         /// The first of them.
         offset: u64,
     },
     /// There are no such bytes yet.
+    #[error("the log ends after {filled} bytes")]
     NoMoreLog {
         /// Bytes that were read.
         filled: usize,
     },
     /// It did not come to this in time. It may still: wait again for the same offset.
+    #[error("timed out with the log at {at} of {wanted}; it may still complete: wait again")]
     TimedOut {
         /// Where it stands.
         at: u64,
@@ -112,14 +135,19 @@ pub enum LogError {
     },
     /// The stream goes on elsewhere (a loss of power, a function that was set up anew): reattach, and see from which
     /// offset on.
+    #[error("the stream continues at another offset: reconnect")]
     Stale,
     /// The device marked the stream broken.
+    #[error("the device marked the stream broken: set the lane up anew")]
     Broken,
     /// The connection to the device is another process's, and so is a record that it began.
+    #[error("this process joined the lane; only the process that opened it can do that")]
     Joined,
     /// The device is a secondary: its primary takes what is appended.
+    #[error("the device is a secondary: append on its primary, or promote it with `tidewater group`")]
     Secondary,
     /// The device has replicas, or none, that do not acknowledge at this level.
+    #[error("{level} is not available: {why}")]
     NotReplicated {
         /// The level.
         level: Level,
@@ -127,6 +155,10 @@ pub enum LogError {
         why: &'static str,
     },
     /// Not enough replicas have it in time. They still may: wait again for the same offset.
+    #[error(
+        "timed out with the replicas at {at} of {wanted} (late or unreachable: node {late}); it may still complete: \
+         wait again"
+    )]
     ReplicasLate {
         /// Up to where enough have it.
         at: u64,
@@ -136,8 +168,10 @@ pub enum LogError {
         late: String,
     },
     /// Nothing offers this level of durability.
+    #[error("{0} is not available")]
     NotAvailable(Level),
     /// A log in the byte window: in words.
+    #[error("a log in the byte window: {why}")]
     Window {
         /// As a number of the system.
         errno: Errno,
@@ -159,7 +193,8 @@ impl LogError {
 
     /// The error as a number of the system: EAGAIN ring full, ENOSPC untrimmed log, ENXIO bytes that are gone,
     /// ETIMEDOUT outcome unknown, EPIPE device gone, EBUSY another client's, ESTALE the stream goes on elsewhere, EIO
-    /// broken for good, EROFS a secondary, ENOTSUP a level that nothing offers, or what only the process that opened the log can do.
+    /// broken for good, EROFS a secondary, ENOTSUP a level that nothing offers, or what only the process that opened
+    /// the log can do.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             LogError::Full { .. } => Errno::EAGAIN,
@@ -184,71 +219,6 @@ impl LogError {
         errno as i32
     }
 }
-
-impl fmt::Display for LogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LogError::Target(target) => write!(f, "`{target}` is not a valid target: give vfio-user:SOCKET"),
-            LogError::Unreachable { path, error } => write!(f, "{}: {error}", path.display()),
-            LogError::Gone => f.write_str(
-                "the device has disconnected; the ring keeps its content: reconnect when \
-                 the device runs again",
-            ),
-            LogError::Taken => f.write_str(
-                "the device is busy with another client, or is shutting down: a function has one client at \
-                     a time",
-            ),
-            LogError::NoReply => f.write_str(
-                "the device does not respond; the ring keeps its content: reconnect when \
-                 it responds again",
-            ),
-            LogError::NotMapped => {
-                f.write_str("the device does not map its rings: start `tidewater serve` with --ring")
-            }
-            LogError::NoLane { lane, lanes } => write!(f, "lane {lane} is not in use: there are {lanes}"),
-            LogError::Busy { lane } => write!(f, "lane {lane} is in use by another writer"),
-            LogError::Ring(why) => write!(f, "the ring's file: {why}"),
-            LogError::Refused { command, error } => write!(f, "vfio-user command {command} was refused: {error}"),
-            LogError::Status { what, status } => write!(f, "{what} ended with {status}"),
-            LogError::Malformed { what } => write!(f, "invalid state of the device: {what}"),
-            LogError::System { what, errno } => write!(f, "can't {what}: {errno}"),
-            LogError::Full { waited } => write!(f, "the ring stayed full for {waited:?}"),
-            LogError::Store { errno } => write!(
-                f,
-                "the device cannot write its image: {}; repair its disk and start the device again: the ring keeps its \
-                 content",
-                errno.desc()
-            ),
-            LogError::Untrimmed => f.write_str("the ring of logical pages is full: trim the log"),
-            LogError::TooLarge { bytes, most } => write!(f, "{bytes} bytes exceed the ring of {most}"),
-            LogError::Writers => f.write_str("the lane has no slot for another writer"),
-            LogError::Released { offset } => write!(f, "offset {offset} is no longer readable"),
-            LogError::NoMoreLog { filled } => write!(f, "the log ends after {filled} bytes"),
-            LogError::TimedOut { at, wanted } => {
-                write!(f, "timed out with the log at {at} of {wanted}; it may still complete: wait again")
-            }
-            LogError::Stale => f.write_str("the stream continues at another offset: reconnect"),
-            LogError::Broken => f.write_str("the device marked the stream broken: set the lane up anew"),
-            LogError::Joined => f.write_str(
-                "this process joined the lane; only the process that opened it can do \
-                 that",
-            ),
-            LogError::NotAvailable(level) => write!(f, "{level} is not available"),
-            LogError::Secondary => {
-                f.write_str("the device is a secondary: append on its primary, or promote it with `tidewater group`")
-            }
-            LogError::NotReplicated { level, why } => write!(f, "{level} is not available: {why}"),
-            LogError::ReplicasLate { at, wanted, late } => write!(
-                f,
-                "timed out with the replicas at {at} of {wanted} (late or unreachable: node {late}); it may still \
-                 complete: wait again"
-            ),
-            LogError::Window { why, .. } => write!(f, "a log in the byte window: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for LogError {}
 
 impl From<SocketError> for LogError {
     fn from(error: SocketError) -> LogError {

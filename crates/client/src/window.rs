@@ -103,27 +103,18 @@ pub enum WindowOutcome {
 }
 
 /// Why a call failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WindowError {
     /// The device refused a command.
+    #[error("the device refused it: {0}")]
     Refused(Status),
     /// A range ends past its entry.
+    #[error("the range ends past its entry")]
     OutOfRange,
     /// The device answered with what is no answer.
+    #[error("the device answered with what is no answer")]
     Malformed,
 }
-
-impl std::fmt::Display for WindowError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            WindowError::Refused(status) => write!(f, "the device refused it: {status}"),
-            WindowError::OutOfRange => f.write_str("the range ends past its entry"),
-            WindowError::Malformed => f.write_str("the device answered with what is no answer"),
-        }
-    }
-}
-
-impl std::error::Error for WindowError {}
 
 /// A call under way.
 #[derive(Clone, Debug)]

@@ -1,6 +1,5 @@
 //! Why an operation on a drive failed.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -11,11 +10,13 @@ use tidewater_wire::vendor::{LayoutError, status};
 use crate::{Error, LogError, WindowError};
 
 /// Why an operation on a drive failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum HardwareError {
     /// The target is of no kind that is known.
+    #[error("`{0}` is not a valid target: give pci:ADDRESS or vfio-user:SOCKET")]
     Target(String),
     /// A file of the system could not be used.
+    #[error("{}: {error}", .path.display())]
     File {
         /// Which.
         path: PathBuf,
@@ -23,12 +24,16 @@ pub enum HardwareError {
         error: io::Error,
     },
     /// What this needs of the system is not there: in words, with what to do.
+    #[error("{0}")]
     Lacking(String),
     /// The transport of commands failed: in words.
+    #[error("{0}")]
     Carrier(String),
     /// A served device, or the connection to it, failed.
-    Served(LogError),
+    #[error(transparent)]
+    Served(#[from] LogError),
     /// A command ended with a status.
+    #[error("{what} ended with {}", words(*status))]
     Status {
         /// The command.
         what: &'static str,
@@ -36,13 +41,17 @@ pub enum HardwareError {
         status: Status,
     },
     /// The device said what makes no sense.
+    #[error("invalid reply from the device: {0}")]
     Malformed(String),
     /// The drive has no byte window, or this transport does not reach it.
+    #[error("the drive has no byte window, or this transport cannot reach it")]
     NoWindow,
     /// An operation on the fast side failed.
-    Fast(Error),
+    #[error(transparent)]
+    Fast(#[from] Error),
     /// The byte window refused.
-    Window(WindowError),
+    #[error("{}", of_window(.0))]
+    Window(#[from] WindowError),
 }
 
 impl HardwareError {
@@ -83,24 +92,10 @@ fn errno_of(refused: Status) -> Errno {
     found.map_or(Errno::EIO, |(_, errno)| *errno)
 }
 
-impl fmt::Display for HardwareError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HardwareError::Target(target) => {
-                write!(f, "`{target}` is not a valid target: give pci:ADDRESS or vfio-user:SOCKET")
-            }
-            HardwareError::File { path, error } => write!(f, "{}: {error}", path.display()),
-            HardwareError::Lacking(what) | HardwareError::Carrier(what) => f.write_str(what),
-            HardwareError::Served(error) => write!(f, "{error}"),
-            HardwareError::Status { what, status } => write!(f, "{what} ended with {}", words(*status)),
-            HardwareError::Malformed(what) => write!(f, "invalid reply from the device: {what}"),
-            HardwareError::NoWindow => f.write_str("the drive has no byte window, or this transport cannot reach it"),
-            HardwareError::Fast(error) => write!(f, "{error}"),
-            HardwareError::Window(WindowError::Refused(status)) => {
-                write!(f, "the drive refused it: {}", words(*status))
-            }
-            HardwareError::Window(error) => write!(f, "{error}"),
-        }
+fn of_window(error: &WindowError) -> String {
+    match error {
+        WindowError::Refused(status) => format!("the drive refused it: {}", words(*status)),
+        error => error.to_string(),
     }
 }
 
@@ -110,20 +105,6 @@ fn words(status: Status) -> String {
     match status.name().or(own) {
         Some(name) => format!("{name} (type {}, code {:02X}h)", status.sct(), status.sc()),
         None => format!("an unnamed status (type {}, code {:02X}h)", status.sct(), status.sc()),
-    }
-}
-
-impl std::error::Error for HardwareError {}
-
-impl From<Error> for HardwareError {
-    fn from(error: Error) -> HardwareError {
-        HardwareError::Fast(error)
-    }
-}
-
-impl From<WindowError> for HardwareError {
-    fn from(error: WindowError) -> HardwareError {
-        HardwareError::Window(error)
     }
 }
 
@@ -144,11 +125,5 @@ impl From<tidewater_driver::Error> for HardwareError {
             Error::Malformed(what) => HardwareError::Malformed(what),
             Error::Kernel(_) | Error::Tcp(_) => HardwareError::Carrier(error.to_string()),
         }
-    }
-}
-
-impl From<LogError> for HardwareError {
-    fn from(error: LogError) -> HardwareError {
-        HardwareError::Served(error)
     }
 }
