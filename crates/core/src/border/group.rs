@@ -27,8 +27,8 @@ pub enum GroupCommand {
         /// The epoch that it asks for, made by itself; [`Epoch::ZERO`]: any. It asks for a higher one when it knows one
         /// that is not below this.
         epoch: Epoch,
-        /// The operator says that whoever does not answer is dead: whoever answers is enough. Bytes that only others
-        /// held are lost.
+        /// The operator declares all nodes that do not answer dead: those that answer are enough. Bytes that only the
+        /// dead nodes held are lost.
         force: bool,
     },
     /// Makes a primary, or a candidate, a secondary that waits for the next primary.

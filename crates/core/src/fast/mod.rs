@@ -251,7 +251,7 @@ pub struct Fast {
     /// Commands that wait for credit or for log bytes, and how many of them there are.
     waits: Vec<commands::Wait>,
     waiting: usize,
-    /// Of devices whose peers are reached by a network: the wall's time, as it was told last.
+    /// The last wall-clock time that was passed in; `None`: no peer is reached by a network.
     network: Option<Instant>,
 }
 

@@ -631,7 +631,7 @@ fn add_stranger(
     }
 }
 
-/// Sends what waits, as far as the system takes it, and asks to be told when it takes more.
+/// Sends what waits, as far as the system takes it, and polls for writability if more is left.
 fn push(open: &mut Open, epoll: &Epoll, key: u64) -> io::Result<()> {
     let before = open.blocked;
     open.blocked = false;
