@@ -77,12 +77,6 @@ impl<M> World<M> {
             return false;
         }
         let mut any = false;
-        if ring.file.header().epoch != of.epoch() && Self::is_taken(ring, of) {
-            // Records of an epoch must not stand behind those of a later one: readers would take them for old ones.
-            ring.file.set_epoch(of.epoch());
-            let moved = (0..ring.lanes.len()).try_for_each(|lane| self.move_stream(lane, ring, of).map(drop));
-            any = moved.is_ok();
-        }
         for lane in 0..ring.lanes.len() {
             match self.look_at_lane(function, lane, ring, machine) {
                 Ok(found) => any |= found,
@@ -157,6 +151,29 @@ impl<M> World<M> {
         self.watch.bytes += len;
         self.take_snapshot(function, ring, &Snapshot { lane, tail: arrived + len, len })?;
         Ok(true)
+    }
+
+    /// Streams of functions that are in a new epoch begin a generation: records of an epoch must not stand behind those
+    /// of a later one, or readers would take them for old ones. One whose client has stored what is not taken yet does
+    /// so later.
+    pub(super) fn follow_epochs(&mut self, machine: &Served) {
+        let fast = machine.subsystem.device().fast();
+        for function in 0..self.ports.len() {
+            let Some(of) = fast.function(function) else { continue };
+            let is_new = |ring: &MappedRing| ring.open && ring.fits(of) && ring.file.header().epoch != of.epoch();
+            if !self.ports[function].ring.as_ref().is_some_and(is_new)
+                || !self.is_promise_durable(machine, function, of.transport().version())
+            {
+                continue;
+            }
+            let Some(mut ring) = self.ports[function].ring.take() else { continue };
+            if Self::is_taken(&ring, of) {
+                ring.file.set_epoch(of.epoch());
+                // A ring that is lost is found to be so by the next look.
+                let _ = (0..ring.lanes.len()).try_for_each(|lane| self.move_stream(lane, &mut ring, of).map(drop));
+            }
+            self.ports[function].ring = Some(ring);
+        }
     }
 
     /// Whether all that clients have stored was taken, so that their streams can move and nothing is lost.

@@ -273,6 +273,7 @@ impl Server {
         self.world.unpaced_turns = UNPACED_TURNS;
         drive(machine, &mut self.clock, &mut self.world);
         self.world.store_logs(machine);
+        self.world.follow_epochs(machine);
         self.world.publish_rings(machine);
         machine.subsystem.device().events_handled() != before
     }
