@@ -187,14 +187,14 @@ mod tests {
             "replicas": [{"node": 1, "state": "in step", "behind_bytes": 0}],
         });
         let links = [
-            serde_json::json!({"node": 1, "address": "127.0.0.1:1", "up": true, "since_ms": 4000, "round_trip_us": 40}),
-            serde_json::json!({"node": 2, "address": "b:1", "up": false, "since_ms": 9000, "why": "it was silent for 5 s"}),
+            serde_json::json!({"node": 1, "address": "a:1", "up": true, "since_ms": 4000, "round_trip_us": 40}),
+            serde_json::json!({"node": 2, "address": "b:1", "up": false, "since_ms": 9000, "why": "it was silent"}),
         ];
         let text = shown(group.as_object().unwrap(), &links);
         assert_eq!(
             text,
-            "primary: node 0 of 0, 1, 2 (eager), epoch 3.0\n  a replica is silent\npeer 1 at 127.0.0.1:1: connected for \
-             4 s, round trip 40 us; in step, 0 B behind\npeer 2 at b:1: away for 9 s: it was silent for 5 s\n"
+            "primary: node 0 of 0, 1, 2 (eager), epoch 3.0\n  a replica is silent\npeer 1 at a:1: connected for \
+             4 s, round trip 40 us; in step, 0B behind\npeer 2 at b:1: away for 9 s: it was silent\n"
         );
     }
 }

@@ -41,15 +41,10 @@ impl<M: Medium> Device<M> {
             Input::Skip { function, lane, to } => fast.skip(cx, ftl, function.into(), lane.into(), to),
             Input::Withhold { function, lane, from } => fast.withhold(cx, ftl, function.into(), lane.into(), from),
             Input::Capsule { function, sqe, data } => fast.capsule(cx, ftl, function.into(), &sqe, data),
-            Input::Frame { function, frame, content } => fast.on_frame(cx, ftl, function.into(), *frame, content),
-            Input::Link { function, peer, up, restarted } => {
-                fast.on_link(cx, ftl, function.into(), (peer, up, restarted));
-            }
-            Input::PeersTime { now } => fast.on_peers_time(cx, ftl, now),
-            Input::Group { function, command } => fast.on_group(cx, ftl, function, command),
             Input::HostMemory { ticket, answer } => self.block.on_host_answer(cx, ftl, &self.host, ticket, answer),
             Input::Lending(lending) => self.block.on_lending(cx, ftl, &self.host, lending),
             Input::Submit { .. } | Input::Begin(_) | Input::Timer => unreachable!("handled before"),
+            input => fast.on_peers(cx, ftl, input),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::pages::{LbaRing, OFFSET_END};
 use super::transport::{self, Command, CommandError, LocalLog, PageRef, Source, Transmit, Transport, flag};
 use super::{Fast, Flaw, Function, Lane};
-use crate::border::Output;
+use crate::border::{Input, Output};
 use crate::content::{Content, Place};
 use crate::context::Context;
 use crate::events::{Event, lane as event_lane};
@@ -124,7 +124,7 @@ impl Function {
         self.replicated
     }
 
-    /// Whether its peers are told of what is on flash.
+    /// Whether its reports to peers include what is on flash.
     pub(super) fn reports_destaged(&self) -> bool {
         self.replicated && self.transport_config.report_destaged
     }
@@ -169,8 +169,21 @@ impl Fast {
         self.after_transport(cx, ftl, function);
     }
 
+    /// An input about peers.
+    pub(crate) fn on_peers<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, input: Input<'_>) {
+        match input {
+            Input::Frame { function, frame, content } => self.on_frame(cx, ftl, function.into(), *frame, content),
+            Input::Link { function, peer, up, restarted } => {
+                self.on_link(cx, ftl, function.into(), (peer, up, restarted));
+            }
+            Input::PeersTime { now } => self.on_peers_time(cx, ftl, now),
+            Input::Group { function, command } => self.on_group(cx, ftl, function, command),
+            _ => unreachable!("the caller has looked"),
+        }
+    }
+
     /// A frame has come from a peer, with the bytes that it names.
-    pub(crate) fn on_frame<M: Medium>(
+    fn on_frame<M: Medium>(
         &mut self,
         cx: &mut Context,
         ftl: &mut Ftl<M>,
@@ -198,7 +211,7 @@ impl Fast {
     }
 
     /// The carrier of frames knows that a peer can be reached, or can't.
-    pub(crate) fn on_link<M: Medium>(
+    fn on_link<M: Medium>(
         &mut self,
         cx: &mut Context,
         ftl: &mut Ftl<M>,
@@ -216,7 +229,7 @@ impl Fast {
     }
 
     /// The wall's time, for transports whose peers are reached by a network.
-    pub(crate) fn on_peers_time<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, now: Instant) {
+    fn on_peers_time<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, now: Instant) {
         let Some(network) = &mut self.network else { return };
         *network = now.max(*network);
         for function in 0..self.functions.len() {
@@ -235,7 +248,7 @@ impl Fast {
     }
 
     /// An operator's wish for a function's group.
-    pub(crate) fn on_group<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, function: u8, command: Command) {
+    fn on_group<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, function: u8, command: Command) {
         let place = usize::from(function);
         let result = match place < self.functions.len() && !ftl.is_recovering() {
             true => self.try_command(cx, ftl, place, command),

@@ -435,8 +435,8 @@ pub(super) fn target(tcp: &TcpSetup, controllers: &Options) -> Result<Target, Se
     Target::bind(options).map_err(wrong)
 }
 
-/// Puts the rings into memory that survives, if it does not: what a device has told its peers of must be in its image
-/// when its process dies.
+/// Puts the rings into memory that survives, if it does not: what a device has reported to its peers must be in its
+/// image when its process dies.
 fn keep_ring(profile: &mut Profile) {
     let survives = |memory: &MemoryProfile| memory.survives != Survives::Nothing;
     if profile.memory(&profile.fast.memory).is_none_or(survives) || !profile.fast.is_enabled() {
@@ -616,8 +616,8 @@ impl Server {
             if role == Role::Primary && !is_kept {
                 demoted.push(number as u8);
                 notify(Event::Note(format!(
-                    "function {number} was primary, and the memory of this machine is gone: it is a secondary now, since \
-                     replicas may have more of the log; promote a member: tidewater group promote"
+                    "function {number} was primary, and the memory of this machine is gone: it is a secondary \
+                     now, since replicas may have more of the log; promote a member: tidewater group promote"
                 )));
             }
         }

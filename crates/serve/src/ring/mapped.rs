@@ -384,7 +384,7 @@ impl MappedRing {
         Ok(())
     }
 
-    /// Whether its file was there, and was used in this boot of the machine: what the device had told of is in the
+    /// Whether its file was there, and was used in this boot of the machine: what the device had reported is in the
     /// image, too.
     pub(crate) fn is_kept(&self) -> bool {
         self.is_kept

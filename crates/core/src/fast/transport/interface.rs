@@ -103,8 +103,8 @@ pub struct Config {
     pub data_timeout: Duration,
     /// No report for this time means that counter updates do not come back. Default 1 ms: ten keep-alives.
     pub counter_timeout: Duration,
-    /// A forced promotion waits this long for whoever lives; a promotion whose sources give nothing for it starts anew.
-    /// Default 20 ms: four of the longest retries.
+    /// A forced promotion waits this long for the members that live; a promotion whose sources give nothing for it
+    /// starts anew. Default 20 ms: four of the longest retries.
     pub promotion_timeout: Duration,
     /// Log bytes in a frame, at most; not 0. Default 4 KiB.
     pub payload_max: u32,

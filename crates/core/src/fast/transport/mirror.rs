@@ -4,7 +4,7 @@ use super::{LocalLog, Role, Transport};
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::replication::{Durable, Epoch, LANES_MAX, Mode, Reason};
 
-/// Keep-alives after which trims are told anew.
+/// Keep-alives after which trims are sent anew.
 const TRIM_TURNS: u32 = 64;
 
 /// A node that frames go to. What is due for it is a flag, not a queue: that is the bound.
@@ -38,10 +38,10 @@ pub(super) struct Flow {
     pub(super) counter_failed: bool,
     pub(super) attach_due: bool,
     pub(super) keep_alive_due: bool,
-    /// For each lane the trim that the peer was told of; and it is time to tell it of others.
-    pub(super) trim_told: [u64; LANES_MAX],
+    /// For each lane the trim that was sent last; and it is time to send others.
+    pub(super) trim_sent: [u64; LANES_MAX],
     pub(super) trim_due: bool,
-    /// Keep-alives since it was told all anew.
+    /// Keep-alives since all trims were sent anew.
     pub(super) trim_turns: u32,
     /// Bytes past its counter that the peer takes in a lane.
     pub(super) window: u32,
@@ -81,7 +81,7 @@ impl Flow {
             counter_failed: false,
             attach_due: true,
             keep_alive_due: false,
-            trim_told: [0; LANES_MAX],
+            trim_sent: [0; LANES_MAX],
             trim_due: false,
             trim_turns: 0,
             window: 0,
@@ -105,7 +105,7 @@ impl Flow {
     /// Goes back to what the peer has confirmed.
     pub(super) fn go_back(&mut self) {
         self.sent = self.shadow;
-        self.trim_told = [0; LANES_MAX];
+        self.trim_sent = [0; LANES_MAX];
     }
 }
 
@@ -248,7 +248,7 @@ impl Transport {
                 flow.trim_turns += 1;
                 if flow.trim_turns.is_multiple_of(TRIM_TURNS) {
                     // A frame may have been lost.
-                    flow.trim_told = [0; LANES_MAX];
+                    flow.trim_sent = [0; LANES_MAX];
                 }
                 // Who is silent is asked less often.
                 let wait = if flow.counter_failed { config.retry_max } else { Duration::ZERO };

@@ -1,9 +1,9 @@
 //! The transport of one function: it ships the log to the peers of its replication group, and says how far credit may
 //! go.
 //!
-//! A [`Transport`] is a state machine without I/O, clock or log bytes. It is told of events ([`Transport::handle`]) and
+//! A [`Transport`] is a state machine without I/O, clock or log bytes. It takes events ([`Transport::handle`]) and
 //! commands ([`Transport::command`]), gives frames to send ([`Transport::poll`]), and looks at the function's log
-//! through [`LocalLog`]. A data frame names log bytes, and whoever carries it copies them. The driver polls until
+//! through [`LocalLog`]. A data frame names log bytes, and its carrier copies them. The driver polls until
 //! nothing comes, and calls back no later than [`Transport::deadline`].
 //!
 //! What has to outlive a power cut is [`Transport::persistent`], which is part of the control block, and where the log
@@ -24,9 +24,10 @@
 //! **Promotion** has three steps. The candidate proposes a new epoch; those that accept tell `synced` and the version
 //! of the group that they were synced in, history and ends. Enough have accepted when they intersect every set that can
 //! acknowledge, and when one of them was synced in the group as it is now (or all have accepted). The candidate then
-//! takes over the log that was synced in the newest group, of those in the highest epoch, for each lane from whoever
-//! has most of it: it cuts what is its own alone, and pulls what it lacks. Then it appends the epoch to the history, is
-//! primary, and attaches its replicas. A source that dies meanwhile makes it propose anew, in a higher epoch.
+//! takes over the log that was synced in the newest group, of those in the highest epoch, for each lane from the node
+//! that has most of it: it cuts what is its own alone, and pulls what it lacks. Then it appends the epoch to the
+//! history, is primary, and attaches its replicas. A source that dies meanwhile makes it propose anew, in a higher
+//! epoch.
 //!
 //! **Attach** carries the whole history (16 epochs at most; the oldest go first). A replica cuts its log where the
 //! newest common epoch ends, here or there, and forgets what its queue holds out of order. One that shares no epoch and
@@ -440,7 +441,7 @@ impl Transport {
         let epoch = self.persistent.promised.next(self.persistent.node).ok_or(CommandError::EpochsUsedUp)?;
         self.step_down(log);
         // Beyond what it is synced with, the log may end before its newest epoch starts. One that does not is whole: it
-        // was never anybody else's, be it that the device was to follow somebody who did not come.
+        // was never another node's: the device may have waited for a primary that did not come.
         let starts = self.persistent.history.last_offsets();
         if (0..self.lanes()).any(|lane| log.persisted(lane) < starts[lane]) {
             let (history, ends) = self.synced_log(log);

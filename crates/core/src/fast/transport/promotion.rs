@@ -17,7 +17,7 @@ pub(super) struct Candidate {
     pub(super) phase: Phase,
     pub(super) retry_at: Instant,
     pub(super) retry_wait: Duration,
-    /// When a forced promotion goes on with whoever has answered, or a pull without progress gives up.
+    /// When a forced promotion goes on with the members that have answered, or a pull without progress gives up.
     pub(super) over_at: Instant,
 }
 
@@ -275,7 +275,7 @@ impl Transport {
             }
         }
         if best.last() == Epoch::ZERO {
-            // Nobody has been in the group: the candidate's log becomes the group's.
+            // No node has been in the group: the candidate's log becomes the group's.
             for (lane, target) in targets.iter_mut().enumerate().take(lanes) {
                 let end = log.persisted(lane);
                 log.truncate(lane, end);

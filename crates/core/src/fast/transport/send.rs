@@ -136,14 +136,14 @@ impl Transport {
         None
     }
 
-    /// What the host has trimmed of a lane since the peer was told, as far as the peer has it.
+    /// What the host has trimmed of a lane since the last trim was sent, as far as the peer has it.
     fn next_trim(&mut self, place: usize, log: &impl LocalLog) -> Option<Body> {
         let lanes = self.lanes();
         let flow = self.peers[place].flow.as_mut().filter(|flow| flow.trim_due)?;
         for lane in 0..lanes {
             let to = log.trimmed(lane).min(flow.shadow[lane]);
-            if to > flow.trim_told[lane] {
-                flow.trim_told[lane] = to;
+            if to > flow.trim_sent[lane] {
+                flow.trim_sent[lane] = to;
                 flow.keep_alive_due = false;
                 return Some(Body::Trim { lane: lane as u8, to });
             }

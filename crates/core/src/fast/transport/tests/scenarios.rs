@@ -418,7 +418,7 @@ fn a_peer_that_is_silent_is_not_flooded() -> Check {
     Ok(())
 }
 
-/// Frames that nobody would send, though each is one: whoever gets them neither panics nor keeps its driver busy.
+/// Frames that no node would send, though each is one: a node that gets them neither panics nor keeps its driver busy.
 #[test]
 fn no_frame_panics() {
     for seed in 0..300 {

@@ -85,11 +85,11 @@ impl Node {
         self.appending.is_some()
     }
 
-    /// Credit, as far as the host is told of it.
+    /// Credit, as far as the host may know of it.
     pub(super) fn credit(&self, defect: Option<Defect>) -> Option<u64> {
-        let told = self.is_durable() || defect == Some(Defect::StoredBeforeDurable);
+        let is_known = self.is_durable() || defect == Some(Defect::StoredBeforeDurable);
         let primary = self.transport.persistent().role == Role::Primary;
-        (primary && told).then(|| self.transport.replicated(0).min(self.log.persisted(0)))
+        (primary && is_known).then(|| self.transport.replicated(0).min(self.log.persisted(0)))
     }
 
     pub(super) fn takes_stores(&self, defect: Option<Defect>) -> bool {
