@@ -215,6 +215,14 @@ fn losses_in_quick_succession_leave_room_to_collect() {
     assert!(counts.collections > 0 && !counts.read_only, "{counts}");
 }
 
+/// A program failed, and what it was to write had been overwritten. A piece of the map, written before that was on
+/// flash, said that the page was where the program had failed: after a power loss it read as zeroes.
+#[test]
+fn a_map_on_flash_names_no_row_that_failed() {
+    torture(&named("failing flash, no buffer"), Effort::sampled(1_677), 113)
+        .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 /// A drive that is given one command at a time.
 struct Drive {
     device: Device,

@@ -1,7 +1,7 @@
 //! Blocks that turn bad: rows that failed are written elsewhere, blocks are replaced, and in the end the drive goes
 //! read-only.
 
-use super::write::NOWHERE;
+use super::write::{LOST, NOWHERE};
 use super::{DieSpace, Entry, Ftl, NOT_A_CANDIDATE, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::NONE;
@@ -68,6 +68,8 @@ impl<M: Medium> Ftl<M> {
             let Some(to) = to else {
                 if is_current {
                     self.lose(lpn, ppn);
+                } else {
+                    self.stand_in(lpn, ppn, self.row_previous[at]);
                 }
                 if owner != Owner::None {
                     self.rejected.push(owner.pack());
@@ -87,12 +89,14 @@ impl<M: Medium> Ftl<M> {
                 self.row_previous[now_at] = self.row_previous[at];
                 full
             } else {
-                if self.stamps && self.map.get(lpn) == Entry::Unmapped {
-                    // The log that says so may be forgotten before this copy, which is younger than the log: log it
-                    // again.
-                    self.checkpoint.log_deallocation(lpn, 1, stamp.1 + 1);
+                let full = self.put_overtaken(to, lpn, stamp, owner, self.row_previous[at]);
+                let r = &self.rows[to as usize];
+                let (superblock, place) = (r.superblock, self.layout.ppn(r.superblock, r.row, r.count - 1));
+                self.stand_in(lpn, ppn, place);
+                if self.stamps {
+                    self.log_gone_again(superblock, lpn, stamp.1 + 1);
                 }
-                self.put_overtaken(to, lpn, stamp, owner)
+                full
             };
             self.carry_image(&failed.images, unit, to);
             // What it is a copy of has waited for this row, too.
@@ -159,7 +163,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Puts a unit that was overtaken into a row: it is on flash for recovery to find, but not current.
-    fn put_overtaken(&mut self, row: u32, lpn: u32, stamp: (u64, u64), owner: Owner) -> bool {
+    fn put_overtaken(&mut self, row: u32, lpn: u32, stamp: (u64, u64), owner: Owner, previous: u32) -> bool {
         let r = &mut self.rows[row as usize];
         let at = (row * self.layout.units_per_row + r.count) as usize;
         r.count += 1;
@@ -168,11 +172,44 @@ impl<M: Medium> Ftl<M> {
         if owner != Owner::None {
             self.set_owner(row, at, owner);
         }
-        self.row_previous[at] = NOWHERE;
+        self.row_previous[at] = previous;
         if self.stamps {
             self.row_stamps[at] = stamp;
         }
         full
+    }
+
+    /// A unit that was overtaken could not be programmed where it was to be. Until what overtook it is on flash, the page
+    /// is at `place` instead, and what lies there must not be erased.
+    fn stand_in(&mut self, lpn: u32, failed: u32, place: u32) {
+        let units = self.layout.units_per_row as usize;
+        for (id, row) in self.rows.iter().enumerate().filter(|(_, r)| r.in_use && r.stream != Stream::Merge) {
+            let overtaker = |&at: &usize| self.row_lpns[at] == lpn && self.row_previous[at] == failed;
+            let Some(at) = (id * units..id * units + row.count as usize).find(overtaker) else { continue };
+            self.row_previous[at] = place;
+            if matches!(place, NOWHERE | LOST) {
+                continue;
+            }
+            let s = &mut self.superblocks[self.layout.superblock_of(place) as usize];
+            match row.stream {
+                Stream::Host => s.host_hazard = s.host_hazard.max(row.number),
+                Stream::Log | Stream::Mapping => s.log_row_hazard = s.log_row_hazard.max(row.number),
+                _ => {}
+            }
+        }
+    }
+
+    /// A page that is gone was put into this superblock once more. The log that says that it is gone may be forgotten
+    /// before that copy, which is younger than the log: log it again.
+    fn log_gone_again(&mut self, superblock: u32, lpn: u32, sequence: u64) {
+        let pages = match self.map.get(lpn) {
+            Entry::Unmapped => 1,
+            Entry::Lost => 0,
+            Entry::At(_) => return,
+        };
+        self.checkpoint.log_deallocation(lpn, pages, sequence);
+        let s = &mut self.superblocks[superblock as usize];
+        s.log_hazard = s.log_hazard.max(sequence);
     }
 
     /// A unit can't be read any more: reads of it fail, until it is written again.

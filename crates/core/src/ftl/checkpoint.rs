@@ -312,7 +312,13 @@ impl<M: Medium> Ftl<M> {
             Entry::At(ppn) => match self.durable_place(ppn) {
                 NOWHERE => 0,
                 LOST => u32::MAX,
-                ppn => ppn + 1,
+                ppn => {
+                    debug_assert!(
+                        !self.stamps || self.stamp_at(ppn).is_some_and(|stamp| stamp.lpn == lpn),
+                        "{lpn} is not on flash at {ppn}, which a map there would say"
+                    );
+                    ppn + 1
+                }
             },
         }
     }
@@ -321,10 +327,12 @@ impl<M: Medium> Ftl<M> {
     pub(super) fn durable_place(&self, mut ppn: u32) -> u32 {
         loop {
             let (superblock, row) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
-            if row < u32::from(self.programmed[superblock as usize]) {
+            let is_programmed = row < u32::from(self.programmed[superblock as usize]);
+            // The units of a row that failed are in memory while they are written again.
+            if is_programmed && !self.superblocks[superblock as usize].failed {
                 return ppn;
             }
-            let Some(staged) = self.row_at(superblock, row) else { return NOWHERE };
+            let Some(staged) = self.row_at(superblock, row) else { return if is_programmed { ppn } else { NOWHERE } };
             ppn = self.row_previous[(staged * self.layout.units_per_row + self.layout.unit_of(ppn)) as usize];
             if ppn == NOWHERE || ppn == LOST {
                 return ppn;

@@ -53,8 +53,8 @@ impl Outstanding {
     /// The row `from` failed, and its units went to rows up to `to`.
     pub(super) fn rewrite(&mut self, from: u64, to: u64) {
         let first = self.first;
-        // A chain of failures: what waited for `from` now waits for `to`.
-        self.rewritten.iter_mut().filter(|r| r.1 == from).for_each(|r| r.1 = to);
+        // A chain of failures: what may have gone to `from` now waits for `to`.
+        self.rewritten.iter_mut().filter(|r| (r.0..=r.1).contains(&from)).for_each(|r| r.1 = r.1.max(to));
         self.rewritten.retain(|&(_, to)| to > first);
         self.rewritten.push((from, to));
     }
@@ -62,5 +62,27 @@ impl Outstanding {
     /// The number of the last row that was opened.
     pub(super) fn last(&self) -> u64 {
         self.opened
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Outstanding;
+
+    /// Its units went to two rows: only the failure of the last of them was waited for.
+    #[test]
+    fn a_row_that_failed_is_settled_when_all_that_its_units_went_to_is_programmed() {
+        for again in [2, 3] {
+            let mut rows = Outstanding::default();
+            (1..=4).for_each(|number| assert_eq!(rows.open(), number));
+            rows.rewrite(1, 3);
+            rows.finish(1);
+            rows.rewrite(again, 4);
+            rows.finish(2);
+            rows.finish(3);
+            assert!(!rows.is_settled(1), "what row {again} held is not on flash");
+            rows.finish(4);
+            assert!(rows.is_settled(1));
+        }
     }
 }
