@@ -102,13 +102,18 @@ fn little(case: &Case, run: &Run, ledger: &mut Ledger) {
     let time = run.record.simulated_seconds * 1e12;
     let begin = rows.iter().map(|row| row.begin_ps).min().unwrap_or(0);
     ledger.near("the run ends with its last request", case, time, (last - begin) as f64, 1e-9);
-    // Until its last request was submitted a closed loop had as many outstanding as it may. Flushes wait for writes,
+    // Until its last request was submitted a closed loop had as many outstanding as it may, or as many as fill the
+    // queues: each command that a request is split into has an entry there until it has ended. Flushes wait for writes,
     // and of two jobs one may end first.
     if case.load.jobs.len() == 1 && !case.load.flushed {
         let longest = rows.iter().map(|row| row.end_ps - row.begin_ps).max().unwrap_or(0) as f64;
-        let least = f64::from(depth) * (time - longest) * (1.0 - 1e-9);
+        let host = &case.profile.host;
+        let commands = rows.iter().map(|row| row.bytes.div_ceil(host.transfer_max.into())).max().unwrap_or(0).max(1);
+        let fill = f64::from(host.queues * (host.queue_entries - 1)) / commands as f64;
+        let most = f64::from(depth).min(fill);
+        let least = most * (time - longest) * (1.0 - 1e-9);
         ledger.check("a closed loop is never short of requests", case, latencies >= least, || {
-            format!("{latencies} ps of latencies in {time} ps at depth {depth}")
+            format!("{latencies} ps of latencies in {time} ps at depth {depth}, of which {most} fit the queues")
         });
     }
 }

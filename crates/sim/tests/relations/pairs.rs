@@ -2,7 +2,7 @@
 
 use crate::cases::{Case, Load};
 use crate::ledger::Ledger;
-use crate::rig::{Run, difference, serve};
+use crate::rig::{Row, Run, difference, serve};
 use tidewater_base::units::{format_duration, format_rate, parse_duration, parse_rate};
 use tidewater_core::ftl::Precondition;
 use tidewater_core::profile::{Kind, Mapping, Profile};
@@ -66,6 +66,33 @@ fn unused_keys(case: &Case, run: &Run, ledger: &mut Ledger) {
     ledger.check(relation, &other, false, || format!("{different}, by {guilty:?}"));
 }
 
+/// The next lower rate that, as its half, takes whole picoseconds for each byte: times are whole, and one that was
+/// rounded would not be half of the other.
+fn whole(rate: u64) -> u64 {
+    let decade = 10u64.pow(rate.ilog10());
+    [8, 5, 4, 2, 1].map(|digit| digit * decade).into_iter().find(|&whole| whole <= rate).unwrap_or(rate)
+}
+
+/// What `change` makes of every setting of a drive but those of serving.
+fn changed(profile: &Profile, change: impl Fn(&Kind, &str) -> Option<String>) -> Vec<String> {
+    let mut settings = Vec::new();
+    for info in Profile::keys().filter(|info| !matches!(info.section, "" | "serve")) {
+        let names = profile.memories.iter().map(|memory| memory.name.as_str());
+        let names: Vec<&str> = if info.section == "memory" { names.collect() } else { vec![""] };
+        for name in names {
+            let key = info.key().replace("NAME", name);
+            let value = profile.get(&key).expect("a key of the table");
+            settings.extend(change(&info.kind, &value).map(|value| format!("{key}={value}")));
+        }
+    }
+    settings
+}
+
+/// A rate that takes whole picoseconds for each byte.
+fn rounded(kind: &Kind, text: &str) -> Option<String> {
+    matches!(kind, Kind::Rate { .. }).then(|| parse_rate(text).ok().map(|rate| format_rate(whole(rate))))?
+}
+
 /// A value of a time doubled, or of a rate halved.
 fn slower(kind: &Kind, text: &str) -> Option<String> {
     match kind {
@@ -80,31 +107,27 @@ fn slower(kind: &Kind, text: &str) -> Option<String> {
     }
 }
 
-/// Where every part takes twice the time, so does every request.
+/// The same drive with these settings, and a link of this generation.
+fn with_link(case: &Case, settings: &[String], generation: &str) -> Option<Case> {
+    let settings: Vec<&str> = settings.iter().map(String::as_str).chain([generation]).collect();
+    case.with(&settings)
+}
+
+/// Where every part takes twice the time, every request begins and ends at twice the time.
 fn doubled_times(case: &Case, ledger: &mut Ledger) {
-    // Of these two generations one has exactly half the rate of the other.
-    let Some(base) = case.with(&["link.generation=4"]) else { return };
-    let mut settings = vec!["link.generation=3".to_owned()];
-    for info in Profile::keys().filter(|info| !matches!(info.section, "" | "serve")) {
-        let names = base.profile.memories.iter().map(|memory| memory.name.as_str());
-        let names: Vec<&str> = if info.section == "memory" { names.collect() } else { vec![""] };
-        for name in names {
-            let key = info.key().replace("NAME", name);
-            let value = base.profile.get(&key).expect("a key of the table");
-            if let Some(value) = slower(&info.kind, &value) {
-                settings.push(format!("{key}={value}"));
-            }
-        }
-    }
+    // Of these two generations one has exactly half the rate of the other, in whole picoseconds.
+    let Some(base) = with_link(case, &changed(&case.profile, rounded), "link.generation=2") else { return };
     // Times that are as long as they may be already, or rates that cannot be halved: not this drive.
-    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    let Some(slow) = base.with(&settings) else { return };
+    let Some(slow) = with_link(&base, &changed(&base.profile, slower), "link.generation=1") else { return };
     let (Some(once), Some(twice)) = (serve(&base, ledger, |_| {}), serve(&slow, ledger, |_| {})) else { return };
-    let relation = "twice the time of every part is twice the time";
-    let figures = |run: &Run| [run.record.simulated_seconds, run.record.latency_us["all"].mean];
-    for (once, twice) in figures(&once).into_iter().zip(figures(&twice)) {
-        ledger.near(relation, &slow, twice, 2.0 * once, 0.01);
-    }
+    let doubled = |row: &Row| Row { begin_ps: 2 * row.begin_ps, end_ps: 2 * row.end_ps, ..row.clone() };
+    let expected = once.rows.iter().map(doubled);
+    let different = expected.zip(&twice.rows).position(|(expected, found)| expected != *found);
+    let same = different.is_none() && once.rows.len() == twice.rows.len();
+    ledger.check("twice the time of every part is twice the time", &slow, same, || match different {
+        Some(i) => format!("request {i} of {}: {:?} became {:?}", once.rows.len(), once.rows[i], twice.rows[i]),
+        None => format!("{} requests, and {} of them in twice the time", once.rows.len(), twice.rows.len()),
+    });
 }
 
 /// The same drive under another load.
