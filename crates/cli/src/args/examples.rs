@@ -242,18 +242,29 @@ Examples:
 
 pub(super) const GROUP: &str = "\
 Examples:
-  # Three devices on one machine, for a first try; on three machines, give their addresses
-  tidewater log-device a --node 0 --peer-listen 127.0.0.1:7420 --peer 1=127.0.0.1:7421 --peer 2=127.0.0.1:7422 &
-  tidewater log-device b --node 1 --peer-listen 127.0.0.1:7421 --peer 0=127.0.0.1:7420 --peer 2=127.0.0.1:7422 &
-  tidewater log-device c --node 2 --peer-listen 127.0.0.1:7422 --peer 0=127.0.0.1:7420 --peer 1=127.0.0.1:7421 &
-  tidewater group form --control b --members 0,1,2 --mode quorum
-  tidewater group form --control c --members 0,1,2 --mode quorum
-  tidewater group form --control a --members 0,1,2 --mode quorum --primary
+  # Two devices on one machine, for a first try; on two machines, give their addresses
+  tidewater log-device a --node 0 --peer-listen 127.0.0.1:7420 --peer 1=127.0.0.1:7421 &
+  tidewater log-device b --node 1 --peer-listen 127.0.0.1:7421 --peer 0=127.0.0.1:7420 &
+  tidewater group form --control b --members 0,1 --mode eager
+  tidewater group form --control a --members 0,1 --mode eager --primary
   tidewater run --device a --level remote-ring --log 'pg_wal/*' -- postgres -D data
 
   # The primary's machine is gone
   tidewater group promote --control b
   tidewater recover --device b";
+
+pub(super) const GROUP_DEMOTE: &str = "\
+Examples:
+  tidewater group demote --control a";
+
+pub(super) const GROUP_LEAVE: &str = "\
+Examples:
+  tidewater group leave --control b";
+
+pub(super) const GROUP_REBUILD: &str = "\
+Examples:
+  # `group status` says that its log is stale
+  tidewater group rebuild --control b";
 
 pub(super) const GROUP_FORM: &str = "\
 Examples:
@@ -269,7 +280,7 @@ Examples:
   tidewater group promote --control b --members 1,2 --mode eager";
 
 pub(super) const GROUP_STATUS: &str = "\
-Example:
+Examples:
   tidewater group status --control a";
 
 pub(super) const FAULT_STATUS: &str = "\

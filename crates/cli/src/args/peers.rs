@@ -92,10 +92,13 @@ pub enum GroupCommand {
         force: bool,
     },
     /// Make this primary a secondary that waits for the next primary
+    #[command(after_help = examples::GROUP_DEMOTE)]
     Demote,
     /// Take this device out of its group; it keeps its log
+    #[command(after_help = examples::GROUP_LEAVE)]
     Leave,
     /// Allow this secondary to discard its log as far as that is needed to follow the primary
+    #[command(after_help = examples::GROUP_REBUILD)]
     Rebuild,
     /// Show role, group, replicas and connections
     #[command(after_help = examples::GROUP_STATUS)]
