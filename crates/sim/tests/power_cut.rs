@@ -9,6 +9,7 @@ use tidewater_core::flaw::Injected;
 use tidewater_core::ftl::Flaw;
 use tidewater_core::host::Submission;
 use tidewater_core::profile::{Mapping, Profile};
+use tidewater_nand::Fault;
 use tidewater_testkit::torture::{
     Counts, Effort, Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, mapping_scenarios,
     slc_scenarios, torture, with_hybrid_mapping, with_mapping_cache, worn_out,
@@ -221,6 +222,17 @@ fn losses_in_quick_succession_leave_room_to_collect() {
 fn a_map_on_flash_names_no_row_that_failed() {
     torture(&named("failing flash, no buffer"), Effort::sampled(1_677), 113)
         .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// A mapping page was found in a row of which the other plane had failed, and with it what the page said.
+#[test]
+fn a_mapping_page_counts_only_with_what_it_says() {
+    let mut scenario = with_mapping_cache(named("failing flash, no buffer"), 10);
+    scenario.profile.nand.blocks_per_plane = 120;
+    let nth = |i: u64| 150 + i * 31 / 3 + i % 5;
+    scenario.faults.faults = (0..90).map(|i| Fault::ProgramFails { nth: nth(i) }).collect();
+    let effort = Effort { warm_up: 200, ..Effort::sampled(1_500) };
+    torture(&scenario, effort, 1).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// A drive that is given one command at a time.

@@ -371,9 +371,13 @@ impl<M: Medium> Ftl<M> {
                 if header.program_sequence <= recovery.floor || is_cut {
                     continue;
                 }
+                // What mapping pages say lies in the first plane: where that failed they are written again.
+                let says =
+                    lpns.end > self.units && self.medium.own_payload(self.layout.block(superblock, 0), row).is_some();
                 for unit in 0..self.layout.units_per_row {
                     let ppn = self.layout.ppn(superblock, row, unit);
-                    let Some(stamp) = self.stamp_at(ppn).filter(|s| lpns.contains(&s.lpn)) else { continue };
+                    let counts = |s: &Stamp| lpns.contains(&s.lpn) && (s.lpn < self.units || says);
+                    let Some(stamp) = self.stamp_at(ppn).filter(counts) else { continue };
                     let key = (stamp.sequence, header.program_sequence);
                     let any = recovery.flaw.is(Flaw::AnyCopy);
                     let wins = best.get(&stamp.lpn).is_none_or(|&b| b < key && !any);
