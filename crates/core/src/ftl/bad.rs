@@ -179,8 +179,8 @@ impl<M: Medium> Ftl<M> {
         full
     }
 
-    /// A unit that was overtaken could not be programmed where it was to be. Until what overtook it is on flash, the page
-    /// is at `place` instead, and what lies there must not be erased.
+    /// A unit that was overtaken could not be programmed where it was to be. Until what overtook it is on flash, the
+    /// page is at `place` instead, and what lies there must not be erased.
     fn stand_in(&mut self, lpn: u32, failed: u32, place: u32) {
         let units = self.layout.units_per_row as usize;
         for (id, row) in self.rows.iter().enumerate().filter(|(_, r)| r.in_use && r.stream != Stream::Merge) {
