@@ -1,5 +1,6 @@
 //! Byte layouts: whatever parses comes back the same.
 
+use tidewater_base::checksum::crc32c;
 use tidewater_wire::fabrics::{ConnectData, DataPointer, DiscoveryEntry, DiscoveryHeader, Fabrics};
 use tidewater_wire::nvme::identify::{
     IdentifyController, IdentifyNamespace, parse_controller_list, parse_namespace_descriptors, parse_namespace_list,
@@ -7,7 +8,7 @@ use tidewater_wire::nvme::identify::{
 use tidewater_wire::nvme::log::{EffectsLog, SanitizeLog, SelfTestLog, SmartLog, parse_error_page};
 use tidewater_wire::nvme::{AdminCommand, Command, Sqe};
 use tidewater_wire::nvme_tcp::{COMMON_BYTES, CommonHeader, Framing, Pdu, Receiver, Rules};
-use tidewater_wire::replication::{FRAME_BYTES_MAX, Frame};
+use tidewater_wire::replication::{Envelope, FRAME_BYTES_MAX, Frame, Hello, Piece, Refusal};
 use tidewater_wire::vfio_user::{
     DeviceInfo, DmaAccess, DmaMap, DmaUnmap, Header, IrqInfo, RegionAccess, RegionInfo, SetIrqs, Version, WriteMulti,
     parse_areas,
@@ -31,6 +32,7 @@ pub fn wire(data: &[u8]) {
         let len = frame.encode(&mut bytes);
         assert_eq!(Frame::parse(&bytes[..len]), Ok(frame));
     }
+    peers(data);
 }
 
 fn command(sqe: &Sqe) {
@@ -140,6 +142,32 @@ fn file_record(data: &[u8]) {
     if let Ok(log::FileRecord::Delta { len, patches, .. }) = log::FileRecord::parse(data) {
         for (at, bytes) in patches {
             assert!((at + bytes.len()) as u64 <= len, "{at} and {} of {len}", bytes.len());
+        }
+    }
+}
+
+/// What devices send each other on a connection.
+fn peers(data: &[u8]) {
+    comes_back!(data, Hello);
+    if let Some(refusal) = data.first_chunk().and_then(Refusal::parse) {
+        assert_eq!(Refusal::parse(&refusal.to_bytes()).map(|it| it.why()), Some(refusal.why()));
+    }
+    // Sealed, so that what is behind the checksum is reached.
+    let mut sealed = Vec::new();
+    let body = &data[..data.len().min(Envelope::LEN_MAX)];
+    let flag = if data.first().is_some_and(|byte| byte & 1 == 1) { Envelope::PING } else { 0 };
+    let head = Envelope { len: body.len() as u32 | flag, checksum: crc32c(body) };
+    sealed.extend_from_slice(&head.to_bytes());
+    sealed.extend_from_slice(body);
+    for stream in [data, &sealed] {
+        if let Ok(Some((piece, used))) = Piece::parse(stream) {
+            let mut again = Vec::new();
+            match &piece {
+                Piece::Frame(frame, log) => Piece::append_frame(frame, log, &mut again),
+                Piece::Ping(ping) => Piece::append_ping(ping, &mut again),
+            }
+            assert!(used <= stream.len());
+            assert_eq!(Piece::parse(&again), Ok(Some((piece, again.len()))));
         }
     }
 }
