@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use std::sync::mpsc::Sender;
 use tidewater_base::Instant;
 use tidewater_core::content::Place;
-use tidewater_core::fast::transport::{Command, CommandError, flag};
+use tidewater_core::drive::Clock as _;
+use tidewater_core::fast::transport::{Command, flag};
 use tidewater_core::subsystem::{Input, LogPiece};
 use tidewater_wire::replication::{Body, Epoch, Frame, Group, Mode};
 use tidewater_wire::vendor::Role;
@@ -203,11 +204,6 @@ fn flags_of(flags: u32) -> Vec<&'static str> {
     .collect()
 }
 
-/// Why a command of an operator is refused.
-fn refused(error: &CommandError) -> String {
-    error.to_string()
-}
-
 impl Server {
     /// Carries out what an operator wants of a function's group. `None`: the answer comes with the firmware's.
     pub(super) fn group(&mut self, request: &Request, answer: &Asked) -> Option<Answer> {
@@ -232,7 +228,7 @@ impl Server {
             Ok(command) => command,
             Err(why) => return Some(Err(why)),
         };
-        self.world.now = drive_now(self);
+        self.world.now = self.clock.now();
         let now = self.wall();
         self.world.push(Input::PeersTime { now });
         self.world.push(Input::Group { function, command });
@@ -244,14 +240,9 @@ impl Server {
     pub(super) fn answer_groups(&mut self) {
         while let Some(result) = self.world.grouped.pop_front() {
             let Some(answer) = self.world.asked.pop_front().flatten() else { continue };
-            let _ = answer.send(result.map(|()| Map::new()).map_err(|error| refused(&error)));
+            let _ = answer.send(result.map(|()| Map::new()).map_err(|error| error.to_string()));
         }
     }
-}
-
-fn drive_now(server: &Server) -> Instant {
-    use tidewater_core::drive::Clock as _;
-    server.clock.now()
 }
 
 /// The command that a request stands for.

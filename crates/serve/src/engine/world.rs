@@ -485,6 +485,8 @@ impl<M> World<M> {
         self.pending.clear();
         self.gathering.clear();
         self.promised.clear();
+        // Commands without an answer get none: later answers are of later commands.
+        self.asked.clear();
         self.grouped.clear();
         self.doorbells.forget();
         self.ports.iter_mut().filter_map(|port| port.page.as_mut()).for_each(|page| page.forget());

@@ -2,7 +2,7 @@
 
 use super::Transport;
 use tidewater_base::Instant;
-use tidewater_wire::replication::{Epoch, Group, LANES_MAX, Mode};
+use tidewater_wire::replication::{Epoch, Group, LANES_MAX};
 pub use tidewater_wire::vendor::Role;
 
 /// Bits of the status register's low 32 bits. The first three are the failures of the paper's section 7.1.
@@ -124,15 +124,10 @@ impl Transport {
         if self.persistent.role != Role::Primary || self.candidate.is_some() {
             return 0;
         }
-        let flows = self.peers.iter().filter_map(|peer| peer.flow.as_ref());
-        let mut counters: Vec<u64> = flows.map(|flow| if flow.synced { flow.covered[lane] } else { 0 }).collect();
-        match self.persistent.group.mode() {
-            Mode::Lazy => 0,
-            Mode::Eager | Mode::Chain => counters.into_iter().min().unwrap_or(0),
-            Mode::Quorum(k) => {
-                counters.sort_unstable_by(|a, b| b.cmp(a));
-                usize::from(k).checked_sub(2).and_then(|place| counters.get(place).copied()).unwrap_or(0)
-            }
+        // Where no peer has to have anything, nothing is promised of them.
+        match self.acknowledged_by_mode(lane, |flow| flow.covered[lane]) {
+            u64::MAX => 0,
+            end => end,
         }
     }
 
