@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tidewater_core::profile::{Profile, Timing, builtin};
+use tidewater_serve::control::Request;
 use tidewater_serve::engine::{Backing, NamespaceSetup, Ready, Setup};
 use tidewater_testkit::profile::with;
 use tidewater_testkit::served::{self, Drive};
@@ -49,6 +50,14 @@ impl Served {
         let drive = Drive::start(&setup);
         let target = format!("vfio-user:{}", setup.vfio_user[0].display());
         Served { ready: drive.ready.clone(), target, drive }
+    }
+
+    /// Has a request carried out.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub fn ask(&self, request: &Request) {
+        self.drive.ask(request);
     }
 
     /// Ends it in order.

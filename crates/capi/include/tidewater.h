@@ -21,10 +21,10 @@
 // On the backing store, and synced: survives a loss of power, as far as the disk below keeps what it promises.
 #define TIDEWATER_DESTAGED 2
 
-// In the rings of replicas. Not available yet: ENOTSUP.
+// In the rings of as many replicas as the group's mode asks for. ENOTSUP: no group, or a lazy one.
 #define TIDEWATER_REMOTE_RING 3
 
-// On the backing stores of replicas. Not available yet: ENOTSUP.
+// On the backing stores of the device and of as many replicas, and synced. ENOTSUP as there.
 #define TIDEWATER_REMOTE_DESTAGED 4
 
 // As TIDEWATER_WRITE_BACK_LINES where the ring's memory survives a loss of power, and not elsewhere.

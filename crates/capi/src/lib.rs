@@ -27,9 +27,9 @@ pub const TIDEWATER_DEFAULT: c_int = 0;
 pub const TIDEWATER_RING: c_int = 1;
 /// On the backing store, and synced: survives a loss of power, as far as the disk below keeps what it promises.
 pub const TIDEWATER_DESTAGED: c_int = 2;
-/// In the rings of replicas. Not available yet: ENOTSUP.
+/// In the rings of as many replicas as the group's mode asks for. ENOTSUP: no group, or a lazy one.
 pub const TIDEWATER_REMOTE_RING: c_int = 3;
-/// On the backing stores of replicas. Not available yet: ENOTSUP.
+/// On the backing stores of the device and of as many replicas, and synced. ENOTSUP as there.
 pub const TIDEWATER_REMOTE_DESTAGED: c_int = 4;
 
 /// As TIDEWATER_WRITE_BACK_LINES where the ring's memory survives a loss of power, and not elsewhere.
@@ -568,6 +568,9 @@ pub unsafe extern "C" fn tidewater_survives(log: *const tidewater_log, level: c_
             (Level::Destaged, _) => c"crashes and power loss, provided the disk honours fdatasync",
             (Level::RemoteRing, _) if log.acknowledges(Level::RemoteRing).is_ok() => {
                 c"the loss of this machine, but not that of all machines of the group at once"
+            }
+            (Level::RemoteDestaged, _) if log.acknowledges(Level::RemoteDestaged).is_ok() => {
+                c"the loss of this machine, and power loss of all, provided disks honour fdatasync"
             }
             (Level::RemoteRing | Level::RemoteDestaged, _) => c"not available: no replica acknowledges at this level",
         };

@@ -14,8 +14,16 @@ pub enum Level {
     Destaged = 1,
     /// In the rings of as many replicas as the group's mode asks for: they survive the loss of the primary's machine.
     RemoteRing = 2,
-    /// On the backing stores of replicas. Not available yet.
+    /// On the backing stores of the primary and of as many replicas as the group's mode asks for, and synced: they
+    /// survive a loss of power of all machines, and the loss of the primary's.
     RemoteDestaged = 3,
+}
+
+impl Level {
+    /// Whether replicas stand behind it.
+    pub fn is_remote(self) -> bool {
+        matches!(self, Level::RemoteRing | Level::RemoteDestaged)
+    }
 }
 
 impl fmt::Display for Level {

@@ -167,9 +167,6 @@ pub enum LogError {
         /// Nodes that can't be reached or are behind, as `1, 2`.
         late: String,
     },
-    /// Nothing offers this level of durability.
-    #[error("{0} is not available")]
-    NotAvailable(Level),
     /// A log in the byte window: in words.
     #[error("a log in the byte window: {why}")]
     Window {
@@ -204,9 +201,7 @@ impl LogError {
             LogError::Secondary => Errno::EROFS,
             LogError::Gone | LogError::NoReply => Errno::EPIPE,
             LogError::Stale => Errno::ESTALE,
-            LogError::NotAvailable(_) | LogError::NotReplicated { .. } | LogError::NotMapped | LogError::Joined => {
-                Errno::EOPNOTSUPP
-            }
+            LogError::NotReplicated { .. } | LogError::NotMapped | LogError::Joined => Errno::EOPNOTSUPP,
             LogError::Target(_) | LogError::TooLarge { .. } => Errno::EINVAL,
             LogError::NoLane { .. } => Errno::ENODEV,
             LogError::Busy { .. } | LogError::Taken | LogError::Writers => Errno::EBUSY,

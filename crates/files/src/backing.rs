@@ -120,8 +120,7 @@ impl Backing for Log {
     fn offers(&self, level: Level) -> Result<(), LogError> {
         match level {
             Level::Ring | Level::Destaged => Ok(()),
-            Level::RemoteRing => Log::acknowledges(self, level),
-            Level::RemoteDestaged => Err(LogError::NotAvailable(level)),
+            Level::RemoteRing | Level::RemoteDestaged => Log::acknowledges(self, level),
         }
     }
 
@@ -130,7 +129,8 @@ impl Backing for Log {
         match level {
             Level::Ring => status.ring_survives,
             Level::Destaged => status.destaged_survives,
-            Level::RemoteRing | Level::RemoteDestaged => status.remote_ring_survives,
+            Level::RemoteRing => status.remote_ring_survives,
+            Level::RemoteDestaged => status.remote_destaged_survives,
         }
     }
 

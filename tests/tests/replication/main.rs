@@ -3,6 +3,7 @@
 
 mod campaign;
 mod cluster;
+mod destaged;
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};

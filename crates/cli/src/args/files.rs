@@ -61,6 +61,8 @@ pub enum LevelName {
     Destaged,
     /// In the rings of the device's replicas, as many as its group's mode asks for: survives the loss of the machine
     RemoteRing,
+    /// Synced on the backing stores of the device and of its replicas: survives also power loss of all machines
+    RemoteDestaged,
 }
 
 impl LevelName {
@@ -70,6 +72,7 @@ impl LevelName {
             LevelName::Ring => "ring",
             LevelName::Destaged => "destaged",
             LevelName::RemoteRing => "remote-ring",
+            LevelName::RemoteDestaged => "remote-destaged",
         }
     }
 }

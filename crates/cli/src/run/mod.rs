@@ -76,6 +76,7 @@ pub fn run(given: &Given) -> Result<(), Failure> {
         LevelName::Ring => Level::Ring,
         LevelName::Destaged => Level::Destaged,
         LevelName::RemoteRing => Level::RemoteRing,
+        LevelName::RemoteDestaged => Level::RemoteDestaged,
     });
     let setup = Setup {
         target: given.log.device.clone(),

@@ -36,12 +36,11 @@ impl Log {
     /// millisecond; who can wait in place gets there sooner.
     ///
     /// # Errors
-    /// `NotAvailable`, `NotReplicated`; `System`: no more descriptors or threads.
+    /// `NotReplicated`, `Secondary`; `System`: no more descriptors or threads.
     pub fn event(self: &Arc<Log>, end: u64, level: Level) -> Result<OwnedFd, LogError> {
         match level {
             Level::Ring | Level::Destaged => {}
-            Level::RemoteRing => self.acknowledges(level)?,
-            Level::RemoteDestaged => return Err(LogError::NotAvailable(level)),
+            Level::RemoteRing | Level::RemoteDestaged => self.acknowledges(level)?,
         }
         let failed = LogError::system("make an event");
         let event = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(failed)?;

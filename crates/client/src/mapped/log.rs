@@ -80,13 +80,6 @@ pub struct Log {
     mapped: AtomicU64,
 }
 
-fn available(level: Option<Level>) -> Result<(), LogError> {
-    match level {
-        None | Some(Level::Ring | Level::Destaged | Level::RemoteRing) => Ok(()),
-        Some(level) => Err(LogError::NotAvailable(level)),
-    }
-}
-
 /// Where a word of a lane's page is in BAR2.
 fn word_at(lane: u8, offset: usize) -> u64 {
     LANE_PAGES_OFFSET + u64::from(lane) * RingLanePage::SIZE as u64 + offset as u64
@@ -112,7 +105,7 @@ impl Log {
     /// and whole records beyond it are too; holes between them are sealed.
     ///
     /// # Errors
-    /// [`LogError`]: foremost `Unreachable`, `NotMapped`, `Busy`, `NotAvailable`, `NotReplicated`,
+    /// [`LogError`]: foremost `Unreachable`, `NotMapped`, `Busy`, `NotReplicated`,
     /// `Secondary`.
     pub fn open(target: &str, options: Options) -> Result<Log, LogError> {
         Log::open_reporting(target, options).map(|(log, _)| log)
@@ -125,7 +118,6 @@ impl Log {
     pub fn open_reporting(target: &str, options: Options) -> Result<(Log, Recovered), LogError> {
         let path = target.strip_prefix("vfio-user:").filter(|path| !path.is_empty());
         let path = PathBuf::from(path.ok_or_else(|| LogError::Target(target.to_owned()))?);
-        available(options.level)?;
         let (mut socket, doorbell, lent) = patiently(|| {
             let (mut socket, lent) = connect(&path)?;
             let doorbell = doorbell(&mut socket, options.lane)?;
@@ -133,8 +125,8 @@ impl Log {
         })?;
         let (ring, recovered) = Ring::attach(&lent, options.lane)?;
         ring.peers().may_write()?;
-        if options.level == Some(Level::RemoteRing) {
-            ring.peers().acknowledge(Level::RemoteRing)?;
+        if let Some(level) = options.level.filter(|level| level.is_remote()) {
+            ring.peers().acknowledge(level)?;
         }
         let copy = if ring.header().copied { device::copy(&mut socket)? } else { None };
         let copy = copy.map(|file| Copy::new(file, &ring, &System));
@@ -203,7 +195,7 @@ impl Log {
     ///
     /// # Errors
     /// `Stale`: the stream has gone on elsewhere since. `Ring`: the descriptor is none of a ring, or processes can't
-    /// tell who has died. `NotAvailable`.
+    /// tell who has died.
     pub fn join(shared: Shared, options: Options) -> Result<Log, LogError> {
         Log::join_through(shared, options, &System)
     }
@@ -213,7 +205,6 @@ impl Log {
     /// # Errors
     /// As there.
     pub fn join_through(shared: Shared, options: Options, disk: &'static dyn Disk) -> Result<Log, LogError> {
-        available(options.level)?;
         let Shared { ring, doorbell, copy, lane, generation } = shared;
         let ring = Ring::join(ring, lane, generation)?;
         let copy = copy.map(|file| Copy::new(file, &ring, disk));

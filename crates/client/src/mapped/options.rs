@@ -55,6 +55,8 @@ pub struct Status {
     pub destaged_survives: &'static str,
     /// What REMOTE_RING survives, in words.
     pub remote_ring_survives: &'static str,
+    /// What REMOTE_DESTAGED survives, in words.
+    pub remote_destaged_survives: &'static str,
     /// What [`super::Log::x_fsync`] waits for.
     pub level: Level,
     /// What the device says (log page C0h); `None`: it has gone, or this process has no connection to it.

@@ -318,9 +318,15 @@ impl Ring {
         self.counter_at(RingPage::replicas_offset(self.lane) + RingReplicas::RING_OFFSET)
     }
 
-    /// Sleeps while [`Ring::on_replicas`] is this, until the device says something else, or the time is over.
-    pub(super) fn wait_while_on_replicas(&self, end: u64, time: Duration) {
-        let at = (RingPage::replicas_offset(self.lane) + RingReplicas::RING_OFFSET) as u64;
+    /// End of what they, and the device, have synced on their backing stores, as far as that was asked for; 0: nothing
+    /// is promised.
+    pub(super) fn synced_on_replicas(&self) -> u64 {
+        self.counter_at(RingPage::replicas_offset(self.lane) + RingReplicas::DESTAGED_OFFSET)
+    }
+
+    /// Sleeps while a counter of the replicas is this, until the device says something else, or the time is over.
+    pub(super) fn wait_while_replicas(&self, counter: usize, end: u64, time: Duration) {
+        let at = (RingPage::replicas_offset(self.lane) + counter) as u64;
         if self.device.wait(at, end as u32, time).is_err() {
             std::thread::sleep(time.min(Duration::from_micros(100)));
         }
@@ -339,6 +345,11 @@ impl Ring {
     /// Up to where the device is asked to replicate.
     pub(super) fn replicate(&self) -> &AtomicU64 {
         self.mine.word(RingLanePage::REPLICATE_OFFSET as u64)
+    }
+
+    /// Up to where the device is asked to have its replicas sync.
+    pub(super) fn replicate_synced(&self) -> &AtomicU64 {
+        self.mine.word(RingLanePage::REPLICATE_SYNCED_OFFSET as u64)
     }
 
     fn flags(&self) -> u64 {

@@ -10,7 +10,7 @@ pub use group::{GroupCommand, GroupError};
 
 use crate::content::{Content, LogPage, Place, Whereabouts};
 use crate::host::{Completion, Request, Submission};
-use tidewater_base::Instant;
+use tidewater_base::{Duration, Instant};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::replication::Frame;
 use tidewater_wire::vendor::Epoch;
@@ -129,6 +129,36 @@ pub enum Input<'a> {
     PeersTime {
         /// The time, from any start.
         now: Instant,
+    },
+    /// The carrier of frames has measured how long one takes to a peer and back.
+    RoundTrip {
+        /// The function.
+        function: u8,
+        /// The node.
+        peer: u8,
+        /// The time, smoothed.
+        time: Duration,
+    },
+    /// The host of a primary waits until replicas have a lane's bytes where a power cut does not reach them.
+    Flush {
+        /// The function.
+        function: u8,
+        /// The lane.
+        lane: u8,
+        /// End of the bytes.
+        to: u64,
+    },
+    /// The backing store has synced a lane's bytes, of the log as it was at a version of it
+    /// ([`Transport::version`](crate::fast::transport::Transport::version)): what was cut since does not count.
+    Flushed {
+        /// The function.
+        function: u8,
+        /// The lane.
+        lane: u8,
+        /// End of the bytes.
+        to: u64,
+        /// The version.
+        version: u64,
     },
     /// An operator's wish for a function's replication group. Answered by [`Output::Grouped`].
     Group {

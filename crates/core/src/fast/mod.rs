@@ -85,6 +85,9 @@ pub struct Function {
     cuts: Vec<(u8, u64, u64)>,
     /// What is in its rings outlives a power cut.
     ring_survives: bool,
+    /// For each lane what is synced on the backing store, of what was wanted there; `None`: what counts is the drive's
+    /// flash.
+    flushed: Option<Vec<u64>>,
     flaw: Injected<Flaw>,
 }
 
@@ -123,6 +126,7 @@ impl Function {
             destage_failed: false,
             cuts: Vec::new(),
             ring_survives: survives,
+            flushed: options.network_peers.then(|| vec![0; starts.len()]),
             flaw: Injected::NONE,
         }
     }

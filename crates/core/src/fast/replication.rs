@@ -25,6 +25,8 @@ struct Log<'a> {
     cuts: &'a mut Vec<(u8, u64, u64)>,
     trimmed: &'a [u64],
     trims: &'a mut Vec<(usize, u64)>,
+    /// For each lane what the backing store has, where that is what counts as flash.
+    flushed: Option<&'a mut Vec<u64>>,
     /// The write sequence of the newest page.
     sequence: u64,
     flaw: Injected<Flaw>,
@@ -39,7 +41,7 @@ impl LocalLog for Log<'_> {
     }
 
     fn destaged(&self, lane: usize) -> u64 {
-        self.lanes[lane].durable()
+        self.flushed.as_ref().map_or(self.lanes[lane].durable(), |flushed| flushed[lane])
     }
 
     fn ring_survives(&self) -> bool {
@@ -84,6 +86,9 @@ impl LocalLog for Log<'_> {
 
     fn truncate(&mut self, lane: usize, to: u64) {
         self.lanes[lane].truncate(to);
+        if let Some(flushed) = &mut self.flushed {
+            flushed[lane] = flushed[lane].min(to);
+        }
         if self.pages.cut(lane as u8, to) && !self.flaw.is(Flaw::ForgetCuts) {
             // It holds for all that earlier ones further on hold for.
             self.cuts.retain(|&(other, end, _)| usize::from(other) != lane || end < to);
@@ -124,9 +129,14 @@ impl Function {
         self.replicated
     }
 
-    /// Whether its reports to peers include what is on flash.
+    /// Whether its reports to peers include what is on flash, as it gets there.
     pub(super) fn reports_destaged(&self) -> bool {
-        self.replicated && self.transport_config.report_destaged
+        self.replicated && self.transport_config.report_destaged && self.flushed.is_none()
+    }
+
+    /// What of a lane is synced on the backing store, of what a peer or the host wanted there ([`Input::Flushed`]).
+    pub fn flushed(&self, lane: usize) -> u64 {
+        self.flushed.as_ref().map_or(0, |flushed| flushed[lane])
     }
 
     fn with_transport<R>(
@@ -137,8 +147,10 @@ impl Function {
     ) -> R {
         let (lanes, pages, cuts) = (&mut self.lanes, &mut self.log, &mut self.cuts);
         let (trimmed, trims) = (&self.trimmed[..], &mut self.trims);
-        let (flaw, ring_survives) = (self.flaw, self.ring_survives);
-        let mut log = Log { lanes, pages, cuts, trimmed, trims, sequence, flaw, ring_survives, content };
+        let flushed = self.flushed.as_mut();
+        // The memory of a machine does not outlive a loss of its power, whatever the drive is modelled to have.
+        let (flaw, ring_survives) = (self.flaw, self.ring_survives && flushed.is_none());
+        let mut log = Log { lanes, pages, cuts, trimmed, trims, flushed, sequence, flaw, ring_survives, content };
         let result = each(&mut self.transport, &mut log);
         self.replicated = self.transport.status().role != Role::StandAlone;
         result
@@ -174,9 +186,18 @@ impl Fast {
         match input {
             Input::Frame { function, frame, content } => self.on_frame(cx, ftl, function.into(), *frame, content),
             Input::Link { function, peer, up, restarted } => {
-                self.on_link(cx, ftl, function.into(), (peer, up, restarted));
+                self.on_peers_event(cx, ftl, function, transport::Event::Link { peer, up, restarted });
             }
             Input::PeersTime { now } => self.on_peers_time(cx, ftl, now),
+            Input::RoundTrip { function, peer, time } => {
+                self.on_peers_event(cx, ftl, function, transport::Event::RoundTrip { peer, time });
+            }
+            Input::Flush { function, lane, to } => {
+                self.on_peers_event(cx, ftl, function, transport::Event::Flush { lane: lane.into(), to });
+            }
+            Input::Flushed { function, lane, to, version } => {
+                self.on_flushed(cx, ftl, function, lane.into(), to, version);
+            }
             Input::Group { function, command } => self.on_group(cx, ftl, function, command),
             _ => unreachable!("the caller has looked"),
         }
@@ -210,16 +231,32 @@ impl Fast {
         self.after_transport(cx, ftl, function);
     }
 
-    /// The carrier of frames knows that a peer can be reached, or can't.
-    fn on_link<M: Medium>(
+    /// Something that only the transport of a function knows what to do with.
+    fn on_peers_event<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, function: u8, event: transport::Event) {
+        if usize::from(function) < self.functions.len() && !ftl.is_recovering() {
+            self.tell_transport(cx, ftl, function.into(), event);
+        }
+    }
+
+    /// The backing store has synced a lane's bytes below `to`, of the log as it was at a version of it.
+    fn on_flushed<M: Medium>(
         &mut self,
         cx: &mut Context,
         ftl: &mut Ftl<M>,
-        function: usize,
-        (peer, up, restarted): (u8, bool, bool),
+        function: u8,
+        lane: usize,
+        to: u64,
+        version: u64,
     ) {
-        if function < self.functions.len() && !ftl.is_recovering() {
-            self.tell_transport(cx, ftl, function, transport::Event::Link { peer, up, restarted });
+        let Some(f) = self.functions.get_mut(usize::from(function)).filter(|_| !ftl.is_recovering()) else { return };
+        // Bytes that were cut meanwhile may not count for others at the same offsets.
+        if version != f.transport.version() || lane >= f.lanes.len() {
+            return;
+        }
+        let to = to.min(f.lanes[lane].released());
+        if let Some(flushed) = f.flushed.as_mut().filter(|flushed| to > flushed[lane]) {
+            flushed[lane] = to;
+            self.tell_transport(cx, ftl, function.into(), transport::Event::Flushed { lane });
         }
     }
 

@@ -241,7 +241,7 @@ fn times(it: &mut Config) -> [&mut Duration; 7] {
 }
 
 fn put_config(out: &mut Vec<u8>, it: &Config) {
-    out.extend([it.function, it.lanes, it.report_destaged.into(), 0]);
+    out.extend([it.function, it.lanes, it.report_destaged.into(), it.report_at_once.into()]);
     out.extend(it.payload_max.to_le_bytes());
     let mut it = *it;
     for time in times(&mut it) {
@@ -250,9 +250,10 @@ fn put_config(out: &mut Vec<u8>, it: &Config) {
 }
 
 fn config(f: &mut Fields<'_>) -> Result<Config, StateError> {
-    let [function, lanes, report_destaged, _] = f.array()?;
-    let report_destaged = report_destaged != 0;
-    let mut it = Config { function, lanes, report_destaged, payload_max: f.u32()?, ..Config::default() };
+    let [function, lanes, destaged, at_once] = f.array()?;
+    let (report_destaged, report_at_once) = (destaged != 0, at_once != 0);
+    let payload_max = f.u32()?;
+    let mut it = Config { function, lanes, report_destaged, report_at_once, payload_max, ..Config::default() };
     for time in times(&mut it) {
         *time = Duration::from_ps(f.u64()?);
         if time.is_zero() || time.as_ps() >= COUNT_MAX {

@@ -239,6 +239,15 @@ pub fn write_input(log: &mut Vec<u8>, now: Instant, input: &Input<'_>) {
         Input::PeersTime { now } => {
             w.u8(38).u64(now.as_ps());
         }
+        Input::RoundTrip { function, peer, time } => {
+            w.u8(40).u8(function).u8(peer).u64(time.as_ps());
+        }
+        Input::Flush { function, lane, to } => {
+            w.u8(41).u8(function).u8(lane).u64(to);
+        }
+        Input::Flushed { function, lane, to, version } => {
+            w.u8(42).u8(function).u8(lane).u64(to).u64(version);
+        }
         Input::Group { function, command } => write_group(w.u8(39).u8(function), &command),
     }
 }
@@ -471,6 +480,9 @@ impl<'a> Entries<'a> {
             }
             20 => Input::Link { function: self.u8()?, peer: self.u8()?, up: self.flag()?, restarted: self.flag()? },
             38 => Input::PeersTime { now: Instant::from_ps(self.u64()?) },
+            40 => Input::RoundTrip { function: self.u8()?, peer: self.u8()?, time: Duration::from_ps(self.u64()?) },
+            41 => Input::Flush { function: self.u8()?, lane: self.u8()?, to: self.u64()? },
+            42 => Input::Flushed { function: self.u8()?, lane: self.u8()?, to: self.u64()?, version: self.u64()? },
             39 => Input::Group { function: self.u8()?, command: self.group_command()? },
             _ => return Err(self.wrong("no such kind of entry")),
         };
@@ -546,6 +558,9 @@ mod tests {
             Input::Frame { function: 1, frame: Box::new(frame), content: Content::Bytes(b"log") },
             Input::Link { function: 1, peer: 2, up: true, restarted: false },
             Input::PeersTime { now: Instant::from_ps(1 << 40) },
+            Input::RoundTrip { function: 0, peer: 3, time: Duration::from_us(70) },
+            Input::Flush { function: 1, lane: 2, to: 1 << 40 },
+            Input::Flushed { function: 1, lane: 2, to: 4096, version: 9 },
             Input::Group {
                 function: 0,
                 command: GroupCommand::Setup { node: 1, group, primary: true, epoch: Epoch(0x301), force: false },

@@ -254,6 +254,13 @@ impl<M: Medium> Subsystem<M> {
                 self.tell_device(device::Input::Link { function, peer, up, restarted });
             }
             Input::PeersTime { now } => self.tell_device(device::Input::PeersTime { now }),
+            Input::RoundTrip { function, peer, time } => {
+                self.tell_device(device::Input::RoundTrip { function, peer, time });
+            }
+            Input::Flush { function, lane, to } => self.tell_device(device::Input::Flush { function, lane, to }),
+            Input::Flushed { function, lane, to, version } => {
+                self.tell_device(device::Input::Flushed { function, lane, to, version });
+            }
             Input::Group { function, command } => self.tell_device(device::Input::Group { function, command }),
             Input::HostMemory { ticket, answer } => self.on_host_answer(ticket, answer),
             Input::Inject(fault) => self.inject(fault),

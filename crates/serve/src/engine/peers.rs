@@ -8,12 +8,13 @@ use crate::control::{Answer, GroupMode, Request};
 use crate::peers::{Incoming, Peers};
 use serde_json::{Map, Value};
 use std::sync::mpsc::Sender;
-use tidewater_base::Instant;
+use tidewater_base::{Duration, Instant};
 use tidewater_core::content::Place;
 use tidewater_core::drive::Clock as _;
 use tidewater_core::fast::transport::{Command, flag};
+use tidewater_core::fast::{Fast, Lane};
 use tidewater_core::subsystem::{Input, LogPiece};
-use tidewater_wire::replication::{Body, Epoch, Frame, Group, Mode};
+use tidewater_wire::replication::{Body, Epoch, Frame, Group, LANES_MAX, Mode};
 use tidewater_wire::vendor::Role;
 
 /// What an operator asked a function's group for, until it is answered.
@@ -40,6 +41,12 @@ impl<M> World<M> {
                 Incoming::Link { node, up, restarted } => {
                     for function in 0..functions {
                         self.push(Input::Link { function, peer: node, up, restarted });
+                    }
+                }
+                Incoming::RoundTrip { node, time } => {
+                    let time = Duration::from_ns(time.as_nanos() as u64);
+                    for function in 0..functions {
+                        self.push(Input::RoundTrip { function, peer: node, time });
                     }
                 }
             }
@@ -85,6 +92,58 @@ impl<M> World<M> {
         }
         self.promised[function] = Some(of.transport().version());
         true
+    }
+
+    /// Passes on what clients want peers to sync, and syncs what the peers' clients want of this device: behind the
+    /// drive's loop, so that all which came in one turn is synced at once.
+    pub(super) fn flush_for_peers(&mut self, machine: &Served) {
+        if self.peers.is_none() || self.store_failed || machine.subsystem.device().is_recovering() {
+            return;
+        }
+        let fast = machine.subsystem.device().fast();
+        let mut is_due = false;
+        self.flush_goals.resize(fast.functions().len(), [0; LANES_MAX]);
+        for (function, of) in fast.functions().iter().enumerate() {
+            let (transport, number) = (of.transport(), function as u8);
+            for (lane, l) in of.lanes().iter().enumerate() {
+                let wanted = transport.wanted(lane);
+                match transport.status().role {
+                    Role::Primary => {
+                        let ring = self.ports.get(function).and_then(|port| port.ring.as_ref());
+                        let to = ring.map_or(0, |ring| ring.lanes[lane].replicate_synced.min(l.released()));
+                        if to > wanted {
+                            self.push(Input::Flush { function: number, lane: lane as u8, to });
+                        }
+                    }
+                    Role::Secondary => {
+                        // What is wanted meanwhile is the next sync's, or one that never rests would wait for ever.
+                        let (goal, flushed) = (&mut self.flush_goals[function][lane], of.flushed(lane));
+                        if *goal <= flushed || *goal > l.released() {
+                            *goal = wanted;
+                        }
+                        is_due |= *goal > flushed && reached(fast, l) >= *goal;
+                    }
+                    Role::StandAlone => {}
+                }
+            }
+        }
+        if !is_due {
+            return;
+        }
+        let image = self.payload.image_mut();
+        if image.store_logs(fast, |_, _| false).and_then(|()| image.sync_here()).is_err() {
+            return self.fail_store();
+        }
+        self.counters.syncs += 1;
+        for (function, of) in fast.functions().iter().enumerate() {
+            let version = of.transport().version();
+            for (lane, l) in of.lanes().iter().enumerate() {
+                let to = reached(fast, l);
+                if of.transport().wanted(lane) > of.flushed(lane) && to > of.flushed(lane) {
+                    self.push(Input::Flushed { function: function as u8, lane: lane as u8, to, version });
+                }
+            }
+        }
     }
 
     /// What is known of peers, for the status.
@@ -152,6 +211,11 @@ impl<M> World<M> {
         all.insert("groups".into(), groups.into());
         Some(all.into())
     }
+}
+
+/// End of what the image has of a lane once its logs are stored.
+fn reached(fast: &Fast, lane: &Lane) -> u64 {
+    if fast.survives() { lane.released() } else { lane.durable() }
 }
 
 fn state_of(peer: &tidewater_core::fast::transport::PeerStatus) -> &'static str {

@@ -104,6 +104,9 @@ impl Asked {
             | Input::Withhold { function, .. }
             | Input::Frame { function, .. }
             | Input::Link { function, .. }
+            | Input::RoundTrip { function, .. }
+            | Input::Flush { function, .. }
+            | Input::Flushed { function, .. }
             | Input::Group { function, .. } => function < functions,
             Input::StoreFailed | Input::Inject(_) | Input::PeersTime { .. } | Input::Timer => true,
         }

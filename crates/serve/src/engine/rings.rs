@@ -36,7 +36,11 @@ impl<M> World<M> {
         for function in 0..self.ports.len() {
             let Some(mut ring) = self.ports[function].ring.take() else { continue };
             any |= self.look_at_ring(function, &mut ring, machine);
-            let waits = |lane: &MappedLane| lane.wanted > lane.synced || lane.replicate > lane.replicas.ring;
+            let waits = |lane: &MappedLane| {
+                lane.wanted > lane.synced
+                    || lane.replicate > lane.replicas.ring
+                    || lane.replicate_synced > lane.replicas.destaged
+            };
             waited_for |= ring.open && ring.lanes.iter().any(waits);
             self.ports[function].ring = Some(ring);
         }
@@ -118,6 +122,7 @@ impl<M> World<M> {
         // A process that shares the lane without a connection requests a sync by this word, and rings.
         is.wanted = client.wanted.max(is.wanted);
         is.replicate = client.replicate.max(is.replicate);
+        is.replicate_synced = client.replicate_synced.max(is.replicate_synced);
         (is.tail, is.saved, is.stuck) = (client.tail, client.saved, false);
         if l.is_broken() || client.tail <= arrived {
             return Ok(false); // A tail that falls is no change.

@@ -274,6 +274,7 @@ impl Server {
         drive(machine, &mut self.clock, &mut self.world);
         self.world.store_logs(machine);
         self.world.follow_epochs(machine);
+        self.world.flush_for_peers(machine);
         self.world.publish_rings(machine);
         machine.subsystem.device().events_handled() != before
     }

@@ -25,6 +25,7 @@ use tidewater_core::subsystem::{Input, MoveError, Output, Outstanding, Slot, Sto
 use tidewater_nand::Changes;
 use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
 use tidewater_wire::replication::Frame;
+use tidewater_wire::replication::LANES_MAX;
 
 /// An input that waits for its turn, with its bytes.
 #[derive(Debug)]
@@ -66,6 +67,8 @@ pub struct World<M> {
     pub(super) target: Option<Target>,
     /// The connections to peers.
     pub(super) peers: Option<Peers>,
+    /// For each function and lane the end of what is to be synced for its primary's host.
+    pub(super) flush_goals: Vec<[u64; LANES_MAX]>,
     /// For each function the version of what it promised to peers that is durable.
     pub(super) promised: Vec<Option<u64>>,
     /// Who waits for each command of a group, if an operator does, and what the firmware has answered, each in order.
@@ -118,6 +121,7 @@ impl<M> World<M> {
             ports,
             target,
             peers: None,
+            flush_goals: Vec::new(),
             promised: Vec::new(),
             asked: VecDeque::new(),
             grouped: VecDeque::new(),

@@ -108,6 +108,13 @@ pub enum Incoming {
         /// Its process is another one than the last time: what it had only in memory may be gone.
         restarted: bool,
     },
+    /// How long a ping takes to a peer and back.
+    RoundTrip {
+        /// Its node.
+        node: u8,
+        /// The time, smoothed as TCP does.
+        time: Duration,
+    },
 }
 
 /// A peer, as its status tells of it.
@@ -554,7 +561,9 @@ impl Peers {
                 Ok(Some(Heard::Pong(sent_ns))) => {
                     let now = elapsed.saturating_sub(Duration::from_nanos(sent_ns));
                     // As TCP smooths it (RFC 6298).
-                    peer.round_trip = Some(peer.round_trip.map_or(now, |before| before * 7 / 8 + now / 8));
+                    let time = peer.round_trip.map_or(now, |before| before * 7 / 8 + now / 8);
+                    peer.round_trip = Some(time);
+                    self.came.push_back(Incoming::RoundTrip { node, time });
                 }
                 Ok(Some(Heard::Hello(_))) => {}
                 Err(Ended::Refused(why)) => {

@@ -80,6 +80,8 @@ pub struct ClientWords {
     pub left: u64,
     /// Up to where it wants to be replicated.
     pub replicate: u64,
+    /// Up to where it wants its replicas to be synced.
+    pub replicate_synced: u64,
 }
 
 impl ClientWords {
@@ -93,6 +95,7 @@ impl ClientWords {
             unneeded: word(RingLanePage::UNNEEDED_OFFSET)?,
             left: word(RingLanePage::LEFT_OFFSET)?,
             replicate: word(RingLanePage::REPLICATE_OFFSET)?,
+            replicate_synced: word(RingLanePage::REPLICATE_SYNCED_OFFSET)?,
         })
     }
 }
@@ -485,7 +488,8 @@ impl RingFile {
         self.file.write_all_at(&page.to_bytes(), RING_FILE_BAR2 + RING_PAGE_OFFSET).map_err(|_| Lost)?;
         for lane in 0..usize::from(self.header.lanes) {
             self.wake(lane);
-            self.wake_for_replicas(lane);
+            self.wake_for_replicas(lane, RingReplicas::RING_OFFSET);
+            self.wake_for_replicas(lane, RingReplicas::DESTAGED_OFFSET);
         }
         Ok(())
     }
@@ -515,9 +519,9 @@ impl RingFile {
         self.file.write_all_at(&are.to_bytes(), at).map_err(|_| Lost)
     }
 
-    /// Wakes clients that wait for a lane's replicas.
-    pub fn wake_for_replicas(&self, lane: usize) {
-        self.page.wake((RingPage::replicas_offset(lane as u8) + RingReplicas::RING_OFFSET) as u64);
+    /// Wakes clients that wait for a counter of a lane's replicas.
+    pub fn wake_for_replicas(&self, lane: usize, counter: usize) {
+        self.page.wake((RingPage::replicas_offset(lane as u8) + counter) as u64);
     }
 
     /// Says how one lane is.

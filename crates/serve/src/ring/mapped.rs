@@ -40,6 +40,8 @@ pub(crate) struct MappedLane {
     pub(crate) synced: u64,
     /// Up to where its client wants it to be replicated.
     pub(crate) replicate: u64,
+    /// Up to where its client wants its replicas to be synced.
+    pub(crate) replicate_synced: u64,
     /// What its client knows of its replicas.
     pub(crate) replicas: RingReplicas,
     /// Up to where the sync that is under way will have it synced.
@@ -80,9 +82,10 @@ impl Peers {
     }
 }
 
-/// How far the replicas of a lane are.
-fn replicas(lane: usize, of: &Function) -> RingReplicas {
-    RingReplicas::new(of.transport().on_replicas(lane).min(of.lanes()[lane].released()), 0)
+/// How far the replicas of a lane are. `synced`: how far the device is itself.
+fn replicas(lane: usize, of: &Function, synced: u64) -> RingReplicas {
+    let (transport, end) = (of.transport(), of.lanes()[lane].released());
+    RingReplicas::new(transport.on_replicas(lane).min(end), transport.durable_on_replicas(lane).min(end).min(synced))
 }
 
 /// The mapped ring of a function.
@@ -338,7 +341,7 @@ impl MappedRing {
         for lane in 0..self.lanes.len().min(of.lanes().len()) {
             self.lanes[lane].published = self.lane_now(lane, of);
             page.lane[lane] = self.lanes[lane].published;
-            self.lanes[lane].replicas = replicas(lane, of);
+            self.lanes[lane].replicas = replicas(lane, of, self.lanes[lane].published.synced);
             page.replicas[lane] = self.lanes[lane].replicas;
         }
         self.file.write_page(&page)
@@ -365,11 +368,18 @@ impl MappedRing {
                     self.file.wake(lane);
                 }
             }
-            let replicas = if of.is_replicated() { replicas(lane, of) } else { continue };
+            let replicas = if of.is_replicated() { replicas(lane, of, now.synced) } else { continue };
             if replicas != self.lanes[lane].replicas {
                 self.file.write_replicas(lane, &replicas)?;
-                self.lanes[lane].replicas = replicas;
-                self.file.wake_for_replicas(lane);
+                let before = std::mem::replace(&mut self.lanes[lane].replicas, replicas);
+                for (counter, moved) in [
+                    (RingReplicas::RING_OFFSET, before.ring != replicas.ring),
+                    (RingReplicas::DESTAGED_OFFSET, before.destaged != replicas.destaged),
+                ] {
+                    if moved {
+                        self.file.wake_for_replicas(lane, counter);
+                    }
+                }
             }
         }
         Ok(())

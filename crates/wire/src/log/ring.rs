@@ -136,7 +136,7 @@ layout! {
         0 ring: u64,
         /// Its complement.
         8 ring_check: u64,
-        /// End of what they have on their backing stores, synced.
+        /// End of what they have on their backing stores, synced, and the device too.
         16 destaged: u64,
         /// Its complement.
         24 destaged_check: u64,
@@ -238,6 +238,8 @@ layout! {
         144 left: u64,
         /// The device is asked to take what is below, and to send it to its peers: it looks here as at `wanted`.
         152 replicate: u64,
+        /// The device is asked to have its peers sync what is below: it looks here as at `wanted`.
+        160 replicate_synced: u64,
         /// The PID namespace (its inode) that the owners of slots are of.
         192 namespace: u64,
         /// The ring's bytes from this stream offset on are those of this generation.
@@ -273,6 +275,8 @@ impl RingLanePage {
     pub const LEFT_OFFSET: usize = 144;
     /// Where `replicate` is.
     pub const REPLICATE_OFFSET: usize = 152;
+    /// Where `replicate_synced` is.
+    pub const REPLICATE_SYNCED_OFFSET: usize = 160;
     /// Where `namespace` is.
     pub const NAMESPACE_OFFSET: usize = 192;
     /// Where `begin` is.

@@ -35,6 +35,7 @@ const REPORT: u8 = 6;
 const KEEP_ALIVE: u8 = 7;
 const PULL: u8 = 8;
 const TRIM: u8 = 9;
+const FLUSH: u8 = 10;
 
 /// One frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -116,6 +117,14 @@ pub enum Body {
     },
     /// The primary lives, and its host has no use for a lane's log below an offset.
     Trim {
+        /// Lane.
+        lane: u8,
+        /// The offset.
+        to: u64,
+    },
+    /// The primary lives, and its host waits until replicas have a lane's bytes below an offset where a power cut does
+    /// not reach them.
+    Flush {
         /// Lane.
         lane: u8,
         /// The offset.
@@ -273,6 +282,11 @@ impl Frame {
                 out.u64(u64::from(*lane));
                 out.u64(*to);
                 TRIM
+            }
+            Body::Flush { lane, to } => {
+                out.u64(u64::from(*lane));
+                out.u64(*to);
+                FLUSH
             }
         };
         let len = out.at;
@@ -500,6 +514,7 @@ impl Reader<'_> {
                 Body::Pull { lane, start, end }
             }
             TRIM => Body::Trim { lane: self.small(LANES_MAX as u64, "lane")?, to: self.u64()? },
+            FLUSH => Body::Flush { lane: self.small(LANES_MAX as u64, "lane")?, to: self.u64()? },
             _ => return Err(FrameError::Kind(kind)),
         })
     }
@@ -576,6 +591,7 @@ mod tests {
             ),
             Just(Body::KeepAlive),
             (0..16u8, any::<u64>()).prop_map(|(lane, to)| Body::Trim { lane, to }),
+            (0..16u8, any::<u64>()).prop_map(|(lane, to)| Body::Flush { lane, to }),
             (0..16u8, 0..1u64 << 44, 1..1u64 << 44).prop_map(|(lane, start, len)| Body::Pull {
                 lane,
                 start,

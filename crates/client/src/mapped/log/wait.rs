@@ -6,7 +6,7 @@ use crate::mapped::cut;
 use crate::{Level, LogError};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tidewater_wire::log::RingLanePage;
+use tidewater_wire::log::{RingLanePage, RingReplicas};
 
 impl Log {
     /// Waits until all that was appended before, by anybody who has the lane, is at the handle's level. Returns where
@@ -27,16 +27,15 @@ impl Log {
     /// again.
     ///
     /// # Errors
-    /// `TimedOut`, `Stale`, `Broken`; at DESTAGED `Gone`; at REMOTE_RING `Gone`, `NotReplicated`, `Secondary`, and
-    /// `ReplicasLate` instead of `TimedOut`.
+    /// `TimedOut`, `Stale`, `Broken`; at DESTAGED `Gone`; at remote levels `Gone`, `NotReplicated`, `Secondary`,
+    /// and `ReplicasLate` instead of `TimedOut`.
     #[inline]
     pub fn wait(&self, end: u64, level: Level, timeout: Duration) -> Result<(), LogError> {
         match level {
             Level::Ring if self.ring.tail() >= end => Ok(()),
             Level::Ring => self.wait_ring(end, timeout),
             Level::Destaged => self.wait_destaged(end, timeout),
-            Level::RemoteRing => self.wait_remote(end, timeout),
-            Level::RemoteDestaged => Err(LogError::NotAvailable(level)),
+            Level::RemoteRing | Level::RemoteDestaged => self.wait_remote(end, level, timeout),
         }
     }
 
@@ -111,25 +110,34 @@ impl Log {
         }
     }
 
-    /// Waits until as many replicas have everything before a stream offset as the group's mode asks for.
-    fn wait_remote(&self, end: u64, timeout: Duration) -> Result<(), LogError> {
-        if self.ring.on_replicas() >= end {
+    /// Waits until as many replicas have everything before a stream offset as the group's mode asks for, at a level that
+    /// they stand behind.
+    fn wait_remote(&self, end: u64, level: Level, timeout: Duration) -> Result<(), LogError> {
+        let is_synced = level == Level::RemoteDestaged;
+        let counter = if is_synced { RingReplicas::DESTAGED_OFFSET } else { RingReplicas::RING_OFFSET };
+        let reached = || if is_synced { self.ring.synced_on_replicas() } else { self.ring.on_replicas() };
+        if reached() >= end {
             return Ok(());
         }
-        self.ring.peers().acknowledge(Level::RemoteRing)?;
+        self.ring.peers().acknowledge(level)?;
         self.wait_ring(end, timeout)?;
         let start = Instant::now();
-        self.ring.replicate().fetch_max(end, Ordering::AcqRel);
+        if is_synced {
+            self.ring.wanted().fetch_max(end, Ordering::AcqRel);
+            self.ring.replicate_synced().fetch_max(end, Ordering::AcqRel);
+        } else {
+            self.ring.replicate().fetch_max(end, Ordering::AcqRel);
+        }
         self.ring_doorbell();
         let mut notify_at = start + NOTIFY_AGAIN;
         loop {
-            let at = self.ring.on_replicas();
+            let at = reached();
             if at >= end {
                 return Ok(());
             }
             self.check_stream()?;
             self.check_store()?;
-            self.ring.peers().acknowledge(Level::RemoteRing)?;
+            self.ring.peers().acknowledge(level)?;
             let now = Instant::now();
             if now - start >= timeout {
                 let late = self.ring.peers().late();
@@ -137,9 +145,10 @@ impl Log {
             }
             if now >= notify_at {
                 notify_at = now + NOTIFY_AGAIN;
-                self.notify(RingLanePage::REPLICATE_OFFSET, end)?;
+                let word = if is_synced { RingLanePage::WANTED_OFFSET } else { RingLanePage::REPLICATE_OFFSET };
+                self.notify(word, end)?;
             }
-            self.ring.wait_while_on_replicas(at, (notify_at - now).min(start + timeout - now));
+            self.ring.wait_while_replicas(counter, at, (notify_at - now).min(start + timeout - now));
         }
     }
 

@@ -16,6 +16,8 @@ pub(super) struct Follower {
     /// Lanes whose report is to be sent at the next tick.
     changed: u16,
     pub(super) tick_at: Instant,
+    /// When a counter that had changed was reported last.
+    reported_at: Instant,
     pub(super) keep_alive_at: Instant,
     pub(super) heard_at: Instant,
     /// For each lane what the candidate has asked for and was not sent yet: from where, to where.
@@ -30,6 +32,7 @@ impl Follower {
             full: 0,
             changed: 0,
             tick_at: Instant::NEVER,
+            reported_at: Instant::ZERO,
             keep_alive_at: Instant::NEVER,
             heard_at: Instant::ZERO,
             pulls: [(0, 0); LANES_MAX],
@@ -56,7 +59,8 @@ impl Transport {
         self.attached() && epoch == self.persistent.promised && self.follower.upstream == Some(from)
     }
 
-    /// Reports these lanes at the next tick of the report period.
+    /// Reports these lanes at the next tick of the report period; at once where that is configured and a period has
+    /// passed.
     pub(super) fn report_soon(&mut self, lanes: u16) {
         if lanes == 0 || self.follower.upstream.is_none() {
             return;
@@ -64,6 +68,10 @@ impl Transport {
         self.follower.changed |= lanes;
         if self.follower.tick_at == Instant::NEVER {
             let period = self.config.report_period;
+            if self.config.report_at_once {
+                self.follower.tick_at = (self.follower.reported_at + period).max(self.now);
+                return self.arm(self.follower.tick_at);
+            }
             // Ticks stand at multiples of the period, as a free-running timer makes them.
             self.follower.tick_at = Instant::ZERO + period * (self.now.as_ps() / period.as_ps() + 1);
             self.arm(self.follower.tick_at);
@@ -308,6 +316,7 @@ impl Transport {
             follower.due |= follower.changed;
             follower.changed = 0;
             follower.tick_at = Instant::NEVER;
+            follower.reported_at = now;
             follower.keep_alive_at = now + config.keep_alive;
         }
         if now >= follower.keep_alive_at {

@@ -52,7 +52,8 @@ pub trait LocalLog {
     /// End of the lane's stable bytes: contiguous, persistent, and below the floor that the host set. A power cut and
     /// the host change nothing below it.
     fn persisted(&self, lane: usize) -> u64;
-    /// End of the lane's bytes on flash; no more than [`LocalLog::persisted`].
+    /// End of the lane's bytes on flash; no more than [`LocalLog::persisted`]. Where flash is a backing store that has
+    /// to be synced: of what was synced because the transport wanted it ([`Transport::wanted`]).
     fn destaged(&self, lane: usize) -> u64;
     /// Whether bytes of the ring that are not on flash yet outlive a power cut.
     fn ring_survives(&self) -> bool;
@@ -91,11 +92,15 @@ pub struct Config {
     /// A replica reports its counters at multiples of this time, when one has changed. Default 0.4 us, the shortest of
     /// the paper's figure 13.
     pub report_period: Duration,
+    /// A counter that has not been reported for a period is reported as it changes. Default no: the paper's timer runs
+    /// freely.
+    pub report_at_once: bool,
     /// Without a change it reports after this time, and a primary without data speaks too. Default 100 us: 1/250 of the
     /// reports of a busy lane.
     pub keep_alive: Duration,
     /// First time-out after which bytes, proposals, attachments and pulls are sent again; it doubles each time. Default
-    /// 50 us: ten times the paper's shadow latency.
+    /// 50 us: ten times the paper's shadow latency. For bytes, and where round trips are measured, it is four of them
+    /// if that is more.
     pub retry: Duration,
     /// Longest such time-out. Default 5 ms.
     pub retry_max: Duration,
@@ -119,6 +124,7 @@ impl Default for Config {
             function: 0,
             lanes: 1,
             report_period: Duration::from_ns(400),
+            report_at_once: false,
             keep_alive: Duration::from_us(100),
             retry: Duration::from_us(50),
             retry_max: Duration::from_ms(5),
@@ -137,6 +143,7 @@ impl Config {
     pub fn network() -> Config {
         Config {
             report_period: Duration::from_us(50),
+            report_at_once: true,
             keep_alive: Duration::from_ms(10),
             // Four round trips of 500 us. TCP itself sends again what a network loses: this is for what a carrier
             // drops, and for a connection that was made anew.
@@ -227,6 +234,25 @@ pub enum Event {
         up: bool,
         /// It was started anew: its counters may have fallen, so what it has is asked for again.
         restarted: bool,
+    },
+    /// The host waits until replicas have a lane's bytes below `to` where a power cut does not reach them.
+    Flush {
+        /// Lane.
+        lane: usize,
+        /// The offset.
+        to: u64,
+    },
+    /// What the transport wanted on flash is there.
+    Flushed {
+        /// Lane.
+        lane: usize,
+    },
+    /// The carrier has measured how long a frame takes to a peer and back.
+    RoundTrip {
+        /// Node.
+        peer: u8,
+        /// The time, smoothed.
+        time: Duration,
     },
     /// A destage has failed for good, or works again.
     Destage {

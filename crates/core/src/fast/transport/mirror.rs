@@ -13,6 +13,8 @@ pub(super) struct Peer {
     pub(super) node: u8,
     /// The carrier's hint.
     pub(super) link_up: bool,
+    /// Four round trips to it, as far as they are measured.
+    pub(super) retry: Duration,
     pub(super) propose_due: bool,
     pub(super) accept_due: bool,
     /// A frame of this epoch is to be refused.
@@ -23,7 +25,15 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn new(node: u8) -> Peer {
-        Peer { node, link_up: true, propose_due: false, accept_due: false, refuse: None, flow: None }
+        Peer {
+            node,
+            link_up: true,
+            retry: Duration::ZERO,
+            propose_due: false,
+            accept_due: false,
+            refuse: None,
+            flow: None,
+        }
     }
 }
 
@@ -43,6 +53,9 @@ pub(super) struct Flow {
     pub(super) trim_due: bool,
     /// Keep-alives since all trims were sent anew.
     pub(super) trim_turns: u32,
+    /// Lanes of which it is to be said what the host waits for on flash; and up to where it was said last.
+    pub(super) flush_due: u16,
+    pub(super) flush_sent: [u64; LANES_MAX],
     /// Bytes past its counter that the peer takes in a lane.
     pub(super) window: u32,
     /// The peer's own counters.
@@ -84,6 +97,8 @@ impl Flow {
             trim_sent: [0; LANES_MAX],
             trim_due: false,
             trim_turns: 0,
+            flush_due: 0,
+            flush_sent: [0; LANES_MAX],
             window: 0,
             shadow: [0; LANES_MAX],
             covered: [0; LANES_MAX],
@@ -140,7 +155,9 @@ impl Transport {
             return;
         }
         let (now, config, all) = (self.now, self.config, self.all_lanes());
-        let Some(flow) = self.flow(from) else { return };
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == from) else { return };
+        let retry = config.retry.max(peer.retry);
+        let Some(flow) = &mut peer.flow else { return };
         flow.heard_at = now;
         flow.counter_failed = false;
         if window > 0 {
@@ -158,8 +175,8 @@ impl Transport {
         if moved {
             flow.shadow[lane] = counters[0];
             flow.moved_at = now;
-            flow.again_wait = config.retry;
-            flow.again_at = now + config.retry;
+            flow.again_wait = retry;
+            flow.again_at = now + retry;
             flow.data_failed = false;
         }
         flow.sent[lane] = if first { flow.shadow[lane] } else { flow.sent[lane].max(flow.shadow[lane]) };
@@ -188,6 +205,17 @@ impl Transport {
             }
         } else {
             self.report_soon(moved_lanes);
+        }
+    }
+
+    /// The host of the primary waits until a lane's bytes below `to` are on flash here and there.
+    pub(super) fn want(&mut self, lane: usize, to: u64) {
+        if to <= self.wanted[lane] {
+            return;
+        }
+        self.wanted[lane] = to;
+        for flow in self.peers.iter_mut().filter_map(|peer| peer.flow.as_mut()) {
+            flow.flush_due |= 1 << lane;
         }
     }
 
@@ -231,7 +259,7 @@ impl Transport {
             return;
         }
         self.expire_promotion(log);
-        let (now, config) = (self.now, self.config);
+        let (now, config, wanted) = (self.now, self.config, self.wanted);
         let mut wake = self.expire_follower().min(self.promotion_deadline());
         for peer in &mut self.peers {
             let link_up = peer.link_up;
@@ -245,6 +273,13 @@ impl Transport {
             } else if now >= flow.keep_alive_at {
                 flow.keep_alive_due = link_up;
                 flow.trim_due = link_up;
+                // A frame may have been lost.
+                for (lane, &wanted) in wanted.iter().enumerate().take(config.lanes.into()) {
+                    if wanted > flow.destaged[lane] {
+                        flow.flush_sent[lane] = 0;
+                        flow.flush_due |= 1 << lane;
+                    }
+                }
                 flow.trim_turns += 1;
                 if flow.trim_turns.is_multiple_of(TRIM_TURNS) {
                     // A frame may have been lost.
@@ -256,7 +291,7 @@ impl Transport {
             }
             if now >= flow.again_at {
                 flow.go_back();
-                flow.again_wait = back_off(flow.again_wait, config.retry, config.retry_max);
+                flow.again_wait = back_off(flow.again_wait, config.retry.max(peer.retry), config.retry_max);
                 // Armed again by the first byte that is sent again.
                 flow.again_at = Instant::NEVER;
             }

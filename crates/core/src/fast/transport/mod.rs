@@ -107,6 +107,8 @@ pub struct Transport {
     flags: u32,
     /// Bytes of each lane that the last attachment cut.
     cut: [u64; LANES_MAX],
+    /// For each lane up to where the host of the primary waits for bytes on flash.
+    wanted: [u64; LANES_MAX],
     flaw: Injected<Flaw>,
 }
 
@@ -139,6 +141,7 @@ impl Transport {
             limit: [limit; LANES_MAX],
             flags: 0,
             cut: [0; LANES_MAX],
+            wanted: [0; LANES_MAX],
             flaw: Injected::NONE,
         };
         transport.reflow();
@@ -162,6 +165,21 @@ impl Transport {
             Event::Frame(frame) => self.receive(frame, log),
             Event::Timer => {}
             Event::Link { peer, up, restarted } => self.link(peer, up, restarted),
+            Event::Flush { lane, to } => {
+                if lane < self.lanes() && self.persistent.role == Role::Primary && self.candidate.is_none() {
+                    self.want(lane, to.min(log.persisted(lane)));
+                }
+            }
+            Event::Flushed { lane } => {
+                if lane < self.lanes() && self.follower.upstream.is_some() {
+                    self.follower.due |= 1 << lane;
+                }
+            }
+            Event::RoundTrip { peer, time } => {
+                if let Some(peer) = self.peers.iter_mut().find(|known| known.node == peer) {
+                    peer.retry = (time * 4).min(self.config.retry_max);
+                }
+            }
             Event::Destage { failed } => self.set_flag(flag::DESTAGE_FAILED, failed),
         }
         self.expire(log);
@@ -248,6 +266,11 @@ impl Transport {
             Role::Primary => self.acknowledged_by_mode(lane, |flow| flow.destaged[lane]),
             Role::Secondary => 0,
         }
+    }
+
+    /// Up to where the primary's host waits for a lane's bytes on flash.
+    pub fn wanted(&self, lane: usize) -> u64 {
+        self.wanted[lane]
     }
 
     /// Whether the host may write: in a stand-alone device and a primary. Stores to others are dropped.
@@ -352,6 +375,7 @@ impl Transport {
         for peer in &mut self.peers {
             peer.flow = None;
         }
+        self.wanted = [0; LANES_MAX];
         if serving || (attached && chain) {
             for &member in group.members() {
                 let downstream = member != node && (!chain || predecessor(&group, epoch.node(), member) == Some(node));
@@ -511,6 +535,15 @@ impl Transport {
                     self.follower.heard(self.now);
                     let lane = usize::from(lane);
                     log.trim(lane, to.min(log.persisted(lane)));
+                }
+            }
+            Body::Flush { lane, to } => {
+                if self.follows(from, epoch) && usize::from(lane) < self.lanes() {
+                    self.follower.heard(self.now);
+                    let lane = usize::from(lane);
+                    self.want(lane, to.min(log.persisted(lane)));
+                    // It may be there already, and the report that said so may have been lost.
+                    self.report_soon(1 << lane);
                 }
             }
             Body::Pull { lane, start, end } => {

@@ -76,7 +76,7 @@ impl Transport {
         if let Some(body) = self.next_trim(place, log) {
             return Some((self.persistent.history.last(), body, None));
         }
-        let (body, source) = self.next_data(place, log)?;
+        let (body, source) = self.next_data(place, log).or_else(|| Some((self.next_flush(place)?, None)))?;
         Some((self.persistent.history.last(), body, source))
     }
 
@@ -152,9 +152,27 @@ impl Transport {
         None
     }
 
+    /// What the host waits for on flash, as far as the peer was sent it.
+    fn next_flush(&mut self, place: usize) -> Option<Body> {
+        let wanted = self.wanted;
+        let flow = self.peers[place].flow.as_mut()?;
+        while flow.flush_due != 0 {
+            let lane = flow.flush_due.trailing_zeros() as usize;
+            let to = wanted[lane].min(flow.sent[lane]);
+            // The rest is said behind the bytes.
+            flow.flush_due &= !(1 << lane);
+            if to > flow.flush_sent[lane] {
+                flow.flush_sent[lane] = to;
+                return Some(Body::Flush { lane: lane as u8, to });
+            }
+        }
+        None
+    }
+
     /// Log bytes for a replica, or a sign of life.
     fn next_data(&mut self, place: usize, log: &impl LocalLog) -> Option<(Body, Option<Source>)> {
-        let (lanes, now, config) = (self.lanes(), self.now, self.config);
+        let (lanes, now, config, wanted) = (self.lanes(), self.now, self.config, self.wanted);
+        let retry = config.retry.max(self.peers[place].retry);
         let flow = self.peers[place].flow.as_ref()?;
         let (first, mut missing) = (flow.lane, false);
         for step in 0..lanes {
@@ -172,8 +190,9 @@ impl Transport {
             let flow = self.peers[place].flow.as_mut()?;
             flow.sent[lane] = start + u64::from(len);
             flow.lane = lane + 1;
+            flow.flush_due |= u16::from(wanted[lane] > flow.flush_sent[lane]) << lane;
             if flow.again_at == Instant::NEVER {
-                flow.again_wait = flow.again_wait.max(config.retry);
+                flow.again_wait = flow.again_wait.max(retry);
                 flow.again_at = now + flow.again_wait;
             }
             // Data is a sign of life too.

@@ -131,6 +131,17 @@ impl Transport {
         }
     }
 
+    /// As [`Transport::on_replicas`], of what they have on flash.
+    pub fn durable_on_replicas(&self, lane: usize) -> u64 {
+        if self.candidate.is_some() {
+            return 0;
+        }
+        match self.replicated_durable(lane) {
+            u64::MAX => 0,
+            end => end,
+        }
+    }
+
     /// End of a lane's bytes that all peers have which can be reached and hold what the epoch began with: what is below
     /// can be trimmed, and none of them falls behind the log's begin.
     pub fn on_all_reachable(&self, lane: usize) -> u64 {

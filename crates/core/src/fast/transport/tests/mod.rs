@@ -2,6 +2,7 @@
 //! after every step.
 
 mod durable;
+mod flush;
 mod model;
 mod network;
 mod scenarios;
@@ -37,11 +38,13 @@ struct MemLog {
     incoming: (u64, Vec<Unit>),
     /// A deliberate flaw: the queue survives a truncation.
     keeps_queue: bool,
+    /// For each lane what the backing store has synced, where that is what counts as flash.
+    flushed: Option<Vec<u64>>,
 }
 
 impl MemLog {
     fn new(lanes: usize) -> MemLog {
-        MemLog { lanes: vec![MemLane::default(); lanes], incoming: (0, Vec::new()), keeps_queue: false }
+        MemLog { lanes: vec![MemLane::default(); lanes], incoming: (0, Vec::new()), keeps_queue: false, flushed: None }
     }
 
     fn get(&self, lane: usize, offset: u64) -> Option<Unit> {
@@ -94,6 +97,9 @@ impl LocalLog for MemLog {
 
     /// Whole pages are on flash.
     fn destaged(&self, lane: usize) -> u64 {
+        if let Some(flushed) = &self.flushed {
+            return flushed[lane];
+        }
         (self.persisted(lane) / PAGE * PAGE).max(self.lanes[lane].base)
     }
 
@@ -134,10 +140,13 @@ impl LocalLog for MemLog {
 
     fn truncate(&mut self, lane: usize, to: u64) {
         assert!(to <= self.persisted(lane), "a log is never cut to more than it has");
-        let keeps_queue = self.keeps_queue;
+        let (keeps_queue, at) = (self.keeps_queue, lane);
         let lane = &mut self.lanes[lane];
         lane.units.truncate(to.saturating_sub(lane.base) as usize);
         lane.base = lane.base.min(to);
+        if let Some(flushed) = &mut self.flushed {
+            flushed[at] = flushed[at].min(to);
+        }
         if !keeps_queue {
             lane.queue.clear();
         }

@@ -1,0 +1,62 @@
+//! `REMOTE_DESTAGED`: a sync returns once the primary and as many replicas as the mode asks for have synced their
+//! images.
+
+use super::cluster::{Cluster, PATIENCE, numbers};
+use nix::sys::signal::Signal;
+use std::time::Duration;
+use tidewater_client::{Level, LogError};
+use tidewater_tests::run_well;
+
+/// Syncs of a device's backing store so far.
+fn syncs(cluster: &Cluster, node: u8) -> u64 {
+    let line = ["status", "--json", "--control", &node.to_string()];
+    let status: serde_json::Value = serde_json::from_str(&run_well(cluster.folder.path(), &line)).expect("a document");
+    status["syncs"].as_u64().expect("a count")
+}
+
+#[test]
+fn what_is_destaged_on_replicas_outlives_the_memory_of_all_machines() {
+    for mode in [&["--mode", "eager"][..], &["--mode", "chain"], &["--mode", "quorum"]] {
+        let mut cluster = Cluster::new(3);
+        cluster.form(mode);
+        let log = cluster.open(0, Level::RemoteDestaged).expect("a log");
+        let before = [1, 2].map(|node| syncs(&cluster, node));
+        for number in 0..20u64 {
+            log.append(&[&number.to_le_bytes()]).expect("the ring takes it");
+            log.x_fsync().expect("all are there");
+        }
+        let after = [1, 2].map(|node| syncs(&cluster, node));
+        let synced: u64 = before.iter().zip(after).map(|(before, after)| after - before).sum();
+        assert!(synced >= 20, "{mode:?}: {synced} syncs of replicas stand behind 20 syncs of the program");
+        drop(log);
+        for node in 0..3 {
+            cluster.kill(node);
+            std::fs::remove_file(cluster.path(node).join("ring")).expect("it was there");
+        }
+        (0..3).for_each(|node| cluster.start(node));
+        cluster.promote(2);
+        let log = cluster.open(2, Level::Ring).expect("a log");
+        assert!(numbers(&log).into_iter().eq(0..20), "{mode:?}: {:?}", numbers(&log));
+    }
+}
+
+#[test]
+fn a_replica_that_does_not_sync_is_named_or_not_needed() {
+    for (mode, goes_on) in [(&["--mode", "eager"][..], false), (&["--mode", "quorum"], true)] {
+        let cluster = Cluster::new(3);
+        cluster.form(mode);
+        let log = cluster.open(0, Level::RemoteDestaged).expect("a log");
+        log.append(&[&0u64.to_le_bytes()]).expect("the ring takes it");
+        log.x_fsync().expect("all are there");
+        cluster.signal(2, Signal::SIGSTOP);
+        let end = log.append(&[&1u64.to_le_bytes()]).expect("the ring takes it").end;
+        let time = if goes_on { PATIENCE } else { Duration::from_secs(3) };
+        match log.wait(end, Level::RemoteDestaged, time) {
+            Ok(()) => assert!(goes_on, "{mode:?}"),
+            Err(LogError::ReplicasLate { late, .. }) => assert!(!goes_on && late == "2", "{mode:?}: {late}"),
+            Err(error) => panic!("{mode:?}: {error}"),
+        }
+        cluster.signal(2, Signal::SIGCONT);
+        log.wait(end, Level::RemoteDestaged, PATIENCE).expect("it has come back");
+    }
+}
