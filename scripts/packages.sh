@@ -66,10 +66,12 @@ doors=0
 for door in "$system"/tmp/door-*; do
     name=${door##*/}
     say "${name#door-}: $(grep -c . "$door") commands"
-    # What is started in the background is waited for, and ended behind the last command.
-    ready="until find . -name '*.sock' | grep -q .; do sleep 0.1; done"
+    # What is started in the background is waited for, until its last line, and ended behind the last command.
+    ready='until grep -qs Ctrl-C served; do kill -0 $!; sleep 0.1; done; cat served'
     printf 'set -eu\nmkdir -p /tmp/work-%s\ncd /tmp/work-%s\n%s\nkill $(jobs -p) 2>/dev/null || true\nwait\n' \
-        "$name" "$name" "$(awk -v ready="$ready" '{ print } /&$/ { print ready }' "$door")" >"$door.sh"
+        "$name" "$name" "$(awk -v ready="$ready" '
+            sub(/&$/, ">served 2>\\&1 \\&") { print $0 "\n" ready; next }
+            { print }' "$door")" >"$door.sh"
     inside bash "/tmp/$name.sh" >"$target/deb/$name.log" 2>&1 || {
         cat "$target/deb/$name.log" >&2
         exit 1

@@ -75,11 +75,11 @@ fn free_address() -> SocketAddr {
 fn serve(folder: &Path, peers: Option<PeersSetup>) -> Served {
     let profile = villars(&[
         ("fast.memory", "fast-dram"),
-        ("memory.fast-dram.survives", "true"),
+        ("memory.fast-dram.survives", "by-capacitors"),
         ("fast.size", &RING.to_string()),
         ("fast.queue_memory", "fast-dram"),
-        ("fast.queue_size", "4MiB"),
-        ("fast.log_size", "128MiB"),
+        ("fast.queue_size", "1MiB"),
+        ("fast.log_size", "512MiB"),
         ("fast.energy", "1000"),
         ("fast.on_wrap", "overwrite-oldest"),
     ]);

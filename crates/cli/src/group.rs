@@ -169,6 +169,9 @@ fn shown(group: &Map<String, Value>, links: &[Value]) -> String {
         if let Some(replica) = replicas.iter().find(|replica| &replica["node"] == node) {
             let behind = replica["behind_bytes"].as_u64().unwrap_or(0);
             let _ = write!(out, "; {}, {} behind", text(&replica["state"]), format_bytes(behind));
+            if let Some(ms) = replica["behind_ms"].as_u64().filter(|ms| *ms > 0) {
+                let _ = write!(out, ", by {:.1} s", ms as f64 / 1e3);
+            }
         }
         out.push('\n');
     }
@@ -184,7 +187,7 @@ mod tests {
         let group = serde_json::json!({
             "function": 0, "role": "primary", "node": 0, "mode": "eager", "members": [0, 1, 2], "epoch": "3.0",
             "flags": ["a replica is silent"],
-            "replicas": [{"node": 1, "state": "in step", "behind_bytes": 0}],
+            "replicas": [{"node": 1, "state": "catching up", "behind_bytes": 4096, "behind_ms": 1300}],
         });
         let links = [
             serde_json::json!({"node": 1, "address": "a:1", "up": true, "since_ms": 4000, "round_trip_us": 40}),
@@ -194,7 +197,7 @@ mod tests {
         assert_eq!(
             text,
             "primary: node 0 of 0, 1, 2 (eager), epoch 3.0\n  a replica is silent\npeer 1 at a:1: connected for \
-             4 s, round trip 40 us; in step, 0B behind\npeer 2 at b:1: away for 9 s: it was silent\n"
+             4 s, round trip 40 us; catching up, 4KiB behind, by 1.3 s\npeer 2 at b:1: away for 9 s: it was silent\n"
         );
     }
 }

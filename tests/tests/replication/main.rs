@@ -102,6 +102,10 @@ fn a_replica_that_was_away_catches_up_and_is_named_while_it_is() {
     }
     let said = run_well(cluster.folder.path(), &["group", "status", "--control", "0"]);
     assert!(said.contains("peer 1") && said.contains("away for"), "{said}");
+    cluster.until(0, "its lag is known", |status| {
+        let replica = &status["groups"][0]["replicas"][0];
+        replica["behind_bytes"].as_u64() > Some(0) && replica["behind_ms"].as_u64() > Some(200)
+    });
     cluster.start(1);
     log.wait(end, Level::RemoteRing, PATIENCE).expect("it has come back");
     append(&log, 2, PATIENCE).expect("all are there");

@@ -4,6 +4,7 @@ mod clock;
 mod courier;
 mod credit_limit;
 mod doorbells;
+mod lag;
 mod lent;
 mod pages;
 mod peers;

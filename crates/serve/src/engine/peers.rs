@@ -1,6 +1,7 @@
 //! Peers in the engine's loop: frames of the firmware leave once what they promise is durable, and frames that came go
 //! in with the time at which they did.
 
+use super::lag::behind;
 use super::run::Server;
 use super::served::Served;
 use super::world::{Pending, World};
@@ -158,12 +159,12 @@ impl<M> World<M> {
                     .peers()
                     .zip(transport.shadows())
                     .map(|(peer, (_, shadow))| {
-                        let behind =
-                            of.lanes().iter().zip(shadow).map(|(lane, at)| lane.released().saturating_sub(*at));
                         let mut flow = Map::new();
                         flow.insert("node".into(), peer.node.into());
                         flow.insert("state".into(), state_of(&peer).into());
-                        flow.insert("behind_bytes".into(), behind.sum::<u64>().into());
+                        flow.insert("behind_bytes".into(), behind(of, shadow).into());
+                        let lag = self.lag(number, shadow);
+                        flow.insert("behind_ms".into(), (lag.as_millis() as u64).into());
                         flow.insert("shadow".into(), shadow.into());
                         flow.into()
                     })
@@ -229,7 +230,7 @@ fn state_of(peer: &tidewater_core::fast::transport::PeerStatus) -> &'static str 
     }
 }
 
-fn role_of(status: &tidewater_core::fast::transport::Status) -> &'static str {
+pub(super) fn role_of(status: &tidewater_core::fast::transport::Status) -> &'static str {
     match status.role {
         _ if status.flags & flag::PROMOTING != 0 => "candidate",
         Role::StandAlone => "alone",

@@ -275,6 +275,7 @@ impl Server {
         self.world.store_logs(machine);
         self.world.follow_epochs(machine);
         self.world.flush_for_peers(machine);
+        self.world.note_ends(machine);
         self.world.publish_rings(machine);
         machine.subsystem.device().events_handled() != before
     }

@@ -155,6 +155,7 @@ pub(super) fn metrics<M>(machine: Option<&Served>, world: &World<M>, about: Abou
                 refetches,
             );
         }
+        world.peers_metrics(machine, &mut page);
         let failures = statistics.program_failures as f64;
         page.add("counter", "tidewater_program_failures_total", "Failed program operations.", failures);
     }

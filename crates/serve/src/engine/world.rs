@@ -4,6 +4,7 @@
 use super::Served;
 use super::courier::{Done, Far, Then, Way};
 use super::doorbells::Doorbells;
+use super::lag::Marks;
 use super::lent::Lent;
 use super::peers::Asked;
 use super::port::{Port, Reached};
@@ -69,6 +70,8 @@ pub struct World<M> {
     pub(super) peers: Option<Peers>,
     /// For each function and lane the end of what is to be synced for its primary's host.
     pub(super) flush_goals: Vec<[u64; LANES_MAX]>,
+    /// For each function where its log ended, from time to time.
+    pub(super) marks: Vec<Marks>,
     /// For each function the version of what it promised to peers that is durable.
     pub(super) promised: Vec<Option<u64>>,
     /// Who waits for each command of a group, if an operator does, and what the firmware has answered, each in order.
@@ -122,6 +125,7 @@ impl<M> World<M> {
             target,
             peers: None,
             flush_goals: Vec::new(),
+            marks: Vec::new(),
             promised: Vec::new(),
             asked: VecDeque::new(),
             grouped: VecDeque::new(),
