@@ -96,13 +96,32 @@ impl Hello {
                  for one of them",
                 b.node, a.node
             ),
-            () if a.lanes != b.lanes => format!(
-                "functions of node {} have {:?} lanes, and those of node {} {:?}: give both the same fast.functions \
-                 and fast.lanes",
-                b.node, b.lanes, a.node, a.lanes
+            () if a.lanes != b.lanes => {
+                let function = a.lanes.iter().zip(&b.lanes).position(|(a, b)| a != b).unwrap_or_default();
+                match (b.lanes[function], a.lanes[function]) {
+                    (0, _) => Hello::lone(function, a, b),
+                    (_, 0) => Hello::lone(function, b, a),
+                    (theirs, ours) => format!(
+                        "function {function} has {theirs} lanes on node {}, and {ours} on node {}: give both the same \
+                         fast.lanes",
+                        b.node, a.node
+                    ),
+                }
+            }
+            () if a.page_bytes != b.page_bytes => format!(
+                "a page holds {} bytes of the log on node {}, and {} on node {}: give both the same nand.page_size",
+                b.page_bytes, b.node, a.page_bytes, a.node
             ),
             () => return None,
         })
+    }
+
+    /// A function that one of them alone has.
+    fn lone(function: usize, has: &Hello, has_not: &Hello) -> String {
+        format!(
+            "node {} has a log of function {function}, and node {} has none: give both the same fast.functions",
+            has.node, has_not.node
+        )
     }
 }
 
@@ -289,6 +308,8 @@ mod tests {
     #[test]
     fn what_keeps_two_devices_apart_is_named_with_both_values() {
         let ours = Hello { node: 2, to: 1, drive: [2; 16], ..hello() };
+        let mut only_first = [0; LANES_MAX];
+        only_first[0] = 4;
         assert_eq!(Hello::mismatch(&ours, &hello()), None);
         for (theirs, wanted) in [
             (Hello { version: 9, version_min: 8, ..hello() }, "versions 8 to 9"),
@@ -296,7 +317,9 @@ mod tests {
             (Hello { to: 3, ..hello() }, "looks for node 3"),
             (Hello { node: 2, ..hello() }, "both are node 2"),
             (Hello { drive: [2; 16], ..hello() }, "same drive identifier"),
-            (Hello { lanes: [2; LANES_MAX], ..hello() }, "fast.lanes"),
+            (Hello { lanes: [2; LANES_MAX], ..hello() }, "function 0 has 2 lanes on node 1, and 4 on node 2"),
+            (Hello { lanes: only_first, ..hello() }, "node 2 has a log of function 1, and node 1 has none"),
+            (Hello { page_bytes: 4096, ..hello() }, "a page holds 4096 bytes of the log on node 1, and 0 on node 2"),
         ] {
             let why = Hello::mismatch(&ours, &theirs).expect(wanted);
             assert!(why.contains(wanted), "{why}");
