@@ -288,7 +288,10 @@ fn the_command_line_uses_the_server_to_serve_alone() {
         file.starts_with("crates/cli/src") && has_word(&code_only(source), "tidewater_serve")
     };
     let found: Vec<PathBuf> = rust_files().into_iter().filter(uses).map(|(file, _)| file).collect();
-    assert_eq!(found, ["dry.rs", "group.rs", "served.rs"].map(|file| Path::new("crates/cli/src").join(file)));
+    assert_eq!(
+        found,
+        ["cluster.rs", "dry.rs", "group.rs", "served.rs"].map(|file| Path::new("crates/cli/src").join(file))
+    );
 }
 
 /// Is an SPDX expression satisfied by the licences in `allowed`? AND needs both sides, OR needs one. Old manifests

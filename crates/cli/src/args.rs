@@ -1,5 +1,6 @@
 //! The one table of commands and flags: help, man pages, completions and `docs/reference/cli.md` follow from it.
 
+pub mod cluster;
 mod examples;
 pub mod files;
 mod groups;
@@ -102,6 +103,12 @@ pub enum Command {
     /// machine is gone, promote another member: what was acknowledged is there.
     #[command(after_help = examples::GROUP)]
     Group(peers::GroupArgs),
+    /// Make certificates for devices that replicate to each other
+    ///
+    /// With `--peer-identity`, devices prove to each other which node they are, and encrypt what they send: a CA for a
+    /// first try, and a certificate for each node.
+    #[command(subcommand, after_help = examples::CLUSTER)]
+    Cluster(cluster::ClusterCommand),
     /// Read identify data and log pages of an NVMe device
     #[command(after_help = examples::NVME)]
     Nvme(served::Nvme),

@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod cluster;
 mod compare;
 mod completions;
 mod drive;
@@ -72,6 +73,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::LogDevice(of) => log_device::command(of),
         Command::Status(status) => served::status(status),
         Command::Fault(fault) => served::fault(fault),
+        Command::Cluster(of) => cluster::command(of),
         Command::Group(of) => group::command(of),
         Command::Nvme(nvme) => nvme::command(nvme),
         Command::Fast(fast) => nvme::fast::command(fast),

@@ -1,5 +1,6 @@
 //! Serving the drive as a real device, and talking to one that is served.
 
+use crate::args::peers::CLUSTER;
 use crate::args::served::{FaultArgs, FaultCommand, Serve, Served, StatusOf};
 use crate::drive;
 use crate::failure::{Failure, reason, without_number};
@@ -125,9 +126,10 @@ fn peers_of(serve: &Serve) -> Option<PeersSetup> {
     let of = &serve.peers;
     Some(PeersSetup {
         node: of.node?,
-        cluster: of.cluster.clone().unwrap_or_else(|| "tidewater".into()),
+        cluster: of.cluster.clone().unwrap_or_else(|| CLUSTER.into()),
         listen: of.peer_listen,
         peers: of.peers.iter().map(|peer| (peer.node, peer.address.clone())).collect(),
+        identity: of.peer_identity.clone(),
         insecure: of.insecure_peers,
     })
 }

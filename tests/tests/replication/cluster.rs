@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,12 +20,37 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Cluster {
     pub folder: TempDir,
     address: String,
+    /// What each device is started with besides.
+    options: Vec<Vec<String>>,
     pub devices: Vec<Option<Device>>,
 }
 
 impl Cluster {
     /// Devices that are in no group yet.
     pub fn new(nodes: u8) -> Cluster {
+        let mut cluster = Cluster::prepare(nodes);
+        cluster.connect();
+        cluster
+    }
+
+    /// The same, and they prove to each other who they are.
+    pub fn secured(nodes: u8) -> Cluster {
+        let mut cluster = Cluster::prepare(nodes);
+        let line = ["cluster", "init", "certs", "--cluster", "shop", "--nodes", &nodes.to_string()];
+        run_well(cluster.folder.path(), &line);
+        (0..nodes).for_each(|node| cluster.secure(node));
+        cluster.connect();
+        cluster
+    }
+
+    /// A device is started with its identity in `certs`.
+    pub fn secure(&mut self, node: u8) {
+        let identity = format!("certs/node-{node}");
+        self.options[usize::from(node)] = ["--cluster", "shop", "--peer-identity", &identity].map(str::to_owned).into();
+    }
+
+    /// Devices that have not been started yet.
+    pub fn prepare(nodes: u8) -> Cluster {
         // All of 127/8 is loopback: each process of tests has an address of its own, and each of its clusters ports.
         static PORT: AtomicU16 = AtomicU16::new(20_000);
         let pid = std::process::id();
@@ -33,14 +58,19 @@ impl Cluster {
         let address = format!("127.{}.{}.{}:{port}", 1 + (pid >> 16 & 127), pid >> 8 & 255, 1 + (pid & 127) * 2);
         shim();
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let mut cluster = Cluster { folder, address, devices: (0..nodes).map(|_| None).collect() };
-        (0..nodes).for_each(|node| cluster.start(node));
+        let options = vec![Vec::new(); usize::from(nodes)];
+        Cluster { folder, address, options, devices: (0..nodes).map(|_| None).collect() }
+    }
+
+    /// Starts all, until each is connected with each.
+    fn connect(&mut self) {
+        let nodes = self.devices.len() as u8;
+        (0..nodes).for_each(|node| self.start(node));
         for node in 0..nodes {
-            cluster.until(node, "all are connected", |status| {
+            self.until(node, "all are connected", |status| {
                 status["links"].as_array().is_some_and(|links| links.iter().all(|link| link["up"] == true))
             });
         }
-        cluster
     }
 
     fn at(&self, node: u8) -> String {
@@ -54,14 +84,20 @@ impl Cluster {
 
     pub fn start(&mut self, node: u8) {
         let errors = OpenOptions::new().create(true).append(true).open(self.folder.path().join("stderr"));
+        let child = self.command(node).stdout(Stdio::piped()).stderr(errors.expect("a folder")).spawn();
+        self.devices[usize::from(node)] = Some(Device::served(child.expect("it starts"), self.folder.path()));
+    }
+
+    /// How a device is started.
+    pub fn command(&self, node: u8) -> Command {
         let mut command = tidewater(Build::Same, self.folder.path());
         command.args(["log-device", &node.to_string()]);
         command.args(["--node", &node.to_string(), "--peer-listen", &self.at(node)]);
         for peer in (0..self.devices.len() as u8).filter(|peer| *peer != node) {
             command.args(["--peer", &format!("{peer}={}", self.at(peer))]);
         }
-        let child = command.stdout(Stdio::piped()).stderr(errors.expect("a folder")).spawn().expect("it starts");
-        self.devices[usize::from(node)] = Some(Device::served(child, self.folder.path()));
+        command.args(&self.options[usize::from(node)]);
+        command
     }
 
     /// Puts all into one group, whose primary is node 0.

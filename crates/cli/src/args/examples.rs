@@ -283,6 +283,24 @@ pub(super) const GROUP_STATUS: &str = "\
 Examples:
   tidewater group status --control a";
 
+pub(super) const CLUSTER: &str = "\
+Examples:
+  tidewater cluster init certs --cluster shop --nodes 3
+  tidewater log-device a --node 0 --cluster shop --peer-identity certs/node-0 \\
+    --peer-listen 10.0.0.1:7420 --peer 1=10.0.0.2:7420 --peer 2=10.0.0.3:7420";
+
+pub(super) const CLUSTER_INIT: &str = "\
+Examples:
+  tidewater cluster init certs --cluster shop --nodes 3
+  tidewater cluster init certs --nodes 2 --days 90";
+
+pub(super) const CLUSTER_ADD_NODE: &str = "\
+Examples:
+  tidewater cluster add-node certs --node 3
+
+  # Before its certificate expires
+  tidewater cluster add-node certs --node 0 --renew";
+
 pub(super) const FAULT_STATUS: &str = "\
 Examples:
   tidewater fault status --lba 2048..2056

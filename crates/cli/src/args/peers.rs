@@ -2,8 +2,12 @@
 
 use super::examples;
 use super::served::Served;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// The name of a cluster that has no other.
+pub const CLUSTER: &str = "tidewater";
 
 /// How a served device reaches its peers.
 #[derive(Clone, Debug, Default, Args)]
@@ -17,11 +21,16 @@ pub struct PeerArgs {
     /// A peer: its number and where it listens, such as 1=127.0.0.1:7421; give it once for each
     #[arg(id = "peers", long = "peer", value_name = "N=ADDRESS", requires = "node", help_heading = "Peers")]
     pub peers: Vec<PeerAt>,
-    /// Name of the cluster: devices of another one are refused
+    /// Name of the cluster: devices of another one are refused [default: tidewater]
     #[arg(long, value_name = "NAME", requires = "node", help_heading = "Peers")]
     pub cluster: Option<String>,
-    /// Allow addresses of peers beyond loopback: the connection is neither encrypted nor authenticated
-    #[arg(long, requires = "node", help_heading = "Peers")]
+    /// Folder of this node's certificate, key and CA (node.pem, node.key, ca.pem), as `tidewater cluster init` makes it:
+    /// connections are encrypted, and each peer proves which node it is. Give it to all of them
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, requires = "node", help_heading = "Peers")]
+    pub peer_identity: Option<PathBuf>,
+    /// Allow addresses of peers beyond loopback without --peer-identity: anything that can reach the port can write the
+    /// log
+    #[arg(long, requires = "node", conflicts_with = "peer_identity", help_heading = "Peers")]
     pub insecure_peers: bool,
 }
 

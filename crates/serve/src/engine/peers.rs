@@ -194,6 +194,7 @@ impl<M> World<M> {
                 one.insert("node".into(), link.node.into());
                 one.insert("address".into(), link.address.clone().into());
                 one.insert("up".into(), link.up.into());
+                one.insert("encrypted".into(), link.encrypted.into());
                 one.insert("since_ms".into(), (link.since.as_millis() as u64).into());
                 if let Some(time) = link.round_trip {
                     one.insert("round_trip_us".into(), (time.as_micros() as u64).into());

@@ -9,6 +9,9 @@ const WAITING_MAX: usize = 16 << 20;
 /// Buffers beyond this are given back once they are empty.
 const BUFFER_KEPT: usize = 1 << 20;
 
+/// How a TLS handshake begins: a record of this type and major version (RFC 8446, section 5.1).
+const TLS_HANDSHAKE: [u8; 2] = [22, 3];
+
 /// What came.
 #[derive(Debug, PartialEq)]
 pub(super) enum Heard<'a> {
@@ -25,6 +28,8 @@ pub(super) enum Heard<'a> {
 pub(super) enum Ended {
     /// The peer refuses this device, for this reason.
     Refused(String),
+    /// It begins with TLS, which this device does not speak here.
+    Encrypted,
     /// It sends something that is not of this protocol.
     Foreign(String),
 }
@@ -81,6 +86,9 @@ impl Connection {
                 return Err(Ended::Refused(why));
             }
             if self.theirs.is_none() {
+                if rest.starts_with(&TLS_HANDSHAKE) {
+                    return Err(Ended::Encrypted);
+                }
                 let Some(bytes) = rest.get(..Hello::SIZE) else { return Ok(None) };
                 let hello = Hello::parse(bytes).map_err(|error| Ended::Foreign(error.to_string()))?;
                 self.used += Hello::SIZE;

@@ -14,11 +14,11 @@ pub(super) struct Dialled {
     pub(super) result: Result<(TcpStream, SocketAddr), String>,
 }
 
-/// Begins an attempt; its end comes to `to`. Only loopback addresses are dialled unless `insecure`.
-pub(super) fn start(node: u8, address: &str, insecure: bool, to: &Inbox<Dialled>) {
+/// Begins an attempt; its end comes to `to`. Only loopback addresses are dialled unless others are `allowed`.
+pub(super) fn start(node: u8, address: &str, allowed: bool, to: &Inbox<Dialled>) {
     let (name, inbox) = (address.to_owned(), to.clone());
     let dial = move || {
-        let result = dial(&name, insecure);
+        let result = dial(&name, allowed);
         inbox.send(Dialled { node, result });
     };
     if let Err(error) = std::thread::Builder::new().name(format!("dial {node}")).spawn(dial) {
@@ -26,14 +26,14 @@ pub(super) fn start(node: u8, address: &str, insecure: bool, to: &Inbox<Dialled>
     }
 }
 
-fn dial(name: &str, insecure: bool) -> Result<(TcpStream, SocketAddr), String> {
+fn dial(name: &str, allowed: bool) -> Result<(TcpStream, SocketAddr), String> {
     let found = name.to_socket_addrs().map_err(|error| format!("{name}: {error}"))?;
     let mut why = format!("{name}: the name has no address");
     for address in found {
-        if !address.ip().is_loopback() && !insecure {
+        if !address.ip().is_loopback() && !allowed {
             why = format!(
                 "{address} is not a loopback address, and the connection between peers is neither encrypted nor \
-                 authenticated; allow it with --insecure-peers"
+                 authenticated; give each device a --peer-identity, or allow it with --insecure-peers"
             );
             continue;
         }

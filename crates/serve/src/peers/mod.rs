@@ -3,40 +3,50 @@
 //! It has no thread that answers: the engine's thread polls it, hands in what came and takes what the firmware says. A
 //! thread only dials, since names are looked up there. Frames may be lost: the transport repeats what matters.
 
+pub mod authority;
 mod connection;
 mod dial;
+mod identity;
+mod open;
+mod strangers;
+
+pub use identity::{CA_FILE, CERTIFICATE_FILE, IdentityError, KEY_FILE, name};
 
 use crate::image::random_bytes;
 use crate::inbox::Inbox;
 use crate::vfio_user::Waker;
-use connection::{Connection, Ended, Heard};
+use connection::{Ended, Heard};
 use dial::Dialled;
+use identity::Identity;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use open::{Came, Open};
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use strangers::{ACCEPT_MAX, Stranger};
 use tidewater_wire::replication::{Frame, Hello, PEER_VERSION};
 
 /// Bytes that are read from a connection at once.
 const READ_BYTES: usize = 256 << 10;
-/// Connections that have not said yet who they are, at most.
-const STRANGERS_MAX: usize = 16;
-/// Marks events of strangers; peers have their node's number, and the listener this alone.
+/// Marks events of strangers; peers have their node's number, and the listener the one below.
 const STRANGER: u64 = 1 << 32;
-/// How long a connection may take to say who it is.
-const HELLO_TIME: Duration = Duration::from_secs(2);
+/// Marks events of the listener.
+const LISTENER: u64 = STRANGER - 1;
 /// A peer that has sent nothing for this time is not there: the connection is closed, and dialled anew.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// How often the round trip is measured, and a connection without frames kept alive.
 const PING_EVERY: Duration = Duration::from_millis(500);
 /// Waits between attempts to reach a peer: they double, up to the second.
 const RETRY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
-/// Notes on one peer are at least this far apart, unless they say something else.
-const NOTE_PAUSE: Duration = Duration::from_secs(10);
+/// A note that says what the last one on a peer said comes no earlier than this after it.
+const NOTE_AGAIN: Duration = Duration::from_secs(60);
+/// Notes on one peer in that time, at most.
+const NOTES_MAX: usize = 8;
 /// How often time is looked at while nothing is due.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
@@ -51,7 +61,9 @@ pub struct PeersSetup {
     pub listen: Option<SocketAddr>,
     /// Peers and where they listen, as `host:port`: those of higher numbers are dialled.
     pub peers: Vec<(u8, String)>,
-    /// Addresses beyond loopback are meant.
+    /// Folder of this device's certificate, key and CA: connections are encrypted, and peers prove who they are.
+    pub identity: Option<PathBuf>,
+    /// Addresses beyond loopback are meant, though nothing is encrypted.
     pub insecure: bool,
 }
 
@@ -66,6 +78,8 @@ pub enum PeersError {
     Cluster(String),
     /// A node number is out of range, or this device's own.
     Node(u8),
+    /// The folder of the device's identity.
+    Identity(IdentityError),
     /// The system gives no epoll instance.
     System(io::Error),
 }
@@ -76,7 +90,8 @@ impl fmt::Display for PeersError {
             PeersError::NotLoopback(address) => write!(
                 f,
                 "{address} is not a loopback address, and the connection between peers is neither encrypted nor \
-                 authenticated; allow it with --insecure-peers"
+                 authenticated; give each device a --peer-identity (`tidewater cluster init` makes them), or allow it \
+                 with --insecure-peers"
             ),
             PeersError::Listen(address, error) => {
                 write!(f, "cannot listen for peers on {address}: {error}; choose another --peer-listen")
@@ -87,6 +102,7 @@ impl fmt::Display for PeersError {
             PeersError::Node(node) => {
                 write!(f, "node {node}: each device has a number of its own, 0 to 15")
             }
+            PeersError::Identity(error) => error.fmt(f),
             PeersError::System(error) => write!(f, "cannot wait for peers: {error}"),
         }
     }
@@ -126,6 +142,8 @@ pub struct PeerLink {
     pub address: String,
     /// Whether there is a connection.
     pub up: bool,
+    /// Whether it is encrypted, and the peer has proven who it is.
+    pub encrypted: bool,
     /// For how long that has been so.
     pub since: Duration,
     /// Smoothed round trip, once measured.
@@ -136,13 +154,6 @@ pub struct PeerLink {
     pub dropped: u64,
     /// Why there is no connection.
     pub why: Option<String>,
-}
-
-struct Open {
-    stream: TcpStream,
-    connection: Connection,
-    /// The system says when more can be sent.
-    blocked: bool,
 }
 
 struct Peer {
@@ -161,7 +172,10 @@ struct Peer {
     dialling: bool,
     retry: Duration,
     why: Option<String>,
-    noted: Option<(Instant, String)>,
+    /// What the last note on it said.
+    said: String,
+    /// When the last notes were made.
+    noted: VecDeque<Instant>,
     dropped: u64,
 }
 
@@ -181,33 +195,30 @@ impl Peer {
             dialling: false,
             retry: RETRY[0],
             why: None,
-            noted: None,
+            said: String::new(),
+            noted: VecDeque::new(),
             dropped: 0,
         }
     }
 }
 
-struct Stranger {
-    open: Open,
-    from: SocketAddr,
-    since: Instant,
-    /// It was dialled as this peer.
-    dialled: Option<u8>,
-    /// It was refused, and what is left is to send why.
-    refused: bool,
-}
-
 /// The connections to peers.
 pub struct Peers {
     ours: Hello,
+    cluster: String,
+    identity: Option<Identity>,
     insecure: bool,
     epoll: Epoll,
     listener: Option<TcpListener>,
+    /// Connections that may be accepted until the next check.
+    accepts: u32,
     peers: Vec<Peer>,
     strangers: Vec<Option<Stranger>>,
     dialled: Inbox<Dialled>,
     came: VecDeque<Incoming>,
     notes: VecDeque<String>,
+    /// When a note was made about a connection of which it is not known whose it is.
+    stranger_noted: Option<Instant>,
     started: Instant,
     check_at: Instant,
     scratch: Vec<u8>,
@@ -227,17 +238,19 @@ impl Peers {
         if let Some((node, _)) = setup.peers.iter().find(|(node, _)| *node > 15 || *node == setup.node) {
             return Err(PeersError::Node(*node));
         }
+        let identity = setup.identity.as_deref().map(|folder| Identity::load(folder, &setup.cluster, setup.node));
+        let identity = identity.transpose().map_err(PeersError::Identity)?;
         let system = |error: nix::errno::Errno| PeersError::System(error.into());
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system)?;
         let listener = match setup.listen {
-            Some(address) if !address.ip().is_loopback() && !setup.insecure => {
+            Some(address) if !address.ip().is_loopback() && !setup.insecure && identity.is_none() => {
                 return Err(PeersError::NotLoopback(address));
             }
             Some(address) => {
                 let listen = |error| PeersError::Listen(address, error);
                 let listener = TcpListener::bind(address).map_err(listen)?;
                 listener.set_nonblocking(true).map_err(listen)?;
-                epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, STRANGER - 1)).map_err(system)?;
+                epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER)).map_err(system)?;
                 Some(listener)
             }
             None => None,
@@ -246,16 +259,21 @@ impl Peers {
         let boot = u64::from_le_bytes(random_bytes().map_err(PeersError::System)?);
         let ours = Hello { version: PEER_VERSION, version_min: 1, node: setup.node, boot, cluster, ..ours };
         let peer = |(node, address): &(u8, String)| Peer::new(*node, Some(address.clone()), setup.node < *node, now);
+        let notes = identity.as_ref().and_then(|identity| identity.note.clone()).into_iter().collect();
         Ok(Peers {
             ours,
+            cluster: setup.cluster.clone(),
+            identity,
             insecure: setup.insecure,
             epoll,
             listener,
+            accepts: ACCEPT_MAX,
             peers: setup.peers.iter().map(peer).collect(),
             strangers: Vec::new(),
             dialled: Inbox::new(waker),
             came: VecDeque::new(),
-            notes: VecDeque::new(),
+            notes,
+            stranger_noted: None,
             started: now,
             check_at: now,
             scratch: vec![0; READ_BYTES],
@@ -308,6 +326,7 @@ impl Peers {
             node: peer.node,
             address: peer.address.clone().unwrap_or_else(|| "not known".to_owned()),
             up: peer.open.is_some(),
+            encrypted: peer.open.as_ref().is_some_and(Open::is_encrypted),
             since: peer.since.elapsed(),
             round_trip: peer.round_trip,
             waiting: peer.open.as_ref().map_or(0, |open| open.connection.waiting()),
@@ -329,8 +348,8 @@ impl Peers {
     pub fn flush(&mut self) {
         for place in 0..self.peers.len() {
             let Peer { node, open, .. } = &mut self.peers[place];
-            if let Some(open) = open.as_mut().filter(|open| !open.blocked && open.connection.waiting() > 0)
-                && let Err(error) = push(open, &self.epoll, (*node).into())
+            if let Some(open) = open.as_mut().filter(|open| !open.blocked && open.has_output())
+                && let Err(error) = open.push(&self.epoll, (*node).into())
             {
                 self.close(place, &format!("the connection failed: {error}"));
             }
@@ -349,7 +368,7 @@ impl Peers {
         for event in &events[..count] {
             any = true;
             match event.data() {
-                at if at == STRANGER - 1 => self.accept(),
+                LISTENER => self.accept(),
                 at if at >= STRANGER => self.on_stranger((at - STRANGER) as usize),
                 node => self.on_peer(node as u8, event.events()),
             }
@@ -363,27 +382,6 @@ impl Peers {
 
     // --- connections ---
 
-    fn accept(&mut self) {
-        let Some(listener) = &self.listener else { return };
-        while let Ok((stream, from)) = listener.accept() {
-            let now = Instant::now();
-            // The oldest of those who have not said who they are gives way.
-            if self.strangers.iter().flatten().count() >= STRANGERS_MAX {
-                let oldest = (0..self.strangers.len())
-                    .filter(|&at| self.strangers[at].is_some())
-                    .min_by_key(|&at| self.strangers[at].as_ref().map(|stranger| stranger.since));
-                if let Some(at) = oldest {
-                    self.strangers[at] = None;
-                }
-            }
-            let open = Open { stream, connection: Connection::new(), blocked: false };
-            add_stranger(&mut self.strangers, &self.epoll, open, from, None, now);
-            if self.strangers.len() > 4 * STRANGERS_MAX {
-                return;
-            }
-        }
-    }
-
     fn on_dialled(&mut self, dialled: Dialled) {
         let Some(place) = self.peers.iter().position(|peer| peer.node == dialled.node) else { return };
         let (now, peer) = (Instant::now(), &mut self.peers[place]);
@@ -391,28 +389,48 @@ impl Peers {
         match dialled.result {
             Ok((stream, from)) => {
                 peer.session += 1;
-                let mut open = Open { stream, connection: Connection::new(), blocked: false };
+                let session = match self.identity.as_ref().map(Identity::dial).transpose() {
+                    Ok(session) => session,
+                    Err(error) => return self.away(place, None, &format!("no TLS: {error}")),
+                };
+                let mut open = Open::new(stream, session);
                 open.connection.greet(&Hello { to: peer.node, session: peer.session, ..self.ours });
-                add_stranger(&mut self.strangers, &self.epoll, open, from, Some(dialled.node), now);
+                self.add_stranger(open, from, Some(dialled.node), now);
             }
-            Err(why) => self.away(place, why),
+            Err(why) => self.away(place, None, &why),
         }
     }
 
     /// There is no connection to a peer, for this reason: it is dialled again, if this device dials it.
-    fn away(&mut self, place: usize, why: String) {
+    fn away(&mut self, place: usize, from: Option<SocketAddr>, why: &str) {
+        self.note_why(place, from, why);
         let (now, node) = (Instant::now(), self.ours.node);
         let peer = &mut self.peers[place];
-        let is_old = peer.noted.as_ref().is_none_or(|(at, text)| *text != why || now - *at > NOTE_PAUSE * 6);
-        if is_old && peer.noted.as_ref().is_none_or(|(at, _)| now - *at > NOTE_PAUSE || peer.why.is_none()) {
-            peer.noted = Some((now, why.clone()));
-            self.notes.push_back(format!("peer {}: {why}", peer.node));
-        }
-        peer.why = Some(why);
         if peer.address.is_some() && node < peer.node {
             peer.dial_at = Some(now + peer.retry);
             peer.retry = (peer.retry * 2).min(RETRY[1]);
             self.check_at = self.check_at.min(now + peer.retry);
+        }
+    }
+
+    /// Keeps the reason for which there is no connection to a peer, and notes it if that is new.
+    fn note_why(&mut self, place: usize, from: Option<SocketAddr>, why: &str) {
+        let text = from.map_or_else(|| why.to_owned(), |from| format!("{from}: {why}"));
+        self.note(place, why, &text);
+        self.peers[place].why = Some(text);
+    }
+
+    /// Notes something about a peer, unless the last note said the same, or there were many.
+    fn note(&mut self, place: usize, what: &str, text: &str) {
+        let (now, peer) = (Instant::now(), &mut self.peers[place]);
+        let is_again = peer.said == what && peer.noted.back().is_some_and(|at| now - *at < NOTE_AGAIN);
+        while peer.noted.front().is_some_and(|at| now - *at >= NOTE_AGAIN) {
+            peer.noted.pop_front();
+        }
+        if !is_again && peer.noted.len() < NOTES_MAX {
+            peer.noted.push_back(now);
+            peer.said = what.to_owned();
+            self.notes.push_back(format!("peer {}: {text}", peer.node));
         }
     }
 
@@ -424,102 +442,35 @@ impl Peers {
             peer.since = Instant::now();
             self.came.push_back(Incoming::Link { node: peer.node, up: false, restarted: false });
         }
-        self.away(place, why.to_owned());
+        self.away(place, None, why);
     }
 
-    fn on_stranger(&mut self, at: usize) {
-        let Some(stranger) = self.strangers.get_mut(at).and_then(Option::as_mut) else { return };
-        if !stranger.refused {
-            let mut bytes = [0; 512];
-            match stranger.open.stream.read(&mut bytes) {
-                Ok(0) => return self.drop_stranger(at, "it closed the connection before it said who it is"),
-                Ok(count) => stranger.open.connection.take(&bytes[..count]),
-                Err(error) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => {}
-                Err(error) => return self.drop_stranger(at, &format!("the connection failed: {error}")),
-            }
-            match stranger.open.connection.next() {
-                Ok(None) => {}
-                Ok(Some(Heard::Hello(theirs))) => return self.on_hello(at, &theirs),
-                // Nothing else comes before a hello.
-                Ok(Some(_)) => return self.drop_stranger(at, "it sent a frame before its hello"),
-                Err(Ended::Refused(why)) => return self.drop_stranger(at, &format!("it refuses this device: {why}")),
-                Err(Ended::Foreign(why)) => return self.drop_stranger(at, &format!("not a peer: {why}")),
-            }
-        }
-        if let Some(stranger) = &mut self.strangers[at] {
-            let sent = push(&mut stranger.open, &self.epoll, STRANGER + at as u64);
-            if sent.is_err() || stranger.refused && stranger.open.connection.waiting() == 0 {
-                self.strangers[at] = None;
-            }
-        }
-    }
-
-    /// A connection that says nothing more of use. `why`: for the user, if it is known whose it was.
-    fn drop_stranger(&mut self, at: usize, why: &str) {
-        let Some(stranger) = self.strangers[at].take() else { return };
-        if let Some(place) = stranger.dialled.and_then(|node| self.peers.iter().position(|peer| peer.node == node)) {
-            self.away(place, format!("{}: {why}", stranger.from));
-        }
-    }
-
-    fn on_hello(&mut self, at: usize, theirs: &Hello) {
-        let Some(stranger) = self.strangers[at].as_mut() else { return };
-        let (from, dialled) = (stranger.from, stranger.dialled);
-        let place = self.peers.iter().position(|peer| peer.node == theirs.node);
-        let why = Hello::mismatch(&self.ours, theirs).or_else(|| match (dialled, place) {
-            (Some(node), _) if node != theirs.node => {
-                Some(format!("node {} answers where node {node} is looked for: check --peer", theirs.node))
-            }
-            (None, _) if theirs.node > self.ours.node => {
-                Some(format!("node {} dials node {}: the lower number dials", theirs.node, self.ours.node))
-            }
-            (_, None) => Some(format!("node {} is not listed with --peer on node {}", theirs.node, self.ours.node)),
-            (None, Some(place)) => {
-                let known = self.peers[place].known;
-                let is_old = known.is_some_and(|(boot, session)| boot == theirs.boot && theirs.session <= session);
-                is_old.then(|| "a newer connection has come".to_owned())
-            }
-            _ => None,
-        });
+    /// A peer has said who it is, and is the one. `greet`: this device has yet to say who it is.
+    fn connect(&mut self, place: usize, mut open: Open, from: SocketAddr, greet: bool, theirs: &Hello) {
         let now = Instant::now();
-        if let Some(why) = why {
-            stranger.open.connection.refuse(&why);
-            stranger.refused = true;
-            stranger.since = now;
-            let dialled = dialled.and_then(|node| self.peers.iter().position(|peer| peer.node == node));
-            match dialled.or(place) {
-                Some(place) if self.peers[place].open.is_none() => self.away(place, format!("{from}: {why}")),
-                _ => {}
-            }
-            return self.on_stranger(at);
-        }
-        let (Some(stranger), Some(place)) = (self.strangers[at].take(), place) else { return };
         if let Some(old) = self.peers[place].open.take() {
             let _ = self.epoll.delete(&old.stream);
             self.peers[place].dropped += old.connection.dropped;
             self.came.push_back(Incoming::Link { node: theirs.node, up: false, restarted: false });
         }
         let peer = &mut self.peers[place];
-        let mut open = Open { blocked: false, ..stranger.open };
-        if dialled.is_none() {
+        open.blocked = false;
+        if greet {
             peer.session += 1;
             open.connection.greet(&Hello { to: peer.node, session: peer.session, ..self.ours });
         }
         let restarted = peer.known.is_some_and(|(boot, _)| boot != theirs.boot);
-        let was_away = peer.why.take();
+        peer.why = None;
         peer.known = Some((theirs.boot, theirs.session));
         (peer.since, peer.heard_at, peer.ping_at) = (now, now, now);
         (peer.retry, peer.round_trip) = (RETRY[0], None);
         open.connection.ping(self.started.elapsed().as_nanos() as u64);
         let watched = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, u64::from(peer.node));
         if self.epoll.modify(&open.stream, &mut { watched }).is_err() {
-            return self.away(place, "the system does not watch its connection".to_owned());
+            return self.away(place, None, "the system does not watch its connection");
         }
         peer.open = Some(open);
-        if was_away.is_some() || peer.noted.is_none() {
-            peer.noted = Some((now, String::new()));
-            self.notes.push_back(format!("peer {}: connected ({from})", theirs.node));
-        }
+        self.note(place, "connected", &format!("connected ({from})"));
         self.came.push_back(Incoming::Link { node: theirs.node, up: true, restarted });
         // What came behind its hello.
         self.on_peer(theirs.node, EpollFlags::empty());
@@ -530,19 +481,16 @@ impl Peers {
         let Some(open) = &mut self.peers[place].open else { return };
         if events.contains(EpollFlags::EPOLLOUT) {
             open.blocked = false;
-            if let Err(error) = push(open, &self.epoll, node.into()) {
+            if let Err(error) = open.push(&self.epoll, node.into()) {
                 return self.close(place, &format!("the connection failed: {error}"));
             }
         }
         let mut ended = None;
-        match open.stream.read(&mut self.scratch) {
-            Ok(0) => ended = Some("it closed the connection".to_owned()),
-            Ok(count) => {
-                open.connection.take(&self.scratch[..count]);
-                self.peers[place].heard_at = Instant::now();
-            }
-            Err(error) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => {}
-            Err(error) => ended = Some(format!("the connection failed: {error}")),
+        match open.read(&mut self.scratch) {
+            Ok(Came::End) => ended = Some("it closed the connection".to_owned()),
+            Ok(Came::Nothing) => {}
+            Ok(Came::Bytes) => self.peers[place].heard_at = Instant::now(),
+            Err(failed) => ended = Some(failed.words()),
         }
         let elapsed = self.started.elapsed();
         let peer = &mut self.peers[place];
@@ -570,6 +518,7 @@ impl Peers {
                     ended = Some(format!("it refuses this device: {why}"));
                     break;
                 }
+                Err(Ended::Encrypted) => break,
                 Err(Ended::Foreign(why)) => {
                     ended = Some(format!("it sent what is no frame: {why}"));
                     break;
@@ -585,14 +534,7 @@ impl Peers {
 
     fn check(&mut self, now: Instant) {
         self.check_at = now + CHECK_EVERY;
-        for at in 0..self.strangers.len() {
-            if self.strangers[at].as_ref().is_some_and(|stranger| now - stranger.since > HELLO_TIME) {
-                self.drop_stranger(at, "it did not say who it is within 2 s");
-            }
-        }
-        while self.strangers.last().is_some_and(Option::is_none) {
-            self.strangers.pop();
-        }
+        self.check_strangers(now);
         for place in 0..self.peers.len() {
             let peer = &mut self.peers[place];
             if let Some(open) = &mut peer.open {
@@ -604,63 +546,15 @@ impl Peers {
                 }
             } else if !peer.dialling
                 && let Some(address) = peer.address.as_ref().filter(|_| peer.dial_at.is_some_and(|at| now >= at))
-                && !self.strangers.iter().flatten().any(|stranger| stranger.dialled == Some(peer.node))
+                && !self.strangers.iter().flatten().any(|stranger| stranger.is_of(peer.node))
             {
                 peer.dial_at = None;
                 peer.dialling = true;
-                dial::start(peer.node, address, self.insecure, &self.dialled);
+                dial::start(peer.node, address, self.insecure || self.identity.is_some(), &self.dialled);
             }
         }
         self.flush();
     }
-}
-
-fn add_stranger(
-    strangers: &mut Vec<Option<Stranger>>,
-    epoll: &Epoll,
-    mut open: Open,
-    from: SocketAddr,
-    dialled: Option<u8>,
-    now: Instant,
-) {
-    let at = strangers.iter().position(Option::is_none).unwrap_or(strangers.len());
-    let is_good = open.stream.set_nonblocking(true).is_ok() && open.stream.set_nodelay(true).is_ok();
-    let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, STRANGER + at as u64);
-    if !is_good || epoll.add(&open.stream, event).is_err() {
-        return;
-    }
-    if push(&mut open, epoll, STRANGER + at as u64).is_err() {
-        return;
-    }
-    let stranger = Some(Stranger { open, from, since: now, dialled, refused: false });
-    if at == strangers.len() {
-        strangers.push(stranger);
-    } else {
-        strangers[at] = stranger;
-    }
-}
-
-/// Sends what waits, as far as the system takes it, and polls for writability if more is left.
-fn push(open: &mut Open, epoll: &Epoll, key: u64) -> io::Result<()> {
-    let before = open.blocked;
-    open.blocked = false;
-    while open.connection.waiting() > 0 {
-        match open.stream.write(open.connection.ready()) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(count) => open.connection.advance(count),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                open.blocked = true;
-                break;
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    if open.blocked != before {
-        let out = if open.blocked { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
-        epoll.modify(&open.stream, &mut EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | out, key))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

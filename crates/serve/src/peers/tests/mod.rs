@@ -1,6 +1,10 @@
 //! Peers on loopback.
 
+mod secured;
+
 use super::*;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
 use tidewater_wire::replication::{Body, Epoch};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -11,7 +15,7 @@ fn hello(drive: u8) -> Hello {
 
 fn setup(node: u8, peers: &[(u8, String)]) -> PeersSetup {
     let listen = Some("127.0.0.1:0".parse().expect("an address"));
-    PeersSetup { node, cluster: "test".into(), listen, peers: peers.to_vec(), insecure: false }
+    PeersSetup { node, cluster: "test".into(), listen, peers: peers.to_vec(), identity: None, insecure: false }
 }
 
 fn bind(setup: &PeersSetup, drive: u8) -> Peers {
