@@ -112,12 +112,12 @@ impl Open {
         tls.take(bytes, &mut self.connection)
     }
 
-    /// Reads once and forgets what came.
-    pub(super) fn discard(&mut self, scratch: &mut [u8]) -> Came {
+    /// Reads once and forgets what came: so many bytes. `None`: nothing will come any more.
+    pub(super) fn discard(&mut self, scratch: &mut [u8]) -> Option<usize> {
         match self.stream.read(scratch) {
-            Ok(count) if count > 0 => Came::Bytes,
-            Err(error) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => Came::Nothing,
-            _ => Came::End,
+            Ok(count) => Some(count).filter(|count| *count > 0),
+            Err(error) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => Some(0),
+            Err(_) => None,
         }
     }
 

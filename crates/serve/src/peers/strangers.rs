@@ -20,6 +20,8 @@ pub(super) const ACCEPT_MAX: u32 = 4;
 const HELLO_TIME: Duration = Duration::from_secs(2);
 /// Bytes that are read at once from one that has not said yet who it is.
 const READ_BYTES: usize = 4 << 10;
+/// Bytes that one that was refused may still send before its end.
+const DISCARD_MAX: usize = 64 << 10;
 
 /// A connection that has not said yet who it is.
 pub(super) struct Stranger {
@@ -30,6 +32,8 @@ pub(super) struct Stranger {
     dialled: Option<u8>,
     /// It was refused: what is left is to send why, and to wait for its end, so that this arrives.
     refused: bool,
+    /// Bytes that came since.
+    discarded: usize,
 }
 
 impl Stranger {
@@ -82,7 +86,7 @@ impl Peers {
         let is_good = open.stream.set_nonblocking(true).is_ok() && open.stream.set_nodelay(true).is_ok();
         let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, STRANGER + at as u64);
         let is_watched = is_good && self.epoll.add(&open.stream, event).is_ok();
-        let stranger = Some(Stranger { open, from, since: now, dialled, refused: false });
+        let stranger = Some(Stranger { open, from, since: now, dialled, refused: false, discarded: 0 });
         if at == self.strangers.len() {
             self.strangers.push(stranger);
         } else {
@@ -110,9 +114,11 @@ impl Peers {
     pub(super) fn on_stranger(&mut self, at: usize) {
         let Some(stranger) = self.strangers.get_mut(at).and_then(Option::as_mut) else { return };
         if stranger.refused {
-            return match stranger.open.discard(&mut self.scratch) {
-                Came::End => self.strangers[at] = None,
-                _ => self.push_stranger(at),
+            let came = stranger.open.discard(&mut self.scratch[..READ_BYTES]);
+            stranger.discarded += came.unwrap_or(0);
+            return match came {
+                Some(_) if stranger.discarded <= DISCARD_MAX => self.push_stranger(at),
+                _ => self.strangers[at] = None,
             };
         }
         match stranger.open.read(&mut self.scratch[..READ_BYTES]) {

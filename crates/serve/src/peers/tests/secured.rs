@@ -335,6 +335,28 @@ fn a_changed_byte_ends_the_connection_and_reaches_no_frame() {
     });
 }
 
+/// What was refused is read no longer than a reason takes to arrive.
+#[test]
+fn a_refused_stranger_can_not_send_for_ever() {
+    let certificates = Certificates::new();
+    let mut one = one_of(&certificates);
+    for begin in [&[22, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff][..], b"TIDEPEER", &[20, 3, 3, 0, 1, 1]] {
+        let mut stream = TcpStream::connect(one.address().expect("it listens")).expect("it listens");
+        stream.set_nonblocking(true).expect("a socket");
+        let flood: Vec<u8> = begin.iter().copied().cycle().take(16_386).collect();
+        let mut sent = 0;
+        until(&mut [&mut one], |_| match stream.write(&flood) {
+            Ok(count) => {
+                sent += count;
+                // Far more than the system's buffers hold.
+                assert!(sent < 256 << 20, "{sent} bytes were taken");
+                false
+            }
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        });
+    }
+}
+
 #[test]
 fn one_address_does_not_keep_out_another() {
     use rustix::net::{AddressFamily, SocketType, bind as bind_socket, connect, socket};
