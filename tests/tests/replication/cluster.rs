@@ -73,7 +73,8 @@ impl Cluster {
         }
     }
 
-    fn at(&self, node: u8) -> String {
+    /// Where a device listens.
+    pub fn at(&self, node: u8) -> String {
         let (host, port) = self.address.split_once(':').expect("host and port");
         format!("{host}:{}", port.parse::<u16>().expect("a port") + u16::from(node))
     }

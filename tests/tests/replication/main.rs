@@ -4,6 +4,7 @@
 mod campaign;
 mod cluster;
 mod destaged;
+mod faults;
 mod identity;
 
 use std::process::{Child, Stdio};

@@ -6,7 +6,8 @@ use super::run::Server;
 use super::served::Served;
 use super::world::{Pending, World};
 use crate::control::{Answer, GroupMode, Request};
-use crate::peers::{Incoming, Peers};
+use crate::peers::Incoming;
+use crate::peers::carrier::Carrier;
 use serde_json::{Map, Value};
 use std::sync::mpsc::Sender;
 use tidewater_base::{Duration, Instant};
@@ -31,12 +32,12 @@ impl<M> World<M> {
         }
         let functions = machine.subsystem.device().fast().functions().len() as u8;
         let is_due = machine.subsystem.device().fast().peers_deadline().is_some_and(|at| at <= now);
-        let came = peers.has_come();
-        if is_due || came {
+        let mut first = peers.take();
+        if is_due || first.is_some() {
             self.push(Input::PeersTime { now });
             any = true;
         }
-        while let Some(incoming) = peers.take() {
+        while let Some(incoming) = first.take().or_else(|| peers.take()) {
             match incoming {
                 Incoming::Frame(frame, bytes) => self.put(Pending::Frame { frame, bytes }),
                 Incoming::Link { node, up, restarted } => {
@@ -150,7 +151,7 @@ impl<M> World<M> {
     /// What is known of peers, for the status.
     pub(super) fn peers_status(&self, machine: &Served) -> Option<Value> {
         let peers = self.peers.as_ref()?;
-        let links: Vec<_> = peers.links().collect();
+        let links = peers.links();
         let functions = machine.subsystem.device().fast().functions().iter().enumerate();
         let groups: Vec<Value> = functions
             .map(|(number, of)| {
@@ -290,7 +291,7 @@ impl Server {
                 "function {function} has no log: the profile's fast.functions says how many have"
             )));
         }
-        let command = match command_of(request, peers) {
+        let command = match command_of(request, peers.as_ref()) {
             Ok(command) => command,
             Err(why) => return Some(Err(why)),
         };
@@ -315,7 +316,8 @@ impl Server {
 ///
 /// # Errors
 /// A group that can't be, in words.
-fn command_of(request: &Request, peers: &Peers) -> Result<Command, String> {
+fn command_of(request: &Request, peers: &dyn Carrier) -> Result<Command, String> {
+    let links = peers.links();
     let group = |members: &[u8], mode: GroupMode, k: u8| {
         let mode = match mode {
             GroupMode::Lazy => Mode::Lazy,
@@ -323,7 +325,9 @@ fn command_of(request: &Request, peers: &Peers) -> Result<Command, String> {
             GroupMode::Chain => Mode::Chain,
             GroupMode::Quorum => Mode::Quorum(k),
         };
-        if let Some(node) = members.iter().find(|&&node| node != peers.node() && !peers.knows(node)) {
+        if let Some(node) =
+            members.iter().find(|&&node| node != peers.node() && !links.iter().any(|link| link.node == node))
+        {
             return Err(format!("node {node} is not a peer of this device: serve it with --peer {node}=ADDRESS"));
         }
         Group::new(Epoch::ZERO, mode, members).map_err(|error| error.to_string())

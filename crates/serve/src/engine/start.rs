@@ -12,6 +12,7 @@ use super::world::World;
 use crate::image::{Image, ImageOptions, Memory, MemoryKind, Payload, Target as ImageTarget};
 use crate::inbox::Inbox;
 use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
+use crate::peers::carrier::Carrier;
 use crate::peers::{Peers, PeersSetup};
 use crate::ring::MappedRing;
 use crate::trace::TraceWriter;
@@ -453,7 +454,7 @@ pub(super) fn peers(
     image: &Image,
     machine: &Served,
     waker: &Arc<Waker>,
-) -> Result<Peers, ServeError> {
+) -> Result<Box<dyn Carrier>, ServeError> {
     let fast = machine.subsystem.device().fast();
     let Some(first) = fast.function(0) else {
         return Err(wrong("peers replicate the logs of the fast side: take a profile that has one, such as log"));
@@ -469,7 +470,7 @@ pub(super) fn peers(
         page_bytes: fast.payload(),
         ..Hello::default()
     };
-    Peers::bind(setup, ours, Arc::clone(waker)).map_err(wrong)
+    Peers::carrier(setup, ours, Arc::clone(waker)).map_err(wrong)
 }
 
 /// What functions keep of how they were set up, where the profile says otherwise.
@@ -609,7 +610,7 @@ impl Server {
         let nvme_tcp = target.as_ref().and_then(|target| target.addresses().first().map(|at| (*at, nqn)));
         let connected =
             setup.peers.as_ref().map(|setup| peers(setup, payload.image(), &machine, &waker)).transpose()?;
-        let peers_at = connected.as_ref().and_then(Peers::address);
+        let peers_at = connected.as_ref().and_then(|peers| peers.address());
         for (number, function) in machine.subsystem.device().fast().functions().iter().enumerate() {
             let role = function.transport().status().role;
             let is_kept = ports.get(number).and_then(|port| port.ring.as_ref()).is_some_and(MappedRing::is_kept);

@@ -12,7 +12,7 @@ use super::transfer::{Carried, bring, dma_read};
 use crate::image::Payload;
 use crate::inbox::Inbox;
 use crate::nvme_tcp::{CommandId, Target};
-use crate::peers::Peers;
+use crate::peers::carrier::Carrier;
 use crate::trace::TraceWriter;
 use std::collections::VecDeque;
 use std::io;
@@ -67,7 +67,7 @@ pub struct World<M> {
     pub(super) ports: Vec<Port>,
     pub(super) target: Option<Target>,
     /// The connections to peers.
-    pub(super) peers: Option<Peers>,
+    pub(super) peers: Option<Box<dyn Carrier>>,
     /// For each function and lane the end of what is to be synced for its primary's host.
     pub(super) flush_goals: Vec<[u64; LANES_MAX]>,
     /// For each function where its log ended, from time to time.

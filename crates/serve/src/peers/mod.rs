@@ -4,6 +4,7 @@
 //! thread only dials, since names are looked up there. Frames may be lost: the transport repeats what matters.
 
 pub mod authority;
+pub mod carrier;
 mod connection;
 mod dial;
 mod identity;
@@ -15,6 +16,7 @@ pub use identity::{CA_FILE, CERTIFICATE_FILE, IdentityError, KEY_FILE, name};
 use crate::image::random_bytes;
 use crate::inbox::Inbox;
 use crate::vfio_user::Waker;
+use carrier::{Carrier, Faults, Faulty};
 use connection::{Ended, Heard};
 use dial::Dialled;
 use identity::Identity;
@@ -51,7 +53,7 @@ const NOTES_MAX: usize = 8;
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 /// How a device and its peers reach each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct PeersSetup {
     /// This device's number in its group.
     pub node: u8,
@@ -65,6 +67,8 @@ pub struct PeersSetup {
     pub identity: Option<PathBuf>,
     /// Addresses beyond loopback are meant, though nothing is encrypted.
     pub insecure: bool,
+    /// What goes wrong with frames on their way, in tests.
+    pub faults: Option<Arc<Faults>>,
 }
 
 /// Why peers can't be reached at all.
@@ -280,6 +284,18 @@ impl Peers {
         })
     }
 
+    /// As [`Peers::bind`], with the faults of the setup, if it has any.
+    ///
+    /// # Errors
+    /// As [`PeersError`] says.
+    pub fn carrier(setup: &PeersSetup, ours: Hello, waker: Arc<Waker>) -> Result<Box<dyn Carrier>, PeersError> {
+        let peers = Peers::bind(setup, ours, waker)?;
+        Ok(match &setup.faults {
+            Some(faults) => Box::new(Faulty::new(peers, Arc::clone(faults))),
+            None => Box::new(peers),
+        })
+    }
+
     /// Where peers reach this device.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.as_ref()?.local_addr().ok()
@@ -308,16 +324,6 @@ impl Peers {
     /// The next thing that came.
     pub fn take(&mut self) -> Option<Incoming> {
         self.came.pop_front()
-    }
-
-    /// Whether [`Peers::take`] has something.
-    pub fn has_come(&self) -> bool {
-        !self.came.is_empty()
-    }
-
-    /// Whether this node is one of the peers.
-    pub fn knows(&self, node: u8) -> bool {
-        self.peers.iter().any(|peer| peer.node == node)
     }
 
     /// What is known of each peer.

@@ -1,5 +1,6 @@
 //! Peers on loopback.
 
+mod faulty;
 mod secured;
 
 use super::*;
@@ -15,7 +16,15 @@ fn hello(drive: u8) -> Hello {
 
 fn setup(node: u8, peers: &[(u8, String)]) -> PeersSetup {
     let listen = Some("127.0.0.1:0".parse().expect("an address"));
-    PeersSetup { node, cluster: "test".into(), listen, peers: peers.to_vec(), identity: None, insecure: false }
+    PeersSetup {
+        node,
+        cluster: "test".into(),
+        listen,
+        peers: peers.to_vec(),
+        identity: None,
+        insecure: false,
+        faults: None,
+    }
 }
 
 fn bind(setup: &PeersSetup, drive: u8) -> Peers {
