@@ -20,6 +20,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Cluster {
     pub folder: TempDir,
     address: String,
+    /// Where others dial a device, if not where it listens.
+    dialled: Vec<Option<String>>,
     /// What each device is started with besides.
     options: Vec<Vec<String>>,
     pub devices: Vec<Option<Device>>,
@@ -59,7 +61,13 @@ impl Cluster {
         shim();
         let folder = tempfile::tempdir().expect("a temporary folder");
         let options = vec![Vec::new(); usize::from(nodes)];
-        Cluster { folder, address, options, devices: (0..nodes).map(|_| None).collect() }
+        Cluster {
+            folder,
+            address,
+            dialled: vec![None; usize::from(nodes)],
+            options,
+            devices: (0..nodes).map(|_| None).collect(),
+        }
     }
 
     /// Starts all, until each is connected with each.
@@ -89,13 +97,19 @@ impl Cluster {
         self.devices[usize::from(node)] = Some(Device::served(child.expect("it starts"), self.folder.path()));
     }
 
+    /// Others dial a device at this address.
+    pub fn relay(&mut self, node: u8, at: String) {
+        self.dialled[usize::from(node)] = Some(at);
+    }
+
     /// How a device is started.
     pub fn command(&self, node: u8) -> Command {
         let mut command = tidewater(Build::Same, self.folder.path());
         command.args(["log-device", &node.to_string()]);
         command.args(["--node", &node.to_string(), "--peer-listen", &self.at(node)]);
         for peer in (0..self.devices.len() as u8).filter(|peer| *peer != node) {
-            command.args(["--peer", &format!("{peer}={}", self.at(peer))]);
+            let at = self.dialled[usize::from(peer)].clone().unwrap_or_else(|| self.at(peer));
+            command.args(["--peer", &format!("{peer}={at}")]);
         }
         command.args(&self.options[usize::from(node)]);
         command

@@ -6,6 +6,7 @@ mod cluster;
 mod destaged;
 mod faults;
 mod identity;
+mod relay;
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
