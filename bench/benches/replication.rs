@@ -44,7 +44,9 @@ impl Group {
                 cluster: "bench".to_owned(),
                 listen: Some(addresses[usize::from(node)]),
                 peers: others.map(|other| (other, addresses[usize::from(other)].to_string())).collect(),
+                identity: None,
                 insecure: false,
+                faults: None,
             };
             serve(&folder, (nodes > 1).then_some(peers))
         };

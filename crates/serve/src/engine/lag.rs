@@ -70,7 +70,7 @@ impl<M> World<M> {
     /// What the page of metrics says of peers.
     pub(super) fn peers_metrics(&self, machine: &Served, page: &mut Page) {
         let Some(peers) = &self.peers else { return };
-        let links: Vec<_> = peers.links().map(|link| (link.node.to_string(), link)).collect();
+        let links: Vec<_> = peers.links().into_iter().map(|link| (link.node.to_string(), link)).collect();
         page.family("gauge", "tidewater_peer_up", "1 while a peer is connected.");
         for (node, link) in &links {
             page.sample("tidewater_peer_up", &[("peer", node)], f64::from(link.up));
