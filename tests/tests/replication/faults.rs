@@ -93,7 +93,7 @@ impl Devices {
         let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
         let start = Instant::now();
         loop {
-            match Log::open(&target, options.clone()) {
+            match Log::open(&target, options) {
                 Ok(log) => return log,
                 Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
             }
