@@ -60,6 +60,13 @@ impl Served {
         self.drive.ask(request);
     }
 
+    /// Whether all its replicas have what it has.
+    pub fn in_step(&self) -> bool {
+        let status = serde_json::Value::from(self.drive.ask(&Request::Status));
+        let replicas = status["peers"]["groups"][0]["replicas"].as_array();
+        replicas.is_some_and(|all| all.iter().all(|it| it["state"] == "in step" && it["behind_bytes"] == 0))
+    }
+
     /// Ends it in order.
     ///
     /// # Panics

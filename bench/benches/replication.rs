@@ -197,15 +197,19 @@ fn local(log: &Log) -> f64 {
 }
 
 /// The share of a core that each of these devices takes while nothing happens.
-fn idle(devices: usize) -> f64 {
+fn idle(group: &Group) -> f64 {
+    let start = Instant::now();
+    while !group.nodes[0].in_step() {
+        assert!(start.elapsed() < TIME, "replicas do not catch up");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let used = || {
         let usage = getrusage(UsageWho::RUSAGE_SELF).expect("it is told");
         (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 * 1e-6
     };
-    std::thread::sleep(Duration::from_secs(1));
     let (before, start) = (used(), Instant::now());
     std::thread::sleep(Duration::from_secs(5));
-    (used() - before) / start.elapsed().as_secs_f64() / devices as f64
+    (used() - before) / start.elapsed().as_secs_f64() / group.nodes.len() as f64
 }
 
 fn main() {
@@ -229,7 +233,7 @@ fn main() {
         let rate = median(pairs.iter().map(|(_, log)| *log).collect());
         println!("{name}: a log of 1 GiB  {:>8.0} MB/s, {ratio:.2} of TCP", rate / 1e6);
         drop(log);
-        println!("{name}: idle, of a core for each device  {:>6.2} %", 100.0 * idle(nodes.into()));
+        println!("{name}: idle, of a core for each device  {:>6.2} %", 100.0 * idle(&group));
         group.end();
     }
     let (alone, lazy) = (Group::new(1, GroupMode::Lazy), Group::new(3, GroupMode::Lazy));

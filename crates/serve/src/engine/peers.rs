@@ -19,14 +19,25 @@ use tidewater_core::subsystem::{Input, LogPiece};
 use tidewater_wire::replication::{Body, Epoch, Frame, Group, LANES_MAX, Mode};
 use tidewater_wire::vendor::Role;
 
+/// What has come from peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// Nothing.
+    Nothing,
+    /// Frames without log bytes, or a change of a connection.
+    Signs,
+    /// Log bytes.
+    Log,
+}
+
 /// What an operator asked a function's group for, until it is answered.
 pub(super) type Asked = Sender<Answer>;
 
 impl<M> World<M> {
-    /// Takes in what peers have sent. `now`: the wall's time, by which peers are judged. True: something happened.
-    pub(super) fn poll_peers(&mut self, now: Instant, machine: &Served) -> bool {
-        let Some(mut peers) = self.peers.take() else { return false };
-        let mut any = peers.poll();
+    /// Takes in what peers have sent. `now`: the wall's time, by which peers are judged.
+    pub(super) fn poll_peers(&mut self, now: Instant, machine: &Served) -> Came {
+        let Some(mut peers) = self.peers.take() else { return Came::Nothing };
+        let (mut any, mut has_log) = (peers.poll(), false);
         while let Some(note) = peers.take_note() {
             self.watch.notes.push(note);
         }
@@ -39,7 +50,10 @@ impl<M> World<M> {
         }
         while let Some(incoming) = first.take().or_else(|| peers.take()) {
             match incoming {
-                Incoming::Frame(frame, bytes) => self.put(Pending::Frame { frame, bytes }),
+                Incoming::Frame(frame, bytes) => {
+                    has_log |= !bytes.is_empty();
+                    self.put(Pending::Frame { frame, bytes });
+                }
                 Incoming::Link { node, up, restarted } => {
                     for function in 0..functions {
                         self.push(Input::Link { function, peer: node, up, restarted });
@@ -54,7 +68,11 @@ impl<M> World<M> {
             }
         }
         self.peers = Some(peers);
-        any
+        match any {
+            _ if has_log => Came::Log,
+            true => Came::Signs,
+            false => Came::Nothing,
+        }
     }
 
     /// Sends a frame, once what it promises is durable in the image: a node that forgot a promise in a crash could

@@ -3,6 +3,7 @@
 mod messages;
 
 use super::clock::DeviceClock;
+use super::peers::Came;
 use super::port::Port;
 use super::served::{InputLog, Served};
 use super::setup::{DriveSetup, Setup, TcpSetup};
@@ -33,6 +34,8 @@ use tidewater_wire::nvme::register::{ShutdownStatus, offset};
 /// How long the thread keeps polling after the last event, before it sleeps: a host that has just been answered often
 /// asks again.
 const LINGER: WallDuration = WallDuration::from_micros(50);
+/// A device with peers does so only for this time after clients or log bytes have come.
+const BUSY: WallDuration = WallDuration::from_millis(2);
 /// Turns in which nothing happens before the thread looks at a clock: a turn takes less than that.
 const QUIET_TURNS: u32 = 8;
 /// Turns after which the thread lets time pass for a host's timers.
@@ -77,6 +80,8 @@ pub struct Server {
     drive_setup: DriveSetup,
     pub(super) profile: Profile,
     started: Wall,
+    /// When clients or log bytes of peers came last; noted of devices with peers.
+    busy_at: Wall,
     /// A stop was requested: the clients to answer once the device has ended.
     ending: Option<Vec<Sender<Answer>>>,
     /// Makes serial number and NQN.
@@ -147,6 +152,7 @@ impl Server {
             drive_setup,
             profile,
             started: Wall::now(),
+            busy_at: Wall::now(),
             ending: None,
             identity,
             powered_off: None,
@@ -187,10 +193,17 @@ impl Server {
                 quiet = 0;
             } else {
                 quiet = quiet.saturating_add(1);
+                if self.world.peers.is_some() {
+                    // What it waits for may be another process's turn: on a machine with few cores that turn comes now.
+                    std::thread::yield_now();
+                }
             }
             if quiet == QUIET_TURNS {
                 last = Wall::now();
-            } else if quiet > QUIET_TURNS && quiet.is_multiple_of(QUIET_TURNS) && last.elapsed() > LINGER {
+            } else if quiet > QUIET_TURNS
+                && quiet.is_multiple_of(QUIET_TURNS)
+                && (last.elapsed() > LINGER || self.world.peers.is_some() && self.busy_at.elapsed() > BUSY)
+            {
                 self.sleep(last);
                 self.turns = 0;
             }
@@ -217,19 +230,24 @@ impl Server {
         active |= self.take_messages();
         active |= self.poll_target();
         let now = self.wall();
-        active |= self.world.poll_peers(now, self.machine.as_ref().expect("looked at above"));
+        let came = self.world.poll_peers(now, self.machine.as_ref().expect("looked at above"));
 
         self.world.resume_synced();
         active |= self.world.look_at_doorbells(self.machine.as_ref().expect("looked at above"));
         active |= self.world.look_at_rings(self.machine.as_ref().expect("looked at above"));
         self.world.watch.notes.drain(..).for_each(|note| notify(Event::Note(note)));
-        active |= !self.world.pending.is_empty();
+        // Signs of life come all the time: they are no reason to stay awake.
+        let is_busy = active || came == Came::Log;
+        active |= came != Came::Nothing || !self.world.pending.is_empty();
         let machine = self.machine.as_mut().expect("looked at above");
         machine.hurries = self.world.rings_wait(machine, true);
         if !self.is_quiet() {
             active |= self.drive();
         }
         self.housekeeping();
+        if is_busy && self.world.peers.is_some() {
+            self.busy_at = Wall::now();
+        }
         Ok(active)
     }
 

@@ -8,6 +8,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tidewater_wire::log::{RingLanePage, RingReplicas};
 
+/// How long a waiter for replicas stays awake: some round trips of a fast network.
+const SPIN: Duration = Duration::from_micros(50);
+
 impl Log {
     /// Waits until all that was appended before, by anybody who has the lane, is at the handle's level. Returns where
     /// that ends.
@@ -139,6 +142,11 @@ impl Log {
             self.check_store()?;
             self.ring.peers().acknowledge(level)?;
             let now = Instant::now();
+            if now - start < SPIN && !is_synced {
+                // Sooner than a sleep and a wake-up. Whose turn it is may need this processor.
+                std::thread::yield_now();
+                continue;
+            }
             if now - start >= timeout {
                 let late = self.ring.peers().late();
                 return Err(LogError::ReplicasLate { at, wanted: end, late });
