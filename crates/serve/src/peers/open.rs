@@ -50,7 +50,7 @@ impl Failed {
     pub(super) fn words(&self) -> String {
         match self {
             Failed::System(error) => format!("the connection failed: {error}"),
-            Failed::Tls(error) => failure(error).unwrap_or_else(|| format!("not a peer: {error}")),
+            Failed::Tls(error) => failure(error).unwrap_or_else(|| format!("TLS failed: {error}")),
         }
     }
 }
