@@ -191,14 +191,17 @@ mod tests {
             "replicas": [{"node": 1, "state": "catching up", "behind_bytes": 4096, "behind_ms": 1300}],
         });
         let links = [
-            serde_json::json!({"node": 1, "address": "a:1", "up": true, "encrypted": true, "since_ms": 4000, "round_trip_us": 40}),
+            serde_json::json!({
+                "node": 1, "address": "a:1", "up": true, "encrypted": true, "since_ms": 4000, "round_trip_us": 40,
+            }),
             serde_json::json!({"node": 2, "address": "b:1", "up": false, "since_ms": 9000, "why": "it was silent"}),
         ];
         let text = shown(group.as_object().unwrap(), &links);
         assert_eq!(
             text,
             "primary: node 0 of 0, 1, 2 (eager), epoch 3.0\n  a replica is silent\npeer 1 at a:1: connected for \
-             4 s, encrypted, round trip 40 us; catching up, 4KiB behind, by 1.3 s\npeer 2 at b:1: away for 9 s: it was silent\n"
+             4 s, encrypted, round trip 40 us; catching up, 4KiB behind, by 1.3 s\npeer 2 at b:1: away for \
+             9 s: it was silent\n"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! Devices whose bytes pass a relay that delays, stalls, cuts off and changes them by seed: a changed byte reaches no log,
-//! plain or over TLS, and connections come back by themselves.
+//! Devices whose bytes pass a relay that delays, stalls, cuts off and changes them by seed: a changed byte reaches no
+//! log, plain or over TLS, and connections come back by themselves.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

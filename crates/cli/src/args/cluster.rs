@@ -1,8 +1,14 @@
 //! `tidewater cluster`.
 
 use super::examples;
+use clap::builder::RangedI64ValueParser;
 use clap::{Subcommand, ValueHint};
 use std::path::PathBuf;
+
+/// Days of a validity: up to a century.
+fn days() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=36_500)
+}
 
 /// What `tidewater cluster` does.
 #[derive(Debug, Subcommand)]
@@ -23,10 +29,10 @@ pub enum ClusterCommand {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
         nodes: u8,
         /// Days for which certificates of nodes are valid
-        #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36500))]
+        #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = days())]
         days: u32,
         /// Days for which the CA is valid
-        #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36500))]
+        #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = days())]
         ca_days: u32,
     },
     /// Make the folder of one more node, or a new certificate for one
@@ -42,7 +48,7 @@ pub enum ClusterCommand {
         #[arg(long)]
         renew: bool,
         /// Days for which the certificate is valid
-        #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36500))]
+        #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = days())]
         days: u32,
     },
 }

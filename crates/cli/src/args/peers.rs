@@ -24,8 +24,8 @@ pub struct PeerArgs {
     /// Name of the cluster: devices of another one are refused [default: tidewater]
     #[arg(long, value_name = "NAME", requires = "node", help_heading = "Peers")]
     pub cluster: Option<String>,
-    /// Folder of this node's certificate, key and CA (node.pem, node.key, ca.pem), as `tidewater cluster init` makes it:
-    /// connections are encrypted, and each peer proves which node it is. Give it to all of them
+    /// Folder of this node's certificate, key and CA (node.pem, node.key, ca.pem), as `tidewater cluster init` makes
+    /// it: connections are encrypted, and each peer proves which node it is. Give it to all of them
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, requires = "node", help_heading = "Peers")]
     pub peer_identity: Option<PathBuf>,
     /// Allow addresses of peers beyond loopback without --peer-identity: anything that can reach the port can write the

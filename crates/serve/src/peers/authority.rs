@@ -83,8 +83,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes a CA in a folder, which is made if it is missing. Its end is that of the certificates that it makes, at the
-    /// latest.
+    /// Makes a CA in a folder, which is made if it is missing.
     ///
     /// # Errors
     /// When there is one, or the files can't be written.

@@ -1,7 +1,7 @@
 //! Who a device is to its peers: a certificate of the cluster's CA, with the name `tidewater://CLUSTER/NODE`.
 //!
-//! A folder holds the CA's certificate, the node's and its key, as `tidewater cluster init` writes them. Both sides of a
-//! connection show a certificate (TLS 1.3); the name in it has to be that of the hello, which comes behind the
+//! A folder holds the CA's certificate, the node's and its key, as `tidewater cluster init` writes them. Both sides of
+//! a connection show a certificate (TLS 1.3); the name in it has to be that of the hello, which comes behind the
 //! handshake.
 
 use rustls::client::Resumption;
@@ -111,8 +111,8 @@ impl fmt::Display for IdentityError {
             ),
             IdentityError::KeyIsOpen(path, mode) => write!(
                 f,
-                "{0}: mode {mode:04o} lets other users read this key; allow that to its owner alone (chmod 600 {0}), and \
-                 make a new one if another user may have read it",
+                "{0}: mode {mode:04o} lets other users read this key; allow that to its owner alone (chmod 600 {0}), \
+                 and make a new one if another user may have read it",
                 path.display()
             ),
             IdentityError::Content(path, what) | IdentityError::Name(path, what) => {
@@ -310,7 +310,8 @@ fn words(error: &Error) -> String {
     use CertificateError as Why;
     match error {
         Error::InvalidCertificate(Why::ExpiredContext { not_after, .. }) => format!(
-            "expired on {}: make a new one (`tidewater cluster add-node --renew`), or check the clocks of both machines",
+            "expired on {}: make a new one (`tidewater cluster add-node --renew`), or check the clocks of both \
+             machines",
             date(not_after.as_secs())
         ),
         Error::InvalidCertificate(Why::Expired) => {
