@@ -204,7 +204,7 @@ fn idle(group: &Group) -> f64 {
         std::thread::sleep(Duration::from_millis(10));
     }
     let used = || {
-        let usage = getrusage(UsageWho::RUSAGE_SELF).expect("it is told");
+        let usage = getrusage(UsageWho::RUSAGE_SELF).expect("this process");
         (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 * 1e-6
     };
     let (before, start) = (used(), Instant::now());

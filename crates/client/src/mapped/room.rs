@@ -76,7 +76,8 @@ impl Log {
             level: self.level,
             destaged_survives: "crashes and power loss, provided the disk honours fdatasync",
             remote_ring_survives: "the loss of this machine, but not that of all machines of the group at once",
-            remote_destaged_survives: "the loss of this machine, and power loss of all, provided disks honour fdatasync",
+            remote_destaged_survives: "the loss of this machine, and power loss of all, provided disks honour \
+                                       fdatasync",
             device,
         }
     }

@@ -113,8 +113,8 @@ impl Log {
         }
     }
 
-    /// Waits until as many replicas have everything before a stream offset as the group's mode asks for, at a level that
-    /// they stand behind.
+    /// Waits until as many replicas have everything before a stream offset as the group's mode asks for, at a level
+    /// that they stand behind.
     fn wait_remote(&self, end: u64, level: Level, timeout: Duration) -> Result<(), LogError> {
         let is_synced = level == Level::RemoteDestaged;
         let counter = if is_synced { RingReplicas::DESTAGED_OFFSET } else { RingReplicas::RING_OFFSET };
