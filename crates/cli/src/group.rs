@@ -13,7 +13,7 @@ use tidewater_serve::control::{GroupMode, Request};
 const PROMOTION_TIME: Duration = Duration::from_secs(20);
 
 /// A mode, as a request has it, and how many members its quorum has.
-fn mode_of(mode: GroupModeName, quorum: Option<u8>, members: usize) -> (GroupMode, u8) {
+pub fn mode_of(mode: GroupModeName, quorum: Option<u8>, members: usize) -> (GroupMode, u8) {
     match mode {
         GroupModeName::Lazy => (GroupMode::Lazy, 0),
         GroupModeName::Eager => (GroupMode::Eager, 0),
@@ -38,11 +38,16 @@ pub fn command(of: &GroupArgs) -> Result<(), Failure> {
         GroupCommand::Promote { members, mode, quorum, force } => {
             let (mode, k) = mode.map(|mode| mode_of(mode, *quorum, members.len())).unzip();
             let members = members.clone();
-            (Request::GroupPromote { function, members, mode, k: k.unwrap_or(0), force: *force }, true)
+            (Request::GroupPromote { function, members, mode, k: k.unwrap_or(0), force: *force, above: 0 }, true)
         }
         GroupCommand::Demote => (Request::GroupDemote { function }, false),
         GroupCommand::Leave => (Request::GroupLeave { function }, false),
         GroupCommand::Rebuild => (Request::GroupRebuild { function }, false),
+        GroupCommand::Deadline { lasts, .. } => {
+            let epoch = text(&state(of)?.0["epoch"]).to_owned();
+            let for_ms = lasts.map(|lasts| lasts.as_ns() / 1_000_000);
+            (Request::GroupLead { function, epoch, for_ms, from_ms: None }, false)
+        }
     };
     served::ask(&of.served, &request)?;
     if waits {
@@ -52,6 +57,8 @@ pub fn command(of: &GroupArgs) -> Result<(), Failure> {
         GroupCommand::Form { .. } => "this device is in the group and follows its primary",
         GroupCommand::Demote => "this device is a secondary and waits for the next primary",
         GroupCommand::Leave => "this device has left its group and keeps its log",
+        GroupCommand::Deadline { lasts: Some(_), .. } => "this primary acknowledges until that deadline",
+        GroupCommand::Deadline { .. } => "this device acknowledges without a deadline while it is primary",
         _ => "this device may discard its log to follow the primary",
     };
     output::print(&format!("{said}\n"))
@@ -148,6 +155,16 @@ fn shown(group: &Map<String, Value>, links: &[Value]) -> String {
             text(&group["epoch"])
         ),
     };
+    if let Some(ms) = group.get("leads_for_ms").and_then(Value::as_u64) {
+        let _ = writeln!(out, "leader for {:.1} s more", ms as f64 / 1_000.0);
+    } else if let Some(ms) = group.get("frozen_ms").and_then(Value::as_u64) {
+        let _ = writeln!(
+            out,
+            "frozen for {:.1} s: the leader deadline has passed, and nothing is acknowledged; its keeper extends it, \
+             or tidewater group deadline --none",
+            ms as f64 / 1_000.0
+        );
+    }
     for flag in group["flags"].as_array().into_iter().flatten() {
         let _ = writeln!(out, "  {}", text(flag));
     }

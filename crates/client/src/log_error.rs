@@ -167,6 +167,18 @@ pub enum LogError {
         /// Nodes that can't be reached or are behind, as `1, 2`.
         late: String,
     },
+    /// The primary's leader deadline has passed: it acknowledges nothing until its keeper extends that, or another
+    /// member is promoted. Wait again for the same offset.
+    #[error(
+        "timed out with the replicas at {at} of {wanted}: the primary's leader deadline has passed, so it acknowledges \
+         nothing (see `tidewater group status`); it may still complete: wait again"
+    )]
+    Frozen {
+        /// Up to where it was acknowledged.
+        at: u64,
+        /// Where it was to come to.
+        wanted: u64,
+    },
     /// A log in the byte window: in words.
     #[error("a log in the byte window: {why}")]
     Window {
@@ -197,7 +209,10 @@ impl LogError {
             LogError::Full { .. } => Errno::EAGAIN,
             LogError::Untrimmed => Errno::ENOSPC,
             LogError::Released { .. } => Errno::ENXIO,
-            LogError::TimedOut { .. } | LogError::NoMoreLog { .. } | LogError::ReplicasLate { .. } => Errno::ETIMEDOUT,
+            LogError::TimedOut { .. }
+            | LogError::NoMoreLog { .. }
+            | LogError::ReplicasLate { .. }
+            | LogError::Frozen { .. } => Errno::ETIMEDOUT,
             LogError::Secondary => Errno::EROFS,
             LogError::Gone | LogError::NoReply => Errno::EPIPE,
             LogError::Stale => Errno::ESTALE,

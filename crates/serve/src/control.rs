@@ -143,6 +143,25 @@ pub enum Request {
         /// Members that do not answer are dead: bytes that only they had are lost.
         #[serde(default)]
         force: bool,
+        /// The counter of its epoch is to be above this.
+        #[serde(default)]
+        above: u64,
+    },
+    /// Sets the leader deadline of a primary: it acknowledges nothing behind it.
+    GroupLead {
+        /// The function.
+        #[serde(default)]
+        function: u8,
+        /// The primary's epoch, as `3.0`. Of no use without `for_ms`, and with 0.
+        #[serde(default)]
+        epoch: String,
+        /// The deadline, in milliseconds from `from_ms` on, at most a day; 0: it has passed. Without it the function
+        /// acknowledges without a deadline.
+        #[serde(default)]
+        for_ms: Option<u64>,
+        /// The device's clock, as `clock_ms` of an earlier answer said; without it: now.
+        #[serde(default)]
+        from_ms: Option<u64>,
     },
     /// Makes a primary a secondary, which waits for the next primary.
     GroupDemote {
@@ -228,6 +247,7 @@ impl Request {
             | Request::GroupDemote { .. }
             | Request::GroupLeave { .. }
             | Request::GroupRebuild { .. }
+            | Request::GroupLead { .. }
             | Request::LinkLoss { .. } => {
                 return None;
             }

@@ -4,6 +4,7 @@
 //! together on one thread: it is the world of the one drive loop.
 #![deny(unsafe_code)]
 
+mod clock;
 pub mod control;
 pub mod engine;
 pub mod image;

@@ -133,8 +133,14 @@ fn live(seed: u64) -> [u64; 3] {
         while devices.group(new)["role"] != "primary" {
             assert!(start.elapsed() < PATIENCE, "node {new} does not become primary: {}", devices.group(new));
             if devices.group(new)["role"] == "secondary" {
-                let promote =
-                    Request::GroupPromote { function: 0, members: Vec::new(), mode: None, k: 0, force: false };
+                let promote = Request::GroupPromote {
+                    function: 0,
+                    members: Vec::new(),
+                    mode: None,
+                    k: 0,
+                    force: false,
+                    above: 0,
+                };
                 let _ = devices.drives[usize::from(new)].try_ask(&promote);
             }
             std::thread::sleep(Duration::from_millis(2));

@@ -279,6 +279,14 @@ Examples:
   # Without node 0 from now on
   tidewater group promote --control b --members 1,2 --mode eager";
 
+pub(super) const GROUP_DEADLINE: &str = "\
+Examples:
+  # A program of yours that watches the devices says this each second
+  tidewater group deadline --control a --lasts 8s
+
+  # `group status` says that the device is frozen, and no other member is primary
+  tidewater group deadline --control a --none";
+
 pub(super) const GROUP_STATUS: &str = "\
 Examples:
   tidewater group status --control a";

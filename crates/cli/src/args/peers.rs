@@ -109,6 +109,16 @@ pub enum GroupCommand {
     /// Allow this secondary to discard its log as far as that is needed to follow the primary
     #[command(after_help = examples::GROUP_REBUILD)]
     Rebuild,
+    /// Let this primary acknowledge until a deadline only, or without one again
+    #[command(after_help = examples::GROUP_DEADLINE)]
+    Deadline {
+        /// From now on; behind it nothing is acknowledged, also by a device that was started anew
+        #[arg(long, value_name = "TIME", value_parser = super::values::time, required_unless_present = "none")]
+        lasts: Option<tidewater_base::Duration>,
+        /// No deadline: this primary acknowledges for good, until it is demoted or another is promoted
+        #[arg(long, conflicts_with = "lasts")]
+        none: bool,
+    },
     /// Show role, group, replicas and connections
     #[command(after_help = examples::GROUP_STATUS)]
     Status {

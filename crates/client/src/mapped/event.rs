@@ -107,7 +107,7 @@ fn watch(log: &Weak<Log>, first: Waiting, more: &Receiver<Waiting>) {
         }
         all.retain(|waiting| {
             let outcome = log.wait(waiting.end, waiting.level, Duration::ZERO);
-            let still = matches!(outcome, Err(LogError::TimedOut { .. } | LogError::ReplicasLate { .. }));
+            let still = matches!(outcome, Err(ref error) if error.errno() == Errno::ETIMEDOUT as i32);
             if !still {
                 let _ = waiting.event.write(1);
             }

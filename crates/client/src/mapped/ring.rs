@@ -51,6 +51,8 @@ pub(super) struct Peers {
     pub(super) mode: u8,
     /// Bit n: replica n can't be reached, or is late.
     pub(super) late: u16,
+    /// The primary's leader deadline has passed.
+    pub(super) frozen: bool,
 }
 
 impl Peers {
@@ -335,10 +337,12 @@ impl Ring {
     /// What the function is to its peers.
     pub(super) fn peers(&self) -> Peers {
         let flags = self.device.load(16);
+        let late = self.device.load(RingPage::LATE_OFFSET as u64);
         Peers {
             role: (flags >> (8 * (RingPage::ROLE_OFFSET - 16))) as u8,
             mode: (flags >> (8 * (RingPage::MODE_OFFSET - 16))) as u8,
-            late: self.device.load(RingPage::LATE_OFFSET as u64) as u16,
+            late: late as u16,
+            frozen: (late >> (8 * (RingPage::FROZEN_OFFSET - RingPage::LATE_OFFSET))) as u8 != 0,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Wishes of an operator for the replication group of a log, and why they are refused.
 
 use std::fmt;
+use tidewater_base::Duration;
 use tidewater_wire::replication::{Epoch, Group};
 
 /// What an operator asks for.
@@ -37,6 +38,15 @@ pub enum GroupCommand {
     StandAlone,
     /// Allows a secondary to throw its log away, as far as that is needed to follow the primary.
     Rebuild,
+    /// Sets the leader deadline: a primary acknowledges until it passes, and a device that ever had one acknowledges
+    /// nothing without one, also after it was started anew.
+    Lead {
+        /// The epoch that it is for: the primary's own.
+        epoch: Epoch,
+        /// The deadline, from now on, at most a day; 0: it has passed, which any member takes, whatever its role and the epoch.
+        /// `None`: the device acknowledges without a deadline again.
+        lasts: Option<Duration>,
+    },
 }
 
 /// Why a command is refused.
@@ -54,6 +64,8 @@ pub enum GroupError {
     Outdated,
     /// The epochs are used up.
     EpochsUsedUp,
+    /// A leader deadline is for the primary of its epoch: this device is none, or it is primary of this other epoch.
+    NotLeader(Option<Epoch>),
 }
 
 impl fmt::Display for GroupError {
@@ -67,6 +79,10 @@ impl fmt::Display for GroupError {
                 f.write_str("the group has changed without this device: promote a member of the new group, or force")
             }
             GroupError::EpochsUsedUp => f.write_str("all epochs are used up: set the group up anew"),
+            GroupError::NotLeader(None) => f.write_str("a leader deadline is for a primary: promote the device first"),
+            GroupError::NotLeader(Some(epoch)) => {
+                write!(f, "the device is primary of epoch {epoch}: give a deadline for that one")
+            }
         }
     }
 }

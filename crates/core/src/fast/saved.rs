@@ -53,7 +53,7 @@ impl ControlBlock {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(1 << 10);
         let Setup { lanes, ring_size, queue_size, partial_after, on_wrap } = self.setup;
-        out.extend([lanes as u8, on_wrap as u8, self.destage_failed.into(), 0]);
+        out.extend([lanes as u8, on_wrap as u8, self.destage_failed.into(), self.transport.led.into()]);
         for number in [ring_size, queue_size, partial_after.as_ps(), self.head, self.settled] {
             out.extend(number.to_le_bytes());
         }
@@ -80,19 +80,19 @@ impl ControlBlock {
     /// When they are not what [`ControlBlock::to_bytes`] gave, or say what can't be.
     pub fn from_bytes(bytes: &[u8]) -> Result<ControlBlock, StateError> {
         let mut f = KIND.open(bytes)?;
-        let [lanes, on_wrap, destage_failed, _] = f.array()?;
+        let [lanes, on_wrap, destage_failed, led] = f.array()?;
         let on_wrap = OnWrap::from_code(on_wrap).ok_or_else(|| f.wrong("there is no such rule for a full ring"))?;
         let (ring_size, queue_size) = (f.u64()?, f.u64()?);
         let setup =
             Setup { lanes: lanes.into(), ring_size, queue_size, partial_after: Duration::from_ps(f.u64()?), on_wrap };
         let (head, settled) = (f.u64()?, f.u64()?);
         let range = (f.u32()?, f.u32()?, f.u32()?);
-        if !(1..=LANES_MAX).contains(&usize::from(lanes)) || destage_failed > 1 {
+        if !(1..=LANES_MAX).contains(&usize::from(lanes)) || destage_failed > 1 || led > 1 {
             return Err(f.wrong("a function has 1 to 16 lanes"));
         }
         let mut offsets = || (0..lanes).map(|_| f.u64()).collect::<Result<Vec<u64>, _>>();
         let (ends, trimmed) = (offsets()?, offsets()?);
-        let transport = transport(&mut f)?;
+        let transport = Persistent { led: led != 0, ..transport(&mut f)? };
         let transport_config = config(&mut f)?;
         let count = f.u32()?;
         let mut cuts = Vec::new();

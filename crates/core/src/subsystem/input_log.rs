@@ -270,6 +270,12 @@ fn write_group(w: &mut Writer<'_>, command: &GroupCommand) {
         GroupCommand::Rebuild => {
             w.u8(4);
         }
+        GroupCommand::Lead { epoch, lasts: Some(lasts) } => {
+            w.u8(5).u64(epoch.0).u64(lasts.as_ps());
+        }
+        GroupCommand::Lead { epoch, lasts: None } => {
+            w.u8(6).u64(epoch.0);
+        }
     }
 }
 
@@ -338,6 +344,8 @@ impl<'a> Entries<'a> {
             2 => GroupCommand::Demote,
             3 => GroupCommand::StandAlone,
             4 => GroupCommand::Rebuild,
+            5 => GroupCommand::Lead { epoch: Epoch(self.u64()?), lasts: Some(Duration::from_ps(self.u64()?)) },
+            6 => GroupCommand::Lead { epoch: Epoch(self.u64()?), lasts: None },
             _ => return Err(self.wrong("no such wish for a group")),
         })
     }
@@ -576,6 +584,11 @@ mod tests {
             Input::Group { function: 0, command: GroupCommand::Demote },
             Input::Group { function: 0, command: GroupCommand::StandAlone },
             Input::Group { function: 0, command: GroupCommand::Rebuild },
+            Input::Group {
+                function: 0,
+                command: GroupCommand::Lead { epoch: Epoch(0x301), lasts: Some(Duration::from_ms(5)) },
+            },
+            Input::Group { function: 0, command: GroupCommand::Lead { epoch: Epoch(0x301), lasts: None } },
         ];
         let mut log = Vec::new();
         for (i, input) in inputs.iter().enumerate() {

@@ -5,6 +5,7 @@ use super::lag::behind;
 use super::run::Server;
 use super::served::Served;
 use super::world::{Pending, World};
+use crate::clock;
 use crate::control::{Answer, GroupMode, Request};
 use crate::peers::Incoming;
 use crate::peers::carrier::Carrier;
@@ -13,7 +14,7 @@ use std::sync::mpsc::Sender;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::content::Place;
 use tidewater_core::drive::Clock as _;
-use tidewater_core::fast::transport::{Command, flag};
+use tidewater_core::fast::transport::{Command, Leadership, flag};
 use tidewater_core::fast::{Fast, Lane};
 use tidewater_core::subsystem::{Input, LogPiece};
 use tidewater_wire::replication::{Body, Epoch, Frame, Group, LANES_MAX, Mode};
@@ -29,6 +30,8 @@ pub(super) enum Came {
     /// Log bytes.
     Log,
 }
+/// The furthest leader deadline, in milliseconds: a day.
+const LEAD_MS_MAX: u64 = 86_400_000;
 
 /// What an operator asked a function's group for, until it is answered.
 pub(super) type Asked = Sender<Answer>;
@@ -167,7 +170,7 @@ impl<M> World<M> {
     }
 
     /// What is known of peers, for the status.
-    pub(super) fn peers_status(&self, machine: &Served) -> Option<Value> {
+    pub(super) fn peers_status(&self, machine: &Served, wall: Instant) -> Option<Value> {
         let peers = self.peers.as_ref()?;
         let links = peers.links();
         let functions = machine.subsystem.device().fast().functions().iter().enumerate();
@@ -181,6 +184,9 @@ impl<M> World<M> {
                         let mut flow = Map::new();
                         flow.insert("node".into(), peer.node.into());
                         flow.insert("state".into(), state_of(&peer).into());
+                        let answers = peer.attached && !peer.data_failed && !peer.counter_failed && !peer.stale;
+                        flow.insert("answers".into(), answers.into());
+                        flow.insert("in_step".into(), (answers && peer.synced).into());
                         flow.insert("behind_bytes".into(), behind(of, shadow).into());
                         let lag = self.lag(number, shadow);
                         flow.insert("behind_ms".into(), (lag.as_millis() as u64).into());
@@ -196,6 +202,19 @@ impl<M> World<M> {
                 group.insert("members".into(), status.group.members().into());
                 group.insert("epoch".into(), status.epoch.to_string().into());
                 group.insert("promised".into(), status.promised.to_string().into());
+                group.insert("synced".into(), transport.persistent().synced.to_string().into());
+                match transport.leadership() {
+                    Leadership::Free => {}
+                    Leadership::Until(at) => {
+                        _ = group.insert("leads_for_ms".into(), (at.since(wall).as_ns() / 1_000_000).into())
+                    }
+                    Leadership::Frozen(at) => {
+                        _ = group.insert("frozen_ms".into(), (wall.since(at).as_ns() / 1_000_000).into())
+                    }
+                }
+                group.insert("has_deadline".into(), transport.persistent().led.into());
+                group.insert("stale".into(), (status.flags & flag::STALE != 0).into());
+                group.insert("primary_silent".into(), (status.flags & flag::PRIMARY_SILENT != 0).into());
                 group.insert("flags".into(), flags_of(status.flags).into());
                 group.insert("tail".into(), of.lanes().iter().map(|lane| lane.released()).collect::<Vec<_>>().into());
                 group.insert(
@@ -228,6 +247,7 @@ impl<M> World<M> {
             .collect();
         let mut all = Map::new();
         all.insert("node".into(), peers.node().into());
+        all.insert("clock_ms".into(), clock::milliseconds().into());
         all.insert("links".into(), links.into());
         all.insert("groups".into(), groups.into());
         Some(all.into())
@@ -301,7 +321,8 @@ impl Server {
             | Request::GroupPromote { function, .. }
             | Request::GroupDemote { function }
             | Request::GroupLeave { function }
-            | Request::GroupRebuild { function } => function,
+            | Request::GroupRebuild { function }
+            | Request::GroupLead { function, .. } => function,
             _ => return Some(Err("internal error: not a request about a group".into())),
         };
         if machine.subsystem.device().fast().function(function.into()).is_none() {
@@ -323,10 +344,22 @@ impl Server {
 
     /// Answers what operators have asked, as far as the firmware has.
     pub(super) fn answer_groups(&mut self) {
-        while let Some(result) = self.world.grouped.pop_front() {
+        while let Some((function, result)) = self.world.grouped.pop_front() {
             let Some(answer) = self.world.asked.pop_front().flatten() else { continue };
-            let _ = answer.send(result.map(|()| Map::new()).map_err(|error| error.to_string()));
+            let _ = answer.send(self.carried_out(function.into(), result.map_err(|error| error.to_string())));
         }
+    }
+
+    /// The answer to an operator, once what the command has changed is durable.
+    fn carried_out(&mut self, function: usize, result: Result<(), String>) -> Answer {
+        result?;
+        if let Some(machine) = &self.machine
+            && let Some(of) = machine.subsystem.device().fast().function(function)
+            && !self.world.is_promise_durable(machine, function, of.transport().version())
+        {
+            return Err("it was carried out, and can't be stored in the image: see the device's messages".into());
+        }
+        Ok(Map::from_iter([("clock_ms".to_owned(), clock::milliseconds().into())]))
     }
 }
 
@@ -358,16 +391,37 @@ fn command_of(request: &Request, peers: &dyn Carrier) -> Result<Command, String>
             epoch: Epoch::ZERO,
             force: false,
         },
-        Request::GroupPromote { members, mode, k, force, .. } => Command::Promote {
+        Request::GroupPromote { members, mode, k, force, above, .. } => Command::Promote {
             target: match mode {
                 Some(mode) => Some(group(members, *mode, *k)?),
                 None => None,
             },
-            epoch: Epoch::ZERO,
+            epoch: match *above {
+                0 => Epoch::ZERO,
+                above => Epoch::new(above, 0).next(peers.node()).ok_or("all epochs are used up")?,
+            },
             force: *force,
         },
+        Request::GroupLead { epoch, for_ms, from_ms, .. } => lead(epoch, *for_ms, *from_ms)?,
         Request::GroupDemote { .. } => Command::Demote,
         Request::GroupLeave { .. } => Command::StandAlone,
         _ => Command::Rebuild,
     })
+}
+
+/// The command that sets a leader deadline.
+///
+/// # Errors
+/// An epoch that is none, or a deadline that is over.
+fn lead(epoch: &str, for_ms: Option<u64>, from_ms: Option<u64>) -> Result<Command, String> {
+    let Some(for_ms) = for_ms.filter(|&time| time > 0) else {
+        return Ok(Command::Lead { epoch: Epoch::ZERO, lasts: for_ms.map(|_| Duration::ZERO) });
+    };
+    let parts = epoch.split_once('.').and_then(|(counter, node)| Some((counter.parse().ok()?, node.parse().ok()?)));
+    let (counter, node) = parts.ok_or_else(|| format!("`{epoch}` is no epoch: give one as 3.0"))?;
+    let now = clock::milliseconds();
+    let until = from_ms.unwrap_or(now).saturating_add(for_ms);
+    // What was on its way for too long must not last any longer for that.
+    let lasts = until.checked_sub(now).filter(|&lasts| lasts > 0).ok_or("this deadline has passed already")?;
+    Ok(Command::Lead { epoch: Epoch::new(counter, node), lasts: Some(Duration::from_ms(lasts.min(LEAD_MS_MAX))) })
 }

@@ -346,7 +346,8 @@ impl Server {
             | Request::GroupPromote { .. }
             | Request::GroupDemote { .. }
             | Request::GroupLeave { .. }
-            | Request::GroupRebuild { .. } => self.group(request, answer),
+            | Request::GroupRebuild { .. }
+            | Request::GroupLead { .. } => self.group(request, answer),
             Request::FaultList => Some(match &self.machine {
                 Some(machine) => {
                     let armed: Vec<Request> = machine.subsystem.armed_faults().into_iter().map(Request::from).collect();

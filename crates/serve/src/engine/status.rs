@@ -6,6 +6,7 @@ use crate::metrics::Page;
 use serde_json::{Map, Value};
 use std::time::Duration as WallDuration;
 use tidewater_base::units::format_bytes;
+use tidewater_base::{Duration, Instant};
 use tidewater_core::profile::Timing;
 
 /// What neither the drive nor its surroundings know.
@@ -74,7 +75,8 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
             put(&name, if ring.file().has_writer(lane) { "has a program" } else { "free" }.into());
         }
     }
-    if let Some(peers) = machine.and_then(|machine| world.peers_status(machine)) {
+    let wall = Instant::ZERO + Duration::from_ns(about.wall.as_nanos() as u64);
+    if let Some(peers) = machine.and_then(|machine| world.peers_status(machine, wall)) {
         put("peers", peers);
     }
     if let Some(target) = &world.target {

@@ -76,7 +76,7 @@ pub struct World<M> {
     pub(super) promised: Vec<Option<u64>>,
     /// Who waits for each command of a group, if an operator does, and what the firmware has answered, each in order.
     pub(super) asked: VecDeque<Option<Asked>>,
-    pub(super) grouped: VecDeque<Result<(), CommandError>>,
+    pub(super) grouped: VecDeque<(u8, Result<(), CommandError>)>,
     pub(super) payload: Payload,
     pub(super) mail: Inbox<M>,
     pub(super) pending: VecDeque<(Instant, Pending)>,
@@ -644,7 +644,7 @@ impl<M> Surroundings<Served> for World<M> {
                 self.spare(bytes);
             }
             Output::Frame { frame, from, after, .. } => self.send_to_peer(machine, &frame, from, after),
-            Output::Grouped { result, .. } => self.grouped.push_back(result),
+            Output::Grouped { function, result } => self.grouped.push_back((function, result)),
             Output::StoreLog { function, lpn, number, page, epoch } => {
                 let mut bytes = self.buffer(page.len as usize);
                 let fast = machine.subsystem.device().fast();

@@ -4,7 +4,7 @@ use super::copy::RingCopy;
 use super::file::{Found, Lost, RingError, RingFile, Shape};
 use super::{RingSetup, lost};
 use std::fmt;
-use tidewater_core::fast::transport::PeerStatus;
+use tidewater_core::fast::transport::{PeerStatus, flag};
 use tidewater_core::fast::{Fast, Function};
 use tidewater_wire::log::{RingLane, RingPage, RingReplicas};
 use tidewater_wire::vendor::{Mode, Role, TransportStatus};
@@ -58,6 +58,7 @@ struct Peers {
     role: u8,
     mode: u8,
     late: u16,
+    frozen: bool,
 }
 
 impl Peers {
@@ -78,6 +79,7 @@ impl Peers {
                 Mode::Quorum(_) => 3,
             },
             late: transport.peers().filter(is_late).fold(0, |late, peer| late | 1 << (peer.node & 15)),
+            frozen: status.flags & flag::FROZEN != 0,
         }
     }
 }
@@ -331,6 +333,7 @@ impl MappedRing {
             role: self.peers.role,
             mode: self.peers.mode,
             late: self.peers.late,
+            frozen: self.peers.frozen,
             open: self.open,
             broken: self.status.all_broken(),
             survives: self.survives,

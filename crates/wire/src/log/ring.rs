@@ -179,6 +179,8 @@ layout! {
         20 store_error: u32,
         /// Bit n: replica n of the primary can't be reached, or is late.
         24 late: u16,
+        /// The leader deadline of the primary has passed: no replica counts until it is extended.
+        26 frozen: bool,
         /// One for each lane; those not in use are zero.
         64 lane: [RingLane; LANES_MAX],
         /// One for each lane; those not in use are zero.
@@ -200,6 +202,8 @@ impl RingPage {
     pub const MODE_OFFSET: usize = 19;
     /// Where `late` is.
     pub const LATE_OFFSET: usize = 24;
+    /// Where `frozen` is.
+    pub const FROZEN_OFFSET: usize = 26;
 
     /// Where what is said of a lane (0 to 15) begins.
     pub const fn lane_offset(lane: u8) -> usize {

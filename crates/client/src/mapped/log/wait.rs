@@ -31,7 +31,7 @@ impl Log {
     ///
     /// # Errors
     /// `TimedOut`, `Stale`, `Broken`; at DESTAGED `Gone`; at remote levels `Gone`, `NotReplicated`, `Secondary`,
-    /// and `ReplicasLate` instead of `TimedOut`.
+    /// and `ReplicasLate` or `Frozen` instead of `TimedOut`.
     #[inline]
     pub fn wait(&self, end: u64, level: Level, timeout: Duration) -> Result<(), LogError> {
         match level {
@@ -148,8 +148,11 @@ impl Log {
                 continue;
             }
             if now - start >= timeout {
-                let late = self.ring.peers().late();
-                return Err(LogError::ReplicasLate { at, wanted: end, late });
+                let peers = self.ring.peers();
+                return Err(match peers.frozen {
+                    true => LogError::Frozen { at, wanted: end },
+                    false => LogError::ReplicasLate { at, wanted: end, late: peers.late() },
+                });
             }
             if now >= notify_at {
                 notify_at = now + NOTIFY_AGAIN;

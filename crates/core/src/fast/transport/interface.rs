@@ -183,6 +183,8 @@ pub struct Persistent {
     pub history: History,
     /// The operator allows that the log is thrown away to rejoin.
     pub rebuild: bool,
+    /// It acknowledges as primary until its leader deadline only.
+    pub led: bool,
 }
 
 impl Persistent {
@@ -199,6 +201,7 @@ impl Persistent {
             synced_in: Epoch::ZERO,
             history: History::default(),
             rebuild: false,
+            led: false,
         }
     }
 }

@@ -260,7 +260,7 @@ impl Transport {
         }
         self.expire_promotion(log);
         let (now, config, wanted) = (self.now, self.config, self.wanted);
-        let mut wake = self.expire_follower().min(self.promotion_deadline());
+        let mut wake = self.expire_follower().min(self.promotion_deadline()).min(self.leader_deadline());
         for peer in &mut self.peers {
             let link_up = peer.link_up;
             let Some(flow) = &mut peer.flow else { continue };

@@ -56,6 +56,7 @@
 mod follower;
 mod interface;
 mod kept;
+mod leader;
 mod mirror;
 mod promotion;
 mod send;
@@ -65,6 +66,8 @@ use crate::flaw::Injected;
 use follower::Follower;
 pub use interface::{Command, CommandError, Config, Event, LocalLog, PageRef, Persistent, Source, Transmit};
 use kept::Kept;
+use leader::Leader;
+pub use leader::Leadership;
 use mirror::{Flow, Peer};
 use promotion::Candidate;
 pub use status::{PeerStatus, Role, Status, flag};
@@ -109,6 +112,7 @@ pub struct Transport {
     cut: [u64; LANES_MAX],
     /// For each lane up to where the host of the primary waits for bytes on flash.
     wanted: [u64; LANES_MAX],
+    leader: Leader,
     flaw: Injected<Flaw>,
 }
 
@@ -142,6 +146,7 @@ impl Transport {
             flags: 0,
             cut: [0; LANES_MAX],
             wanted: [0; LANES_MAX],
+            leader: Leader::new(),
             flaw: Injected::NONE,
         };
         transport.reflow();
@@ -151,6 +156,7 @@ impl Transport {
     /// Takes an event.
     pub fn handle(&mut self, now: Instant, event: Event, log: &mut impl LocalLog) {
         self.now = self.now.max(now);
+        self.freeze_if_due(log);
         match event {
             Event::Persisted { lane } => {
                 if lane < self.lanes() {
@@ -183,16 +189,19 @@ impl Transport {
             Event::Destage { failed } => self.set_flag(flag::DESTAGE_FAILED, failed),
         }
         self.expire(log);
+        self.freeze_if_due(log);
         self.persistent.settle();
     }
 
     /// Carries out an operator's command. What it starts may fail later: the status tells.
     pub fn command(&mut self, now: Instant, command: Command, log: &mut impl LocalLog) -> Result<(), CommandError> {
         self.now = self.now.max(now);
+        self.freeze_if_due(log);
         let done = self.carry_out(command, log);
         if done.is_ok() {
             self.expire(log);
         }
+        self.freeze_if_due(log);
         self.persistent.settle();
         done
     }
@@ -242,6 +251,7 @@ impl Transport {
                 }
                 self.persistent.change().rebuild = true;
             }
+            Command::Lead { epoch, lasts } => self.lead(epoch, lasts)?,
         }
         Ok(())
     }
@@ -263,7 +273,7 @@ impl Transport {
     pub fn replicated_durable(&self, lane: usize) -> u64 {
         match self.persistent.role {
             Role::StandAlone => u64::MAX,
-            Role::Primary => self.acknowledged_by_mode(lane, |flow| flow.destaged[lane]),
+            Role::Primary => self.acknowledged_durable(lane).min(self.leader.durable_most(lane)),
             Role::Secondary => 0,
         }
     }
@@ -403,11 +413,15 @@ impl Transport {
 
     /// The limit of a lane's credit, from role, mode and shadow counters.
     fn update_limit(&mut self, lane: usize) {
-        if self.persistent.role != Role::Primary || self.candidate.is_some() {
+        if self.persistent.role != Role::Primary || self.candidate.is_some() || self.is_frozen() {
             return;
         }
         let limit = self.acknowledged_by_mode(lane, |flow| flow.covered[lane]);
         self.limit[lane] = self.limit[lane].max(limit);
+    }
+
+    fn acknowledged_durable(&self, lane: usize) -> u64 {
+        self.acknowledged_by_mode(lane, |flow| flow.destaged[lane])
     }
 
     /// What the mode makes of a counter of each peer that stands behind credit.
@@ -480,6 +494,7 @@ impl Transport {
         own.role = Role::StandAlone;
         own.promised = epoch;
         own.pending = None;
+        own.led = false;
         self.peers.clear();
         self.limit = [u64::MAX; LANES_MAX];
         self.flags &= flag::DESTAGE_FAILED;

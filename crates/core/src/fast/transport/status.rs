@@ -31,6 +31,8 @@ pub mod flag {
     pub const PRIMARY_SILENT: u32 = 1 << 10;
     /// A change of the group has begun that is not known to be finished.
     pub const PENDING: u32 = 1 << 11;
+    /// The leader deadline of this primary has passed: it acknowledges nothing.
+    pub const FROZEN: u32 = 1 << 12;
 }
 
 /// The state of a transport.
@@ -102,6 +104,7 @@ impl Transport {
         add(flag::CATCHING_UP, self.attached() && own.synced != own.history.last());
         add(flag::PROMOTING, self.candidate.is_some());
         add(flag::PENDING, own.pending.is_some());
+        add(flag::FROZEN, self.is_frozen());
         // Whose primary it was is of no use to a primary.
         if own.role == Role::Primary {
             flags &= !flag::PRIMARY_SILENT;
@@ -127,19 +130,17 @@ impl Transport {
         // Where no peer has to have anything, nothing is promised of them.
         match self.acknowledged_by_mode(lane, |flow| flow.covered[lane]) {
             u64::MAX => 0,
-            end => end,
+            // Credit has followed it up to here, unless it is frozen.
+            end => end.min(self.limit[lane]),
         }
     }
 
     /// As [`Transport::on_replicas`], of what they have on flash.
     pub fn durable_on_replicas(&self, lane: usize) -> u64 {
-        if self.candidate.is_some() {
+        if self.candidate.is_some() || self.acknowledged_durable(lane) == u64::MAX {
             return 0;
         }
-        match self.replicated_durable(lane) {
-            u64::MAX => 0,
-            end => end,
-        }
+        self.replicated_durable(lane)
     }
 
     /// End of a lane's bytes that all peers have which can be reached and hold what the epoch began with: what is below

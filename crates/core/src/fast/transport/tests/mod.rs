@@ -3,6 +3,7 @@
 
 mod durable;
 mod flush;
+mod leader;
 mod model;
 mod network;
 mod scenarios;

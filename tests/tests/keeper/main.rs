@@ -1,0 +1,6 @@
+//! Devices that are promoted by themselves: leader deadlines, and keepers on a real etcd.
+
+#[path = "../replication/cluster.rs"]
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod cluster;
+mod deadline;
