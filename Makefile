@@ -11,8 +11,8 @@ REPORT ?= report.html
 PAPERS ?= papers.html
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo papers build install pgo test test-guest test-databases check fmt bench bench-databases torture
-.PHONY: deb tarball oci test-packages docs pictures clean
+.PHONY: help setup demo demo-cluster papers build install pgo test test-guest test-databases check fmt bench
+.PHONY: bench-databases torture deb tarball oci test-packages docs pictures clean
 
 help: ## This list
 	@echo 'Tidewater: a software-defined solid-state drive. The targets:'
@@ -21,14 +21,14 @@ help: ## This list
 	@echo
 	@echo '  make demo TRACE=my.csv PROFILE=generic REPORT=my.html replays a trace of your own.'
 
-setup: ## Install or list what is missing: C compiler, Rust toolchain
+setup: ## Install or list what is missing: C compiler, protoc, Rust toolchain
 	@scripts/setup.sh
 	@echo 'setup: all there'
 
-build: ## Build the release binary, and the library that `tidewater run` preloads
+build: ## Build the release binaries, and the library that `tidewater run` preloads
 	@scripts/setup.sh
 	$(CARGO) build --release --locked --package tidewater --bin tidewater
-	$(CARGO) build --release --locked --package tidewater-shim
+	$(CARGO) build --release --locked --package tidewater-shim --package tidewater-keeper
 	@echo 'The binary: $(TIDEWATER)'
 
 install: ## Install everything: binary, manual pages, completions, services, C library, layers (PREFIX=/usr/local)
@@ -71,6 +71,10 @@ else
 endif
 	@echo
 	@echo 'The report, for your browser: file://$(abspath $(REPORT))'
+
+demo-cluster: build ## Kill the primary of three devices while a program appends, and see what becomes of it (etcd)
+	$(CARGO) build --release --locked --package tidewater-client --features mapped --example replicated
+	@scripts/demo-cluster.sh '$(TARGET_DIR)/release'
 
 papers: build ## Repeat the experiments of papers and write papers.html
 	@# Checks that do not hold end it with an error, after the page was written.

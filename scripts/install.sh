@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs everything: the binary with its manual pages and completions, and the library that `tidewater run` preloads;
-# units, users and folders for systemd; the C library (header, shared and static library, pkg-config file, manual
-# pages); and the layers for SQLite and RocksDB where what they are compiled with is there, else their sources alone.
+# Installs everything: the binary with its manual pages and completions, the program behind `tidewater keeper`, and the
+# library that `tidewater run` preloads; units, users and folders for systemd; the C library (header, shared and static
+# library, pkg-config file, manual pages); and the layers for SQLite and RocksDB where what they are compiled with is
+# there, else their sources alone.
 #
 #   PREFIX        where (/usr/local)
 #   LIBDIR        folder of the C library below it (lib)
@@ -24,11 +25,13 @@ dev) of_binary=dev built=$target/debug binary=$target/debug/tidewater ;;
 esac
 cargo build --locked --package tidewater-capi --package tidewater-shim --profile "$profile"
 cargo build --locked --package tidewater --bin tidewater --profile "$of_binary"
+cargo build --locked --package tidewater-keeper --profile "$of_binary"
 
 # The binary, with what describes it.
 install -d "$to/share/man/man1" "$to/share/bash-completion/completions" "$to/share/zsh/site-functions" \
     "$to/share/fish/vendor_completions.d"
 install -D -m 755 "$binary" "$to/bin/tidewater"
+install -m 755 "${binary%/*}/tidewater-keeper" "$to/bin/tidewater-keeper"
 "$binary" man "$to/share/man/man1"
 "$binary" completions bash >"$to/share/bash-completion/completions/tidewater"
 "$binary" completions zsh >"$to/share/zsh/site-functions/_tidewater"

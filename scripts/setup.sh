@@ -2,7 +2,7 @@
 # Makes sure that all the project needs is there. Says first what it is going to do; does nothing when nothing is
 # missing.
 #
-#   scripts/setup.sh             a C compiler (zstd is C) and the pinned Rust toolchain
+#   scripts/setup.sh             a C compiler (zstd is C), protoc (the keeper speaks to etcd), the pinned Rust toolchain
 #   scripts/setup.sh --browser   also Chromium, for the one test that opens a report in a browser
 #
 # As root on Debian or Ubuntu, missing system packages are installed with apt-get. As another user they are listed with
@@ -48,6 +48,18 @@ c_compiler_works() {
     [ "$works" = yes ]
 }
 
+# Can a description of messages be compiled that uses those which come with protoc? Debian has them in a package of
+# their own.
+protoc_works() {
+    local probe works=no
+    have protoc || return 1
+    probe=$(mktemp -d)
+    printf 'syntax = "proto3";\nimport "google/protobuf/struct.proto";\n' >"$probe/probe.proto"
+    if protoc --proto_path="$probe" --descriptor_set_out="$probe/out" probe.proto 2>/dev/null; then works=yes; fi
+    rm -rf "$probe"
+    [ "$works" = yes ]
+}
+
 browser_found() {
     local name
     for name in chromium chromium-browser google-chrome google-chrome-stable; do
@@ -78,6 +90,7 @@ if [ "$(id -u)" = 0 ]; then am_root=yes; fi
 packages=()
 c_compiler_works || packages+=(gcc libc6-dev)
 have make || packages+=(make)
+protoc_works || packages+=(protobuf-compiler libprotobuf-dev)
 case $distribution in
     debian | ubuntu) [ -s /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates) ;;
 esac

@@ -129,22 +129,28 @@ pub fn binary(build: Build) -> &'static Path {
 
 /// Builds the library that `tidewater run` preloads, beside the binary.
 pub fn shim() {
-    static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let profile = binary(Build::Same).parent().expect("a binary lies in a folder");
-        let target = profile.parent().expect("a profile's folder lies in TARGET");
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(root()).args(["build", "--locked", "--package", "tidewater-shim"]);
-        cargo.arg("--target-dir").arg(target);
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        let output = cargo.output().expect("cargo starts");
-        if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
-    });
-    if let Err(why) = built {
-        panic!("the shim does not build:\n{why}");
+    static BUILT: OnceLock<()> = OnceLock::new();
+    BUILT.get_or_init(|| build_beside("tidewater-shim"));
+}
+
+/// Builds the program that `tidewater keeper` starts, beside the binary.
+pub fn keeper() {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    BUILT.get_or_init(|| build_beside("tidewater-keeper"));
+}
+
+/// Builds what a package has, in the folder of the binary.
+fn build_beside(package: &str) {
+    let profile = binary(Build::Same).parent().expect("a binary lies in a folder");
+    let target = profile.parent().expect("a profile's folder lies in TARGET");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(root()).args(["build", "--locked", "--package", package]);
+    cargo.arg("--target-dir").arg(target);
+    if profile.ends_with("release") {
+        cargo.arg("--release");
     }
+    let output = cargo.output().expect("cargo starts");
+    assert!(output.status.success(), "{package} does not build:\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Builds a C program or library of `tests/programs`. `None`: there is no C compiler.

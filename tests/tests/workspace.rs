@@ -28,6 +28,7 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("serve", Some(&["base", "wire", "nand", "core", "ipc", "driver", "testkit"])),
     ("testkit", Some(&["base", "wire", "nand", "core", "driver", "sim", "serve"])),
     ("shim", Some(&["client", "files"])),
+    ("keeper", Some(&[])),
     (
         "tidewater",
         Some(&["base", "wire", "nand", "core", "driver", "client", "files", "report", "probe", "sim", "serve"]),

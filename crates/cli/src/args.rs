@@ -5,6 +5,7 @@ mod examples;
 pub mod files;
 mod groups;
 pub mod hardware;
+pub mod keeper;
 pub mod log_device;
 pub mod peers;
 mod profile;
@@ -103,6 +104,13 @@ pub enum Command {
     /// machine is gone, promote another member: what was acknowledged is there.
     #[command(after_help = examples::GROUP)]
     Group(peers::GroupArgs),
+    /// Promote devices of a group by themselves, by the word of etcd
+    ///
+    /// A keeper runs beside each device. When the primary is gone, the keeper of the member that has most asks its
+    /// device to become primary, and lets it acknowledge only as long as etcd says that it leads. It is a program of
+    /// its own, tidewater-keeper.
+    #[command(after_help = examples::KEEPER)]
+    Keeper(keeper::KeeperArgs),
     /// Make certificates for devices that replicate to each other
     ///
     /// With `--peer-identity`, devices prove to each other which node they are, and encrypt what they send: a CA for a

@@ -146,7 +146,7 @@ fn services_start_what_there_is_and_name_pages_that_there_are() {
         assert!(Cli::command().find_subcommand(command).is_some(), "{place}: no page {page}");
         services += 1;
     }
-    assert_eq!(services, 2);
+    assert_eq!(services, 3);
 }
 
 #[test]

@@ -38,7 +38,18 @@ pub fn command(of: &GroupArgs) -> Result<(), Failure> {
         GroupCommand::Promote { members, mode, quorum, force } => {
             let (mode, k) = mode.map(|mode| mode_of(mode, *quorum, members.len())).unzip();
             let members = members.clone();
-            (Request::GroupPromote { function, members, mode, k: k.unwrap_or(0), force: *force, above: 0 }, true)
+            (
+                Request::GroupPromote {
+                    function,
+                    members,
+                    mode,
+                    k: k.unwrap_or(0),
+                    force: *force,
+                    above: 0,
+                    before_ms: None,
+                },
+                true,
+            )
         }
         GroupCommand::Demote => (Request::GroupDemote { function }, false),
         GroupCommand::Leave => (Request::GroupLeave { function }, false),

@@ -13,6 +13,7 @@ mod failure;
 mod generate;
 mod group;
 mod interrupt;
+mod keeper;
 mod load;
 mod log;
 mod log_device;
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(bug));
     let parsed = args::command().try_get_matches().and_then(|mut given| Cli::from_arg_matches_mut(&mut given));
     // A program that is run gets the signals.
-    if !matches!(&parsed, Ok(Cli { command: Command::Run(_) })) {
+    if !matches!(&parsed, Ok(Cli { command: Command::Run(_) | Command::Keeper(_) })) {
         interrupt::install();
     }
     let done = match parsed {
@@ -75,6 +76,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Fault(fault) => served::fault(fault),
         Command::Cluster(of) => cluster::command(of),
         Command::Group(of) => group::command(of),
+        Command::Keeper(of) => keeper::command(of),
         Command::Nvme(nvme) => nvme::command(nvme),
         Command::Fast(fast) => nvme::fast::command(fast),
         Command::Window(window) => nvme::window::command(window),

@@ -245,7 +245,7 @@ fn say(event: Event, serve: &Serve, control: &Path) {
     }
 }
 
-fn control_socket(served: &Served) -> PathBuf {
+pub fn control_socket(served: &Served) -> PathBuf {
     match &served.control {
         // The folder of a log device.
         Some(folder) if folder.is_dir() => {

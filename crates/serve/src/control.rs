@@ -146,6 +146,10 @@ pub enum Request {
         /// The counter of its epoch is to be above this.
         #[serde(default)]
         above: u64,
+        /// It is refused once the device's clock (`clock_ms` of an earlier answer) is here: what a stopped process has
+        /// to say is of no use later.
+        #[serde(default)]
+        before_ms: Option<u64>,
     },
     /// Sets the leader deadline of a primary: it acknowledges nothing behind it.
     GroupLead {

@@ -1,6 +1,11 @@
 //! Devices that are promoted by themselves: leader deadlines, and keepers on a real etcd.
 
+mod campaign;
 #[path = "../replication/cluster.rs"]
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod cluster;
 mod deadline;
+mod etcd;
+mod failures;
+mod kept;
+mod verbs;

@@ -140,6 +140,7 @@ fn live(seed: u64) -> [u64; 3] {
                     k: 0,
                     force: false,
                     above: 0,
+                    before_ms: None,
                 };
                 let _ = devices.drives[usize::from(new)].try_ask(&promote);
             }

@@ -287,6 +287,52 @@ Examples:
   # `group status` says that the device is frozen, and no other member is primary
   tidewater group deadline --control a --none";
 
+pub(super) const KEEPER: &str = "\
+Examples:
+  # Once: the members, and when a byte counts as replicated
+  tidewater keeper group --etcd http://10.0.0.9:2379 --members 0,1,2 --mode quorum
+
+  # On each machine: its device has --node and --peer
+  tidewater keeper run --etcd http://10.0.0.9:2379 --control a &
+
+  # Anywhere
+  tidewater keeper status --etcd http://10.0.0.9:2379";
+
+pub(super) const KEEPER_RUN: &str = "\
+Examples:
+  tidewater keeper run --etcd http://10.0.0.9:2379 --control a
+
+  # etcd's data was wiped, and that is known
+  tidewater keeper run --etcd http://10.0.0.9:2379 --control a --new-etcd";
+
+pub(super) const KEEPER_STATUS: &str = "\
+Examples:
+  tidewater keeper status --json";
+
+pub(super) const KEEPER_SWITCHOVER: &str = "\
+Examples:
+  # The machine of the primary is to be restarted
+  tidewater keeper switchover
+  tidewater keeper switchover --to 2";
+
+pub(super) const KEEPER_PAUSE: &str = "\
+Examples:
+  # Work on etcd, or on the keepers
+  tidewater keeper pause
+  tidewater keeper resume";
+
+pub(super) const KEEPER_REINIT: &str = "\
+Examples:
+  # `keeper status` says that the log of node 2 is stale
+  tidewater keeper reinit --node 2";
+
+pub(super) const KEEPER_GROUP: &str = "\
+Examples:
+  tidewater keeper group --members 0,1,2 --mode quorum
+
+  # Node 0 is replaced by node 3, whose device and keeper run
+  tidewater keeper group --members 1,2,3 --mode quorum";
+
 pub(super) const GROUP_STATUS: &str = "\
 Examples:
   tidewater group status --control a";

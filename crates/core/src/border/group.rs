@@ -43,8 +43,8 @@ pub enum GroupCommand {
     Lead {
         /// The epoch that it is for: the primary's own.
         epoch: Epoch,
-        /// The deadline, from now on, at most a day; 0: it has passed, which any member takes, whatever its role and the epoch.
-        /// `None`: the device acknowledges without a deadline again.
+        /// The deadline, from now on, at most a day; 0: it has passed, which any member takes, whatever its role and
+        /// the epoch. `None`: the device acknowledges without a deadline again.
         lasts: Option<Duration>,
     },
 }

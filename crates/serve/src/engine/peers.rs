@@ -391,6 +391,9 @@ fn command_of(request: &Request, peers: &dyn Carrier) -> Result<Command, String>
             epoch: Epoch::ZERO,
             force: false,
         },
+        Request::GroupPromote { before_ms: Some(before), .. } if clock::milliseconds() >= *before => {
+            return Err("this order has come too late".into());
+        }
         Request::GroupPromote { members, mode, k, force, above, .. } => Command::Promote {
             target: match mode {
                 Some(mode) => Some(group(members, *mode, *k)?),

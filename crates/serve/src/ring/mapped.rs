@@ -359,7 +359,9 @@ impl MappedRing {
 
     /// Publishes what has changed.
     pub(crate) fn publish_changes(&mut self, of: &Function) -> Result<(), Lost> {
-        if self.status != of.status() || of.is_replicated() && self.peers != Peers::of(of) {
+        // The page of a function that has left its group says so, too.
+        let has_peers = of.is_replicated() || self.peers != Peers::default();
+        if self.status != of.status() || has_peers && self.peers != Peers::of(of) {
             return self.publish(of);
         }
         for lane in 0..self.lanes.len() {

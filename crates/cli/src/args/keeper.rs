@@ -1,0 +1,122 @@
+//! Arguments of `tidewater keeper`.
+
+use super::examples;
+use super::peers::{GroupModeName, GroupOf};
+use super::served::Served;
+use super::values;
+use clap::{Args, Subcommand, ValueHint};
+use std::path::PathBuf;
+use tidewater_base::Duration;
+
+/// `tidewater keeper`.
+#[derive(Debug, Args)]
+pub struct KeeperArgs {
+    /// Addresses of etcd, such as http://127.0.0.1:2379,http://10.0.0.2:2379
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        value_delimiter = ',',
+        default_value = "http://127.0.0.1:2379",
+        help_heading = "etcd"
+    )]
+    pub etcd: Vec<String>,
+    /// User of etcd; its password is in the environment variable TIDEWATER_ETCD_PASSWORD
+    #[arg(long, global = true, value_name = "NAME", help_heading = "etcd")]
+    pub etcd_user: Option<String>,
+    /// Name of the cluster: its keys are below /tidewater/NAME/
+    #[arg(long, global = true, value_name = "NAME", default_value = "tidewater", help_heading = "etcd")]
+    pub cluster: String,
+    /// What to do.
+    #[command(subcommand)]
+    pub what: KeeperCommand,
+}
+
+/// What `tidewater keeper` does.
+#[derive(Debug, Subcommand)]
+pub enum KeeperCommand {
+    /// Keep a device: promote it when the primary is gone, and let it acknowledge while etcd says that it leads
+    #[command(after_help = examples::KEEPER_RUN)]
+    Run(KeeperRun),
+    /// Show the group, its members and what their keepers do
+    #[command(after_help = examples::KEEPER_STATUS)]
+    Status {
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make another member primary, and wait until it is
+    #[command(after_help = examples::KEEPER_SWITCHOVER)]
+    Switchover {
+        /// Number of the next primary [default: the member that has most]
+        #[arg(long, value_name = "N")]
+        to: Option<u8>,
+        /// How long to wait
+        #[arg(long, value_name = "TIME", value_parser = values::time, default_value = "30s")]
+        wait: Duration,
+    },
+    /// Promote nothing until resumed, and let the primary acknowledge without its keeper
+    #[command(after_help = examples::KEEPER_PAUSE)]
+    Pause,
+    /// Promote again, and let the primary acknowledge with its keeper only
+    #[command(after_help = examples::KEEPER_PAUSE)]
+    Resume,
+    /// Let a member discard its log as far as that is needed, and take the primary's
+    #[command(after_help = examples::KEEPER_REINIT)]
+    Reinit {
+        /// Number of the member
+        #[arg(long, value_name = "N")]
+        node: u8,
+    },
+    /// Set the members and their mode, or show them
+    #[command(after_help = examples::KEEPER_GROUP)]
+    Group {
+        /// Numbers of all members, such as 0,1,2
+        #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "mode")]
+        members: Vec<u8>,
+        /// When appended bytes count as replicated
+        #[arg(long, value_name = "MODE", requires = "members")]
+        mode: Option<GroupModeName>,
+        /// For quorum: how many members, the primary included, must have a byte [default: more than half]
+        #[arg(long, value_name = "K", requires = "mode")]
+        quorum: Option<u8>,
+    },
+}
+
+/// `tidewater keeper run`.
+#[derive(Debug, Args)]
+pub struct KeeperRun {
+    /// The device.
+    #[command(flatten)]
+    pub served: Served,
+    /// Where programs find the device, for those that read it in etcd [default: the folder of the control socket]
+    #[arg(long, value_name = "TEXT")]
+    pub address: Option<String>,
+    /// The file that the keeper remembers etcd by [default: keeper.json beside the control socket]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub state: Option<PathBuf>,
+    /// How long a primary acknowledges without a word to etcd: whole seconds
+    #[arg(long, value_name = "TIME", value_parser = values::time, default_value = "10s")]
+    pub ttl: Duration,
+    /// How often the keeper looks; loop wait + 2 x retry time-out must not exceed the ttl
+    #[arg(long, value_name = "TIME", value_parser = values::time, default_value = "1s")]
+    pub loop_wait: Duration,
+    /// How long the keeper waits for etcd, and for the device
+    #[arg(long, value_name = "TIME", value_parser = values::time, default_value = "4s")]
+    pub retry_timeout: Duration,
+    /// Take etcd as it is, though it is another one than before, or an older snapshot of it
+    #[arg(long)]
+    pub new_etcd: bool,
+}
+
+impl KeeperCommand {
+    /// The group that is to be set.
+    pub fn group(&self) -> Option<GroupOf> {
+        match self {
+            KeeperCommand::Group { members, mode: Some(mode), quorum } => {
+                Some(GroupOf { members: members.clone(), mode: *mode, quorum: *quorum })
+            }
+            _ => None,
+        }
+    }
+}

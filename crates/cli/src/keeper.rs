@@ -1,0 +1,124 @@
+//! `tidewater keeper`: hands its arguments to the program `tidewater-keeper`, which alone has what etcd takes.
+
+use crate::args::keeper::{KeeperArgs, KeeperCommand, KeeperRun};
+use crate::failure::Failure;
+use crate::{group, log_device, served};
+use serde_json::{Value, json};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use tidewater_base::Duration;
+use tidewater_wire::replication::{Epoch, Group, Mode};
+
+/// The program.
+const PROGRAM: &str = "tidewater-keeper";
+
+/// `tidewater keeper`.
+///
+/// # Errors
+/// Arguments that can't be, or no such program.
+pub fn command(of: &KeeperArgs) -> Result<(), Failure> {
+    let job = job(of)?;
+    let path = program();
+    let error = Command::new(&path).arg(job.to_string()).exec();
+    Err(Failure::run(format_args!("{}: {error}", path.display()))
+        .help(format_args!("install {PROGRAM} beside tidewater; the packages and `make install` have it")))
+}
+
+/// Where it is: beside this one, else in the path.
+fn program() -> PathBuf {
+    let beside = std::env::current_exe().ok().map(|own| own.with_file_name(PROGRAM));
+    beside.filter(|path| path.exists()).unwrap_or_else(|| PROGRAM.into())
+}
+
+fn ms(time: Duration) -> u64 {
+    time.as_ns() / 1_000_000
+}
+
+/// What it is asked to do.
+fn job(of: &KeeperArgs) -> Result<Value, Failure> {
+    if of.cluster.is_empty() || of.cluster.contains('/') {
+        return Err(Failure::usage(format_args!("`{}` is no name of a cluster", of.cluster)).help("use no slash"));
+    }
+    let mut job = match &of.what {
+        KeeperCommand::Run(run) => json!({ "do": "run", "keep": keep(run) }),
+        KeeperCommand::Status { json } => json!({ "do": "status", "json": json }),
+        KeeperCommand::Switchover { to, wait } => json!({ "do": "switchover", "to": to, "wait_ms": ms(*wait) }),
+        KeeperCommand::Pause => json!({ "do": "pause" }),
+        KeeperCommand::Resume => json!({ "do": "resume" }),
+        KeeperCommand::Reinit { node } => json!({ "do": "reinit", "node": node }),
+        KeeperCommand::Group { .. } => json!({ "do": "group", "group": group_of(&of.what)? }),
+    };
+    job["at"] = json!({ "etcd": of.etcd, "cluster": of.cluster, "user": of.etcd_user });
+    Ok(job)
+}
+
+/// A device and how it is kept.
+fn keep(run: &KeeperRun) -> Value {
+    let control = match &run.served.control {
+        // The folder of a log device that has not been started yet.
+        Some(folder) if !folder.exists() && folder.extension().is_none() => folder.join(log_device::CONTROL),
+        _ => served::control_socket(&run.served),
+    };
+    let control = std::path::absolute(&control).unwrap_or(control);
+    let folder = control.parent().map(PathBuf::from).unwrap_or_default();
+    json!({
+        "control": control,
+        "address": run.address.clone().unwrap_or_else(|| folder.display().to_string()),
+        "state": run.state.clone().unwrap_or_else(|| folder.join("keeper.json")),
+        "ttl_ms": ms(run.ttl),
+        "loop_wait_ms": ms(run.loop_wait),
+        "retry_timeout_ms": ms(run.retry_timeout),
+        "new_etcd": run.new_etcd,
+    })
+}
+
+/// The group that is to be set: one that can be.
+fn group_of(what: &KeeperCommand) -> Result<Value, Failure> {
+    let Some(of) = what.group() else { return Ok(Value::Null) };
+    let (mode, k) = group::mode_of(of.mode, of.quorum, of.members.len());
+    let checked = match k {
+        0 => Mode::Eager,
+        k => Mode::Quorum(k),
+    };
+    Group::new(Epoch::ZERO, checked, &of.members).map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(json!({ "members": of.members, "mode": mode, "k": k }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser as _;
+
+    fn job_of(line: &[&str]) -> Result<Value, Failure> {
+        match Cli::try_parse_from(["tidewater", "keeper"].iter().chain(line)).unwrap().command {
+            Command::Keeper(of) => job(&of),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_group_that_can_not_be_is_refused_before_it_is_written() {
+        let good = job_of(&["group", "--members", "0,1,2", "--mode", "quorum", "--cluster", "c"]).unwrap();
+        assert_eq!(good["group"], json!({ "members": [0, 1, 2], "mode": "quorum", "k": 2 }));
+        assert_eq!(good["at"]["cluster"], "c");
+        for wrong in [
+            &["group", "--members", "0,0", "--mode", "eager"][..],
+            &["group", "--members", "0,1", "--mode", "quorum", "--quorum", "3"],
+            &["group", "--cluster", "a/b"],
+        ] {
+            assert!(job_of(wrong).is_err(), "{wrong:?}");
+        }
+        assert_eq!(job_of(&["group"]).unwrap()["group"], Value::Null);
+    }
+
+    #[test]
+    fn a_keeper_has_its_files_beside_the_devices_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let job = job_of(&["run", "--control", folder.path().to_str().unwrap(), "--ttl", "20s"]).unwrap();
+        assert_eq!(job["keep"]["control"], json!(folder.path().join("control.sock")));
+        assert_eq!(job["keep"]["state"], json!(folder.path().join("keeper.json")));
+        assert_eq!((&job["keep"]["ttl_ms"], &job["keep"]["loop_wait_ms"]), (&json!(20_000), &json!(1_000)));
+    }
+}

@@ -1,0 +1,254 @@
+//! What a keeper does, from what it sees: the whole policy, without I/O.
+//!
+//! Who holds the key `leader` may ask its device to promote itself, and extends the device's leader deadline. Whether
+//! the promotion succeeds, the members of the group decide by epochs. So a wrong choice here costs time, and no bytes.
+
+mod begin;
+mod elect;
+mod lead;
+
+use crate::device::{Device, Order, Role};
+use crate::epoch::Epoch;
+use crate::job::Keep;
+use crate::keys::{Cluster, Group, Member, list};
+
+/// What a keeper sees.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// Milliseconds of the keeper's own monotonic clock.
+    pub now_ms: u64,
+    /// Its device, or why that does not answer.
+    pub device: Result<&'a Device, &'a str>,
+    /// What is in etcd, or why that does not answer or can't be trusted.
+    pub cluster: Result<&'a Cluster, &'a str>,
+    /// Its times.
+    pub keep: &'a Keep,
+}
+
+/// What a keeper remembers from one look to the next. Without it a decision takes longer.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Since when the device has not answered.
+    away_since: Option<u64>,
+    /// Whether this keeper led when etcd was last read.
+    led: bool,
+    /// Since when no keeper has led.
+    vacant_since: Option<u64>,
+    /// When its device was asked to promote itself in this lease.
+    asked_at: Option<u64>,
+    /// When its device was asked for another group.
+    change_asked_at: Option<u64>,
+    /// It does not compete before.
+    stands_back_until: u64,
+}
+
+/// A step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// An order to the device.
+    Device(Order),
+    /// Takes the key `leader`, if no keeper has it.
+    Acquire,
+    /// Gives the key `leader` back.
+    Release,
+    /// Notes in the key `leader` which epoch the device is primary of.
+    NoteEpoch(Epoch),
+    /// Notes the group, if none is noted.
+    NoteGroup(Group),
+    /// Notes who is to lead next.
+    Intend(u8),
+    /// The switchover is done.
+    EndIntent,
+    /// The device has discarded its log.
+    EndReinit,
+}
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// In this order; the rest is left out when one fails.
+    pub actions: Vec<Action>,
+    /// What the keeper makes of it, in words.
+    pub note: String,
+    /// It is about to change: look again at once.
+    pub soon: bool,
+}
+
+impl Decision {
+    fn wait(note: impl Into<String>) -> Decision {
+        Decision { actions: Vec::new(), note: note.into(), soon: false }
+    }
+
+    fn act(actions: Vec<Action>, note: impl Into<String>) -> Decision {
+        Decision { actions, note: note.into(), soon: true }
+    }
+}
+
+/// What a keeper does.
+pub fn decide(view: &View<'_>, memory: &mut Memory) -> Decision {
+    if let Ok(cluster) = view.cluster {
+        memory.led = cluster.leader.as_ref().is_some_and(|(_, is_own)| *is_own);
+        if cluster.leader.is_some() {
+            memory.vacant_since = None;
+        }
+        if !memory.led {
+            (memory.asked_at, memory.change_asked_at) = (None, None);
+        }
+    }
+    let device = match view.device {
+        Ok(device) => device,
+        Err(why) => return without_device(view, memory, why),
+    };
+    memory.away_since = None;
+    let cluster = match view.cluster {
+        Ok(cluster) => cluster,
+        Err(why) => return without_etcd(view, device, why),
+    };
+    if cluster.paused {
+        return paused(cluster, device);
+    }
+    let Some(group) = &cluster.group else {
+        return match device.group().filter(|_| device.role == Role::Primary) {
+            Some(group) => {
+                Decision::act(vec![Action::NoteGroup(group)], "keeps the group that the device is primary of")
+            }
+            None => Decision::wait("waits for a group: set it with tidewater keeper group --members LIST --mode MODE"),
+        };
+    };
+    let of = Of { view, cluster, device, group };
+    match (&cluster.leader, device.role) {
+        (_, Role::Alone) => of.begin(),
+        (Some((_, true)), _) => of.lead(memory),
+        (Some((leader, false)), _) => of.follow(leader.node),
+        (None, _) => of.elect(memory),
+    }
+}
+
+/// All that a keeper sees when nothing is missing.
+struct Of<'a> {
+    view: &'a View<'a>,
+    cluster: &'a Cluster,
+    device: &'a Device,
+    group: &'a Group,
+}
+
+impl Of<'_> {
+    fn is_member(&self) -> bool {
+        self.group.members.contains(&self.device.node)
+    }
+
+    fn wants_reinit(&self) -> bool {
+        self.cluster.reinit.contains(&self.device.node)
+    }
+
+    /// An order for a promotion that counts as long as this keeper's lease.
+    fn promote(&self, group: Option<Group>) -> Action {
+        let before_ms = self.device.clock_ms + self.view.keep.ttl_ms;
+        Action::Device(Order::Promote { group, above: self.highest(), before_ms })
+    }
+
+    /// The highest counter of an epoch that is known here.
+    fn highest(&self) -> u64 {
+        let members = self.cluster.members.values().flat_map(|member| [member.epoch, member.promised]);
+        let leader = self.cluster.leader.iter().map(|(leader, _)| leader.epoch);
+        let own = [self.device.epoch, self.device.promised];
+        members.chain(leader).chain(own).map(|epoch| epoch.counter).max().unwrap_or(0)
+    }
+
+    /// Leadership is another's.
+    fn follow(&self, leader: u8) -> Decision {
+        let device = self.device;
+        match device.role {
+            Role::Primary if device.frozen_ms.is_none() => Decision::act(
+                vec![Action::Device(end_of_leadership())],
+                format!("node {leader} leads: this primary acknowledges nothing more"),
+            ),
+            Role::Primary => Decision::wait(format!("node {leader} leads: this primary waits to be deposed")),
+            Role::Candidate => {
+                Decision::wait(format!("node {leader} leads, and this device is being promoted by hand"))
+            }
+            _ if self.wants_reinit() => self.reinit(),
+            _ if !device.has_deadline => {
+                Decision::act(vec![Action::Device(end_of_leadership())], format!("follows node {leader}"))
+            }
+            _ if device.stale => Decision::wait(self.stale()),
+            _ => Decision::wait(format!("follows node {leader}")),
+        }
+    }
+
+    fn reinit(&self) -> Decision {
+        let actions = vec![Action::Device(Order::Rebuild), Action::EndReinit];
+        Decision::act(actions, "discards the log of this device, and takes the primary's")
+    }
+
+    fn stale(&self) -> String {
+        let node = self.device.node;
+        format!("the log of this device is stale: tidewater keeper reinit --node {node} discards it for the primary's")
+    }
+}
+
+/// From now on, a primary acknowledges nothing.
+fn end_of_leadership() -> Order {
+    Order::Lead { epoch: Epoch::default(), from_ms: 0, for_ms: 0 }
+}
+
+/// As long as the lease that was renewed after the device said its clock. etcd's clock may be the faster one, by 2 %.
+fn extension(device: &Device, keep: &Keep) -> Order {
+    Order::Lead { epoch: device.epoch, from_ms: device.clock_ms, for_ms: keep.ttl_ms - keep.ttl_ms / 50 }
+}
+
+fn without_device(view: &View<'_>, memory: &mut Memory, why: &str) -> Decision {
+    let since = *memory.away_since.get_or_insert(view.now_ms);
+    let is_over = view.now_ms.saturating_sub(since) >= view.keep.retry_timeout_ms;
+    match view.cluster {
+        // Pausing is for such moments.
+        Ok(cluster) if memory.led && is_over && !cluster.paused => Decision::act(
+            vec![Action::Release],
+            format!("gives leadership up, since the device does not answer: {why}"),
+        ),
+        _ => Decision::wait(format!("the device does not answer: {why}")),
+    }
+}
+
+/// Fail-safe mode: a primary to which all members report can't have been replaced, because a member that has accepted
+/// a higher epoch refuses its frames.
+fn without_etcd(view: &View<'_>, device: &Device, why: &str) -> Decision {
+    if device.role != Role::Primary || !device.has_deadline {
+        return Decision::wait(format!("no word from etcd: {why}"));
+    }
+    match &device.silent_members()[..] {
+        [] => Decision {
+            actions: vec![Action::Device(extension(device, view.keep))],
+            note: format!("fail-safe: goes on as primary, since all members report to it; no word from etcd: {why}"),
+            soon: false,
+        },
+        silent => Decision::wait(format!(
+            "no word from etcd, nor from node {}: this primary acknowledges nothing behind its deadline ({why})",
+            list(silent)
+        )),
+    }
+}
+
+fn paused(cluster: &Cluster, device: &Device) -> Decision {
+    let mut actions = Vec::new();
+    if device.role == Role::Primary {
+        match &cluster.leader {
+            None => actions.push(Action::Acquire),
+            Some((leader, true)) if leader.epoch != device.epoch => actions.push(Action::NoteEpoch(device.epoch)),
+            Some(_) => {}
+        }
+        if device.has_deadline {
+            actions.push(Action::Device(Order::Free));
+        }
+    }
+    Decision { actions, note: "paused: promotes nothing; tidewater keeper resume ends that".into(), soon: false }
+}
+
+/// How much a member has: the newest epoch that it was complete in, and bytes of the kind that acknowledgements were
+/// based on. A byte on flash was in the ring before, so the ring's end counts for both levels.
+fn rank(member: &Member) -> (Epoch, u64, std::cmp::Reverse<u8>) {
+    (member.synced, member.tail.iter().sum(), std::cmp::Reverse(member.node))
+}
+
+#[cfg(test)]
+mod tests;

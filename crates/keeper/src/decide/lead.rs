@@ -1,0 +1,124 @@
+//! A keeper that leads: its device is promoted, kept primary, changed to another group, or handed over.
+
+use super::{Action, Decision, Memory, Of, end_of_leadership, extension};
+use crate::device::{Order, Role};
+use crate::keys::list;
+
+impl Of<'_> {
+    pub(super) fn lead(&self, memory: &mut Memory) -> Decision {
+        let (device, now) = (self.device, self.view.now_ms);
+        match device.role {
+            Role::Primary => self.keep_primary(memory),
+            Role::Candidate => {
+                let since = *memory.asked_at.get_or_insert(now);
+                if now.saturating_sub(since) < self.view.keep.ttl_ms {
+                    return Decision::act(Vec::new(), "the device is being promoted");
+                }
+                let actions = vec![Action::Device(Order::Demote), Action::Release];
+                self.give_up(memory, actions, "gives leadership up: not enough members answer the device's promotion")
+            }
+            _ if memory.asked_at.is_some() => {
+                self.give_up(memory, vec![Action::Release], "gives leadership up: the device's promotion was refused")
+            }
+            _ if device.stale => self.give_up(memory, vec![Action::Release], &self.stale()),
+            _ => {
+                memory.asked_at = Some(now);
+                Decision::act(vec![self.promote(None)], "leads: has the device promoted")
+            }
+        }
+    }
+
+    fn give_up(&self, memory: &mut Memory, actions: Vec<Action>, note: &str) -> Decision {
+        memory.asked_at = None;
+        memory.stands_back_until = self.view.now_ms + 2 * self.view.keep.loop_wait_ms;
+        Decision::act(actions, note)
+    }
+
+    fn keep_primary(&self, memory: &mut Memory) -> Decision {
+        let device = self.device;
+        memory.asked_at = None;
+        let mut actions = Vec::new();
+        let mut note = format!("leads in epoch {}", device.epoch);
+        if self.cluster.leader.as_ref().is_some_and(|(leader, _)| leader.epoch != device.epoch) {
+            actions.push(Action::NoteEpoch(device.epoch));
+        }
+        match &self.cluster.intent {
+            Some(intent) if intent.to == Some(device.node) => actions.push(Action::EndIntent),
+            Some(intent) => match self.successor(intent.to) {
+                Ok(next) => return self.hand_over(next, intent.to.is_none()),
+                Err(why) => note = format!("{note}; can't switch over: {why}"),
+            },
+            None => {}
+        }
+        if device.group().as_ref() != Some(self.group) {
+            match self.change(memory) {
+                Ok(decision) => return decision,
+                Err(why) => note = format!("{note}; can't change the group: {why}"),
+            }
+        } else {
+            memory.change_asked_at = None;
+        }
+        actions.push(Action::Device(extension(device, self.view.keep)));
+        Decision { actions, note, soon: false }
+    }
+
+    /// The member that takes over: it follows without a gap, and its keeper lives.
+    fn successor(&self, to: Option<u8>) -> Result<u8, String> {
+        let can = |node: u8| match self.cluster.members.get(&node) {
+            None => Err(format!("the keeper of node {node} does not run")),
+            Some(member) if member.role != Some(Role::Secondary) => Err(format!("node {node} is no secondary")),
+            Some(_) => {
+                let replica = self.device.replicas.iter().find(|replica| replica.node == node);
+                // A chain's primary knows its next member alone.
+                let in_step = replica.map_or(self.device.mode == "chain", |replica| replica.in_step);
+                if in_step { Ok(node) } else { Err(format!("node {node} is not in step with the primary")) }
+            }
+        };
+        match to {
+            Some(node) if !self.group.members.contains(&node) => Err(format!("node {node} is no member of the group")),
+            Some(node) => can(node),
+            None => {
+                let others = self.group.members.iter().copied().filter(|node| *node != self.device.node);
+                let behind = |node: &u8| {
+                    let replica = self.device.replicas.iter().find(|replica| replica.node == *node);
+                    (replica.map_or(0, |replica| replica.behind_bytes), *node)
+                };
+                let best = others.filter(|node| can(*node).is_ok()).min_by_key(behind);
+                best.ok_or_else(|| "no other member is in step with the primary".into())
+            }
+        }
+    }
+
+    /// Ends this leadership for another's. What programs append meanwhile waits, and is acknowledged by the next
+    /// primary, or not at all.
+    fn hand_over(&self, next: u8, names_it: bool) -> Decision {
+        let mut actions = Vec::new();
+        if names_it {
+            actions.push(Action::Intend(next));
+        }
+        actions.extend([Action::Device(end_of_leadership()), Action::Device(Order::Demote), Action::Release]);
+        Decision::act(actions, format!("hands leadership over to node {next}"))
+    }
+
+    /// The device's group is not the one that it is to be.
+    fn change(&self, memory: &mut Memory) -> Result<Decision, String> {
+        let (now, keep) = (self.view.now_ms, self.view.keep);
+        let waiting = self.group.members.iter().copied().filter(|node| {
+            let role = self.cluster.members.get(node).and_then(|member| member.role);
+            *node != self.device.node && role != Some(Role::Secondary)
+        });
+        let waiting: Vec<u8> = waiting.collect();
+        if !waiting.is_empty() {
+            return Err(format!("node {} has not joined: start its device and its keeper", list(&waiting)));
+        }
+        if !self.is_member() {
+            return self.successor(None).map(|next| self.hand_over(next, true));
+        }
+        if memory.change_asked_at.is_some_and(|at| now.saturating_sub(at) < keep.ttl_ms) {
+            return Err("the device's promotion to the new group was refused: it is tried again".into());
+        }
+        memory.change_asked_at = Some(now);
+        let promote = self.promote(Some(self.group.clone()));
+        Ok(Decision::act(vec![promote], format!("changes the group: {}", self.group)))
+    }
+}

@@ -1,0 +1,320 @@
+//! Each case of the policy.
+
+use super::*;
+use crate::device::Replica;
+use crate::keys::{Intent, Leader, Mode};
+
+const TTL: u64 = 10_000;
+
+fn keep() -> Keep {
+    Keep {
+        control: "a/control.sock".into(),
+        address: "a".into(),
+        state: "a/keeper.json".into(),
+        ttl_ms: TTL,
+        loop_wait_ms: 1_000,
+        retry_timeout_ms: 4_000,
+        new_etcd: false,
+    }
+}
+
+fn epoch(counter: u64, node: u8) -> Epoch {
+    Epoch { counter, node }
+}
+
+fn group() -> Group {
+    Group { members: vec![0, 1, 2], mode: Mode::Quorum, k: 2 }
+}
+
+/// A device of three, whose primary is node 0 in epoch 3.0.
+fn device(node: u8, role: Role) -> Device {
+    let replica = |node| Replica { node, answers: true, in_step: true, behind_bytes: u64::from(node) };
+    let others = (0..3).filter(|other| *other != node && role == Role::Primary);
+    Device {
+        node,
+        role,
+        mode: "quorum of 2".into(),
+        members: vec![0, 1, 2],
+        epoch: epoch(3, 0),
+        promised: epoch(3, 0),
+        synced: epoch(3, 0),
+        tail: vec![100],
+        has_deadline: true,
+        frozen_ms: None,
+        stale: false,
+        primary_silent: false,
+        replicas: others.map(replica).collect(),
+        clock_ms: 777,
+    }
+}
+
+fn member(of: &Device) -> Member {
+    Member {
+        node: of.node,
+        address: "a".into(),
+        role: Some(of.role),
+        epoch: of.epoch,
+        synced: of.synced,
+        promised: of.promised,
+        tail: of.tail.clone(),
+        stale: of.stale,
+        frozen: false,
+        note: String::new(),
+    }
+}
+
+/// All three are there, and node 0 leads; `own`: so does this keeper.
+fn cluster(own: bool) -> Cluster {
+    let roles = [Role::Primary, Role::Secondary, Role::Secondary];
+    let members = (0..3).map(|node| (node, member(&device(node, roles[usize::from(node)])))).collect();
+    let leader = Some((Leader { node: 0, epoch: epoch(3, 0) }, own));
+    Cluster { group: Some(group()), leader, members, ..Cluster::default() }
+}
+
+fn vacant() -> Cluster {
+    let mut cluster = cluster(false);
+    cluster.leader = None;
+    cluster.members.remove(&0);
+    cluster
+}
+
+#[derive(Default)]
+struct Keeper {
+    memory: Memory,
+    now_ms: u64,
+}
+
+impl Keeper {
+    fn decides(&mut self, device: Result<&Device, &str>, cluster: Result<&Cluster, &str>) -> Decision {
+        decide(&View { now_ms: self.now_ms, device, cluster, keep: &keep() }, &mut self.memory)
+    }
+
+    fn after(&mut self, ms: u64, device: &Device, cluster: &Cluster) -> Decision {
+        self.now_ms += ms;
+        self.decides(Ok(device), Ok(cluster))
+    }
+}
+
+fn once(device: &Device, cluster: &Cluster) -> Decision {
+    Keeper::default().after(0, device, cluster)
+}
+
+fn extended(epoch: Epoch) -> Action {
+    Action::Device(Order::Lead { epoch, from_ms: 777, for_ms: 9_800 })
+}
+
+#[test]
+fn a_leader_extends_from_the_clock_that_it_read_before_its_lease() {
+    assert_eq!(once(&device(0, Role::Primary), &cluster(true)).actions, [extended(epoch(3, 0))]);
+    let mut old = cluster(true);
+    old.leader = Some((Leader { node: 0, epoch: epoch(2, 1) }, true));
+    let decision = once(&device(0, Role::Primary), &old);
+    assert_eq!(decision.actions, [Action::NoteEpoch(epoch(3, 0)), extended(epoch(3, 0))]);
+}
+
+#[test]
+fn a_primary_without_leadership_is_stopped_and_a_secondary_begins_frozen() {
+    let stop = Action::Device(end_of_leadership());
+    let mut other = cluster(false);
+    other.leader = Some((Leader { node: 1, epoch: epoch(0, 0) }, false));
+    assert_eq!(once(&device(0, Role::Primary), &other).actions, std::slice::from_ref(&stop));
+    let mut free = device(1, Role::Secondary);
+    free.has_deadline = false;
+    assert_eq!(once(&free, &cluster(false)).actions, [stop]);
+    assert_eq!(once(&device(1, Role::Secondary), &cluster(false)).actions, []);
+}
+
+#[test]
+fn the_one_with_most_takes_leadership_and_asks_for_an_epoch_above_all() {
+    let mut cluster = vacant();
+    cluster.members.get_mut(&1).unwrap().promised = epoch(9, 1);
+    let mut silent = [device(1, Role::Secondary), device(2, Role::Secondary)];
+    silent.iter_mut().for_each(|device| device.primary_silent = true);
+    // As much, and a lower number.
+    assert_eq!(once(&silent[0], &cluster).actions, [Action::Acquire]);
+    let mut other = Keeper::default();
+    assert_eq!(other.after(0, &silent[1], &cluster).actions, []);
+    // More bytes; or a newer epoch, which outweighs bytes.
+    for (tail, synced) in [(vec![101], epoch(3, 0)), (vec![7], epoch(4, 2))] {
+        let mut cluster = cluster.clone();
+        let second = cluster.members.get_mut(&2).unwrap();
+        (second.tail, second.synced) = (tail, synced);
+        assert_eq!(once(&silent[1], &cluster).actions, [Action::Acquire]);
+        assert_eq!(once(&silent[0], &cluster).actions, []);
+        // One that can't be made primary is no rival.
+        cluster.members.get_mut(&2).unwrap().stale = true;
+        assert_eq!(once(&silent[0], &cluster).actions, [Action::Acquire]);
+    }
+    // The better one does not come: two looks are enough.
+    assert_eq!(other.after(1_999, &silent[1], &cluster).actions, []);
+    assert_eq!(other.after(1, &silent[1], &cluster).actions, [Action::Acquire]);
+    cluster.leader = Some((Leader { node: 2, epoch: epoch(0, 0) }, true));
+    let promote = Action::Device(Order::Promote { group: None, above: 9, before_ms: 10_777 });
+    assert_eq!(other.after(20, &silent[1], &cluster).actions, [promote]);
+    let mut promoted = device(2, Role::Primary);
+    promoted.epoch = epoch(10, 2);
+    let decision = other.after(20, &promoted, &cluster);
+    assert_eq!(decision.actions, [Action::NoteEpoch(epoch(10, 2)), extended(epoch(10, 2))]);
+}
+
+#[test]
+fn a_primary_that_is_heard_gets_time_to_take_leadership_again() {
+    let cluster = vacant();
+    let mut keeper = Keeper::default();
+    assert_eq!(keeper.after(0, &device(1, Role::Secondary), &cluster).actions, []);
+    assert_eq!(keeper.after(2_000, &device(1, Role::Secondary), &cluster).actions, [Action::Acquire]);
+    assert_eq!(once(&device(0, Role::Primary), &cluster).actions, [Action::Acquire]);
+}
+
+#[test]
+fn a_promotion_that_fails_gives_leadership_to_another() {
+    let mut leads = cluster(true);
+    leads.leader = Some((Leader { node: 1, epoch: epoch(0, 0) }, true));
+    let secondary = device(1, Role::Secondary);
+    let mut keeper = Keeper::default();
+    assert!(matches!(keeper.after(0, &secondary, &leads).actions[..], [Action::Device(Order::Promote { .. })]));
+    assert_eq!(keeper.after(20, &secondary, &leads).actions, [Action::Release]);
+    assert_eq!(keeper.after(20, &secondary, &vacant()).actions, [], "it stands back");
+    let mut keeper = Keeper::default();
+    keeper.after(0, &secondary, &leads);
+    let candidate = device(1, Role::Candidate);
+    assert_eq!(keeper.after(TTL - 1, &candidate, &leads).actions, []);
+    assert_eq!(keeper.after(1, &candidate, &leads).actions, [Action::Device(Order::Demote), Action::Release]);
+}
+
+#[test]
+fn a_stale_device_is_not_promoted_and_says_what_to_do() {
+    let mut stale = device(1, Role::Secondary);
+    stale.stale = true;
+    for cluster in [cluster(false), vacant()] {
+        let decision = once(&stale, &cluster);
+        assert_eq!(decision.actions, []);
+        assert!(decision.note.contains("reinit --node 1"), "{}", decision.note);
+        let mut cluster = cluster;
+        cluster.reinit.insert(1);
+        assert_eq!(once(&stale, &cluster).actions, [Action::Device(Order::Rebuild), Action::EndReinit]);
+    }
+}
+
+#[test]
+fn without_etcd_a_primary_goes_on_while_all_members_report() {
+    let mut primary = device(0, Role::Primary);
+    let decides = |device: &Device| Keeper::default().decides(Ok(device), Err("gone"));
+    let decision = decides(&primary);
+    assert_eq!(decision.actions, [extended(epoch(3, 0))]);
+    assert!(decision.note.contains("fail-safe"), "{}", decision.note);
+    primary.replicas[1].answers = false;
+    let decision = decides(&primary);
+    assert_eq!(decision.actions, []);
+    assert!(decision.note.contains("node 2"), "{}", decision.note);
+    primary.replicas.remove(1);
+    assert_eq!(decides(&primary).actions, [], "one that it does not know of");
+    assert_eq!(decides(&device(1, Role::Secondary)).actions, []);
+}
+
+#[test]
+fn a_device_that_does_not_answer_costs_leadership_after_a_while() {
+    let leads = cluster(true);
+    let mut keeper = Keeper::default();
+    assert_eq!(keeper.decides(Err("no such file"), Ok(&leads)).actions, []);
+    keeper.now_ms = 3_999;
+    assert_eq!(keeper.decides(Err("no such file"), Ok(&leads)).actions, []);
+    keeper.now_ms = 4_000;
+    assert_eq!(keeper.decides(Err("no such file"), Ok(&leads)).actions, [Action::Release]);
+    let mut paused = leads.clone();
+    paused.paused = true;
+    assert_eq!(keeper.decides(Err("no such file"), Ok(&paused)).actions, []);
+    assert_eq!(keeper.decides(Err("no such file"), Ok(&cluster(false))).actions, []);
+}
+
+#[test]
+fn a_paused_cluster_needs_no_keeper_and_promotes_nothing() {
+    let mut paused = vacant();
+    paused.paused = true;
+    let mut secondary = device(1, Role::Secondary);
+    secondary.primary_silent = true;
+    assert_eq!(once(&secondary, &paused).actions, []);
+    assert_eq!(once(&device(0, Role::Primary), &paused).actions, [Action::Acquire, Action::Device(Order::Free)]);
+}
+
+#[test]
+fn a_switchover_waits_for_a_member_in_step_and_stops_this_primary_first() {
+    let mut cluster = cluster(true);
+    cluster.intent = Some(Intent { to: Some(2) });
+    let mut primary = device(0, Role::Primary);
+    let handed = [Action::Device(end_of_leadership()), Action::Device(Order::Demote), Action::Release];
+    assert_eq!(once(&primary, &cluster).actions, handed);
+    primary.replicas[1].in_step = false;
+    let decision = once(&primary, &cluster);
+    assert_eq!(decision.actions, [extended(epoch(3, 0))]);
+    assert!(decision.note.contains("node 2 is not in step"), "{}", decision.note);
+    // To any: the one that has most, which is named, so that the others stand back.
+    cluster.intent = Some(Intent { to: None });
+    assert_eq!(once(&primary, &cluster).actions, [vec![Action::Intend(1)], handed.to_vec()].concat());
+    cluster.members.remove(&1);
+    assert!(once(&primary, &cluster).note.contains("no other member"), "the keeper of node 1 is gone");
+    let mut cluster = vacant();
+    cluster.intent = Some(Intent { to: Some(2) });
+    let mut keeper = Keeper::default();
+    assert_eq!(keeper.after(0, &device(1, Role::Secondary), &cluster).actions, []);
+    assert_eq!(keeper.after(TTL - 1, &device(1, Role::Secondary), &cluster).actions, []);
+    assert_eq!(keeper.after(1, &device(1, Role::Secondary), &cluster).actions, [Action::Acquire], "it never came");
+    assert_eq!(once(&device(2, Role::Secondary), &cluster).actions, [Action::Acquire]);
+    // It has come about.
+    let mut done = super::tests::cluster(true);
+    done.intent = Some(Intent { to: Some(0) });
+    assert_eq!(once(&device(0, Role::Primary), &done).actions, [Action::EndIntent, extended(epoch(3, 0))]);
+}
+
+#[test]
+fn a_new_group_waits_for_its_members_and_hands_over_where_the_primary_is_none() {
+    let mut cluster = cluster(true);
+    let wider = Group { members: vec![0, 1, 2, 3], mode: Mode::Quorum, k: 3 };
+    cluster.group = Some(wider.clone());
+    let primary = device(0, Role::Primary);
+    let decision = once(&primary, &cluster);
+    assert_eq!(decision.actions, [extended(epoch(3, 0))]);
+    assert!(decision.note.contains("node 3 has not joined"), "{}", decision.note);
+    cluster.members.insert(3, member(&device(3, Role::Secondary)));
+    let mut keeper = Keeper::default();
+    let promote = Action::Device(Order::Promote { group: Some(wider), above: 3, before_ms: 10_777 });
+    assert_eq!(keeper.after(0, &primary, &cluster).actions, std::slice::from_ref(&promote));
+    assert_eq!(keeper.after(20, &primary, &cluster).actions, [extended(epoch(3, 0))], "it was refused");
+    assert_eq!(keeper.after(TTL, &primary, &cluster).actions, [promote]);
+    cluster.group = Some(Group { members: vec![1, 2], mode: Mode::Eager, k: 0 });
+    assert_eq!(once(&primary, &cluster).actions[0], Action::Intend(1));
+    // A device that joins has no log of its own, or leave to discard it.
+    let mut alone = device(2, Role::Alone);
+    let joins = Action::Device(Order::Form(group()));
+    let cluster = super::tests::cluster(false);
+    assert!(once(&alone, &cluster).note.contains("reinit --node 2"));
+    let mut asked = cluster.clone();
+    asked.reinit.insert(2);
+    assert_eq!(once(&alone, &asked).actions, [joins.clone(), Action::EndReinit]);
+    alone.tail = vec![0];
+    assert_eq!(once(&alone, &cluster).actions, [joins]);
+}
+
+#[test]
+fn a_new_cluster_is_begun_by_the_one_that_has_a_log_and_never_by_two() {
+    let alone = |node, end| Device { tail: vec![end], ..device(node, Role::Alone) };
+    let begins = |ends: [u64; 3]| {
+        let members = (0..3).map(|node| (node, member(&alone(node, ends[usize::from(node)])))).collect();
+        let cluster = Cluster { group: Some(group()), members, ..Cluster::default() };
+        let first = |node| once(&alone(node, ends[usize::from(node)]), &cluster).actions == [Action::Acquire];
+        (0..3).filter(|node| first(*node)).collect::<Vec<u8>>()
+    };
+    assert_eq!(begins([0, 0, 0]), [0]);
+    assert_eq!(begins([0, 9, 0]), [1]);
+    assert!(begins([0, 9, 9]).is_empty());
+    let mut cluster = Cluster { group: Some(group()), ..Cluster::default() };
+    assert!(once(&alone(0, 0), &cluster).note.contains("waits for the keeper of node 0, 1, 2"));
+    cluster.leader = Some((Leader { node: 0, epoch: epoch(0, 0) }, true));
+    assert_eq!(once(&alone(0, 0), &cluster).actions, [Action::Device(Order::FormAsPrimary(group()))]);
+    cluster.leader = Some((Leader { node: 0, epoch: epoch(0, 0) }, false));
+    assert_eq!(once(&alone(1, 0), &cluster).actions, [Action::Device(Order::Form(group()))]);
+    // A group that was formed by hand is taken over as it is.
+    let primary = device(0, Role::Primary);
+    assert_eq!(once(&primary, &Cluster::default()).actions, [Action::NoteGroup(group())]);
+    assert!(once(&alone(0, 0), &Cluster::default()).note.contains("keeper group --members"));
+}

@@ -1,0 +1,163 @@
+//! What a keeper is asked to do: `tidewater keeper` writes it as one JSON object.
+
+use crate::keys::Group;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where the cluster is kept in etcd.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct At {
+    /// Addresses of etcd, such as `http://127.0.0.1:2379`.
+    pub etcd: Vec<String>,
+    /// The cluster's name.
+    pub cluster: String,
+    /// User of etcd; its password is in the environment variable `TIDEWATER_ETCD_PASSWORD`.
+    #[serde(default)]
+    pub user: Option<String>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Job {
+    /// Keeps a device, until it is ended.
+    Run {
+        /// The cluster.
+        at: At,
+        /// The device and its times.
+        keep: Keep,
+    },
+    /// Prints how the cluster is.
+    Status {
+        /// The cluster.
+        at: At,
+        /// As JSON.
+        json: bool,
+    },
+    /// Makes another member primary.
+    Switchover {
+        /// The cluster.
+        at: At,
+        /// Which; without it, the one that has most.
+        to: Option<u8>,
+        /// How long it is waited for.
+        wait_ms: u64,
+    },
+    /// No member is promoted, and the primary needs no keeper.
+    Pause {
+        /// The cluster.
+        at: At,
+    },
+    /// The keepers go on.
+    Resume {
+        /// The cluster.
+        at: At,
+    },
+    /// A member discards its log, and takes the primary's.
+    Reinit {
+        /// The cluster.
+        at: At,
+        /// Its number.
+        node: u8,
+    },
+    /// The members and their mode.
+    Group {
+        /// The cluster.
+        at: At,
+        /// The group; without it, it is printed.
+        group: Option<Group>,
+    },
+}
+
+/// A device and how it is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keep {
+    /// The device's control socket.
+    pub control: PathBuf,
+    /// Where programs find the device: other keepers and clients read it in etcd.
+    pub address: String,
+    /// The file that this keeper remembers etcd by.
+    pub state: PathBuf,
+    /// How long leadership lasts without a word to etcd, in milliseconds.
+    pub ttl_ms: u64,
+    /// How often the keeper looks, in milliseconds.
+    pub loop_wait_ms: u64,
+    /// How long it waits for etcd, or for the device, in milliseconds.
+    pub retry_timeout_ms: u64,
+    /// The etcd there is counts, though it is not the one of before.
+    pub new_etcd: bool,
+}
+
+/// Shortest lease that etcd gives reliably: its own election time-out is 1 s.
+const TTL_MS_MIN: u64 = 2_000;
+
+impl Keep {
+    /// Patroni's rule: within a lease, a keeper looks once and is let down twice.
+    ///
+    /// # Errors
+    /// When the times break the rule, in words.
+    pub fn check(&self) -> Result<(), String> {
+        let (ttl, wait, retry) = (self.ttl_ms, self.loop_wait_ms, self.retry_timeout_ms);
+        if wait == 0 || retry == 0 {
+            return Err("the loop wait and the retry time-out must not be 0".into());
+        }
+        if ttl < TTL_MS_MIN || ttl % 1_000 != 0 {
+            return Err(format!("a ttl of {ttl} ms: etcd counts leases in whole seconds, from 2 s on"));
+        }
+        let least = retry.saturating_mul(2).saturating_add(wait);
+        if least > ttl {
+            return Err(format!(
+                "the ttl of {ttl} ms is too short: within it the keeper waits once ({wait} ms) and may wait twice for \
+                 an answer ({retry} ms each), which takes {least} ms; raise the ttl, or lower the others"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The lease's time.
+    pub fn ttl(&self) -> Duration {
+        Duration::from_millis(self.ttl_ms)
+    }
+
+    /// How often it looks.
+    pub fn loop_wait(&self) -> Duration {
+        Duration::from_millis(self.loop_wait_ms)
+    }
+
+    /// How long it waits for an answer.
+    pub fn retry_timeout(&self) -> Duration {
+        Duration::from_millis(self.retry_timeout_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keep(ttl_ms: u64, loop_wait_ms: u64, retry_timeout_ms: u64) -> Keep {
+        let (control, state) = ("a/control.sock".into(), "a/keeper".into());
+        Keep { control, address: "a".into(), state, ttl_ms, loop_wait_ms, retry_timeout_ms, new_etcd: false }
+    }
+
+    #[test]
+    fn a_ttl_that_does_not_outlast_two_failures_is_refused_in_words() {
+        assert_eq!(keep(10_000, 1_000, 4_000).check(), Ok(()));
+        assert_eq!(keep(10_000, 2_000, 4_000).check(), Ok(()));
+        let refused = keep(10_000, 2_001, 4_000).check().unwrap_err();
+        assert!(refused.contains("10001 ms") && refused.contains("raise the ttl"), "{refused}");
+        for wrong in [keep(1_000, 100, 100), keep(2_500, 100, 100), keep(10_000, 0, 1), keep(10_000, 1, 0)] {
+            assert!(wrong.check().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_job_is_one_object_without_a_field_too_many() {
+        let at = r#""at":{"etcd":["http://127.0.0.1:2379"],"cluster":"c"}"#;
+        let job: Job = serde_json::from_str(&format!(r#"{{"do":"reinit",{at},"node":2}}"#)).unwrap();
+        assert!(matches!(job, Job::Reinit { node: 2, .. }));
+        assert!(serde_json::from_str::<Job>(&format!(r#"{{"do":"pause",{at},"for":2}}"#)).is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! A keeper at work: it looks at its device and at etcd, decides, and carries that out.
+
+use crate::decide::{Action, Decision, Memory, View, decide};
+use crate::device::{Control, Device};
+use crate::epoch::Epoch;
+use crate::job::{At, Keep};
+use crate::kept::{Kept, Known};
+use crate::keys::{Cluster, Intent, Leader, Member};
+use crate::store::{Store, watch};
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+/// How soon it looks again at what is about to change.
+const SOON: Duration = Duration::from_millis(20);
+
+/// Keeps a device until it is ended by a signal.
+///
+/// # Errors
+/// In words, when it can't begin.
+pub async fn run(at: At, keep: Keep) -> Result<(), String> {
+    keep.check()?;
+    let (kept, known) = Kept::open(&keep.state)?;
+    let known = if keep.new_etcd { Known::default() } else { known };
+    let changed = Arc::new(Notify::new());
+    tokio::spawn(keep_watching(at.clone(), keep.clone(), Arc::clone(&changed)));
+    let failed = |error: std::io::Error| format!("can't wait for signals: {error}");
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut keeper = Keeper {
+        control: Control { path: keep.control.clone(), patience: keep.retry_timeout() },
+        store: Store::new(&at, keep.retry_timeout()),
+        started: Instant::now(),
+        memory: Memory::default(),
+        note: String::new(),
+        node: None,
+        kept,
+        known,
+        keep,
+    };
+    loop {
+        let soon = keeper.turn().await;
+        tokio::select! {
+            () = sleep(if soon { SOON } else { keeper.keep.loop_wait() }) => {}
+            () = changed.notified() => {}
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+    }
+    keeper.say("ends; a primary acknowledges until its deadline: start the keeper again, or pause the cluster before");
+    Ok(())
+}
+
+/// Wakes the keeper when something changes. Without it, the keeper looks in turn.
+async fn keep_watching(at: At, keep: Keep, changed: Arc<Notify>) {
+    loop {
+        // Why it ended, a read will say.
+        let _ = watch(&at, keep.retry_timeout(), || changed.notify_one()).await;
+        sleep(keep.loop_wait()).await;
+    }
+}
+
+struct Keeper {
+    keep: Keep,
+    control: Control,
+    store: Store,
+    started: Instant,
+    memory: Memory,
+    kept: Kept,
+    known: Known,
+    /// What it said last.
+    note: String,
+    /// The device's number, once it is known.
+    node: Option<u8>,
+}
+
+impl Keeper {
+    /// Looks, decides, and acts. True: something is about to change.
+    async fn turn(&mut self) -> bool {
+        // The device's clock is read before the lease is renewed: a deadline that is counted from it never outlasts the
+        // lease, however long this process stands still from here on.
+        let device = self.control.status().await;
+        if let Ok(device) = &device {
+            self.node = Some(device.node);
+        }
+        let patience = self.keep.retry_timeout();
+        let cluster = timeout(patience, self.look(device.as_ref().ok())).await;
+        let late = || format!("no answer from etcd within {} ms", patience.as_millis());
+        let cluster = cluster.unwrap_or_else(|_| Err(late()));
+        let view = View {
+            now_ms: self.started.elapsed().as_millis() as u64,
+            device: device.as_ref().map_err(String::as_str),
+            cluster: cluster.as_ref().map_err(String::as_str),
+            keep: &self.keep,
+        };
+        let Decision { actions, note, soon } = decide(&view, &mut self.memory);
+        self.say(&note);
+        for action in actions {
+            match self.carry_out(action).await {
+                Ok(true) => {}
+                // Another was faster.
+                Ok(false) => return true,
+                Err(why) => {
+                    self.say(&format!("{note}; failed: {why}"));
+                    return false;
+                }
+            }
+        }
+        soon
+    }
+
+    /// Renews the lease, and reads what there is of the cluster; writes how the device stands.
+    async fn look(&mut self, device: Option<&Device>) -> Result<Cluster, String> {
+        self.known.lease = self.store.renew(self.known.lease, self.keep.ttl()).await?;
+        let lease = self.known.lease;
+        let (mut cluster, seen) = self.store.read(lease).await?;
+        if cluster.identity.is_none() && self.known.identity.is_none() {
+            self.store.begin(self.store.keys.identity(), identity()?.into_bytes(), 0).await?;
+            cluster = self.store.read(lease).await?.0;
+        }
+        self.known.check(seen, &cluster)?;
+        self.kept.store(&self.known)?;
+        if let Some(node) = self.node {
+            let member = self.member(node, device);
+            self.store.put(self.store.keys.member(node), &member, lease).await?;
+            cluster.members.insert(node, member);
+        }
+        Ok(cluster)
+    }
+
+    fn member(&self, node: u8, device: Option<&Device>) -> Member {
+        Member {
+            node,
+            address: self.keep.address.clone(),
+            role: device.map(|device| device.role),
+            epoch: device.map_or(Epoch::default(), |device| device.epoch),
+            synced: device.map_or(Epoch::default(), |device| device.synced),
+            promised: device.map_or(Epoch::default(), |device| device.promised),
+            tail: device.map_or(Vec::new(), |device| device.tail.clone()),
+            // A primary's flag may be of one of its replicas.
+            stale: device.is_some_and(|device| device.stale && device.role == crate::device::Role::Secondary),
+            frozen: device.is_some_and(|device| device.frozen_ms.is_some()),
+            note: self.note.clone(),
+        }
+    }
+
+    /// False: the key is another's.
+    async fn carry_out(&mut self, action: Action) -> Result<bool, String> {
+        let (lease, node) = (self.known.lease, self.node.unwrap_or_default());
+        let keys = self.store.keys.clone();
+        match action {
+            Action::Device(order) => self.control.order(&order).await.map(|()| true),
+            Action::Acquire => {
+                let leader = Leader { node, epoch: Epoch::default() };
+                self.store.begin_with(keys.leader(), &leader, lease).await
+            }
+            Action::Release => self.store.remove_own(keys.leader(), lease).await,
+            Action::NoteEpoch(epoch) => self.store.put_own(keys.leader(), &Leader { node, epoch }, lease).await,
+            Action::NoteGroup(group) => self.store.begin_with(keys.group(), &group, 0).await,
+            Action::Intend(to) => {
+                // It vanishes with the time that the others stand back for.
+                let lease = self.store.lease_once(self.keep.ttl()).await?;
+                self.store.put(keys.intent(), &Intent { to: Some(to) }, lease).await.map(|()| true)
+            }
+            Action::EndIntent => self.store.remove(keys.intent()).await.map(|()| true),
+            Action::EndReinit => self.store.remove(keys.reinit(node)).await.map(|()| true),
+        }
+    }
+
+    /// Says what is new.
+    fn say(&mut self, note: &str) {
+        if note != self.note {
+            self.note = note.to_owned();
+            let node = self.node.map_or_else(|| "keeper".to_owned(), |node| format!("keeper of node {node}"));
+            // A reader that is gone is no reason to leave the device alone.
+            let _ = writeln!(std::io::stderr(), "{node}: {note}");
+        }
+    }
+}
+
+/// A text that no other cluster has.
+fn identity() -> Result<String, String> {
+    let mut bytes = [0; 16];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| format!("/dev/urandom: {error}"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,171 @@
+//! Something dies or stands still.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use tidewater_client::Level;
+
+use crate::cluster::{PATIENCE, append, numbers};
+use crate::etcd::is_installed;
+use crate::kept::{Kept, TTL, is_stopped};
+
+/// Numbers that were acknowledged, and all that a log holds.
+pub fn holds_all(found: &[u64], acknowledged: impl Iterator<Item = u64>) {
+    assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "out of order, or twice: {found:?}");
+    let missing: Vec<u64> = acknowledged.filter(|number| found.binary_search(number).is_err()).collect();
+    assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
+}
+
+#[test]
+fn a_primary_whose_machine_dies_is_replaced_and_nothing_acknowledged_is_lost() {
+    if !is_installed() {
+        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+    }
+    let (mut kept, first) = Kept::formed(3, "quorum");
+    let log = kept.devices.log(first);
+    let acknowledged = std::thread::scope(|scope| {
+        let appender = scope.spawn(|| {
+            let mut number = 0;
+            while append(&log, number, Duration::from_millis(500)).is_ok() {
+                number += 1;
+            }
+            number
+        });
+        let start = Instant::now();
+        while log.end() < 40_000 {
+            assert!(start.elapsed() < PATIENCE, "it stands still at {}", log.end());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        kept.kill_keeper(first);
+        kept.devices.kill(first);
+        appender.join().expect("it ends")
+    });
+    drop(log);
+    let dead = Instant::now();
+    kept.until("the lease is over", |status| status["leader"]["node"] != first);
+    let over = Instant::now();
+    let second = kept.primary(|node| node != first);
+    println!(
+        "a primary {} ms after its lease was over, {} ms after the death of the last one (lease of {} s)",
+        over.elapsed().as_millis(),
+        dead.elapsed().as_millis(),
+        TTL.as_secs()
+    );
+    let log = kept.devices.log(second);
+    append(&log, acknowledged + 1, PATIENCE).expect("two of three are there");
+    holds_all(&numbers(&log), (0..acknowledged).chain([acknowledged + 1]));
+    assert!(acknowledged > 100, "{acknowledged}");
+    // The machine is back: it follows.
+    drop(log);
+    kept.devices.start(first);
+    kept.start_keeper(first, &[]);
+    kept.all_in_step(second);
+}
+
+#[test]
+fn a_keeper_that_stands_still_makes_its_device_acknowledge_nothing_more() {
+    if !is_installed() {
+        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+    }
+    let (kept, first) = Kept::formed(3, "quorum");
+    let log = kept.devices.log(first);
+    append(&log, 0, PATIENCE).expect("all are there");
+    kept.signal_keeper(first, Signal::SIGSTOP);
+    let stopped = Instant::now();
+    let mut number = 1;
+    let outcome = loop {
+        let outcome = append(&log, number, TTL / 4);
+        if outcome.is_err() {
+            break outcome;
+        }
+        number += 1;
+    };
+    assert!(is_stopped(&outcome), "{outcome:?}");
+    assert!(stopped.elapsed() < TTL + TTL / 2, "it acknowledged for {:?}", stopped.elapsed());
+    let second = kept.primary(|node| node != first);
+    // It has slept through two leases, and finds a cluster that goes on without it.
+    while stopped.elapsed() < 2 * TTL {
+        let outcome = append(&log, 1 << 32, Duration::from_millis(200));
+        assert!(outcome.is_err(), "a primary without a keeper acknowledges");
+    }
+    kept.signal_keeper(first, Signal::SIGCONT);
+    let more = kept.devices.log(second);
+    for later in (1 << 33..).take(20) {
+        assert!(append(&log, 1 << 32, Duration::from_millis(20)).is_err(), "a deposed primary acknowledges");
+        append(&more, later, PATIENCE).expect("all are there");
+    }
+    drop(log);
+    kept.all_in_step(second);
+    assert_eq!(kept.primary(|_| true), second, "who came late takes nothing back");
+    holds_all(&numbers(&more), 0..number);
+}
+
+#[test]
+#[ignore = "it waits for several leases, for `make torture`"]
+fn without_etcd_the_primary_goes_on_while_all_members_answer() {
+    if !is_installed() {
+        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+    }
+    let (mut kept, first) = Kept::formed(3, "quorum");
+    let log = kept.devices.log(first);
+    append(&log, 0, PATIENCE).expect("all are there");
+    kept.etcd.kill();
+    let gone = Instant::now();
+    let mut number = 1;
+    while gone.elapsed() < TTL + TTL / 2 {
+        append(&log, number, PATIENCE).expect("all members answer");
+        number += 1;
+    }
+    assert!(kept.said(first).contains("fail-safe"), "{}", kept.all_said());
+    // One is away, too: the others may have made another primary, as far as this one can know.
+    let away = (0..3).find(|node| *node != first).expect("there are three");
+    kept.devices.kill(away);
+    let begin = Instant::now();
+    let outcome = loop {
+        let outcome = append(&log, number, Duration::from_secs(1));
+        if outcome.is_err() {
+            break outcome;
+        }
+        assert!(begin.elapsed() < PATIENCE, "it goes on without etcd and node {away}");
+        number += 1;
+    };
+    assert!(is_stopped(&outcome), "{outcome:?}");
+    assert!(kept.said(first).contains(&format!("nor from node {away}")), "{}", kept.all_said());
+    kept.etcd.start();
+    drop(log);
+    let next = kept.primary(|_| true);
+    let log = kept.devices.open(next, Level::RemoteRing).expect("a log");
+    append(&log, number + 1, PATIENCE).expect("two of three are there");
+    holds_all(&numbers(&log), (0..number).chain([number + 1]));
+}
+
+#[test]
+#[ignore = "it waits for several leases, for `make torture`"]
+fn an_etcd_that_lost_its_data_is_refused_by_name_until_an_operator_takes_it() {
+    if !is_installed() {
+        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+    }
+    let (mut kept, first) = Kept::formed(3, "quorum");
+    let log = kept.devices.log(first);
+    append(&log, 0, PATIENCE).expect("all are there");
+    kept.etcd.wipe();
+    let start = Instant::now();
+    while !(0..3).all(|node| kept.said(node).contains("went back from")) {
+        assert!(start.elapsed() < PATIENCE, "{}", kept.all_said());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let since = Instant::now();
+    let mut number = 1;
+    while since.elapsed() < TTL {
+        append(&log, number, PATIENCE).expect("all members answer");
+        number += 1;
+    }
+    assert_eq!(kept.status()["leader"], serde_json::Value::Null, "nothing is written to it");
+    for node in 0..3 {
+        kept.kill_keeper(node);
+        kept.start_keeper(node, &["--new-etcd"]);
+    }
+    assert_eq!(kept.primary(|_| true), first, "the group is as it was");
+    append(&log, number, PATIENCE).expect("all are there");
+    holds_all(&numbers(&log), 0..=number);
+}

@@ -1,0 +1,137 @@
+//! Devices with a keeper each, on one etcd.
+
+use std::fs::File;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tidewater_client::LogError;
+use tidewater_tests::{Build, keeper, run, run_well, tidewater};
+
+use crate::cluster::{Cluster, PATIENCE};
+use crate::etcd::Etcd;
+
+/// A lease of these tests, and the times that go with it.
+pub const TTL: Duration = Duration::from_secs(3);
+const TIMES: [&str; 6] = ["--ttl", "3s", "--loop-wait", "300ms", "--retry-timeout", "1300ms"];
+
+/// Devices whose keepers make one group of them.
+pub struct Kept {
+    // In this order: keepers end before what they talk to.
+    keepers: Vec<Option<Child>>,
+    pub devices: Cluster,
+    pub etcd: Etcd,
+}
+
+impl Kept {
+    /// Devices that are in no group yet, and their keepers.
+    pub fn new(nodes: u8) -> Kept {
+        keeper();
+        let devices = Cluster::new(nodes);
+        let etcd = Etcd::new(devices.folder.path());
+        let mut kept = Kept { keepers: (0..nodes).map(|_| None).collect(), devices, etcd };
+        (0..nodes).for_each(|node| kept.start_keeper(node, &[]));
+        kept
+    }
+
+    /// The same, once they are a group of this mode. Returns its primary.
+    pub fn formed(nodes: u8, mode: &str) -> (Kept, u8) {
+        let kept = Kept::new(nodes);
+        let members = (0..nodes).map(|node| node.to_string()).collect::<Vec<_>>().join(",");
+        kept.ask(&["group", "--members", &members, "--mode", mode]);
+        let primary = kept.primary(|_| true);
+        kept.all_in_step(primary);
+        (kept, primary)
+    }
+
+    pub fn start_keeper(&mut self, node: u8, more: &[&str]) {
+        let folder = self.devices.folder.path();
+        let said = File::options().create(true).append(true).open(folder.join(format!("keeper-{node}")));
+        let mut command = tidewater(Build::Same, folder);
+        command.args(["keeper", "run", "--etcd", &self.etcd.url(), "--control", &node.to_string()]);
+        command.args(TIMES).args(more).stderr(said.expect("a folder"));
+        self.keepers[usize::from(node)] = Some(command.spawn().expect("it starts"));
+    }
+
+    /// What a keeper has said.
+    pub fn said(&self, node: u8) -> String {
+        let path = self.devices.folder.path().join(format!("keeper-{node}"));
+        std::fs::read_to_string(path).unwrap_or_default()
+    }
+
+    /// `tidewater keeper`, which is to succeed.
+    pub fn ask(&self, arguments: &[&str]) -> String {
+        run_well(self.devices.folder.path(), &[&["keeper", "--etcd", &self.etcd.url()], arguments].concat())
+    }
+
+    pub fn status(&self) -> Value {
+        let url = self.etcd.url();
+        let output = run(self.devices.folder.path(), &["keeper", "--etcd", &url, "status", "--json"]);
+        // Without etcd there is none.
+        serde_json::from_slice(&output.stdout).unwrap_or_default()
+    }
+
+    pub fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) {
+        let start = Instant::now();
+        while !is_so(&self.status()) {
+            assert!(start.elapsed() < PATIENCE, "{what}: {:#}\n{}", self.status(), self.all_said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn all_said(&self) -> String {
+        (0..self.keepers.len() as u8).map(|node| format!("-- keeper {node}\n{}", self.said(node))).collect()
+    }
+
+    /// Waits for a primary that may acknowledge, and is one that is looked for.
+    pub fn primary(&self, is_wanted: impl Fn(u8) -> bool) -> u8 {
+        let found = |status: &Value| {
+            let leader = &status["leader"];
+            let node = leader["node"].as_u64()? as u8;
+            let member = &status["members"].as_array()?.iter().find(|member| member["node"] == node)?;
+            let leads = leader["epoch"] == member["epoch"] && member["role"] == "primary" && member["frozen"] == false;
+            (leads && is_wanted(node)).then_some(node)
+        };
+        self.until("a primary", |status| found(status).is_some());
+        found(&self.status()).unwrap_or_else(|| self.primary(is_wanted))
+    }
+
+    /// Waits until all follow a primary without a gap.
+    pub fn all_in_step(&self, primary: u8) {
+        self.devices.until(primary, "all are in step", |status| {
+            let replicas = status["groups"][0]["replicas"].as_array().expect("a list");
+            replicas.len() + 1 == self.keepers.len() && replicas.iter().all(|replica| replica["in_step"] == true)
+        });
+    }
+
+    pub fn signal_keeper(&self, node: u8, signal: Signal) {
+        let child = self.keepers[usize::from(node)].as_ref().expect("it runs");
+        kill(Pid::from_raw(child.id() as i32), signal).expect("it is our child");
+    }
+
+    /// Ends a keeper (SIGKILL).
+    pub fn kill_keeper(&mut self, node: u8) {
+        let mut child = self.keepers[usize::from(node)].take().expect("it runs");
+        child.kill().expect("it is our child");
+        child.wait().expect("it is our child");
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        for child in self.keepers.iter_mut().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("{}", self.all_said());
+        }
+    }
+}
+
+/// Whether an append failed since a primary may not acknowledge it.
+pub fn is_stopped(outcome: &Result<(), LogError>) -> bool {
+    matches!(outcome, Err(LogError::Frozen { .. } | LogError::Secondary | LogError::Stale))
+}

@@ -1,0 +1,108 @@
+//! What operators ask for.
+
+use std::time::Instant;
+
+use tidewater_tests::{run_refused, run_well};
+
+use crate::cluster::{PATIENCE, append, numbers};
+use crate::etcd::is_installed;
+use crate::kept::{Kept, TTL};
+
+#[test]
+fn a_switchover_a_pause_and_another_group_lose_nothing() {
+    if !is_installed() {
+        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+    }
+    let mut kept = Kept::new(3);
+    let said = kept.ask(&["group"]);
+    assert!(said.contains("no group yet"), "{said}");
+    kept.ask(&["group", "--members", "0,1", "--mode", "eager"]);
+    let first = kept.primary(|_| true);
+    assert_eq!(first, 0, "all are new: the lowest number");
+    append(&kept.devices.log(0), 0, PATIENCE).expect("both are there");
+    let said = kept.ask(&["status"]);
+    assert!(said.contains("eager, members 0, 1") && said.contains("node 2 is no member"), "{said}");
+
+    let said = kept.ask(&["switchover"]);
+    assert!(said.contains("node 1 is primary of epoch"), "{said}");
+    append(&kept.devices.log(1), 1, PATIENCE).expect("both are there");
+    let url = kept.etcd.url();
+    let refused = |arguments: &[&str]| {
+        run_refused(kept.devices.folder.path(), &[&["keeper", "--etcd", &url], arguments].concat())
+    };
+    assert!(refused(&["switchover", "--to", "1"]).contains("primary already"));
+    assert!(refused(&["reinit", "--node", "1"]).contains("switch over first"));
+    assert!(refused(&["group", "--members", "0,0", "--mode", "eager"]).contains("listed twice"));
+
+    // A third joins; then one leaves that is primary.
+    kept.ask(&["group", "--members", "0,1,2", "--mode", "quorum"]);
+    kept.devices.until(1, "three", |status| status["groups"][0]["members"] == serde_json::json!([0, 1, 2]));
+    append(&kept.devices.log(1), 2, PATIENCE).expect("all are there");
+    kept.ask(&["group", "--members", "0,2", "--mode", "eager"]);
+    let next = kept.primary(|node| node != 1);
+    kept.devices.until(next, "two", |status| status["groups"][0]["members"] == serde_json::json!([0, 2]));
+    append(&kept.devices.log(next), 3, PATIENCE).expect("both are there");
+
+    // Paused: the keepers may go, and the primary goes on.
+    kept.ask(&["pause"]);
+    kept.devices.until(next, "it has no deadline", |status| status["groups"][0]["has_deadline"] == false);
+    (0..3).for_each(|node| kept.kill_keeper(node));
+    let log = kept.devices.log(next);
+    let alone = Instant::now();
+    let mut number = 4;
+    while alone.elapsed() < TTL + TTL / 4 {
+        append(&log, number, PATIENCE).expect("it needs no keeper");
+        number += 1;
+    }
+    drop(log);
+    (0..3).for_each(|node| kept.start_keeper(node, &[]));
+    kept.ask(&["resume"]);
+    kept.devices.until(next, "it has a deadline", |status| status["groups"][0]["has_deadline"] == true);
+    assert_eq!(kept.primary(|_| true), next);
+    let log = kept.devices.log(next);
+    append(&log, number, PATIENCE).expect("both are there");
+    assert!(numbers(&log).into_iter().eq(0..=number), "numbers are missing");
+}
+
+/// A new disk with the same node number, and one with a log of its own.
+#[test]
+fn a_device_that_lost_its_log_joins_and_one_with_another_log_waits_for_reinit() {
+    if !is_installed() {
+        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+    }
+    let (mut kept, first) = Kept::formed(3, "quorum");
+    append(&kept.devices.log(first), 0, PATIENCE).expect("all are there");
+    let other = (0..3).find(|node| *node != first).expect("there are three");
+    kept.devices.kill(other);
+    std::fs::remove_dir_all(kept.devices.path(other)).expect("it was there");
+    kept.devices.start(other);
+    kept.kill_keeper(other);
+    kept.start_keeper(other, &[]);
+    kept.all_in_step(first);
+    append(&kept.devices.log(first), 1, PATIENCE).expect("all are there");
+
+    // It is taken out of the group, and written to. It is no member then, so that no keeper puts it back.
+    kept.ask(&["pause"]);
+    let node = other.to_string();
+    run_well(kept.devices.folder.path(), &["group", "leave", "--control", &node]);
+    let own = kept.devices.open(other, tidewater_client::Level::Ring).expect("a log");
+    own.append(&[b"its own"]).expect("the ring takes it");
+    own.x_fsync().expect("it is in the ring");
+    drop(own);
+    kept.ask(&["resume"]);
+    kept.until("it waits", |status| {
+        let members = status["members"].as_array().cloned().unwrap_or_default();
+        members.iter().any(|member| {
+            member["node"] == other && member["note"].as_str().is_some_and(|note| note.contains("has a log of its own"))
+        })
+    });
+    // Its log began an epoch of its own when it left, so the primary goes on in one above that.
+    let epoch = kept.status()["leader"]["epoch"].clone();
+    kept.ask(&["reinit", "--node", &node]);
+    kept.until("another epoch", |status| status["leader"]["epoch"] != epoch);
+    assert_eq!(kept.primary(|_| true), first);
+    kept.all_in_step(first);
+    let log = kept.devices.log(first);
+    append(&log, 2, PATIENCE).expect("all are there");
+    assert_eq!(numbers(&log), [0, 1, 2]);
+}
