@@ -139,18 +139,27 @@ pub fn keeper() {
     BUILT.get_or_init(|| build_beside("tidewater-keeper"));
 }
 
+/// Builds an example of a package, in `examples` beside the binary.
+pub fn example(package: &str, features: &str, name: &str) {
+    build(&["--package", package, "--features", features, "--example", name]);
+}
+
 /// Builds what a package has, in the folder of the binary.
 fn build_beside(package: &str) {
+    build(&["--package", package]);
+}
+
+fn build(what: &[&str]) {
     let profile = binary(Build::Same).parent().expect("a binary lies in a folder");
     let target = profile.parent().expect("a profile's folder lies in TARGET");
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(root()).args(["build", "--locked", "--package", package]);
+    cargo.current_dir(root()).args(["build", "--locked"]).args(what);
     cargo.arg("--target-dir").arg(target);
     if profile.ends_with("release") {
         cargo.arg("--release");
     }
     let output = cargo.output().expect("cargo starts");
-    assert!(output.status.success(), "{package} does not build:\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{what:?} does not build:\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Builds a C program or library of `tests/programs`. `None`: there is no C compiler.

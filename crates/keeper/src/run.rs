@@ -23,6 +23,14 @@ const SOON: Duration = Duration::from_millis(20);
 /// In words, when it can't begin.
 pub async fn run(at: At, keep: Keep) -> Result<(), String> {
     keep.check()?;
+    let folder = keep.state.parent().unwrap_or(&keep.state).to_owned();
+    if !folder.exists() {
+        // The device makes it; until then a signal ends this process.
+        let _ = writeln!(std::io::stderr(), "keeper: waits for the device, whose folder is {}", folder.display());
+        while !folder.exists() {
+            sleep(keep.loop_wait()).await;
+        }
+    }
     let (kept, known) = Kept::open(&keep.state)?;
     let known = if keep.new_etcd { Known::default() } else { known };
     let changed = Arc::new(Notify::new());
@@ -56,9 +64,9 @@ pub async fn run(at: At, keep: Keep) -> Result<(), String> {
 
 /// Wakes the keeper when something changes. Without it, the keeper looks in turn.
 async fn keep_watching(at: At, keep: Keep, changed: Arc<Notify>) {
-    loop {
+    for which in 0.. {
         // Why it ended, a read will say.
-        let _ = watch(&at, keep.retry_timeout(), || changed.notify_one()).await;
+        let _ = watch(&at, which, keep.retry_timeout(), || changed.notify_one()).await;
         sleep(keep.loop_wait()).await;
     }
 }
@@ -87,8 +95,8 @@ impl Keeper {
             self.node = Some(device.node);
         }
         let patience = self.keep.retry_timeout();
-        let cluster = timeout(patience, self.look(device.as_ref().ok())).await;
-        let late = || format!("no answer from etcd within {} ms", patience.as_millis());
+        let cluster = timeout(patience, self.ask_each(device.as_ref().ok())).await;
+        let late = || format!("no answer within {} ms", patience.as_millis());
         let cluster = cluster.unwrap_or_else(|_| Err(late()));
         let view = View {
             now_ms: self.started.elapsed().as_millis() as u64,
@@ -110,6 +118,18 @@ impl Keeper {
             }
         }
         soon
+    }
+
+    /// Asks one member of etcd after the other.
+    async fn ask_each(&mut self, device: Option<&Device>) -> Result<Cluster, String> {
+        let mut failed = Vec::new();
+        for _ in 0..self.store.members() {
+            match self.look(device).await {
+                Ok(cluster) => return Ok(cluster),
+                Err(why) => failed.push(why),
+            }
+        }
+        Err(failed.join("; "))
     }
 
     /// Renews the lease, and reads what there is of the cluster; writes how the device stands.

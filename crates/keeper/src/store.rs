@@ -14,9 +14,11 @@ use tokio::time::timeout;
 /// The environment variable with the password of etcd's user.
 pub const PASSWORD: &str = "TIDEWATER_ETCD_PASSWORD";
 
-/// A connection to etcd. One that has failed is made anew.
+/// A connection to one member of etcd. After a failure the next one is asked.
 pub struct Store {
     at: At,
+    /// The member that is asked.
+    which: usize,
     /// The cluster's keys.
     pub keys: Keys,
     patience: Duration,
@@ -39,24 +41,47 @@ fn value(of: &impl Serialize) -> Result<Vec<u8>, String> {
 impl Store {
     /// A cluster in etcd; `patience`: how long an answer may take.
     pub fn new(at: &At, patience: Duration) -> Store {
-        Store { keys: Keys::new(&at.cluster), at: at.clone(), patience, client: None, renewer: None }
+        Store { keys: Keys::new(&at.cluster), at: at.clone(), which: 0, patience, client: None, renewer: None }
     }
 
-    /// Carries out requests; after a failure the next ones use a new connection.
+    /// As [`Store::read`], by the first member of etcd that answers.
+    ///
+    /// # Errors
+    /// What each of them said.
+    pub async fn read_any(&mut self, lease: i64) -> Result<(Cluster, Seen), String> {
+        let mut failed = Vec::new();
+        for _ in 0..self.members() {
+            match self.read(lease).await {
+                Ok(read) => return Ok(read),
+                Err(why) => failed.push(why),
+            }
+        }
+        Err(failed.join("; "))
+    }
+
+    /// Members of etcd that are known.
+    pub fn members(&self) -> usize {
+        self.at.etcd.len()
+    }
+
+    /// Carries out requests; after a failure the next ones go to another member.
     async fn with<T>(&mut self, each: impl AsyncFnOnce(&mut Client) -> Result<T, Error>) -> Result<T, String> {
-        let (at, patience) = (&self.at, self.patience);
+        let (at, which, patience) = (&self.at, self.which, self.patience);
         let mut known = self.client.take();
+        // Where it is another one's turn if this fails.
+        self.which = which + 1;
         let done = timeout(patience, async {
             let mut client = match known.take() {
                 Some(client) => client,
-                None => connect(at, patience).await?,
+                None => connect(at, which, patience).await?,
             };
             let done = each(&mut client).await?;
             Ok((client, done))
         });
-        let done = done.await.map_err(|_| format!("no answer from etcd within {} ms", patience.as_millis()))?;
-        let (client, done) = done.map_err(words)?;
-        self.client = Some(client);
+        let url = at.etcd.get(which % at.etcd.len().max(1)).map_or("etcd", String::as_str);
+        let done = done.await.map_err(|_| format!("{url}: no answer within {} ms", patience.as_millis()))?;
+        let (client, done) = done.map_err(|error| format!("{url}: {}", words(error)))?;
+        (self.client, self.which) = (Some(client), which);
         Ok(done)
     }
 
@@ -177,25 +202,29 @@ impl Store {
     }
 }
 
-async fn connect(at: &At, patience: Duration) -> Result<Client, Error> {
+async fn connect(at: &At, which: usize, patience: Duration) -> Result<Client, Error> {
+    let Some(url) = at.etcd.get(which % at.etcd.len().max(1)) else {
+        return Err(Error::InvalidArgs("no address of etcd".into()));
+    };
     let mut options = ConnectOptions::new().with_connect_timeout(patience).with_require_leader(true);
     if let Some(user) = &at.user {
         let password = std::env::var(PASSWORD).unwrap_or_default();
         options = options.with_user(user.clone(), password).with_auto_token_refresh(true);
     }
-    Client::connect(&at.etcd, Some(options)).await
+    Client::connect([url], Some(options)).await
 }
 
 /// Calls `each` when a key of the cluster changes, but not for those of members, which change all the time. It ends
-/// when the watch does; what it has missed, the next read has.
+/// when the watch does; what it has missed, the next read has. `which`: the member of etcd that is asked, counted on
+/// and on.
 ///
 /// # Errors
 /// In words.
-pub async fn watch(at: &At, patience: Duration, mut each: impl FnMut()) -> Result<(), String> {
+pub async fn watch(at: &At, which: usize, patience: Duration, mut each: impl FnMut()) -> Result<(), String> {
     let keys = Keys::new(&at.cluster);
     let members = format!("{}members/", keys.prefix);
     let begin = timeout(patience, async {
-        let mut client = connect(at, patience).await?;
+        let mut client = connect(at, which, patience).await?;
         client.watch(keys.prefix.clone(), Some(WatchOptions::new().with_prefix())).await
     });
     let mut stream = begin.await.map_err(|_| "no answer from etcd")?.map_err(words)?;

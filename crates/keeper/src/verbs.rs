@@ -26,8 +26,9 @@ impl Operator {
         Operator { store: Store::new(at, PATIENCE), name: at.cluster.clone() }
     }
 
+    /// What there is, by the first member of etcd that answers: later requests go there, too.
     async fn read(&mut self) -> Result<Cluster, String> {
-        self.store.read(0).await.map(|(cluster, _)| cluster)
+        self.store.read_any(0).await.map(|(cluster, _)| cluster)
     }
 
     /// How the cluster is, in words or as JSON.
@@ -92,6 +93,7 @@ impl Operator {
     /// In words.
     pub async fn pause(&mut self, paused: bool) -> Result<String, String> {
         let key = self.store.keys.paused();
+        self.read().await?;
         if paused {
             self.store.put(key, &json!({}), 0).await?;
             return Ok(
@@ -126,8 +128,8 @@ impl Operator {
     /// # Errors
     /// In words: a group that can't be.
     pub async fn group(&mut self, group: Option<Group>) -> Result<String, String> {
+        let cluster = self.read().await?;
         let Some(group) = group else {
-            let cluster = self.read().await?;
             return Ok(cluster.group.map_or_else(
                 || "no group yet: tidewater keeper group --members LIST --mode MODE\n".to_owned(),
                 |group| format!("{group}\n"),

@@ -32,10 +32,13 @@ fn a_device_whose_deadline_passed_acknowledges_nothing_until_it_is_extended_and_
     deadline(&cluster, 0, &["--lasts", "100ms"]);
     cluster.until(0, "it is frozen", is_frozen);
     let late = log.append(&[&2u64.to_le_bytes()]).expect("the ring takes it").end;
-    match log.wait(late, Level::RemoteRing, Duration::from_millis(500)) {
-        Err(error @ LogError::Frozen { .. }) => assert!(error.to_string().contains("leader deadline"), "{error}"),
-        other => panic!("{other:?}"),
+    for level in [Level::RemoteRing, Level::RemoteDestaged] {
+        match log.wait(late, level, Duration::from_millis(500)) {
+            Err(error @ LogError::Frozen { .. }) => assert!(error.to_string().contains("leader deadline"), "{error}"),
+            other => panic!("{level}: {other:?}"),
+        }
     }
+    log.wait(late, Level::Destaged, PATIENCE).expect("that is a matter of this device alone");
     let said = run_well(cluster.folder.path(), &["group", "status", "--control", "0"]);
     assert!(said.contains("frozen for") && said.contains("deadline --none"), "{said}");
     // A process that is started anew is frozen, too.
@@ -47,7 +50,9 @@ fn a_device_whose_deadline_passed_acknowledges_nothing_until_it_is_extended_and_
     let outcome = log.wait(late, Level::RemoteRing, Duration::from_millis(500));
     assert!(matches!(outcome, Err(LogError::Frozen { .. })), "{outcome:?}");
     deadline(&cluster, 0, &["--lasts", "3600s"]);
-    log.wait(late, Level::RemoteRing, PATIENCE).expect("the deadline was extended");
+    for level in [Level::RemoteRing, Level::RemoteDestaged] {
+        log.wait(late, level, PATIENCE).expect("the deadline was extended");
+    }
     log.reattach().expect("it is there");
     assert_eq!(numbers(&log), [0, 1, 2]);
     // An operator's word that it needs none, which it remembers.

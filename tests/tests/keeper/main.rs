@@ -5,6 +5,7 @@ mod campaign;
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod cluster;
 mod deadline;
+mod demo;
 mod etcd;
 mod failures;
 mod kept;

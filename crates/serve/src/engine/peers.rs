@@ -30,6 +30,7 @@ pub(super) enum Came {
     /// Log bytes.
     Log,
 }
+
 /// The furthest leader deadline, in milliseconds: a day.
 const LEAD_MS_MAX: u64 = 86_400_000;
 
