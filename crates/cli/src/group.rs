@@ -146,7 +146,11 @@ fn status(of: &GroupArgs, json: bool) -> Result<(), Failure> {
 /// Roles and connections in one line, for `tidewater status`.
 pub fn in_a_line(peers: &Value) -> String {
     let items = |key: &str| peers[key].as_array().cloned().unwrap_or_default();
-    let mut roles: Vec<String> = items("groups").iter().map(|group| text(&group["role"]).to_owned()).collect();
+    let role = |group: &Value| {
+        let frozen = if group.get("frozen_ms").is_some() { " (frozen)" } else { "" };
+        format!("{}{frozen}", text(&group["role"]))
+    };
+    let mut roles: Vec<String> = items("groups").iter().map(role).collect();
     roles.dedup();
     let links = items("links");
     let up = links.iter().filter(|link| link["up"] == true).count();

@@ -27,17 +27,23 @@ enum Fate {
     KeeperStartsAnew,
     /// etcd is killed, and starts after a while.
     EtcdDies,
+    /// etcd stands still.
+    EtcdStops,
+    /// The machine of a secondary dies, and is back at once.
+    SecondaryDies,
     /// An operator switches over.
     Switchover,
 }
 
-const FATES: [Fate; 7] = [
+const FATES: [Fate; 9] = [
     Fate::MachineDies,
     Fate::DeviceStartsAnew,
     Fate::DeviceStops,
     Fate::KeeperStops,
     Fate::KeeperStartsAnew,
     Fate::EtcdDies,
+    Fate::EtcdStops,
+    Fate::SecondaryDies,
     Fate::Switchover,
 ];
 
@@ -105,6 +111,19 @@ impl Life {
                 self.append_at(primary, pause);
                 self.kept.etcd.start();
             }
+            Fate::EtcdStops => {
+                kept.etcd.signal(Signal::SIGSTOP);
+                self.append_at(primary, pause);
+                self.kept.etcd.signal(Signal::SIGCONT);
+            }
+            Fate::SecondaryDies => {
+                let node = (primary + 1 + rng.below(2) as u8) % 3;
+                kept.kill_keeper(node);
+                kept.devices.kill(node);
+                self.append_at(primary, Duration::from_millis(100));
+                self.kept.devices.start(node);
+                self.kept.start_keeper(node, &[]);
+            }
             Fate::Switchover => {
                 // One that is not in step yet is a reason to refuse.
                 let url = kept.etcd.url();
@@ -135,7 +154,7 @@ fn torture_keepers_lose_nothing_that_was_acknowledged() {
     let mut fired = [0; FATES.len()];
     for seed in 0..12 {
         let mut rng = Rng::new(seed, b"keepers");
-        let (kept, _) = Kept::formed(3, "quorum");
+        let (kept, _) = Kept::formed(3, ["quorum", "eager", "chain"][seed as usize % 3]);
         let mut life = Life { kept, next: 0, acknowledged: Vec::new(), refused: 0 };
         for _ in 0..6 {
             let which = rng.below(FATES.len() as u64) as usize;

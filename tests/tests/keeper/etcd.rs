@@ -8,6 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use crate::cluster::PATIENCE;
 
 /// An etcd, in a folder of its own.
@@ -68,6 +71,11 @@ impl Etcd {
             child.kill().expect("it is our child");
             child.wait().expect("it is our child");
         }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().expect("it runs");
+        kill(Pid::from_raw(child.id() as i32), signal).expect("it is our child");
     }
 
     /// It loses all that it has, and begins anew.
