@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::root;
+use crate::{root, without_package};
 
 /// The installed library.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl Installed {
         static INSTALLED: OnceLock<Installed> = OnceLock::new();
         INSTALLED.get_or_init(|| {
             let prefix = folder.as_ref().join("capi");
-            let mut install = Command::new(root().join("scripts/install.sh"));
+            let mut install = without_package(Command::new(root().join("scripts/install.sh")));
             said(install.env("PREFIX", &prefix).env("CAPI_PROFILE", "dev").env("CARGO", env!("CARGO")));
             Installed { prefix }
         })

@@ -96,6 +96,17 @@ pub enum Build {
     Release,
 }
 
+/// A command that builds, without what cargo says of the package whose test runs: scripts that build a dependency would
+/// run again for it, and all that depends on them be built again.
+pub fn without_package(mut command: Command) -> Command {
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// The built binary. Builds it on the first call, in the target folder of the running test.
 pub fn binary(build: Build) -> &'static Path {
     static SAME: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -108,7 +119,7 @@ pub fn binary(build: Build) -> &'static Path {
     let cell = if release { &RELEASE } else { &SAME };
     // A failure is kept as well: one attempt tells enough.
     let built = cell.get_or_init(|| {
-        let mut cargo = Command::new(env!("CARGO"));
+        let mut cargo = without_package(Command::new(env!("CARGO")));
         cargo.current_dir(root()).args(["build", "--locked", "--package", "tidewater", "--bin", "tidewater"]);
         cargo.arg("--target-dir").arg(&target);
         if release {
@@ -152,7 +163,7 @@ fn build_beside(package: &str) {
 fn build(what: &[&str]) {
     let profile = binary(Build::Same).parent().expect("a binary lies in a folder");
     let target = profile.parent().expect("a profile's folder lies in TARGET");
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = without_package(Command::new(env!("CARGO")));
     cargo.current_dir(root()).args(["build", "--locked"]).args(what);
     cargo.arg("--target-dir").arg(target);
     if profile.ends_with("release") {
