@@ -1,5 +1,5 @@
 //! A cluster's CA, and the certificates that it makes for nodes: what a first try takes. It is a folder with the CA's
-//! certificate and key, and a folder for each node with what that node is given ([`super::identity`]).
+//! certificate and key, and a folder for each node with what that node is given.
 
 use super::identity::{CA_FILE, CERTIFICATE_FILE, KEY_FILE, cluster_name, date};
 use rcgen::string::Ia5String;
