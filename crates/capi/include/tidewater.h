@@ -175,8 +175,9 @@ extern "C" {
 // Sets the defaults: lane 0, a level that survives a loss of power, a second for a full ring, ten for a sync.
 void tidewater_options_init(struct tidewater_options *options);
 
-// Opens the log at "vfio-user:SOCKET", and takes up its stream. Returns NULL and sets errno when that fails; EBUSY:
-// another process has the device, or writes the lane.
+// Opens the log at "vfio-user:SOCKET", and takes up its stream. Of several such targets with commas between them it is
+// the one whose device is primary. Returns NULL and sets errno when that fails; EBUSY: another process has the device,
+// or writes the lane. EROFS: no device is primary.
 struct tidewater_log *tidewater_open(const char *target,
                                      const struct tidewater_options *options,
                                      struct tidewater_recovered *recovered);

@@ -173,8 +173,9 @@ pub unsafe extern "C" fn tidewater_options_init(options: *mut tidewater_options)
     unsafe { put(options, defaults) };
 }
 
-/// Opens the log at "vfio-user:SOCKET", and takes up its stream. Returns NULL and sets errno when that fails; EBUSY:
-/// another process has the device, or writes the lane.
+/// Opens the log at "vfio-user:SOCKET", and takes up its stream. Of several such targets with commas between them it is
+/// the one whose device is primary. Returns NULL and sets errno when that fails; EBUSY: another process has the device,
+/// or writes the lane. EROFS: no device is primary.
 ///
 /// # Safety
 /// `target` is a string; `options` and `recovered` point to structures, or are NULL: the defaults, and no

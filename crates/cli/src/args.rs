@@ -149,11 +149,20 @@ pub enum Command {
     /// safe to run twice. It follows no symbolic link, and changes only files you own and that are the ones originally
     /// written. Root changes a file only if it has the same owner as its directory; from a log whose ring or device
     /// belongs to another user, only files of that user, unless --allow-owner names others.
+    ///
+    /// With --onto, the log is replayed onto a copy of the files on another machine: a copy that is older than the log,
+    /// or lacks a file, is refused by name.
     #[command(after_help = examples::RECOVER)]
     Recover(files::Recover),
     /// Write everything on the log to its files and empty the log
     #[command(after_help = examples::DRAIN)]
     Drain(files::Drain),
+    /// Read the log of a replica while it arrives
+    ///
+    /// Prints one line a record, or its bytes. A replica has what its primary's programs append, so its machine can
+    /// read the log without the primary's. If a promotion cuts bytes that were read, the command ends and names them.
+    #[command(after_help = examples::TAIL)]
+    Tail(files::Tail),
     /// Make a page or a table from records of earlier runs
     ///
     /// Reads records that `replay --json` or `compare --json` wrote: one record gives its summary or report, several

@@ -125,23 +125,46 @@ fn line(of: &LogDevice) -> Result<Serve, Failure> {
     })
 }
 
-/// A target of the command line: a path without a scheme is the folder of a log device.
+/// A target of the command line: a path without a scheme is the folder of a log device. Commas separate those of a
+/// group; a folder with a comma in its name is given by its socket.
 pub fn target(text: &str) -> Result<String, String> {
     let has_scheme = ["vfio-user:", "pci:", "window:", "tcp:"].iter().any(|scheme| text.starts_with(scheme));
-    Ok(if has_scheme { text.to_owned() } else { format!("vfio-user:{}", Path::new(text).join(SOCKET).display()) })
+    if has_scheme {
+        return Ok(text.to_owned());
+    }
+    if text.split(',').any(str::is_empty) {
+        return Err("a folder is missing; several devices are separated by single commas".into());
+    }
+    let sockets = text.split(',').map(|folder| format!("vfio-user:{}", Path::new(folder).join(SOCKET).display()));
+    Ok(sockets.collect::<Vec<_>>().join(","))
+}
+
+/// The devices of a target.
+fn each_of(target: &str) -> impl Iterator<Item = &str> {
+    target.split(",vfio-user:").map(|one| one.strip_prefix("vfio-user:").unwrap_or(one))
+}
+
+/// The folders of the log devices that a target names, if all are such.
+pub fn folders_of(target: &str) -> Option<Vec<&Path>> {
+    target.strip_prefix("vfio-user:")?;
+    let folder = |socket| Path::new(socket).parent().filter(|_| Path::new(socket).ends_with(SOCKET));
+    each_of(target).map(folder).collect()
 }
 
 /// The folder of the log device that a target is in, if it is one.
 pub fn folder_of(target: &str) -> Option<&Path> {
-    let socket = Path::new(target.strip_prefix("vfio-user:")?);
-    socket.parent().filter(|_| socket.file_name().is_some_and(|name| name == SOCKET))
+    match folders_of(target)?[..] {
+        [folder] => Some(folder),
+        _ => None,
+    }
 }
 
 /// Waits for a device that was started just before.
 pub fn wait_for(target: &str) {
     let begin = Instant::now();
-    while let Some(folder) = folder_of(target)
-        && !folder.join(SOCKET).exists()
+    let there = |folders: &[&Path]| folders.iter().any(|folder| folder.join(SOCKET).exists());
+    while let Some(folders) = folders_of(target)
+        && !there(&folders)
         && begin.elapsed() < START_TIME
     {
         std::thread::sleep(START_TIME / 100);
@@ -227,5 +250,10 @@ mod tests {
         }
         assert_eq!(folder_of("vfio-user:log/vfio.sock"), Some(Path::new("log")));
         assert_eq!(folder_of("vfio-user:f0.sock"), None);
+        let group = target("a,b/c").unwrap();
+        assert_eq!(group, "vfio-user:a/vfio.sock,vfio-user:b/c/vfio.sock");
+        assert_eq!(folders_of(&group), Some(vec![Path::new("a"), Path::new("b/c")]));
+        assert_eq!((folder_of(&group), folders_of("vfio-user:a/vfio.sock,vfio-user:f0.sock")), (None, None));
+        assert!(target("a,,b").is_err() && target("").is_err());
     }
 }

@@ -28,6 +28,7 @@ mod report;
 mod run;
 mod served;
 mod socket;
+mod tail;
 mod trace;
 
 use args::{Cli, Command};
@@ -85,6 +86,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Bench(of) => bench::command(of),
         Command::Recover(given) => run::recover(given),
         Command::Drain(given) => run::drain(given),
+        Command::Tail(given) => tail::command(given),
         Command::Report(report) => report::command(report),
         Command::Completions(completions) => completions::command(completions),
         Command::Man(man) => generate::man(man),

@@ -132,6 +132,7 @@ fn peers_of(serve: &Serve) -> Option<PeersSetup> {
         identity: of.peer_identity.clone(),
         insecure: of.insecure_peers,
         faults: None,
+        holds_log: of.hold_log,
     })
 }
 

@@ -9,12 +9,13 @@ use nix::errno::Errno;
 use tidewater_driver::vfio_user::{NvmeError, SocketError};
 
 use crate::Level;
+use crate::mapped::Tried;
 
 /// Why an operation on a log failed. [`LogError::errno`] says it in one number.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The target is of no kind that is known.
-    #[error("`{0}` is not a valid target: give vfio-user:SOCKET")]
+    #[error("`{0}` is not a valid target: give vfio-user:SOCKET, or several with commas between them")]
     Target(String),
     /// The device could not be reached.
     #[error("{}: {error}", .path.display())]
@@ -119,6 +120,17 @@ pub enum LogError {
         /// The first of them.
         offset: u64,
     },
+    /// A promotion has cut bytes that were read.
+    #[error(
+        "the bytes from {at} to {read} were read and are no part of the log any more: a promotion has cut them; what \
+         REMOTE_RING has acknowledged is cut by `tidewater group promote --force` alone"
+    )]
+    Cut {
+        /// Stream offset of the first of them.
+        at: u64,
+        /// Up to where the log was read.
+        read: u64,
+    },
     /// There are no such bytes yet.
     #[error("the log ends after {filled} bytes")]
     NoMoreLog {
@@ -146,6 +158,31 @@ pub enum LogError {
     /// The device is a secondary: its primary takes what is appended.
     #[error("the device is a secondary: append on its primary, or promote it with `tidewater group`")]
     Secondary,
+    /// The device is primary of an epoch that has ended.
+    #[error("the device is primary of an earlier epoch: it was deposed")]
+    Deposed,
+    /// None of the devices is primary.
+    #[error("none of the devices is primary: {}", all_of(.tried))]
+    NoPrimary {
+        /// All that were asked.
+        tried: Vec<Tried>,
+    },
+    /// The new primary's log has other bytes, or more: another program has appended to it.
+    #[error(
+        "the log of the new primary goes on otherwise from {at}: another program has appended to it; open the log anew"
+    )]
+    Overtaken {
+        /// Stream offset of the first byte that is another.
+        at: u64,
+    },
+    /// The new primary's log ends before what this program still has: its mode waited for no replica.
+    #[error("the bytes from {from} to {to} are on no device any more: the old primary alone had them (a lazy group?)")]
+    Lost {
+        /// Stream offset of the first.
+        from: u64,
+        /// And after the last.
+        to: u64,
+    },
     /// The device has replicas, or none, that do not acknowledge at this level.
     #[error("{level} is not available: {why}")]
     NotReplicated {
@@ -189,6 +226,10 @@ pub enum LogError {
     },
 }
 
+fn all_of(tried: &[Tried]) -> String {
+    tried.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
 impl LogError {
     /// What it means to be left before anything was said.
     pub(crate) fn turned_away(self) -> LogError {
@@ -213,9 +254,15 @@ impl LogError {
             | LogError::NoMoreLog { .. }
             | LogError::ReplicasLate { .. }
             | LogError::Frozen { .. } => Errno::ETIMEDOUT,
-            LogError::Secondary => Errno::EROFS,
+            LogError::Secondary | LogError::Deposed => Errno::EROFS,
+            LogError::NoPrimary { tried } => match tried.iter().any(|it| matches!(it.why, LogError::Secondary)) {
+                true => Errno::EROFS,
+                false => Errno::EPIPE,
+            },
             LogError::Gone | LogError::NoReply => Errno::EPIPE,
-            LogError::Stale => Errno::ESTALE,
+            LogError::Stale | LogError::Cut { .. } | LogError::Overtaken { .. } | LogError::Lost { .. } => {
+                Errno::ESTALE
+            }
             LogError::NotReplicated { .. } | LogError::NotMapped | LogError::Joined => Errno::EOPNOTSUPP,
             LogError::Target(_) | LogError::TooLarge { .. } => Errno::EINVAL,
             LogError::NoLane { .. } => Errno::ENODEV,

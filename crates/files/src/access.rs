@@ -174,6 +174,47 @@ impl<'r> Access<'r> {
         Ok(if is_same(&found, bind) { Found::Opened(Opened { file, folder }) } else { Found::Nothing })
     }
 
+    /// Opens a file of a directory that a log is replayed onto, whichever file has the name there. `None`: there is
+    /// none.
+    /// `create`: it is made, for the caller alone.
+    ///
+    /// # Errors
+    /// Why it must not be changed, in words, or what the system said.
+    pub(crate) fn open_onto(&self, name: &Path, create: bool) -> Result<Option<Opened>, String> {
+        let (Some(parent), Some(last), true) = (name.parent(), name.file_name(), is_plain(name)) else {
+            return Err("its name is no absolute path without `.` and `..`".into());
+        };
+        let system = |errno: Errno| match errno {
+            Errno::ELOOP => "a symbolic link stands in its way, and none is followed".to_owned(),
+            errno => errno.desc().to_owned(),
+        };
+        let no_links = ResolveFlag::RESOLVE_NO_SYMLINKS;
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let folder = match openat2(AT_FDCWD, parent, OpenHow::new().flags(flags).resolve(no_links)) {
+            Ok(folder) => folder,
+            Err(Errno::ENOENT) if create => return Err(format!("the directory {} is missing", parent.display())),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
+            Err(errno) => return Err(system(errno)),
+        };
+        let more = if create { OFlag::O_CREAT } else { OFlag::empty() };
+        let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | more;
+        let mut how = OpenHow::new().flags(flags).resolve(no_links | ResolveFlag::RESOLVE_BENEATH);
+        if create {
+            how = how.mode(Mode::S_IRUSR | Mode::S_IWUSR);
+        }
+        let file = match openat2(&folder, last, how) {
+            Ok(file) => File::from(file),
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(errno) => return Err(system(errno)),
+        };
+        let about = file.metadata().map_err(|error| error.to_string())?;
+        if !about.file_type().is_file() || is_of_the_kernel(&file).map_err(system)? {
+            return Err("it is no regular file".into());
+        }
+        self.may_change(&about, nix::sys::stat::fstat(&folder).map_err(system)?.st_uid)?;
+        Ok(Some(Opened { file, folder }))
+    }
+
     /// Whether a file may be changed, by what it is and by its folder's owner.
     fn may_change(&self, about: &Metadata, folder: u32) -> Result<(), String> {
         let owner = about.uid();

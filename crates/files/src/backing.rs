@@ -7,7 +7,7 @@ use tidewater_wire::vendor::PAGE_BYTES;
 
 use crate::set::Journal;
 use crate::{CHUNK_MAX, PATIENCE};
-use tidewater_client::mapped::Log;
+use tidewater_client::mapped::{GroupLog, Log, Status};
 use tidewater_client::{Level, LogError, Written};
 
 /// Bytes of the stream in a page of the fast side's log (ADR 7).
@@ -95,6 +95,29 @@ pub trait Backing: Journal + fmt::Debug + Send + Sync {
 /// A log of any kind.
 pub type AnyLog = Box<dyn Backing>;
 
+fn survives(status: &Status, level: Level) -> &'static str {
+    match level {
+        Level::Ring => status.ring_survives,
+        Level::Destaged => status.destaged_survives,
+        Level::RemoteRing => status.remote_ring_survives,
+        Level::RemoteDestaged => status.remote_destaged_survives,
+    }
+}
+
+fn room(status: &Status, end: u64, lane: u8) -> Result<Room, LogError> {
+    let status = status.device.as_ref().ok_or(LogError::Gone)?;
+    let pages = status.lba_tail.saturating_sub(status.lba_head);
+    let lane = status.lane.get(usize::from(lane)).copied().unwrap_or_default();
+    // What is in the ring alone will need room, too.
+    let left = end.saturating_sub(lane.persisted);
+    Ok(Room {
+        bytes: status.lba_count * PAYLOAD,
+        used: pages.saturating_mul(PAYLOAD) + left,
+        lanes: status.lanes,
+        readable: lane.readable,
+    })
+}
+
 impl Journal for Log {
     #[inline]
     fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
@@ -125,13 +148,7 @@ impl Backing for Log {
     }
 
     fn survives(&self, level: Level) -> &'static str {
-        let status = self.status();
-        match level {
-            Level::Ring => status.ring_survives,
-            Level::Destaged => status.destaged_survives,
-            Level::RemoteRing => status.remote_ring_survives,
-            Level::RemoteDestaged => status.remote_destaged_survives,
-        }
+        survives(&self.status(), level)
     }
 
     fn chunk(&self) -> u64 {
@@ -143,17 +160,7 @@ impl Backing for Log {
     }
 
     fn room(&self, lane: u8) -> Result<Room, LogError> {
-        let status = self.status().device.ok_or(LogError::Gone)?;
-        let pages = status.lba_tail.saturating_sub(status.lba_head);
-        let lane = status.lane.get(usize::from(lane)).copied().unwrap_or_default();
-        // What is in the ring alone will need room, too.
-        let left = Log::end(self).saturating_sub(lane.persisted);
-        Ok(Room {
-            bytes: status.lba_count * PAYLOAD,
-            used: pages.saturating_mul(PAYLOAD) + left,
-            lanes: status.lanes,
-            readable: lane.readable,
-        })
+        room(&self.status(), Log::end(self), lane)
     }
 
     fn writers(&self) -> Result<Vec<u32>, LogError> {
@@ -265,6 +272,87 @@ mod window {
         fn trim(&self, offset: u64) -> Result<(), LogError> {
             WindowLog::trim(self, offset)
         }
+    }
+}
+
+/// As [`Log`]'s, on whichever device is primary.
+impl Journal for GroupLog {
+    fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
+        GroupLog::append(self, parts)
+    }
+
+    fn end(&self) -> u64 {
+        GroupLog::end(self)
+    }
+
+    fn wait(&self, end: u64, level: Level) -> Result<(), LogError> {
+        GroupLog::wait(self, end, level, PATIENCE)
+    }
+}
+
+impl Backing for GroupLog {
+    fn level(&self) -> Level {
+        GroupLog::level(self)
+    }
+
+    fn offers(&self, level: Level) -> Result<(), LogError> {
+        match level {
+            Level::Ring | Level::Destaged => Ok(()),
+            Level::RemoteRing | Level::RemoteDestaged => self.acknowledges(level),
+        }
+    }
+
+    fn survives(&self, level: Level) -> &'static str {
+        survives(&self.status(), level)
+    }
+
+    fn chunk(&self) -> u64 {
+        (GroupLog::ring_bytes(self) / 8).clamp(256, CHUNK_MAX)
+    }
+
+    fn tail(&self) -> u64 {
+        GroupLog::tail(self)
+    }
+
+    fn room(&self, lane: u8) -> Result<Room, LogError> {
+        self.is_there()?;
+        room(&self.status(), GroupLog::end(self), lane)
+    }
+
+    fn writers(&self) -> Result<Vec<u32>, LogError> {
+        GroupLog::writers(self).map(Vec::from)
+    }
+
+    fn is_there(&self) -> Result<(), LogError> {
+        GroupLog::is_there(self)
+    }
+
+    fn seal(&self) -> Result<(), LogError> {
+        GroupLog::seal(self).map(drop)
+    }
+
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LogError> {
+        self.x_pread(offset, to, PATIENCE)
+    }
+
+    fn ring_bytes(&self) -> u64 {
+        GroupLog::ring_bytes(self)
+    }
+
+    fn has_copy(&self) -> bool {
+        GroupLog::has_copy(self)
+    }
+
+    fn leave(&self, bytes: u64) {
+        GroupLog::leave(self, bytes);
+    }
+
+    fn skip(&self, offset: u64) -> Result<(), LogError> {
+        GroupLog::skip(self, offset)
+    }
+
+    fn trim(&self, offset: u64) -> Result<(), LogError> {
+        GroupLog::trim(self, offset)
     }
 }
 

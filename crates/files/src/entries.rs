@@ -2,7 +2,7 @@
 
 use crate::Backing;
 use crate::replay::ReplayError;
-use tidewater_client::{Entry, Records};
+use tidewater_client::{Entry, LogError, Records};
 
 /// Bytes that are read at once.
 const WINDOW: usize = 4 << 20;
@@ -14,6 +14,16 @@ pub(crate) fn read(
     log: &impl Backing,
     from: u64,
     to: u64,
+    each: impl FnMut(Entry<'_>) -> Result<(), ReplayError>,
+) -> Result<(), ReplayError> {
+    read_by(|at, bytes| log.read(at, bytes), from, to, each)
+}
+
+/// As [`read`], of a log whose bytes are had by a call.
+pub(crate) fn read_by(
+    mut fill: impl FnMut(u64, &mut [u8]) -> Result<(), LogError>,
+    from: u64,
+    to: u64,
     mut each: impl FnMut(Entry<'_>) -> Result<(), ReplayError>,
 ) -> Result<(), ReplayError> {
     let mut at = from;
@@ -22,7 +32,7 @@ pub(crate) fn read(
     while at < to {
         let len = (to - at).min(window as u64) as usize;
         bytes.resize(len, 0);
-        log.read(at, &mut bytes)?;
+        fill(at, &mut bytes)?;
         let is_last = at + len as u64 == to;
         let mut next = at;
         for entry in Records::new(&bytes, at) {

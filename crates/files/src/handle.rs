@@ -75,7 +75,15 @@ pub fn is_same(one: &FileBind, other: &FileBind) -> bool {
 /// As [`is_same`], of files that are known to be of one file system: a descriptor that is a path alone (O_PATH) does
 /// not tell which that is.
 pub fn is_same_there(one: &FileBind, other: &FileBind) -> bool {
-    let key = |bind: &FileBind| FileBind { path_bytes: 0, file_system: [0; 16], ..*bind };
+    // Path and length are no part of what it is.
+    let key = |bind: &FileBind| FileBind {
+        inode: bind.inode,
+        birth_ns: bind.birth_ns,
+        handle_type: bind.handle_type,
+        handle_bytes: bind.handle_bytes,
+        handle: bind.handle,
+        ..FileBind::default()
+    };
     key(one) == key(other)
 }
 

@@ -6,12 +6,14 @@
 //! - [`Files`]: each change of a file, ring first and then the file;
 //! - [`Backing`]: the logs that they can be on;
 //! - [`recover`]: from the log back to the files;
+//! - [`replay_onto`]: from the log to a copy of the files, on another machine;
 //! - [`EmbeddedFiles`]: the same for a program that tells what it writes, without a preload;
 //! - [`Run`]: what `tidewater run` does beside the program; it hands the ring over to its processes ([`hand_over`]).
 
 mod access;
 mod backing;
 mod compare;
+mod content;
 mod deferred;
 mod delta;
 mod embedded;
@@ -21,6 +23,7 @@ mod glob;
 pub mod hand_over;
 mod handle;
 mod members;
+mod onto;
 mod paths;
 mod replay;
 mod report;
@@ -36,6 +39,7 @@ pub use deferred::Flush;
 pub use embedded::{Changed, EmbeddedFiles};
 pub use glob::{GlobError, Globs};
 pub use handle::{identify, is_same};
+pub use onto::{Onto, OntoRules, POSITION_FILE, Position, Replayed, Source, copy_position, recover_onto, replay_onto};
 pub use replay::{Fate, FileReport, ReplayError, Report, Rules, recover};
 pub use run::{Checkpoint, Ended, Run, Setup, TICK};
 pub use run_error::RunError;

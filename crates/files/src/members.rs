@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use nix::sys::stat::fstat;
 use tidewater_wire::log::{FILE_PATH_BYTES_MAX, FileChangeKind};
 
+use crate::content::described;
 use crate::handle::{identify, is_same, is_same_there};
 use crate::set::{Files, FilesError, Journal, Real, change, sync_folder};
 use crate::table::{Counter, GONE, HELD, Place, REAL, SYNCS};
@@ -64,6 +65,7 @@ impl<J: Journal> Files<J> {
         real.sync(file)?;
         sync_folder(path, real)?;
         let bind = self.table().set_path(place, &is, path);
+        let bind = described(file, &bind, self.table().level().is_remote())?;
         self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path])?;
         self.table().publish(place, about.st_dev, about.st_ino);
         drop(all);

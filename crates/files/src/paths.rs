@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
-use tidewater_wire::log::{FILE_PATH_BYTES_MAX, FileBind, FileChangeKind};
+use tidewater_wire::log::{FILE_PATH_BYTES_MAX, FileBind, FileChangeKind, FileSaid};
 
 use crate::set::{Files, FilesError, Journal, Real, change, sync_folder};
 use crate::table::{GONE, Locked, PathBytes, Place, REAL, RENAMED};
@@ -31,7 +31,8 @@ impl<J: Journal> Files<J> {
     /// The log's.
     pub fn record_path_again(&self, locked: &Locked<'_>) -> Result<(), FilesError> {
         let path = self.table().path(locked.place);
-        let bind = self.table().bind(locked.place);
+        let len = self.table().known(locked.place).size;
+        let bind = FileBind { said: FileSaid::Again, len, ..self.table().bind(locked.place) };
         self.record_bind(locked.place, &bind, &path)
     }
 

@@ -151,7 +151,7 @@ fn report_of(file: Known) -> FileReport {
     FileReport { path, fate: file.fate.unwrap_or(Fate::Left), records: file.records, bytes: file.bytes }
 }
 
-fn of_file(entry: Entry<'_>) -> Option<(u64, FileRecord<'_>)> {
+pub(crate) fn of_file(entry: Entry<'_>) -> Option<(u64, FileRecord<'_>)> {
     match entry {
         Entry::Record { lsn, payload, .. } => FileRecord::parse(payload).ok().map(|record| (lsn, record)),
         _ => None,
@@ -228,7 +228,7 @@ fn first_pass(found: &mut Found, report: &mut Report, entry: Entry<'_>) -> Resul
 }
 
 /// The id of a record that changes a file.
-fn changes(record: &FileRecord<'_>) -> Option<u32> {
+pub(crate) fn changes(record: &FileRecord<'_>) -> Option<u32> {
     match record {
         FileRecord::Write { id, .. }
         | FileRecord::Delta { id, .. }
@@ -366,7 +366,7 @@ fn apply(
 }
 
 /// Zeroes a part of a file as far as it goes.
-fn zero(file: &File, offset: u64, len: u64) -> std::io::Result<()> {
+pub(crate) fn zero(file: &File, offset: u64, len: u64) -> std::io::Result<()> {
     let end = (offset + len).min(file.metadata()?.size());
     let zeroes = [0; 16 << 10];
     let mut at = offset;

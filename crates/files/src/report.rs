@@ -35,6 +35,15 @@ pub enum ReplayError {
     },
     /// Files are missing or were refused: the report tells which.
     Refused(Box<Report>),
+    /// A copy of the files is older than the log.
+    Older {
+        /// The copy's directory.
+        folder: PathBuf,
+        /// Up to where it has the log.
+        has: u64,
+        /// Where the log begins.
+        oldest: u64,
+    },
     /// More files than a log can have meant.
     TooMany,
 }
@@ -61,6 +70,13 @@ impl fmt::Display for ReplayError {
                     ),
                 }
             }
+            ReplayError::Older { folder, has, oldest } => write!(
+                f,
+                "{}: the copy has the log up to offset {has}, and the log begins at {oldest}: {} bytes between are \
+                 gone",
+                folder.display(),
+                oldest - has
+            ),
             ReplayError::TooMany => write!(f, "the log names more than {BINDS_MAX} files"),
         }
     }
@@ -79,6 +95,8 @@ impl From<LogError> for ReplayError {
 pub enum Fate {
     /// It is as the log says.
     UpToDate,
+    /// It was made: the log has all of it.
+    Created,
     /// It had been removed.
     Removed,
     /// It was synced by itself, and nothing was recorded since.

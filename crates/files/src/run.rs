@@ -27,7 +27,7 @@ use crate::set::{Files, FilesError, Real, number_of, sync_folder};
 use crate::table::{Counter, FILES_MAX, GONE, PathBytes, Place, Table};
 use crate::unrecorded::Seen;
 use crate::{Globs, PATIENCE, hand_over};
-use tidewater_client::mapped::{Log, Options};
+use tidewater_client::mapped::{GroupLog, Log, Options};
 use tidewater_client::{Level, LogError};
 
 /// Files are synced and the log is trimmed this often while something is written.
@@ -54,8 +54,8 @@ const LEFT_MIN: u64 = 4 << 20;
 /// What is run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The device: vfio-user:SOCKET. For the files of one process ([`crate::EmbeddedFiles`]) also a log in a byte
-    /// window: window:LBA+BLOCKS:TARGET.
+    /// The device: vfio-user:SOCKET, or several of a group with commas between them. For the files of one process
+    /// ([`crate::EmbeddedFiles`]) also a log in a byte window: window:LBA+BLOCKS:TARGET.
     pub target: String,
     /// The lane.
     pub lane: u8,
@@ -155,11 +155,14 @@ struct State {
     is_noted: bool,
 }
 
+/// All waits are as long as that of a sync: a device that stands still for a while (a snapshot, a machine that moves)
+/// ends no run.
+fn options_of(setup: &Setup) -> Options {
+    Options { lane: setup.lane, full: PATIENCE, timeout: PATIENCE, ..Options::default() }
+}
+
 fn ring(setup: &Setup) -> Result<Log, LogError> {
-    // All waits are as long as that of a sync: a device that stands still for a while (a snapshot, a machine that
-    // moves) ends no run.
-    let options = Options { lane: setup.lane, full: PATIENCE, timeout: PATIENCE, ..Options::default() };
-    Log::open(&setup.target, options)
+    Log::open(&setup.target, options_of(setup))
 }
 
 impl Run {
@@ -195,7 +198,11 @@ impl Run<AnyLog> {
         if setup.target.starts_with("window:") {
             return Run::over(setup, Box::new(tidewater_client::hardware::WindowLog::open(&setup.target)?));
         }
-        Run::over(setup, Box::new(ring(setup)?))
+        let log = ring(setup)?;
+        if log.has_others() {
+            return Run::over(setup, Box::new(GroupLog::from(log)));
+        }
+        Run::over(setup, Box::new(log))
     }
 }
 

@@ -35,6 +35,14 @@ impl Cluster {
         cluster
     }
 
+    /// The same, of devices that are started with more.
+    pub fn with(nodes: u8, more: &[&str]) -> Cluster {
+        let mut cluster = Cluster::prepare(nodes);
+        cluster.options = vec![more.iter().map(|&one| one.to_owned()).collect(); usize::from(nodes)];
+        cluster.connect();
+        cluster
+    }
+
     /// The same, and they prove to each other who they are.
     pub fn secured(nodes: u8) -> Cluster {
         let mut cluster = Cluster::prepare(nodes);

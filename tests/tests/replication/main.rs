@@ -2,7 +2,10 @@
 //! that a deposed primary takes is acknowledged.
 
 mod campaign;
+mod clients;
 mod cluster;
+mod copies;
+mod databases;
 mod destaged;
 mod faults;
 mod identity;

@@ -445,7 +445,22 @@ Examples:
   tidewater recover --device log --log 'data/pg_wal/*'
 
   # As root: only files of this user, regardless of whose the device is
-  tidewater recover --device log --allow-owner postgres";
+  tidewater recover --device log --allow-owner postgres
+
+  # On a replica's machine: copy the primary's /srv/data in between, and keep it up to date
+  tidewater tail --device b --position
+  tidewater recover --device b --onto /srv/data=/srv/copy --copied-at 86016 --follow
+
+  # When the replica was promoted: the copy is complete
+  tidewater recover --device b --onto /srv/data=/srv/copy";
+
+pub(super) const TAIL: &str = "\
+Examples:
+  # What is there, one line a record
+  tidewater tail --device b
+
+  # What arrives from now on, as it is
+  tidewater tail --device b --from end --follow --raw";
 
 pub(super) const DRAIN: &str = "\
 Examples:

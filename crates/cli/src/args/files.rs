@@ -2,12 +2,13 @@
 
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 /// A lane of a served device.
 #[derive(Clone, Debug, Args)]
 pub struct LaneOf {
     /// The device that has the log: the folder of `tidewater log-device`, or vfio-user:SOCKET of `tidewater serve
-    /// --ring`
+    /// --ring`; several of a group with commas between them: the log is on the primary
     #[arg(long, value_name = "TARGET", value_parser = crate::log_device::target, help_heading = "Log")]
     pub device: String,
     /// The lane of the log
@@ -24,9 +25,10 @@ pub struct LaneOf {
 impl LaneOf {
     /// The device as `--device` takes it, quoted for a shell if need be.
     pub fn shown(&self) -> String {
-        let device = crate::log_device::folder_of(&self.device);
-        let text = device.map_or_else(|| self.device.clone(), |folder| folder.display().to_string());
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:+".contains(c);
+        let devices = crate::log_device::folders_of(&self.device);
+        let shown = |all: Vec<&Path>| all.iter().map(|it| it.display().to_string()).collect::<Vec<_>>().join(",");
+        let text = devices.map_or_else(|| self.device.clone(), shown);
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:+,".contains(c);
         if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
     }
 }
@@ -157,6 +159,84 @@ pub struct Recover {
     /// Print what would be done, and change nothing
     #[arg(long, conflicts_with = "forget")]
     pub dry_run: bool,
+    /// Replay onto a copy of the files, on another machine: those that the log has in OLD are in NEW here; may be
+    /// given several times
+    #[arg(long, value_name = "OLD=NEW", help_heading = "Copy")]
+    pub onto: Vec<OntoDirectory>,
+    /// Where the log was when the copy was begun, as `tidewater tail --position` printed it; later replays know
+    #[arg(long, value_name = "OFFSET", requires = "onto", help_heading = "Copy")]
+    pub copied_at: Option<u64>,
+    /// On a replica: keep the copy up to date while the log arrives, until Ctrl-C or the replica's promotion
+    #[arg(long, requires = "onto", conflicts_with_all = ["dry_run", "forget"], help_heading = "Copy")]
+    pub follow: bool,
+}
+
+/// A directory of the log's files, and where its copy is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OntoDirectory {
+    /// As the log names it.
+    pub old: PathBuf,
+    /// Here.
+    pub new: PathBuf,
+}
+
+impl std::str::FromStr for OntoDirectory {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OntoDirectory, String> {
+        let (old, new) = text.split_once('=').ok_or("expected OLD=NEW, such as /srv/data=/srv/copy")?;
+        if !old.starts_with('/') {
+            return Err(format!("`{old}`: give the directory as the log has it: an absolute path (see --dry-run)"));
+        }
+        if new.is_empty() {
+            return Err("the directory behind `=` is missing".into());
+        }
+        // Without a slash at its end, and doubled ones.
+        Ok(OntoDirectory { old: Path::new(old).components().collect(), new: new.into() })
+    }
+}
+
+/// From where `tidewater tail` reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TailFrom {
+    /// The oldest byte that is there.
+    Oldest,
+    /// The log's end.
+    End,
+    /// A stream offset.
+    Offset(u64),
+}
+
+impl std::str::FromStr for TailFrom {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TailFrom, String> {
+        match text {
+            "oldest" => Ok(TailFrom::Oldest),
+            "end" => Ok(TailFrom::End),
+            offset => offset.parse().map(TailFrom::Offset).map_err(|_| "expected oldest, end or an offset".to_owned()),
+        }
+    }
+}
+
+/// `tidewater tail`.
+#[derive(Debug, Args)]
+pub struct Tail {
+    /// The device.
+    #[command(flatten)]
+    pub log: LaneOf,
+    /// Where to begin: `oldest`, `end` or a stream offset
+    #[arg(long, value_name = "OFFSET", default_value = "oldest")]
+    pub from: TailFrom,
+    /// Continue with what arrives, until Ctrl-C
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Write the log's bytes as they are, instead of one line a record
+    #[arg(long)]
+    pub raw: bool,
+    /// Print the offset that a copy of the log's files which is begun now has for `tidewater recover --copied-at`
+    #[arg(long, conflicts_with_all = ["follow", "raw", "from"])]
+    pub position: bool,
 }
 
 /// `tidewater drain`.

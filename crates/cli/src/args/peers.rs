@@ -32,6 +32,10 @@ pub struct PeerArgs {
     /// log
     #[arg(long, requires = "node", conflicts_with = "peer_identity", help_heading = "Peers")]
     pub insecure_peers: bool,
+    /// As a replica, keep the log until `tidewater recover --follow` has it, or there is no room left; the primary's
+    /// trims do not count
+    #[arg(long, requires = "node", help_heading = "Peers")]
+    pub hold_log: bool,
 }
 
 /// A peer and where it listens.

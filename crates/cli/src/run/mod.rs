@@ -1,6 +1,7 @@
 //! `tidewater run`, `recover` and `drain`: the files of an unmodified program on a log.
 
 mod matches;
+mod onto;
 mod program;
 mod unseen;
 
@@ -337,6 +338,9 @@ fn replay(lane: &LaneOf, rules: &Rules) -> Result<Report, Failure> {
 /// # Errors
 /// What can't be read or touched.
 pub fn recover(given: &Recover) -> Result<(), Failure> {
+    if !given.onto.is_empty() {
+        return onto::recover(given);
+    }
     log_device::wait_for(&given.log.device);
     let globs = if given.globs.is_empty() { None } else { Some(globs(&given.globs)?) };
     let owners = given.owners.allowed.clone();
@@ -385,6 +389,10 @@ fn recovered(report: &Report, dry: bool) -> String {
             Fate::UpToDate => {
                 writeln!(text, "  {path}: {}, {}", plural(file.records, "record"), bytes(file.bytes))
             }
+            Fate::Created if dry => writeln!(text, "  {path}: to create, {}", plural(file.records, "record")),
+            Fate::Created => {
+                writeln!(text, "  {path}: created, {}, {}", plural(file.records, "record"), bytes(file.bytes))
+            }
             Fate::Removed => writeln!(text, "  {path}: removed since"),
             Fate::Left => writeln!(text, "  {path}: already synced"),
             Fate::Missing => {
@@ -393,7 +401,12 @@ fn recovered(report: &Report, dry: bool) -> String {
             Fate::Refused(why) => writeln!(text, "  {path}: REFUSED, {}", printable(why)),
         };
     }
-    let files: u64 = report.files.iter().filter(|file| file.fate == Fate::UpToDate).map(|file| file.bytes).sum();
+    let files: u64 = report
+        .files
+        .iter()
+        .filter(|file| matches!(file.fate, Fate::UpToDate | Fate::Created))
+        .map(|file| file.bytes)
+        .sum();
     if files > span {
         let _ = writeln!(
             text,

@@ -17,7 +17,8 @@ use crate::LogError;
 /// How long a command may take beyond what it is itself asked to wait; as long as a reply.
 pub(super) const TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
 /// How long what listens at the path may take: a device that does not answer in time has gone.
-const PATIENCE: Patience = Patience { greeting: Duration::from_secs(if cfg!(test) { 1 } else { 5 }), reply: TIME };
+pub(super) const PATIENCE: Patience =
+    Patience { greeting: Duration::from_secs(if cfg!(test) { 1 } else { 5 }), reply: TIME };
 
 /// A region that can be mapped.
 #[derive(Debug)]
@@ -86,8 +87,8 @@ impl Log {
     }
 }
 
-pub(super) fn connect(path: &Path) -> Result<(Socket, Mappable), LogError> {
-    let mut socket = Socket::connect_within(path, PATIENCE)?;
+pub(super) fn connect(path: &Path, patience: Patience) -> Result<(Socket, Mappable), LogError> {
+    let mut socket = Socket::connect_within(path, patience)?;
     let lent = mappable(&mut socket, region::BAR2)?.ok_or(LogError::NotMapped)?;
     Ok((socket, lent))
 }

@@ -1,10 +1,11 @@
 //! The log: what a handle does.
 
+mod moves;
 mod wait;
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use super::memory::{WriteBack, fence};
 use super::options::Options;
 use super::ring::{Recovered, Ring};
 use super::writer::{Begun, Claim, Writer};
-use super::{cut, device, owner};
+use super::{cut, device, owner, targets};
 use crate::lane::OFFSET_END;
 use crate::writers::{Full, Reserved};
 use crate::{Level, LogError, Written};
@@ -54,6 +55,8 @@ pub struct Shared {
 pub struct Log {
     /// Where the device is; `None`: another process has the connection.
     socket: Option<PathBuf>,
+    /// It, and others that can be primary in its place.
+    sockets: Vec<PathBuf>,
     pub(super) options: Options,
     pub(super) level: Level,
     pub(super) write_back: WriteBack,
@@ -86,7 +89,7 @@ fn word_at(lane: u8, offset: usize) -> u64 {
 }
 
 /// A device whose client has just gone may still be at it: it turns the next one away, and takes it a moment later.
-fn patiently<T>(mut connect: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
+pub(super) fn patiently<T>(mut connect: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
     for _ in 0..50 {
         match connect() {
             Err(LogError::Gone) => std::thread::sleep(Duration::from_millis(2)),
@@ -101,12 +104,12 @@ fn doorbell(socket: &mut Socket, lane: u8) -> Result<Option<OwnedFd>, LogError> 
 }
 
 impl Log {
-    /// Opens the log at `vfio-user:SOCKET`, and takes up its stream: what an earlier writer had published is there,
+    /// Opens the log at `vfio-user:SOCKET`, or on the primary of several devices (`vfio-user:SOCKET,vfio-user:SOCKET`,
+    /// which is waited for up to 5 seconds), and takes up its stream: what an earlier writer had published is there,
     /// and whole records beyond it are too; holes between them are sealed.
     ///
     /// # Errors
-    /// [`LogError`]: foremost `Unreachable`, `NotMapped`, `Busy`, `NotReplicated`,
-    /// `Secondary`.
+    /// [`LogError`]: foremost `Unreachable`, `NotMapped`, `Busy`, `NotReplicated`, `Secondary`, `NoPrimary`.
     pub fn open(target: &str, options: Options) -> Result<Log, LogError> {
         Log::open_reporting(target, options).map(|(log, _)| log)
     }
@@ -116,21 +119,29 @@ impl Log {
     /// # Errors
     /// As there.
     pub fn open_reporting(target: &str, options: Options) -> Result<(Log, Recovered), LogError> {
-        let path = target.strip_prefix("vfio-user:").filter(|path| !path.is_empty());
-        let path = PathBuf::from(path.ok_or_else(|| LogError::Target(target.to_owned()))?);
+        let sockets = targets::sockets(target)?;
+        match &sockets[..] {
+            [path] => Log::open_one(path, &sockets, options),
+            _ => targets::open(&sockets, options),
+        }
+    }
+
+    /// Opens the log on one device of several.
+    pub(super) fn open_one(path: &Path, sockets: &[PathBuf], options: Options) -> Result<(Log, Recovered), LogError> {
+        let patience = targets::patience(sockets.len());
         let (mut socket, doorbell, lent) = patiently(|| {
-            let (mut socket, lent) = connect(&path)?;
+            let (mut socket, lent) = connect(path, patience)?;
             let doorbell = doorbell(&mut socket, options.lane)?;
             Ok((socket, doorbell, lent))
         })?;
         let (ring, recovered) = Ring::attach(&lent, options.lane)?;
-        ring.peers().may_write()?;
         if let Some(level) = options.level.filter(|level| level.is_remote()) {
             ring.peers().acknowledge(level)?;
         }
         let copy = if ring.header().copied { device::copy(&mut socket)? } else { None };
         let copy = copy.map(|file| Copy::new(file, &ring, &System));
-        let log = Log::of(Some(path), options, ring, copy, Device::Plain(Box::new(socket)), doorbell)?;
+        let mut log = Log::of(Some(path.to_owned()), options, ring, copy, Device::Plain(Box::new(socket)), doorbell)?;
+        log.sockets = sockets.to_vec();
         Ok((log, recovered))
     }
 
@@ -150,6 +161,7 @@ impl Log {
         let level = options.level.unwrap_or(if persistent { Level::Ring } else { Level::Destaged });
         let home = owner::me()?;
         let log = Log {
+            sockets: socket.iter().cloned().collect(),
             socket,
             options,
             level,
@@ -248,11 +260,16 @@ impl Log {
 
     /// Connects anew, after the device has gone or the stream was found stale, and returns where the stream goes on:
     /// all below is in the ring, or where the device took it to. What was appended beyond is lost and may be appended
-    /// again.
+    /// again. Of several devices the primary is found, up to 30 seconds long, and what was appended beyond is appended
+    /// there again, at the same offsets.
     ///
     /// # Errors
-    /// As [`Log::open`]; `Busy` while other processes write a stream that is stale.
+    /// As [`Log::open`]; `Busy` while other processes write a stream that is stale; of several devices `NoPrimary`,
+    /// `Overtaken`, `Lost`.
     pub fn reattach(&mut self) -> Result<Recovered, LogError> {
+        if self.has_others() {
+            return self.move_to_primary();
+        }
         let (same, lent, copy) = self.reconnect_to()?;
         if let Some(recovered) = same {
             return Ok(recovered);
@@ -291,7 +308,7 @@ impl Log {
         let mut device = self.device()?;
         *device = Device::Gone;
         let (mut socket, doorbell, lent) = patiently(|| {
-            let (mut socket, lent) = connect(path)?;
+            let (mut socket, lent) = connect(path, targets::patience(self.sockets.len()))?;
             let doorbell = doorbell(&mut socket, self.ring.lane())?;
             Ok((socket, doorbell, lent))
         })?;

@@ -136,8 +136,12 @@ pub(super) fn reopen(lent: &OwnedFd) -> Result<File, LogError> {
 }
 
 fn lock(file: &File, lane: u8) -> Result<(), LogError> {
+    lock_as(file, lane, libc::F_WRLCK)
+}
+
+fn lock_as(file: &File, lane: u8, kind: libc::c_int) -> Result<(), LogError> {
     let lock = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: RING_LOCKS + i64::from(lane),
         l_len: 1,
@@ -202,6 +206,8 @@ impl Ring {
             return Err(LogError::NotMapped);
         }
         let mut ring = Ring::mapped(file, header, identity, lane)?;
+        // A replica's stream is its primary's.
+        ring.peers().may_write()?;
         // Once for all that share it.
         ring.data.make_pages_huge();
         let recovered = ring.take_up()?;
@@ -229,6 +235,11 @@ impl Ring {
             return Err(LogError::Stale);
         }
         Ok(ring)
+    }
+
+    /// Another handle may take the lane: this one writes nothing more.
+    pub(super) fn unlock(&self) -> Result<(), LogError> {
+        lock_as(&self.file, self.lane, libc::F_UNLCK)
     }
 
     /// The file: its holder has the lane.

@@ -18,7 +18,13 @@ use tidewater_core::fast::transport::{Command, Leadership, flag};
 use tidewater_core::fast::{Fast, Lane};
 use tidewater_core::subsystem::{Input, LogPiece};
 use tidewater_wire::replication::{Body, Epoch, Frame, Group, LANES_MAX, Mode};
-use tidewater_wire::vendor::Role;
+use tidewater_wire::vendor::{Role, TransportStatus};
+
+/// Whether a frame is a trim that a replica need not follow yet.
+fn is_held(machine: &Served, frame: &Frame) -> bool {
+    let of = machine.subsystem.device().fast().function(frame.function.into());
+    matches!(frame.body, Body::Trim { .. }) && of.is_some_and(|of| !of.status().has(TransportStatus::WAITS_FOR_TRIM))
+}
 
 /// What has come from peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +60,8 @@ impl<M> World<M> {
         }
         while let Some(incoming) = first.take().or_else(|| peers.take()) {
             match incoming {
+                // Sent anew now and then: one comes when there is no room left.
+                Incoming::Frame(frame, bytes) if self.holds_log && is_held(machine, &frame) => self.spare(bytes),
                 Incoming::Frame(frame, bytes) => {
                     has_log |= !bytes.is_empty();
                     self.put(Pending::Frame { frame, bytes });

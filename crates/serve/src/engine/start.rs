@@ -625,6 +625,7 @@ impl Server {
         let clock = DeviceClock::new(timing, machine.subsystem.device().now());
         let mut world = World::new(ports, target, payload, mail.clone(), transfers);
         world.peers = connected;
+        world.holds_log = setup.peers.as_ref().is_some_and(|peers| peers.holds_log);
         for function in demoted {
             world.push(Input::Group { function, command: Command::Demote });
             world.asked.push_back(None);

@@ -68,6 +68,8 @@ pub struct World<M> {
     pub(super) target: Option<Target>,
     /// The connections to peers.
     pub(super) peers: Option<Box<dyn Carrier>>,
+    /// A primary's trims are not followed while there is room: a reader on this machine trims.
+    pub(super) holds_log: bool,
     /// For each function and lane the end of what is to be synced for its primary's host.
     pub(super) flush_goals: Vec<[u64; LANES_MAX]>,
     /// For each function where its log ended, from time to time.
@@ -124,6 +126,7 @@ impl<M> World<M> {
             ports,
             target,
             peers: None,
+            holds_log: false,
             flush_goals: Vec::new(),
             marks: Vec::new(),
             promised: Vec::new(),

@@ -69,6 +69,8 @@ pub struct PeersSetup {
     pub insecure: bool,
     /// What goes wrong with frames on their way, in tests.
     pub faults: Option<Arc<Faults>>,
+    /// The primary's trims are not followed while there is room: a reader on this machine trims.
+    pub holds_log: bool,
 }
 
 /// Why peers can't be reached at all.

@@ -118,6 +118,18 @@ impl<'p> Iterator for FilePatches<'p> {
     }
 }
 
+codes! {
+    /// Why a file is named.
+    pub enum FileSaid {
+        /// It has another path, or an older version wrote the record: its length is not said.
+        Unsaid = 0 "unsaid",
+        /// It has come into the set: no record has what it was before.
+        Entered = 1 "entered",
+        /// It was named before: earlier records of it may be trimmed.
+        Again = 2 "again",
+    }
+}
+
 /// Bytes of a file handle, at most (`MAX_HANDLE_SZ` of Linux).
 pub const FILE_HANDLE_BYTES_MAX: usize = 128;
 /// Bytes of a path, at most (`PATH_MAX` of Linux).
@@ -140,6 +152,16 @@ layout! {
         36 handle_bytes: u16,
         /// Bytes of the path that follows.
         38 path_bytes: u16,
+        /// Why the file is named here.
+        40 said: FileSaid,
+        /// Of a file that has just come into the set: all of its bytes are zero.
+        41 is_zero: bool,
+        /// Of a file that has just come into the set: `sum` is that of its bytes.
+        42 is_summed: bool,
+        /// CRC-32C of the file's bytes.
+        44 sum: u32,
+        /// Bytes of the file, unless `said` is `unsaid`.
+        48 len: u64,
         /// The handle, in words of 8 bytes.
         64 handle: [u64; 16],
     }

@@ -12,7 +12,7 @@ mod tests;
 pub use copy::{COPY_CHUNK, COPY_SECTOR, CopyBuffer, CopyPlace, CopySector, RingCopyHeader};
 pub use files::{
     DELTA_BASES, FILE_HANDLE_BYTES_MAX, FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChangeKind, FileDelta,
-    FilePatch, FilePatches, FileRecord, FileSession,
+    FilePatch, FilePatches, FileRecord, FileSaid, FileSession,
 };
 pub use record::{RECORD_ALIGN, RecordHeader, RecordKind};
 pub use ring::{

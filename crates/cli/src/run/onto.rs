@@ -1,0 +1,116 @@
+//! `tidewater recover --onto`: a log replayed onto a copy of its files, on another machine.
+
+use super::{cut_rings_are_errors, globs, log_help, recovered, with_help};
+use crate::args::files::{LaneOf, OntoDirectory, Recover};
+use crate::failure::{Failure, printable};
+use crate::output::{self, tell};
+use crate::{interrupt, log_device};
+use std::time::Duration;
+use tidewater_client::LogError;
+use tidewater_client::mapped::{Log, Options, Reader};
+use tidewater_files::{Onto, OntoRules, PATIENCE, ReplayError, Replayed, Rules, recover_onto, replay_onto};
+
+/// How often a follower asks its device whether there is more.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A directory of a copy, as the replay wants it.
+fn directory(of: &OntoDirectory) -> Result<Onto, Failure> {
+    let to = of.new.canonicalize().ok().filter(|to| to.is_dir());
+    let to = to.ok_or_else(|| {
+        Failure::usage(format_args!("--onto: {} is no directory", of.new.display()))
+            .help("restore the copy of the files there first")
+    })?;
+    Ok(Onto { from: of.old.clone(), to })
+}
+
+fn rules_of(given: &Recover) -> Result<OntoRules, Failure> {
+    let globs = if given.globs.is_empty() { None } else { Some(globs(&given.globs)?) };
+    let owners = given.owners.allowed.clone();
+    let rules = Rules { globs, owners, forget: given.forget, dry: given.dry_run };
+    let onto = given.onto.iter().map(directory).collect::<Result<_, _>>()?;
+    Ok(OntoRules { onto, copied_at: given.copied_at, rules })
+}
+
+fn refused(error: &ReplayError, lane: &LaneOf) -> Failure {
+    if let ReplayError::Refused(report) = error {
+        let _ = output::print(&recovered(report, false));
+    }
+    let failure = Failure::run(printable(&error.to_string()));
+    match error {
+        ReplayError::Older { .. } => failure.help(
+            "take a newer copy. To keep the log for a copy, serve the replica with --hold-log and run `tidewater \
+             recover --follow` on it",
+        ),
+        ReplayError::Log(LogError::Cut { .. }) => {
+            failure.help("the copy has bytes that the log has not, or is of another log: take a new copy of the files")
+        }
+        ReplayError::Refused(_) => failure.help("mend each file as its line says; nothing was changed"),
+        error => with_help(failure, error, lane),
+    }
+}
+
+/// `tidewater recover --onto`.
+///
+/// # Errors
+/// What can't be read or touched.
+pub fn recover(given: &Recover) -> Result<(), Failure> {
+    let rules = rules_of(given)?;
+    if given.log.device.starts_with("window:") {
+        return Err(Failure::usage("--onto: a log in a byte window has no replicas"));
+    }
+    log_device::wait_for(&given.log.device);
+    if given.follow {
+        return follow(given, &rules);
+    }
+    cut_rings_are_errors()?;
+    let opened = |error: LogError| log_help(Failure::run(printable(&error.to_string())), &error, &given.log);
+    let options = Options { lane: given.log.lane, full: PATIENCE, timeout: PATIENCE, ..Options::default() };
+    let log = Log::open(&given.log.device, options).map_err(opened)?;
+    let report = recover_onto(&log, &rules).map_err(|error| refused(&error, &given.log))?;
+    output::print(&recovered(&report, given.dry_run))
+}
+
+/// Keeps a copy up to date while the log arrives.
+fn follow(given: &Recover, rules: &OntoRules) -> Result<(), Failure> {
+    let _running = interrupt::Running::begin();
+    let opened = |error: LogError| log_help(Failure::run(printable(&error.to_string())), &error, &given.log);
+    let mut log = Reader::open(&given.log.device, given.log.lane).map_err(opened)?;
+    let mut seen = None;
+    while !interrupt::requested() {
+        let extent = log.extent().map_err(|error| refused(&error.into(), &given.log))?;
+        if !extent.is_secondary {
+            tell(&format!(
+                "the device is no replica any more: complete the copy with `tidewater recover --device {} --onto …`\n",
+                given.log.shown()
+            ));
+            break;
+        }
+        if seen == Some(extent.end) {
+            std::thread::sleep(LOOK);
+            continue;
+        }
+        let replayed = replay_onto(&mut log, rules).map_err(|error| refused(&error, &given.log))?;
+        let Replayed { report, position: Some(position) } = replayed else { continue };
+        if seen.is_none() {
+            tell(&format!("{}following from offset {}\n", recovered(&report, false), position.applied));
+        }
+        seen = Some(extent.end);
+        log.release(position.from).map_err(opened)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_of_the_log_is_absolute_and_that_of_the_copy_is_there() {
+        let parsed = |text: &str| text.parse::<OntoDirectory>();
+        assert!(parsed("a=b").is_err_and(|why| why.contains("absolute")));
+        assert!(parsed("/a").is_err() && parsed("/a=").is_err());
+        let both = parsed("/a//b/=/").expect("both are there");
+        assert_eq!(directory(&both).expect("it is there"), Onto { from: "/a/b".into(), to: "/".into() });
+        assert!(directory(&parsed("/a=/no/such").expect("it is a pair")).is_err());
+    }
+}

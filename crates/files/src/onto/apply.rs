@@ -1,0 +1,141 @@
+//! A plan carried out: names first, then bytes in the log's order, then syncs.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use tidewater_wire::log::{FileBind, FileRecord, FileSaid};
+
+use super::plan::Plan;
+use super::{Source, file_error};
+use crate::access::{Access, Opened};
+use crate::content::Content;
+use crate::entries::read_by;
+use crate::replay::{changes, of_file, zero};
+use crate::report::ReplayError;
+
+/// Files that are open at once.
+const OPEN_MAX: usize = 256;
+
+/// Renames and removals, which the log has made already, and new files.
+fn names(plan: &Plan<'_>) -> Result<(), ReplayError> {
+    let mut renames: Vec<(u64, &Path, &Path)> = plan
+        .files
+        .values()
+        .filter(|file| file.is_live())
+        .filter_map(|file| Some((file.renamed_at(), file.renamed.as_deref()?, file.target.as_deref()?)))
+        .collect();
+    renames.sort_unstable();
+    for (_, before, target) in renames {
+        fs::rename(before, target).map_err(file_error(target))?;
+        sync_folder(before)?;
+        sync_folder(target)?;
+    }
+    for file in plan.files.values().filter(|file| file.is_removed()) {
+        let Some(target) = &file.target else { continue };
+        match plan.access.open_onto(target, false).map_err(io::Error::other).map_err(file_error(target))? {
+            Some(_) => fs::remove_file(target).map_err(file_error(target))?,
+            None => continue,
+        }
+        sync_folder(target)?;
+    }
+    for file in plan.files.values().filter(|file| file.is_live()) {
+        let (Some(target), Some(len)) = (&file.target, file.created) else { continue };
+        let opened = open(plan.access, target, true)?;
+        opened.file.set_len(0).and_then(|()| opened.file.set_len(len)).map_err(file_error(target))?;
+    }
+    Ok(())
+}
+
+fn sync_folder(path: &Path) -> Result<(), ReplayError> {
+    let folder = path.parent().unwrap_or(path);
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(file_error(folder))
+}
+
+fn open(access: &Access<'_>, path: &Path, create: bool) -> Result<Opened, ReplayError> {
+    let opened = access.open_onto(path, create).map_err(io::Error::other).map_err(file_error(path))?;
+    opened.ok_or_else(|| file_error(path)(io::Error::from(io::ErrorKind::NotFound)))
+}
+
+/// Makes the changes of a log between two offsets, and syncs the files.
+pub(super) fn apply(log: &mut impl Source, plan: &mut Plan<'_>, from: u64, to: u64) -> Result<(), ReplayError> {
+    names(plan)?;
+    plan.rewind();
+    let mut files: BTreeMap<PathBuf, Opened> = BTreeMap::new();
+    let mut touched: Vec<PathBuf> =
+        plan.files.values().filter(|file| file.created.is_some()).filter_map(|file| file.target.clone()).collect();
+    read_by(
+        |at, bytes| log.read(at, bytes),
+        from,
+        to,
+        |entry| {
+            let Some((lsn, record)) = of_file(entry) else { return Ok(()) };
+            if let FileRecord::Session { session, .. } = &record {
+                plan.begin(session.run);
+            }
+            let id = match &record {
+                FileRecord::Bind { id, .. } => Some(*id),
+                record => changes(record),
+            };
+            let Some(key) = id.map(|id| plan.key(id)) else { return Ok(()) };
+            let (access, is_new) = (plan.access, plan.is_new(lsn));
+            let Some(file) = plan.files.get_mut(&key) else { return Ok(()) };
+            // Deltas go by bytes that may be older.
+            let is_whole = file.recorded.take_up(lsn, &record, true);
+            let Some(target) = file.target.clone().filter(|_| file.is_live() && is_whole && is_new) else {
+                return Ok(());
+            };
+            if !files.contains_key(&target) {
+                if files.len() >= OPEN_MAX {
+                    files.pop_first();
+                }
+                files.insert(target.clone(), open(access, &target, false)?);
+                touched.push(target.clone());
+            }
+            let opened = &files[&target].file;
+            let done = match record {
+                FileRecord::Bind { bind, .. } => return compare(opened, &bind, &target, file.created.is_some()),
+                FileRecord::Write { offset, bytes, .. } => {
+                    file.bytes += bytes.len() as u64;
+                    opened.write_all_at(bytes, offset)
+                }
+                FileRecord::Delta { offset, base, .. } => {
+                    let bytes = file.recorded.bytes(base);
+                    file.bytes += bytes.len() as u64;
+                    opened.write_all_at(bytes, offset)
+                }
+                FileRecord::Truncate { len, .. } => opened.set_len(len),
+                FileRecord::Zero { offset, len, .. } => zero(opened, offset, len),
+                _ => Ok(()),
+            };
+            done.map_err(file_error(&target))
+        },
+    )?;
+    drop(files);
+    touched.sort_unstable();
+    touched.dedup();
+    for path in touched {
+        if let Some(opened) =
+            plan.access.open_onto(&path, false).map_err(io::Error::other).map_err(file_error(&path))?
+        {
+            opened.sync().map_err(file_error(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Holds the copy of a file against what the file was when it came into the set.
+fn compare(copy: &File, bind: &FileBind, path: &Path, is_made: bool) -> Result<(), ReplayError> {
+    if bind.said != FileSaid::Entered || bind.len == 0 || is_made {
+        return Ok(());
+    }
+    let content = Content::of(copy.as_fd()).map_err(io::Error::from).map_err(file_error(path))?;
+    if bind.is_summed && (content.len, content.sum) == (bind.len, bind.sum) {
+        return Ok(());
+    }
+    let why = "it is not what it was when it came into the set: it was changed beside the log; copy it anew";
+    Err(file_error(path)(io::Error::other(why)))
+}

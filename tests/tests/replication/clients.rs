@@ -1,0 +1,255 @@
+//! Programs that are given all devices of a group: they find the primary, and the next one, and every acknowledged
+//! record is there once, in order.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::cluster::{Cluster, PATIENCE, numbers};
+use nix::sys::signal::Signal;
+use tidewater_base::Rng;
+use tidewater_client::mapped::{GroupLog, Log, Options};
+use tidewater_client::{Level, LogError};
+use tidewater_tests::{run, run_refused, run_well};
+
+/// All devices of a group.
+fn target(cluster: &Cluster) -> String {
+    let nodes = 0..cluster.devices.len() as u8;
+    let socket = |node| format!("vfio-user:{}", cluster.path(node).join("vfio.sock").display());
+    nodes.map(socket).collect::<Vec<_>>().join(",")
+}
+
+fn open(cluster: &Cluster) -> GroupLog {
+    let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
+    GroupLog::open(&target(cluster), options).expect("one is primary").0
+}
+
+/// A program with some threads, each of which appends numbers and waits for replicas.
+struct Program<'c> {
+    log: &'c GroupLog,
+    next: AtomicU64,
+    acknowledged: Mutex<Vec<u64>>,
+    ends: AtomicBool,
+}
+
+impl<'c> Program<'c> {
+    fn new(log: &'c GroupLog) -> Program<'c> {
+        Program { log, next: AtomicU64::new(0), acknowledged: Mutex::default(), ends: AtomicBool::new(false) }
+    }
+
+    /// One thread, until the program ends. No call fails.
+    fn append(&self) {
+        while !self.ends.load(Ordering::Relaxed) {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let written = self.log.append(&[&number.to_le_bytes()]).expect("it goes on");
+            self.log.wait(written.end, Level::RemoteRing, PATIENCE).expect("it goes on");
+            self.acknowledged.lock().expect("no panic").push(number);
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.acknowledged.lock().expect("no panic").len()
+    }
+
+    fn until_more(&self, cluster: &Cluster) {
+        let (start, before) = (Instant::now(), self.count());
+        while self.count() < before + 20 {
+            let is =
+                || (0..3).filter(|&node| cluster.devices[usize::from(node)].is_some()).map(|node| cluster.status(node));
+            assert!(start.elapsed() < PATIENCE, "it stands still after {before}: {:?}", is().collect::<Vec<_>>());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Each number once, and all that were acknowledged.
+    fn check(&self, found: &[u64]) {
+        let mut sorted = found.to_vec();
+        sorted.sort_unstable();
+        assert!(sorted.windows(2).all(|two| two[0] < two[1]), "a record is there twice");
+        let acknowledged = self.acknowledged.lock().expect("no panic");
+        let missing: Vec<&u64> = acknowledged.iter().filter(|it| sorted.binary_search(it).is_err()).collect();
+        assert!(missing.is_empty(), "{missing:?} of {} are gone", acknowledged.len());
+    }
+}
+
+/// Does something while a program appends by some threads, and checks the log on whichever node is primary then.
+fn while_appending(cluster: &mut Cluster, threads: usize, then: impl FnOnce(&mut Cluster, &Program<'_>) -> u8) -> u64 {
+    let log = open(cluster);
+    let program = Program::new(&log);
+    let mut primary = 0;
+    std::thread::scope(|scope| {
+        (0..threads).for_each(|_| drop(scope.spawn(|| program.append())));
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            program.until_more(cluster);
+            let node = then(cluster, &program);
+            program.until_more(cluster);
+            node
+        }));
+        program.ends.store(true, Ordering::Relaxed);
+        match done {
+            Ok(node) => primary = node,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    });
+    let (found, moves) = (Mutex::new(Vec::new()), log.moves());
+    let acknowledged = program.acknowledged;
+    drop(log);
+    let reader = cluster.open(primary, Level::Ring).expect("it is primary");
+    *found.lock().expect("no panic") = numbers(&reader);
+    let found = found.into_inner().expect("no panic");
+    if threads == 1 {
+        assert!(found.is_sorted(), "numbers are out of order");
+    }
+    let log = GroupLog::from(reader);
+    Program { log: &log, next: AtomicU64::new(0), acknowledged, ends: AtomicBool::new(true) }.check(&found);
+    moves
+}
+
+#[test]
+fn a_program_goes_on_when_its_primary_is_killed_and_each_record_is_there_once() {
+    for threads in [1, 4] {
+        let mut cluster = Cluster::new(3);
+        cluster.form(&["--mode", "quorum"]);
+        let moves = while_appending(&mut cluster, threads, |cluster, _| {
+            cluster.kill(0);
+            std::fs::remove_dir_all(cluster.path(0)).expect("it was there");
+            cluster.promote(1);
+            1
+        });
+        assert_eq!(moves, 1);
+    }
+}
+
+#[test]
+fn a_program_goes_on_when_its_primary_stands_still_and_a_deposed_one_acknowledges_nothing() {
+    let mut cluster = Cluster::new(3);
+    cluster.form(&["--mode", "quorum"]);
+    while_appending(&mut cluster, 2, |cluster, program| {
+        cluster.signal(0, Signal::SIGSTOP);
+        cluster.promote(2);
+        // It goes on while the old primary still stands.
+        program.until_more(cluster);
+        cluster.signal(0, Signal::SIGCONT);
+        program.until_more(cluster);
+        cluster.until(0, "it follows", |status| status["groups"][0]["role"] == "secondary");
+        2
+    });
+}
+
+#[test]
+fn a_log_that_another_program_has_gone_on_with_is_not_appended_to() {
+    let mut cluster = Cluster::new(3);
+    cluster.form(&["--mode", "quorum"]);
+    let log = open(&cluster);
+    let written = log.append(&[&0u64.to_le_bytes()]).expect("there is room");
+    log.wait(written.end, Level::RemoteRing, PATIENCE).expect("all are there");
+    cluster.kill(0);
+    // Not on any replica, and another program's are there instead.
+    let late = log.append(&[&1u64.to_le_bytes()]).expect("the ring takes it");
+    cluster.promote(1);
+    let other = cluster.log(1);
+    super::cluster::append(&other, 2, PATIENCE).expect("two are there");
+    drop(other);
+    let error = log.wait(late.end, Level::RemoteRing, PATIENCE).expect_err("it was overtaken");
+    assert!(matches!(error, LogError::Overtaken { at } if (late.lsn..late.end).contains(&at)), "{error}");
+    drop(log);
+    assert_eq!(numbers(&cluster.log(1)), [0, 2]);
+}
+
+#[test]
+fn all_devices_that_are_no_primary_are_named_and_a_command_finds_the_one_that_is() {
+    let mut cluster = Cluster::new(3);
+    cluster.form(&["--mode", "quorum"]);
+    let folder = cluster.folder.path().to_owned();
+    cluster.kill(0);
+    let line = ["run", "--device", "0,1,2", "--level", "remote-ring", "--log", "app.log", "--", "sh", "-c"];
+    let program = [&line[..], &["echo x >> app.log; sync -d app.log"]].concat();
+    let said = run_refused(&folder, &program);
+    for part in
+        ["none of the devices is primary", "0/vfio.sock: ", "1/vfio.sock: the device is a secondary", "2/vfio.sock"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    cluster.promote(2);
+    let output = run(&folder, &program);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(run_well(&folder, &["recover", "--device", "0,1,2"]).contains("no changes"));
+}
+
+/// Some fail-overs of a program that appends all the while.
+fn life(seed: u64, rounds: u32) -> u64 {
+    let mut rng = Rng::new(seed, b"clients");
+    let mut cluster = Cluster::new(3);
+    cluster.form([&["--mode", "quorum"][..], &["--mode", "eager"], &["--mode", "chain"]][rng.below(3) as usize]);
+    let threads = 1 + rng.below(4) as usize;
+    while_appending(&mut cluster, threads, |cluster, program| {
+        let mut primary = 0;
+        for _ in 0..rounds {
+            let (old, next) = (primary, (primary + 1 + rng.below(2) as u8) % 3);
+            let stops = rng.below(3);
+            match stops {
+                0 => cluster.kill(old),
+                1 => cluster.signal(old, Signal::SIGSTOP),
+                _ => {} // A switch-over: both are there.
+            }
+            std::thread::sleep(Duration::from_millis(rng.below(100)));
+            let start = Instant::now();
+            while !cluster.tries_to_promote(next) {
+                assert!(start.elapsed() < PATIENCE, "node {next} does not become primary: {}", cluster.status(next));
+            }
+            std::thread::sleep(Duration::from_millis(rng.below(100)));
+            match stops {
+                0 => cluster.start(old),
+                1 => cluster.signal(old, Signal::SIGCONT),
+                _ => {}
+            }
+            primary = next;
+            program.until_more(cluster);
+            cluster.until(primary, "all are in step", |status| {
+                let replicas = status["groups"][0]["replicas"].as_array().expect("a list");
+                !replicas.is_empty() && replicas.iter().all(|it| it["state"] == "in step")
+            });
+        }
+        primary
+    })
+}
+
+#[test]
+fn programs_live_through_fail_overs() {
+    println!("clients: {} moves", life(1, 3));
+}
+
+#[test]
+#[ignore = "a long run, for `make torture`"]
+fn torture_programs_live_through_fail_overs() {
+    let mut moves = 0;
+    for seed in 100..140 {
+        println!("seed {seed}");
+        moves += life(seed, 10);
+    }
+    println!("clients: 40 lives, {moves} moves");
+    assert!(moves > 40, "{moves}");
+}
+
+/// The plain handle of the library moves when it is asked to.
+#[test]
+fn a_handle_that_is_reattached_moves_with_what_it_has_appended() {
+    let mut cluster = Cluster::new(3);
+    cluster.form(&["--mode", "quorum"]);
+    let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
+    let mut log = Log::open(&target(&cluster), options).expect("one is primary");
+    let mut ends = Vec::new();
+    for number in 0..50u64 {
+        ends.push(log.append(&[&number.to_le_bytes()]).expect("there is room").end);
+    }
+    log.wait(ends[20], Level::RemoteRing, PATIENCE).expect("all are there");
+    cluster.kill(0);
+    for number in 50..60u64 {
+        ends.push(log.append(&[&number.to_le_bytes()]).expect("the ring takes it").end);
+    }
+    cluster.promote(1);
+    let recovered = log.reattach().expect("node 1 is primary");
+    assert!(recovered.tail >= ends[20], "{recovered:?}");
+    log.wait(ends[59], Level::RemoteRing, PATIENCE).expect("two are there");
+    assert!(numbers(&log).into_iter().eq(0..60));
+}
