@@ -170,15 +170,15 @@ fn together(log: &Log, batch: u64) -> f64 {
     (4 * each * batch) as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Bytes per second of a log that is appended in records of 64 KiB, until replicas have all.
-fn stream(log: &Log) -> f64 {
+/// Bytes per second of a log that is appended in records of 64 KiB, until all of it is at a level.
+fn stream(log: &Log, level: Level) -> f64 {
     let payload = vec![7; 64 << 10];
     let start = Instant::now();
     let mut end = 0;
     for _ in 0..STREAM / payload.len() as u64 {
         end = log.append(&[&payload]).expect("there is room in time").end;
     }
-    log.wait(end, Level::RemoteRing, TIME * 4).expect("all are there");
+    log.wait(end, level, TIME * 4).expect("all are there");
     STREAM as f64 / start.elapsed().as_secs_f64()
 }
 
@@ -229,7 +229,7 @@ fn main() {
             let rate = median((0..ROUNDS).map(|_| together(&log, batch)).collect());
             println!("{name}: 4 writers, waits after {batch:>2}  {rate:>10.0} appends/s");
         }
-        let pairs: Vec<_> = (0..3).map(|_| (throughput(), stream(&log))).collect();
+        let pairs: Vec<_> = (0..3).map(|_| (throughput(), stream(&log, Level::RemoteRing))).collect();
         let ratio = median(pairs.iter().map(|(tcp, log)| log / tcp).collect());
         let rate = median(pairs.iter().map(|(_, log)| *log).collect());
         println!("{name}: a log of 1 GiB  {:>8.0} MB/s, {ratio:.2} of TCP", rate / 1e6);
@@ -244,6 +244,8 @@ fn main() {
     }
     let pairs: Vec<_> = (0..ROUNDS).map(|_| logs.each_ref().map(local)).collect();
     let ratio = median(pairs.iter().map(|[alone, lazy]| lazy / alone).collect());
+    let rate = median((0..3).map(|_| stream(&logs[0], Level::Ring)).collect());
+    println!("alone: a log of 1 GiB  {:>8.0} MB/s", rate / 1e6);
     let [one, three] = [0, 1].map(|at| median(pairs.iter().map(|pair| pair[at]).collect()));
     println!("an append at RING, alone {one:.0} ns, with two replicas in lazy mode {three:.0} ns: {ratio:.2}");
     drop(logs);

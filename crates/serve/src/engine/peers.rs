@@ -2,6 +2,7 @@
 //! in with the time at which they did.
 
 use super::lag::behind;
+use super::port::Port;
 use super::run::Server;
 use super::served::Served;
 use super::world::{Pending, World};
@@ -80,6 +81,12 @@ impl<M> World<M> {
             }
         }
         self.peers = Some(peers);
+        // Reports raise the credit: what a ring holds beyond it is taken then, and not at the next look.
+        let holds_more =
+            |port: &Port| port.ring.as_ref().is_some_and(|ring| ring.lanes.iter().any(|it| it.tail > it.expected));
+        if any && self.ports.iter().any(holds_more) {
+            self.watch.at_once();
+        }
         match any {
             _ if has_log => Came::Log,
             true => Came::Signs,
