@@ -53,23 +53,33 @@ pub(super) fn trim(on: &mut Function, function: u16, lane: u8, offset: u64) -> R
     run(on, Queue::Admin, command.emit(0), 0, "Trim Log", TIME)
 }
 
-/// Read Log: bytes on flash from a stream offset on, at most what fits; waits for the first of them. Returns where they
-/// begin.
+/// Read Log: bytes on flash from a stream offset on, at most what fits; waits for the first of them. Returns how many
+/// came.
+///
+/// # Errors
+/// `Released`: the first of them are gone.
 pub(super) fn read_log(
     on: &mut Function,
     lane: u8,
     offset: u64,
     to: &mut [u8],
     wait: Duration,
-) -> Result<(u64, usize), LogError> {
+) -> Result<usize, LogError> {
     let bytes = (to.len() as u64).min(DATA_MAX - ReadLogHeader::SIZE as u64) as u32;
     let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX - 1);
     let command = IoCommand::ReadLog { lane, offset, bytes, wait_ns };
-    run(on, Queue::Io, command.emit(0), command.data_bytes(), "Read Log", wait.saturating_add(TIME))?;
+    let read = run(on, Queue::Io, command.emit(0), command.data_bytes(), "Read Log", wait.saturating_add(TIME));
+    read.map_err(|error| match error {
+        LogError::Status { status, .. } if status.starts_with("Offset Released") => LogError::Released { offset },
+        error => error,
+    })?;
     let mut header = [0; ReadLogHeader::SIZE];
     on.data().read(0, &mut header);
     let header = ReadLogHeader::parse(&header).map_err(malformed)?;
     let len = (header.bytes as usize).min(bytes as usize);
+    if header.offset > offset {
+        return Err(LogError::Released { offset });
+    }
     on.data().read(ReadLogHeader::SIZE as u64, &mut to[..len]);
-    Ok((header.offset, len))
+    Ok(if header.offset == offset { len } else { 0 })
 }

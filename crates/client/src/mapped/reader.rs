@@ -135,16 +135,7 @@ impl Reader {
 
     fn piece(&mut self, at: u64, to: &mut [u8], wait: Duration) -> Result<usize, LogError> {
         let lane = self.lane;
-        let read = self.device.run(|device| commands::read_log(device.function()?, lane, at, to, wait));
-        match read {
-            Ok((from, len)) if from == at => Ok(len),
-            Ok((from, _)) if from > at => Err(LogError::Released { offset: at }),
-            Ok(_) => Ok(0),
-            Err(LogError::Status { status, .. }) if status.starts_with("Offset Released") => {
-                Err(LogError::Released { offset: at })
-            }
-            Err(error) => Err(error),
-        }
+        self.device.run(|device| commands::read_log(device.function()?, lane, at, to, wait))
     }
 
     /// Fills a buffer with bytes before the end that [`Reader::extent`] said.

@@ -54,7 +54,7 @@ impl<M> World<M> {
         let (now, functions) = (Instant::now(), machine.subsystem.device().fast().functions());
         self.marks.resize_with(functions.len(), Marks::default);
         for (marks, of) in self.marks.iter_mut().zip(functions) {
-            if of.transport().status().role == Role::Primary {
+            if of.transport().persistent().role == Role::Primary {
                 marks.note(now, of);
             } else if !marks.marks.is_empty() {
                 *marks = Marks::default();

@@ -146,9 +146,11 @@ impl<M> World<M> {
             let (transport, number) = (of.transport(), function as u8);
             for (lane, l) in of.lanes().iter().enumerate() {
                 let wanted = transport.wanted(lane);
-                match transport.status().role {
-                    Role::Primary => {
+                match transport.persistent().role {
+                    // A candidate would not take the wish, and be asked in each turn.
+                    Role::Primary if transport.writable() => {
                         let ring = self.ports.get(function).and_then(|port| port.ring.as_ref());
+                        let ring = ring.filter(|ring| ring.fits(of));
                         let to = ring.map_or(0, |ring| ring.lanes[lane].replicate_synced.min(l.released()));
                         if to > wanted {
                             self.push(Input::Flush { function: number, lane: lane as u8, to });
@@ -162,7 +164,7 @@ impl<M> World<M> {
                         }
                         is_due |= *goal > flushed && reached(fast, l) >= *goal;
                     }
-                    Role::StandAlone => {}
+                    Role::Primary | Role::StandAlone => {}
                 }
             }
         }

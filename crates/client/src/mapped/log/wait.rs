@@ -142,17 +142,17 @@ impl Log {
             self.check_store()?;
             self.ring.peers().acknowledge(level)?;
             let now = Instant::now();
-            if now - start < SPIN && !is_synced {
-                // Sooner than a sleep and a wake-up. Whose turn it is may need this processor.
-                std::thread::yield_now();
-                continue;
-            }
             if now - start >= timeout {
                 let peers = self.ring.peers();
                 return Err(match peers.frozen {
                     true => LogError::Frozen { at, wanted: end },
                     false => LogError::ReplicasLate { at, wanted: end, late: peers.late() },
                 });
+            }
+            if now - start < SPIN && !is_synced {
+                // Sooner than a sleep and a wake-up. Whose turn it is may need this processor.
+                std::thread::yield_now();
+                continue;
             }
             if now >= notify_at {
                 notify_at = now + NOTIFY_AGAIN;
@@ -209,14 +209,6 @@ impl Log {
 
     fn read_flash(&self, at: u64, to: &mut [u8], wait: Duration) -> Result<usize, LogError> {
         let lane = self.ring.lane();
-        match self.device()?.run(|device| commands::read_log(device.function()?, lane, at, to, wait)) {
-            Ok((from, len)) if from == at => Ok(len),
-            Ok((from, _)) if from > at => Err(LogError::Released { offset: at }),
-            Ok(_) => Ok(0),
-            Err(LogError::Status { status, .. }) if status.starts_with("Offset Released") => {
-                Err(LogError::Released { offset: at })
-            }
-            Err(error) => Err(error),
-        }
+        self.device()?.run(|device| commands::read_log(device.function()?, lane, at, to, wait))
     }
 }
