@@ -6,23 +6,26 @@ pub mod files;
 mod groups;
 pub mod hardware;
 pub mod keeper;
+mod load;
 pub mod log_device;
 pub mod peers;
 mod profile;
 pub mod served;
+pub mod sweep;
 mod values;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 use tidewater_base::Duration;
 use tidewater_core::ftl::Precondition;
+use tidewater_sim::trace::Format;
 use tidewater_sim::trace::convert::OutputFormat;
-use tidewater_sim::trace::{Columns, Format};
 
 pub use groups::command;
+pub use load::{Drive, Load, Reading};
 pub use profile::ProfileCommand;
-pub use values::{Range, Setting, Variation, factor};
+pub use tidewater_study::{Range, Setting, Variation};
 
 /// What `tidewater` understands.
 #[derive(Debug, Parser)]
@@ -56,6 +59,13 @@ pub enum Command {
     /// combination, up to 64 runs. The first run is the baseline of the comparison.
     #[command(after_help = examples::COMPARE)]
     Compare(Box<Compare>),
+    /// Make any number of runs, kept in a folder, and one table of them
+    ///
+    /// Runs every combination of profiles, settings, loads and seeds that a plan asks for, on every processor. A record
+    /// is written as its run ends, so a second start does what is missing, and several machines can share the folder.
+    /// DIR/table.parquet has a row for each run.
+    #[command(after_help = examples::SWEEP)]
+    Sweep(Box<sweep::Sweep>),
     /// List, show, compare and check drive profiles
     #[command(subcommand, after_help = examples::PROFILE)]
     Profile(ProfileCommand),
@@ -180,6 +190,7 @@ pub enum Command {
 
 /// `tidewater replay`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("load").args(["trace", "job"]).required(true).multiple(true))]
 pub struct Replay {
     /// The load.
     #[command(flatten)]
@@ -193,7 +204,7 @@ pub struct Replay {
     /// Write the report, one self-contained HTML page
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub report: Option<PathBuf>,
-    /// Write one line for each request, as CSV
+    /// Write a row for each request: a line of CSV, or of a table if FILE ends with .parquet or .arrow
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub requests: Option<PathBuf>,
 }
@@ -260,7 +271,7 @@ pub struct Log {
         long,
         value_name = "S",
         default_value_t = 0.2,
-        value_parser = values::factor,
+        value_parser = tidewater_study::factor,
         conflicts_with = "log",
         help_heading = "Load"
     )]
@@ -270,7 +281,7 @@ pub struct Log {
         long,
         value_name = "S",
         default_value_t = 0.02,
-        value_parser = values::factor,
+        value_parser = tidewater_study::factor,
         conflicts_with = "log",
         help_heading = "Load"
     )]
@@ -320,6 +331,9 @@ pub struct Compare {
     /// The drive.
     #[command(flatten)]
     pub drive: Drive,
+    /// Run so many at once, if memory allows [default: one for each processor]; results do not depend on it
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub jobs: Option<u16>,
     /// Write all records as one JSON array of {label, record}; - is standard output, which then gets nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub json: Option<PathBuf>,
@@ -327,128 +341,12 @@ pub struct Compare {
     /// standard output, which then gets nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub csv: Option<PathBuf>,
+    /// Write the same as a table: FILE ends with .parquet, .arrow or .csv
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub table: Option<PathBuf>,
     /// Write the comparison as one self-contained HTML page
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub report: Option<PathBuf>,
-}
-
-/// Options that a job has no use for.
-const OF_TRACES: [&str; 7] = ["trace", "format", "columns", "skip_bad", "device", "compact", "repeat"];
-/// The most passes over a trace.
-const PASSES_MAX: u64 = 1_000_000_000;
-
-/// Either traces or a job.
-#[derive(Clone, Debug, Args)]
-#[group(required = true, multiple = true)]
-pub struct Origin {
-    /// A trace: a file (plain, gzip or zstd), - for standard input, or the name of a bundled sample such as `sample`.
-    /// Several run at once, each in a region of its own
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Load")]
-    pub trace: Vec<PathBuf>,
-    /// A job: a fio job file, or inline, such as rw=randwrite,bs=4k,iodepth=32,size=1g
-    #[arg(
-        long,
-        value_name = "JOB",
-        conflicts_with_all = OF_TRACES,
-        value_hint = ValueHint::FilePath,
-        help_heading = "Load"
-    )]
-    pub job: Option<String>,
-}
-
-/// What the drive is given to do.
-#[derive(Clone, Debug, Args)]
-pub struct Load {
-    /// Trace or job.
-    #[command(flatten)]
-    pub origin: Origin,
-    /// How to read the trace.
-    #[command(flatten)]
-    pub reading: Reading,
-    /// Run the trace N times, one pass after the other, for example to wear the drive
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=PASSES_MAX), help_heading = "Load")]
-    pub repeat: Option<u64>,
-    /// Keep N requests outstanding, regardless of the trace's times or the job's iodepth
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=65_535),
-        conflicts_with = "speedup",
-        help_heading = "Load"
-    )]
-    pub queue_depth: Option<u32>,
-    /// Divide the times between requests by this: 2 replays twice as fast
-    #[arg(long, value_name = "X", value_parser = values::factor, allow_negative_numbers = true, help_heading = "Load")]
-    pub speedup: Option<f64>,
-    /// Wrap addresses beyond the drive's end around instead of refusing them
-    #[arg(long, help_heading = "Load")]
-    pub wrap: bool,
-    /// Cut the power at this time of the drive's clock, power the drive up, and report how long recovery took
-    #[arg(long, value_name = "TIME", value_parser = values::time, help_heading = "Load")]
-    pub power_cut: Option<Duration>,
-    /// Requests served before measurement starts
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Load")]
-    pub warm_up: u64,
-}
-
-/// How to read a trace, and which part of it.
-#[derive(Clone, Debug, Args)]
-pub struct Reading {
-    /// The format of the trace [default: detected from its content, if unambiguous]
-    #[arg(long, value_name = "FORMAT", value_parser = formats(), ignore_case = true, help_heading = "Load")]
-    pub format: Option<Format>,
-    /// The columns of a text in no known format, from the left, as in time_us,op,offset,bytes,device: a time (time_s,
-    /// time_ms, time_us, time_ns, time_100ns), op (words) or op_1w or op_1r (digits: 1 writes, 1 reads), a place
-    /// (offset in bytes, sector, lba, lba_4k), a size (bytes, sectors, blocks, blocks_4k, kib), device, and _ for one
-    /// that is not read
-    #[arg(long, value_name = "NAMES", conflicts_with = "format", help_heading = "Load")]
-    pub columns: Option<Columns>,
-    /// Only requests A up to but not including B, counted from 0: 100..200, 100.., ..200
-    #[arg(long, value_name = "A..B", help_heading = "Load")]
-    pub slice: Option<Range>,
-    /// Count and skip malformed lines instead of stopping at the first; use the readable part of a truncated archive
-    #[arg(long, help_heading = "Load")]
-    pub skip_bad: bool,
-    /// Only the requests of this device or volume of the trace
-    #[arg(long, value_name = "NAME", help_heading = "Load")]
-    pub device: Option<String>,
-    /// Leave out address ranges of 1 MiB that the trace never touches, so that sparse volumes fit on a small drive
-    #[arg(long, help_heading = "Load")]
-    pub compact: bool,
-}
-
-/// The drive.
-#[derive(Clone, Debug, Args)]
-pub struct Drive {
-    /// The drive: a name from `tidewater profile list`, or a TOML file
-    #[arg(
-        long,
-        value_name = "PROFILE",
-        default_value = "generic",
-        value_hint = ValueHint::FilePath,
-        help_heading = "Drive"
-    )]
-    pub profile: PathBuf,
-    /// Change one setting of the profile, such as nand.channels=16; may be given several times
-    #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other, help_heading = "Drive")]
-    pub set: Vec<Setting>,
-    /// Usable size, such as 64GiB; without it the drive follows the load [same as --set drive.capacity=SIZE]
-    #[arg(long, value_name = "SIZE", help_heading = "Drive")]
-    pub capacity: Option<String>,
-    /// The state the drive starts in: fresh, filled (written once in order; filled:50% the first half of it), or steady
-    /// (as after long random overwriting)
-    #[arg(
-        long,
-        value_name = "STATE",
-        default_value = "fresh",
-        value_parser = values::PreconditionParser,
-        hide_possible_values = true,
-        help_heading = "Drive"
-    )]
-    pub precondition: Precondition,
-    /// Seed of every random choice: the same seed and inputs give the same record
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Drive")]
-    pub seed: u64,
 }
 
 /// `tidewater trace`.
@@ -572,6 +470,9 @@ pub struct ExperimentRun {
     /// Run every experiment
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
+    /// Use so many processors [default: all]; results do not depend on it
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub jobs: Option<u16>,
     /// Measure a tenth, for a first look: some checks that hold in a full run may fail
     #[arg(long)]
     pub quick: bool,

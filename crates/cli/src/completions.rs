@@ -1,7 +1,6 @@
 //! `tidewater completions`: the scripts that clap makes from the table of flags, and what it cannot know of the values.
 
 use crate::args::{Cli, Completions};
-use crate::compare;
 use crate::failure::Failure;
 use crate::output;
 use clap::builder::PossibleValuesParser;
@@ -45,7 +44,7 @@ impl Words {
         // clap keeps what lives as long as the program does; these are made once in it.
         let word = |key: &str| &*format!("{key}=").leak();
         let set: Vec<&str> = keys.iter().filter(|key| key.contains('.')).map(|key| word(key)).collect();
-        let options = compare::OPTIONS.into_iter().map(word);
+        let options = tidewater_study::OPTIONS.into_iter().map(word);
         Words { vary: options.chain(set.iter().copied()).collect(), set, profiles }
     }
 
@@ -120,7 +119,7 @@ mod tests {
         let bash = script(Shell::Bash);
         let offers = |words: &[&str]| bash.matches(&format!("compgen -W \"{}\"", words.join(" "))).count();
         // Of `replay`, `compare`, `log`, `probe`, `serve` and two of `profile`.
-        assert!(offers(&words.set) >= 7 && offers(&words.vary) == 1);
+        assert!(offers(&words.set) >= 7 && offers(&words.vary) == 2);
         assert_eq!(bash.matches("compopt -o nospace 2>/dev/null").count(), offers(&words.set) + offers(&words.vary));
         let zsh = script(Shell::Zsh);
         assert!(zsh.contains(":KEY=VALUE: compadd -S \"\" -- ") && zsh.contains(":KEY=V1,V2,...: compadd -S \"\" -- "));

@@ -4,11 +4,11 @@
 
 use crate::args::{Cli, Command, ProfileCommand, Setting};
 use crate::failure::Failure;
-use crate::load::Origin;
-use crate::{compare, drive, replay, served};
+use crate::{compare, served};
 use clap::{CommandFactory as _, Parser as _};
 use std::path::{Path, PathBuf};
 use tidewater_serve::engine::DriveSetup;
+use tidewater_study::{self as study, Grid, Origin};
 
 /// The words of a line, as a shell takes them: quotes keep words together, and what the shell does itself is left out.
 fn words(line: &str) -> Vec<String> {
@@ -33,7 +33,8 @@ fn standing_in(profile: &Path) -> PathBuf {
 }
 
 fn drive_of(profile: &Path, set: &[Setting]) -> Result<(), Failure> {
-    drive::prepare(&standing_in(profile), set).map(drop)
+    study::prepare(&standing_in(profile), set)?;
+    Ok(())
 }
 
 /// What the command would say before it begins.
@@ -41,15 +42,21 @@ fn checked(command: Command) -> Result<(), Failure> {
     match command {
         Command::Replay(mut given) => {
             given.drive.profile = standing_in(&given.drive.profile);
-            replay::prepare(&given.drive)?;
+            given.drive.spec().prepare()?;
             if given.load.origin.job.as_ref().is_some_and(|job| job.contains('=')) {
-                Origin::find(&given.load)?;
+                Origin::find(&given.load.spec())?;
             }
         }
         Command::Compare(mut given) => {
             given.drive.profile = standing_in(&given.drive.profile);
             for plan in compare::plans(&given)? {
-                replay::prepare(&plan.drive)?;
+                plan.drive.prepare()?;
+            }
+        }
+        Command::Sweep(given) if given.plan.is_none() => {
+            let grid = Grid { load: given.load.spec(), drive: given.drive.spec(), vary: given.vary.clone() };
+            for plan in grid.plans()? {
+                plan.drive.prepare()?;
             }
         }
         Command::Profile(ProfileCommand::Show { profile, set }) => drive_of(&profile, &set)?,

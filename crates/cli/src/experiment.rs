@@ -2,12 +2,15 @@
 
 use crate::args::{ExperimentCommand, ExperimentRun};
 use crate::failure::{Failure, Status};
-use crate::interrupt::{self, Running};
+use crate::interrupt;
 use crate::output::{self, Delivery, Target, distinct};
-use crate::progress::Bar;
+use crate::progress::Whole;
 use crate::report::width;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidewater_report::experiment::{Experiment, array_to_json, page, summary};
 use tidewater_sim::experiments::{self, ExperimentError, Options};
+use tidewater_sim::pool;
 
 /// Marks a quick run, which must not be mistaken for a full one.
 const QUICK: &str = "Run with --quick: a tenth was measured; some checks that hold in a full run may fail.";
@@ -44,47 +47,51 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
     if let Some(folder) = given.traces.as_ref().filter(|folder| !folder.is_dir()) {
         return Err(Failure::usage(format_args!("--traces {}: no such directory", folder.display())));
     }
+    let whole = Arc::new(Whole::new("experiments", names.len(), "experiment"));
+    let shown = Shown { names: &names, silent, so_far: Mutex::new(SoFar::default()) };
+    let outcomes = pool::with_jobs(given.jobs.map_or_else(pool::default_jobs, usize::from), || {
+        pool::in_order(names.clone(), |i, name| {
+            let options = Options {
+                seed: given.seed,
+                quick: given.quick,
+                traces: traces.as_deref(),
+                progress: &mut whole.share_of(i),
+                cancelled: &interrupt::requested,
+            };
+            let outcome = if interrupt::requested() || shown.is_over() {
+                Err(ExperimentError::Cancelled)
+            } else {
+                experiments::run(name, options)
+            };
+            let outcome = outcome.map(|mut experiment| {
+                if given.quick {
+                    experiment.differences.insert(0, QUICK.to_owned());
+                }
+                experiment
+            });
+            whole.one_ended(i, outcome.is_err());
+            if let Ok(experiment) = &outcome {
+                // From the first result on there is something to keep.
+                whole.keep();
+                whole.suspend(|| shown.show(i, experiment));
+            }
+            outcome
+        })
+    });
+    whole.end();
+    let shown = shown.outcome();
+    if shown.is_err() && targets.iter().flatten().next().is_none() {
+        return shown;
+    }
     let mut done: Vec<Experiment> = Vec::new();
-    // From the first result on there is something to keep.
-    let mut running = None;
-    let (mut shown, mut ended) = (Ok(()), Ok(()));
-    for name in &names {
-        let bar = Bar::new(&format!("{}/{} {name}", done.len() + 1, names.len()));
-        let options = Options {
-            seed: given.seed,
-            quick: given.quick,
-            traces: traces.as_deref(),
-            progress: &mut bar.share(),
-            cancelled: &interrupt::requested,
-        };
-        let outcome = experiments::run(name, options);
-        drop(bar);
-        let mut experiment = match outcome {
-            Ok(experiment) => experiment,
-            Err(ExperimentError::Cancelled) => break,
-            Err(error) => {
-                ended = Err(Failure::refused(&error));
-                break;
-            }
-        };
-        if given.quick {
-            experiment.differences.insert(0, QUICK.to_owned());
-        }
-        running.get_or_insert_with(Running::begin);
-        // Each as soon as it is there: all of them may take minutes.
-        if !silent && shown.is_ok() {
-            let gap = if done.is_empty() { "" } else { "\n" };
-            shown = output::print(&format!("{gap}{}", summary(&experiment, width())));
-            if shown.is_err() && targets.iter().flatten().next().is_none() {
-                return shown;
-            }
-        }
-        done.push(experiment);
-        if interrupt::requested() {
-            break;
+    let mut ended = Ok(());
+    for outcome in outcomes {
+        match outcome {
+            Ok(experiment) => done.push(experiment),
+            Err(ExperimentError::Cancelled) => {}
+            Err(error) => ended = ended.and(Err(Failure::refused(&error))),
         }
     }
-    drop(running);
     if ended.is_ok() && done.len() < names.len() {
         ended = Err(Failure {
             message: format!("interrupted after {} of {} experiments", done.len(), names.len()),
@@ -109,6 +116,55 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
     }
     ended?;
     verdict(&done, given.quick)
+}
+
+/// The summaries, each as soon as it and those before it are there: all experiments may take minutes.
+struct Shown<'a> {
+    names: &'a [&'a str],
+    silent: bool,
+    so_far: Mutex<SoFar>,
+}
+
+#[derive(Default)]
+struct SoFar {
+    next: usize,
+    waiting: BTreeMap<usize, String>,
+    failed: Option<Failure>,
+}
+
+impl Shown<'_> {
+    fn lock(&self) -> MutexGuard<'_, SoFar> {
+        // Nothing that holds the lock can fail.
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether no reader is left.
+    fn is_over(&self) -> bool {
+        self.lock().failed.is_some()
+    }
+
+    fn show(&self, index: usize, experiment: &Experiment) {
+        let gap = if index == 0 { "" } else { "\n" };
+        let mut so_far = self.lock();
+        so_far.waiting.insert(index, format!("{gap}{}", summary(experiment, width())));
+        while so_far.next < self.names.len() {
+            let next = so_far.next;
+            let Some(text) = so_far.waiting.remove(&next) else { break };
+            so_far.next += 1;
+            if !self.silent && so_far.failed.is_none() {
+                so_far.failed = output::print(&text).err();
+            }
+        }
+    }
+
+    /// What came of it; those behind one that has no result are shown now.
+    fn outcome(self) -> Result<(), Failure> {
+        let so_far = self.so_far.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(failure) = so_far.failed {
+            return Err(failure);
+        }
+        if self.silent { Ok(()) } else { so_far.waiting.values().try_for_each(|text| output::print(text)) }
+    }
 }
 
 /// Says how many checks hold, and writes what is asked for.

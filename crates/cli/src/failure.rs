@@ -4,6 +4,8 @@ use crate::output;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
+use tidewater_study as study;
+pub use tidewater_study::{reason, without_number};
 
 /// Why a command ended without success.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,26 +66,7 @@ impl Failure {
 
     /// Input that cannot be used, in words of another crate that may end with what to do about it.
     pub fn refused(error: impl fmt::Display) -> Failure {
-        const ADVICE: [&str; 11] = [
-            "give ",
-            "choose ",
-            "use ",
-            "name ",
-            "ask ",
-            "did you mean ",
-            "store ",
-            "stop ",
-            "leave ",
-            "restore ",
-            "allow ",
-        ];
-        let text = without_number(&error.to_string());
-        match text.rsplit_once("; ") {
-            Some((message, help)) if ADVICE.iter().any(|verb| help.starts_with(verb)) => {
-                Failure::usage(message).help(help)
-            }
-            _ => Failure::usage(text),
-        }
+        study::Failure::refused(error).into()
     }
 
     /// The same, with what to do about it.
@@ -104,16 +87,10 @@ impl Failure {
     }
 }
 
-/// What the system says, without its number of the error.
-pub fn reason(error: &io::Error) -> String {
-    without_number(&error.to_string())
-}
-
-/// What another crate says in words of the system, without the system's number of the error.
-pub fn without_number(text: &str) -> String {
-    match text.split_once(" (os error ") {
-        Some((words, rest)) => words.to_owned() + rest.split_once(')').map_or("", |(_, rest)| rest),
-        None => text.to_owned(),
+impl From<study::Failure> for Failure {
+    fn from(failure: study::Failure) -> Failure {
+        let status = if failure.usage { Status::Usage } else { Status::Failed };
+        Failure { message: failure.message, help: failure.help, status }
     }
 }
 
@@ -162,16 +139,6 @@ mod tests {
             ("cannot write r.html: No space left on device", Status::Failed)
         );
         assert!(full.help.is_some());
-    }
-
-    #[test]
-    fn advice_goes_into_a_line_of_its_own() {
-        let failure = Failure::refused("job.fio: No such file or directory (os error 2)");
-        assert_eq!((failure.message.as_str(), failure.help), ("job.fio: No such file or directory", None));
-        let failure = Failure::refused("no such key; did you mean `a`?");
-        assert_eq!((failure.message.as_str(), failure.help.as_deref()), ("no such key", Some("did you mean `a`?")));
-        let failure = Failure::refused("one; two");
-        assert_eq!((failure.message.as_str(), failure.help), ("one; two", None));
     }
 
     #[test]

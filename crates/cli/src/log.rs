@@ -1,7 +1,6 @@
 //! `tidewater log`: what a database's log costs on each side of a drive, and beside it.
 
 use crate::args::Log;
-use crate::drive;
 use crate::failure::{Failure, printable};
 use crate::output::{self, Delivery, Target, distinct};
 use crate::progress::Bar;
@@ -12,6 +11,7 @@ use tidewater_sim::host::{LogOutcome, LogRun, LogTo, WorkersSpec};
 use tidewater_sim::run::latency;
 use tidewater_sim::trace::Input;
 use tidewater_sim::workload::log::{LogFile, LogSource, LogSpec, Mix, mixes};
+use tidewater_study as study;
 
 /// 200 days: 64 bits of picoseconds last 213, and what begins last has to end.
 const SECONDS_MAX: f64 = 200.0 * 86_400.0;
@@ -39,7 +39,7 @@ pub fn command(given: &Log) -> Result<(), Failure> {
         return Err(Failure::usage("simulated time is limited to 200 days")
             .help("give less to --seconds and --warm-up: together at most 17280000"));
     }
-    let drive = drive::prepare(&given.profile, &given.set)?;
+    let drive = study::prepare(&given.profile, &given.set)?;
     let mut rows = Vec::new();
     for (i, to) in given.to.iter().enumerate() {
         let (name, to) = LogTo::ALL.into_iter().find(|(name, _)| *name == to.as_str()).expect("clap knows the names");
@@ -59,7 +59,7 @@ pub fn command(given: &Log) -> Result<(), Failure> {
     output::deliver(&log::summary(&record), files)
 }
 
-fn record(given: &Log, drive: &drive::Drive, sides: Vec<Side>) -> LogRecord {
+fn record(given: &Log, drive: &study::Drive, sides: Vec<Side>) -> LogRecord {
     let fast = sides.iter().any(|side| side.to == "fast");
     LogRecord {
         schema: log::SCHEMA.into(),
@@ -77,7 +77,7 @@ fn record(given: &Log, drive: &drive::Drive, sides: Vec<Side>) -> LogRecord {
     }
 }
 
-fn run(given: &Log, drive: &drive::Drive, to: LogTo) -> Result<LogOutcome, Failure> {
+fn run(given: &Log, drive: &study::Drive, to: LogTo) -> Result<LogOutcome, Failure> {
     let warm = Instant::ZERO + Duration::from_secs_f64(given.warm_up);
     let run = LogRun {
         to,

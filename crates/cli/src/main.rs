@@ -14,7 +14,6 @@ mod generate;
 mod group;
 mod interrupt;
 mod keeper;
-mod load;
 mod log;
 mod log_device;
 mod notify;
@@ -28,6 +27,7 @@ mod report;
 mod run;
 mod served;
 mod socket;
+mod sweep;
 mod tail;
 mod trace;
 
@@ -66,6 +66,7 @@ fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Replay(replay) => replay::command(replay),
         Command::Compare(compare) => compare::command(compare),
+        Command::Sweep(given) => sweep::command(given),
         Command::Profile(profile) => drive::command(profile),
         Command::Trace(trace) => trace::command(trace),
         Command::Log(log) => log::command(log),

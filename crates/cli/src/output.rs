@@ -100,6 +100,11 @@ impl Target {
         }
     }
 
+    /// Whether it is a file, whose name can say how it is written.
+    pub fn is_a_file(&self) -> bool {
+        matches!(self.place, Place::File(_))
+    }
+
     /// Begins to write.
     ///
     /// # Errors
@@ -119,8 +124,16 @@ impl Target {
     /// # Errors
     /// When it cannot be written; then nothing is left.
     pub fn write(&self, text: &str) -> Result<(), Failure> {
+        self.write_bytes(text.as_bytes())
+    }
+
+    /// The same for what is no text.
+    ///
+    /// # Errors
+    /// As [`Target::write`].
+    pub fn write_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut writer = self.open()?;
-        writer.write_all(text.as_bytes()).map_err(|error| self.unwritten(&error))?;
+        writer.write_all(bytes).map_err(|error| self.unwritten(&error))?;
         writer.finish()
     }
 

@@ -1,11 +1,14 @@
 //! How far a run has got, on a terminal.
 
+use crate::interrupt::Running;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tidewater_base::units;
-use tidewater_report::record;
+use tidewater_report::{Record, record};
 use tidewater_sim::run::Progress;
+use tidewater_study::{self as study, Follow};
 
 /// Steps of the bar.
 const STEPS: u64 = 10_000;
@@ -96,6 +99,110 @@ impl Bar {
                 units::count(record::ratio(progress.requests as f64, bar.elapsed().as_secs_f64()))
             ));
         })
+    }
+}
+
+/// How far many runs have got together: a bar on a terminal; elsewhere a line now and then, so that a log shows that it
+/// goes on.
+pub struct Whole {
+    bar: ProgressBar,
+    what: &'static str,
+    said: Mutex<Said>,
+}
+
+struct Said {
+    begun: Instant,
+    last: Instant,
+    shares: Vec<f64>,
+    ended: usize,
+    failed: usize,
+    running: Option<Running>,
+}
+
+/// Between two lines where standard error is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(30);
+
+impl Whole {
+    /// A bar that begins with `prefix`, of so many: `what` is what each is called.
+    pub fn new(prefix: &str, count: usize, what: &'static str) -> Whole {
+        let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::hidden());
+        if let Ok(style) = ProgressStyle::with_template(SHARE) {
+            bar.set_style(style.progress_chars("=> ").with_key("left", left));
+        }
+        bar.set_prefix(prefix.to_owned());
+        bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+        let now = Instant::now();
+        let said = Said { begun: now, last: now, shares: vec![0.0; count], ended: 0, failed: 0, running: None };
+        let whole = Whole { bar, what, said: Mutex::new(said) };
+        whole.bar.set_message(whole.state(&whole.lock()));
+        whole
+    }
+
+    /// From now on there is something to keep: the first Ctrl-C ends it early, and not at once.
+    pub fn keep(&self) {
+        self.lock().running.get_or_insert_with(Running::begin);
+    }
+
+    /// What is to be called with the share of one of them that is done.
+    pub fn share_of(&self, index: usize) -> impl FnMut(f64) + Send + '_ {
+        move |share| self.tell(index, share)
+    }
+
+    fn tell(&self, index: usize, share: f64) {
+        let mut said = self.lock();
+        said.shares[index] = share.clamp(0.0, 1.0);
+        let share = record::ratio(said.shares.iter().sum(), said.shares.len() as f64);
+        self.bar.set_position((share * STEPS as f64) as u64);
+        if self.bar.is_hidden() && said.last.elapsed() >= LINE_EVERY {
+            said.last = Instant::now();
+            let left = said.begun.elapsed().mul_f64(record::ratio(1.0 - share, share).clamp(0.0, 1e6));
+            let text = format!("{}, {:.0} %, {:#} left\n", self.state(&said), share * 100.0, HumanDuration(left));
+            crate::output::tell(&text);
+        }
+    }
+
+    /// One of them has ended.
+    pub fn one_ended(&self, index: usize, failed: bool) {
+        self.tell(index, 1.0);
+        let mut said = self.lock();
+        said.ended += 1;
+        said.failed += usize::from(failed);
+        self.bar.set_message(self.state(&said));
+    }
+
+    /// Does what writes to the terminal while the bar is away.
+    pub fn suspend(&self, write: impl FnOnce()) {
+        self.bar.suspend(write);
+    }
+
+    /// The bar goes, and Ctrl-C ends the program at once again.
+    pub fn end(&self) {
+        self.lock().running = None;
+        self.bar.finish_and_clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Said> {
+        // Nothing that holds the lock can fail.
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self, said: &Said) -> String {
+        let failed = if said.failed > 0 { format!(", {} failed", said.failed) } else { String::new() };
+        format!("{} of {}{failed}", said.ended, units::plural(said.shares.len() as u64, self.what))
+    }
+}
+
+impl Follow for Whole {
+    fn begun(&self) {
+        self.keep();
+    }
+
+    fn share(&self, index: usize, share: f64) {
+        self.tell(index, share);
+    }
+
+    fn ended(&self, index: usize, outcome: &Result<Record, study::Failure>) {
+        self.one_ended(index, outcome.is_err());
     }
 }
 

@@ -1,19 +1,19 @@
-//! `tidewater replay`, and one run of it, which `compare` uses too.
+//! `tidewater replay`.
 
 use crate::args;
-use crate::drive::{self, Drive};
+use crate::compare::format_of;
 use crate::failure::{Failure, Status};
 use crate::interrupt::{self, Running};
-use crate::load::{self, Origin};
 use crate::output::{self, Delivery, Target, Writer, distinct};
 use crate::progress::Bar;
-use crate::trace;
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tidewater_base::units;
-use tidewater_core::Options;
+use tidewater_report::requests::RequestSink;
 use tidewater_report::{Record, page, summary};
-use tidewater_sim::run::{self, RunError, RunOptions};
+use tidewater_study::{Listeners, One, Origin, RunFailure};
+use tidewater_tables::{Format, Requests};
 
 /// `tidewater replay`.
 ///
@@ -24,16 +24,16 @@ pub fn command(replay: &args::Replay) -> Result<(), Failure> {
     let report = Target::maybe(replay.report.as_ref())?;
     let requests = Target::maybe(replay.requests.as_ref())?;
     let targets = [json.as_ref(), report.as_ref(), requests.as_ref()];
-    for file in load::input_files(&replay.load) {
+    let (load, given) = (replay.load.spec(), replay.drive.spec());
+    for file in load.input_files() {
         distinct(&targets, Some(file))?;
     }
     distinct(&targets, Some(&replay.drive.profile))?;
-    let drive = prepare(&replay.drive)?;
-    let origin = Origin::find(&replay.load)?;
-    let lines = requests.as_ref().map(Shared::open).transpose()?;
+    let drive = given.prepare()?;
+    let origin = Origin::find(&load)?;
+    let lines = requests.as_ref().map(|target| Shared::open(target, replay.requests.as_deref())).transpose()?;
 
-    let run = One { origin: &origin, load: &replay.load, drive: &drive, given: &replay.drive };
-    let record = run.run("replay", lines.as_ref())?;
+    let record = run(&One { origin: &origin, load: &load, drive: &drive, given: &given }, lines.as_ref())?;
 
     let of = |what: &str| format!("{what:<20} ");
     let mut files: Vec<Delivery<'_>> = Vec::new();
@@ -59,124 +59,63 @@ pub fn interrupted(record: &Record) -> Failure {
     }
 }
 
-/// The drive that the command line asks for.
+/// One run, under a progress bar.
 ///
 /// # Errors
-/// As [`drive::settings`] and [`drive::prepare`].
-pub fn prepare(given: &args::Drive) -> Result<Drive, Failure> {
-    drive::prepare(&given.profile, &drive::settings(&given.set, given.capacity.as_ref())?)
-}
-
-/// One run.
-pub struct One<'a> {
-    /// The load.
-    pub origin: &'a Origin,
-    /// The options of the load.
-    pub load: &'a args::Load,
-    /// The drive.
-    pub drive: &'a Drive,
-    /// The options of the drive.
-    pub given: &'a args::Drive,
-}
-
-impl One<'_> {
-    /// Runs it, under a progress bar that begins with `what`.
-    ///
-    /// # Errors
-    /// When the load cannot be opened or served.
-    pub fn run(&self, what: &str, lines: Option<&Shared>) -> Result<Record, Failure> {
-        let seed = self.given.seed;
-        // A long trace is read once before it is replayed.
-        let bar = Bar::working(what, "reading the load");
-        let load = self.origin.open(self.load, &self.drive.profile, seed)?;
-        bar.preparing();
-        // What comes before the drive is ready may be broken off at any time: there is no result yet.
-        let running = Arc::new(Mutex::new(None));
-        let ready = {
-            let (running, served) = (Arc::clone(&running), bar.served());
-            move || {
-                // Nothing that holds the lock can fail.
-                *running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Running::begin());
-                served();
-            }
-        };
-        let defaults = RunOptions::default();
-        let options = RunOptions {
-            device: Options { seed, precondition: self.given.precondition, ..defaults.device },
-            pacing: load.pacing,
-            speedup: self.load.speedup.unwrap_or(1.0),
-            warmup_requests: self.load.warm_up,
-            runtime: load.runtime,
-            power_cut: self.load.power_cut,
-            wrap: self.load.wrap,
-            record_requests: lines.map(|lines| Box::new(lines.clone()) as Box<dyn Write + Send>),
-            cancelled: interrupt::flag(),
-            progress: Some(bar.listener()),
-            ready: Some(Box::new(ready)),
-            workload: load.described,
-            changed: self.drive.changed.clone(),
-            ..defaults
-        };
-        let outcome = run::run(&self.drive.profile, load.source, options);
-        drop(bar);
-        drop(running);
-        let mut record = outcome.map_err(|error| refusal(&error, lines, self.load))?.record;
-        // Of a drive from a file, the file is what makes the run again.
-        record.profile.name.clone_from(&self.drive.name);
-        record.profile.description.clone_from(&self.drive.about);
-        record.command_line = Some(command_line(std::env::args_os().skip(1)));
-        record.warnings.extend(load.warnings);
-        Ok(record)
-    }
-}
-
-/// Why there was no run, and what to do about it.
-fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failure {
-    match error {
-        RunError::Source(error) => trace::refusal(error),
-        RunError::Output(error) => match lines {
-            Some(lines) => lines.target.unwritten(error),
-            None => Failure::write("the requests", error),
-        },
-        RunError::Stalled(state) => Failure::run(
-            "internal error in Tidewater: the drive stopped with requests outstanding",
-        )
-        .help(format_args!("please report it with the command line and this: {}", state.trim().replace('\n', "; "))),
-        RunError::OutOfRange { .. } if load.origin.trace.iter().any(|trace| trace.as_os_str() == "-") => {
-            let message = Failure::refused(error).message;
-            Failure::usage(message).help(
-                "store the trace in a file first: a pipe is read once, which does not tell how large each of its units \
-                 is; or use --wrap",
-            )
+/// When the load cannot be opened or served.
+fn run(run: &One<'_>, lines: Option<&Shared>) -> Result<Record, Failure> {
+    // A long trace is read once before it is replayed.
+    let bar = Bar::working("replay", "reading the load");
+    // What comes before the drive is ready may be broken off at any time: there is no result yet.
+    let running = Arc::new(Mutex::new(None));
+    let ready = {
+        let (running, served) = (Arc::clone(&running), bar.served());
+        move || {
+            // Nothing that holds the lock can fail.
+            *running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Running::begin());
+            served();
         }
-        RunError::OutOfRange { .. } if load.origin.job.is_some() => {
-            let message = Failure::refused(error).message;
-            Failure::usage(message)
-                .help("give the job a smaller size=, or the drive a larger one; --wrap brings addresses back into it")
-        }
-        RunError::NoCapacity => Failure::usage(
-            "the size of the drive is unknown: the load is read once, as a stream, so its highest address is not known \
-             in advance",
-        )
-        .help("give the drive a size, as in --capacity 64GiB, or store the trace in a file first"),
-        RunError::NoRequests { warmup: 0 } if load.reading.slice.is_some() => {
-            trace::empty_slice(if load.origin.job.is_some() { "the job's number_ios" } else { trace::COUNTS })
-        }
-        RunError::NoRequests { warmup: 1.. } => Failure::usage(error).help("give a smaller --warm-up"),
-        _ => Failure::refused(error),
-    }
+    };
+    let outcome = run.run(Listeners {
+        opened: Some(Box::new(|| bar.preparing())),
+        ready: Some(Box::new(ready)),
+        progress: Some(bar.listener()),
+        cancelled: interrupt::flag(),
+        requests: lines.map(Shared::sink).transpose()?,
+        memory: None,
+    });
+    drop(bar);
+    drop(running);
+    let mut record = outcome.map_err(|failure| match (failure, lines) {
+        (RunFailure::Run(failure), _) => failure.into(),
+        (RunFailure::Output(error), Some(lines)) => lines.target.unwritten(&error),
+        (RunFailure::Output(error), None) => Failure::write("the requests", &error),
+    })?;
+    record.command_line = Some(command_line(std::env::args_os().skip(1)));
+    Ok(record)
 }
 
-/// The lines of requests: the run writes them, we complete the file.
+/// The rows of requests: the run writes them, we complete the file.
 #[derive(Clone)]
 pub struct Shared {
     target: Target,
+    format: Format,
     writer: Arc<Mutex<Option<Writer>>>,
 }
 
 impl Shared {
-    fn open(target: &Target) -> Result<Shared, Failure> {
-        Ok(Shared { target: target.clone(), writer: Arc::new(Mutex::new(Some(target.open()?))) })
+    fn open(target: &Target, path: Option<&Path>) -> Result<Shared, Failure> {
+        // A pipe has no name that says how it is written.
+        let format = match path.filter(|_| target.is_a_file()) {
+            Some(path) => format_of(path)?,
+            None => Format::Csv,
+        };
+        Ok(Shared { target: target.clone(), format, writer: Arc::new(Mutex::new(Some(target.open()?))) })
+    }
+
+    fn sink(&self) -> Result<Box<dyn RequestSink + Send>, Failure> {
+        let sink = Requests::new(self.clone(), self.format).map_err(|error| self.target.unwritten(&error))?;
+        Ok(Box::new(sink))
     }
 
     fn finish(self) -> Result<(), Failure> {

@@ -1,7 +1,6 @@
 //! `tidewater report`: pages and tables from records of earlier runs, and from documents of experiments.
 
 use crate::args::Report;
-use crate::drive::read;
 use crate::failure::Failure;
 use crate::output::{self, Target, distinct};
 use std::collections::BTreeSet;
@@ -11,6 +10,7 @@ use tidewater_report::experiment::{self, Experiment};
 use tidewater_report::log::{self, LogRecord};
 use tidewater_report::probe::{self, ProbeRecord};
 use tidewater_report::{ReadError, Record, page, summary};
+use tidewater_study::read;
 
 /// `tidewater report`.
 ///
@@ -174,7 +174,7 @@ fn text(path: &Path) -> Result<String, Failure> {
         std::io::read_to_string(std::io::stdin())
             .map_err(|error| Failure::usage(format_args!("standard input: {}", crate::failure::reason(&error))))
     } else {
-        read(path)
+        Ok(read(path)?)
     }
 }
 

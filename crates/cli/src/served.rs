@@ -2,7 +2,6 @@
 
 use crate::args::peers::CLUSTER;
 use crate::args::served::{FaultArgs, FaultCommand, Serve, Served, StatusOf};
-use crate::drive;
 use crate::failure::{Failure, reason, without_number};
 use crate::{interrupt, log_device, notify, output, socket};
 use std::fmt::Write as _;
@@ -16,6 +15,7 @@ use tidewater_serve::image::Image;
 use tidewater_serve::peers::PeersSetup;
 use tidewater_serve::ring::RingSetup;
 use tidewater_serve::runtime::{self, IN_USE};
+use tidewater_study as study;
 
 /// `tidewater serve`.
 ///
@@ -68,7 +68,7 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         copy: serve.ring_copy.clone(),
     });
     apart(serve, &backing, ring.as_ref())?;
-    let drive = drive::change(profile_of(serve, &backing)?, &serve.set)?;
+    let drive = study::change(profile_of(serve, &backing)?, &serve.set)?;
     if serve.vfio_user.is_empty() && serve.nvme_tcp.is_none() {
         return Err(Failure::usage("no way to reach the drive was given").help(
             "give a socket for virtual machines (--vfio-user SOCKET), an address for remote hosts (--nvme-tcp \
@@ -174,7 +174,7 @@ fn apart(serve: &Serve, backing: &Backing, ring: Option<&RingSetup>) -> Result<(
 /// The profile that is named, else that of the drive in the image, else `generic`.
 fn profile_of(serve: &Serve, backing: &Backing) -> Result<Profile, Failure> {
     if let Some(given) = &serve.profile {
-        return drive::find(given);
+        return study::find(given).map_err(Failure::from);
     }
     let stored = match backing {
         Backing::File(path) => Image::is_there(path).and_then(|there| there.then(|| Image::profile(path)).transpose()),
@@ -182,7 +182,7 @@ fn profile_of(serve: &Serve, backing: &Backing) -> Result<Profile, Failure> {
     };
     match stored.map_err(|refused| Failure::refused(&refused))? {
         Some(profile) => Ok(profile),
-        None => drive::find(Path::new("generic")),
+        None => study::find(Path::new("generic")).map_err(Failure::from),
     }
 }
 

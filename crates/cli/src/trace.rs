@@ -1,77 +1,21 @@
 //! Traces: found by name or path, described, converted and generated.
 
 use crate::args::{Reading, Synth, TraceCommand};
-use crate::drive::meant;
 use crate::failure::Failure;
 use crate::output::{self, Target, distinct};
 use crate::progress::Bar;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::Arc;
 use tidewater_base::units;
 use tidewater_sim::trace::convert::{ConvertError, Converted, OutputFormat, convert};
-use tidewater_sim::trace::{self, Info, Input, Options, Trace, info, samples};
+use tidewater_sim::trace::{self, Info, Input, Trace, info};
 use tidewater_sim::workload::like::{self, Free};
-use tidewater_sim::workload::{self, Slice, Source, SourceError, SynthSpec, Workload};
+use tidewater_sim::workload::{self, Slice, Source, SynthSpec, Workload};
+use tidewater_study::meant;
+use tidewater_study::trace::{COUNTS, empty_slice, find, options, refusal, sliced};
 
-/// What tells how many requests a trace has.
-pub const COUNTS: &str = "`tidewater trace info`";
 /// What a bar says of a trace that is read from end to end.
 const READING: &str = "reading";
-
-/// The trace of that name: `sample` is the bundled one, `-` standard input; then a file; then any other bundled sample.
-///
-/// # Errors
-/// When there is nothing of that name.
-pub fn find(given: &Path) -> Result<Input, Failure> {
-    let name = given.display().to_string();
-    if name == "-" {
-        return Ok(Input::Stdin);
-    }
-    let bundled = |sample: &str| samples::find(sample).map(|bytes| Input::from_bytes(sample, bytes));
-    if name == "sample" {
-        return bundled(samples::DEMO).ok_or_else(|| Failure::run("the bundled sample is missing from this build"));
-    }
-    if !given.exists()
-        && let Some(input) = bundled(&name)
-    {
-        return Ok(input);
-    }
-    if !given.exists() {
-        let failure = Failure::usage(format_args!("{name}: no such file, and no bundled sample of that name"));
-        let names = samples::FORMATS.iter().map(|(name, ..)| *name).chain(["sample", samples::DEMO]);
-        return Err(match meant(&name, names).filter(|_| given.components().count() == 1) {
-            Some(meant) => failure.help(format_args!("did you mean the bundled `{meant}`?")),
-            None => failure.help("give the path of a trace, `-` for standard input, or `sample` for the bundled one"),
-        });
-    }
-    Ok(Input::Path(given.to_owned()))
-}
-
-/// How a trace is read, by the command line.
-pub fn options(reading: &Reading, scan: bool) -> Options {
-    Options {
-        format: reading.format,
-        columns: reading.columns.clone().map(Arc::new),
-        device: reading.device.clone(),
-        skip_bad: reading.skip_bad,
-        compact: reading.compact,
-        scan,
-    }
-}
-
-/// What is wrong with a source, and what to do about it.
-pub fn refusal(error: &SourceError) -> Failure {
-    let failure = Failure::refused(error);
-    match error {
-        SourceError::Malformed { .. } | SourceError::MalformedRecord { .. } => {
-            failure.help("--skip-bad counts and skips such lines; --format NAME reads the trace in another format")
-        }
-        SourceError::CutShort { lines: 1.., .. } => failure.help("--skip-bad uses the readable part"),
-        SourceError::Empty { skipped: 1.., .. } => failure.help("if it is in another format, name it with --format"),
-        _ => failure,
-    }
-}
 
 /// `tidewater trace`.
 ///
@@ -94,27 +38,21 @@ pub fn command(command: &TraceCommand) -> Result<(), Failure> {
             distinct(&[Some(&target)], Some(trace))?;
             let to = written_as(out, *to)?;
             let bar = Bar::working("trace", READING);
-            let source = Trace::open(&find(trace)?, &options(reading, true)).map_err(|error| refusal(&error))?;
+            let source = Trace::open(&find(trace)?, &options(&reading.spec(), true))
+                .map_err(|error| Failure::from(refusal(&error)))?;
             drop(bar);
-            let mut source = sliced(Workload::Trace(Box::new(source)), reading);
+            let mut source = sliced(Workload::Trace(Box::new(source)), &reading.spec());
             write(&mut source, &target, to, fio_file)
         }
         TraceCommand::Synth(synth) => generate(synth),
     }
 }
 
-/// The part of a load that `--slice` asks for.
-pub fn sliced(workload: Workload, reading: &Reading) -> Workload {
-    match &reading.slice {
-        Some(range) => Workload::Slice(Box::new(Slice::new(workload, range.start..range.end))),
-        None => workload,
-    }
-}
-
 fn describe(input: &Input, reading: &Reading, with_locality: bool) -> Result<Info, Failure> {
     let _bar = Bar::working("trace", READING);
     // Where a file can be read twice, its address spaces follow each other, as they do in a replay.
-    let mut trace = Trace::open(input, &options(reading, true)).map_err(|error| refusal(&error))?;
+    let mut trace =
+        Trace::open(input, &options(&reading.spec(), true)).map_err(|error| Failure::from(refusal(&error)))?;
     let described = match &reading.slice {
         None => info(&mut trace, with_locality),
         Some(range) => {
@@ -124,14 +62,8 @@ fn describe(input: &Input, reading: &Reading, with_locality: bool) -> Result<Inf
                 .map(|info| Info { format: Some(format), ..info })
         }
     };
-    let info = described.map_err(|error| refusal(&error))?;
-    if info.requests == 0 && reading.slice.is_some() { Err(empty_slice(COUNTS)) } else { Ok(info) }
-}
-
-/// A slice that begins after the last request.
-pub fn empty_slice(of: &str) -> Failure {
-    Failure::usage("the slice is empty")
-        .help(format_args!("it starts after the last request; {of} prints the number of requests"))
+    let info = described.map_err(|error| Failure::from(refusal(&error)))?;
+    if info.requests == 0 && reading.slice.is_some() { Err(empty_slice(COUNTS).into()) } else { Ok(info) }
 }
 
 /// What a person reads.
@@ -238,12 +170,12 @@ fn write(source: &mut impl Source, target: &Target, format: OutputFormat, fio_fi
     // On a terminal that the trace is written to, nothing else is.
     let bar = (!target.is_stdout()).then(|| Bar::working("trace", "writing"));
     let converted = convert(source, &mut out, format, fio_file).map_err(|error| match error {
-        ConvertError::Source(error) => refusal(&error),
+        ConvertError::Source(error) => Failure::from(refusal(&error)),
         ConvertError::Output(error) => target.unwritten(&error),
     })?;
     drop(bar);
     if converted.requests == 0 && converted.left_out == 0 {
-        return Err(empty_slice(COUNTS));
+        return Err(empty_slice(COUNTS).into());
     }
     out.finish()?;
     if target.is_stdout() {

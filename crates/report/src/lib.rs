@@ -4,7 +4,7 @@
 //! reads records and nothing else, so a page can be made from a record years later, on another machine: [`summary()`]
 //! for the terminal, [`page()`] for one HTML page, [`compare`] for several records side by side. [`experiment`] is the
 //! same for experiments of papers: a document, its text and its page; [`probe`] for drives that were probed, [`log`]
-//! for logs.
+//! for logs. [`table`] has the figures as columns, for programs.
 
 pub mod compare;
 pub mod experiment;
@@ -16,7 +16,9 @@ mod plot;
 pub mod probe;
 mod quantity;
 pub mod record;
+pub mod requests;
 mod summary;
+pub mod table;
 
 pub use json::ReadError;
 pub use page::page;

@@ -1,12 +1,12 @@
 //! The simulated side of Tidewater: the virtual clock, workloads, replay and metrics.
 pub mod cluster;
-pub mod compare;
 pub mod experiments;
 pub mod host;
 pub mod host_memory;
 pub mod metrics;
 pub mod oracle;
 pub mod pcie;
+pub mod pool;
 pub mod probe;
 pub mod run;
 pub mod trace;

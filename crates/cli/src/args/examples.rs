@@ -49,6 +49,27 @@ Examples:
   # Two drives, and how each does at three queue depths
   tidewater compare --vary profile=generic,tlc-client --vary queue-depth=1,8,32 --trace sample";
 
+pub(super) const SWEEP: &str = "\
+Examples:
+  # 2 drives, 4 settings, 5 seeds: 40 records and one table
+  tidewater sweep --out study --vary profile=generic,tlc-client \\
+    --vary ftl.over_provisioning=7%..28%+7% --vary seed=1..5 \\
+    --job rw=randwrite,bs=4k,iodepth=32,size=1g,number_ios=200k --precondition steady
+
+  # The same from a file, and again after it was stopped: only what is missing runs
+  tidewater sweep plan.toml --out study
+
+  # The third of 40 machines, all with one directory
+  tidewater sweep plan.toml --out /shared/study --shard 3/40
+
+A plan, docs/guide/sweeps.md:
+  precondition = 'steady'
+  load.job = 'rw=randwrite,bs=4k,iodepth=32,size=1g,number_ios=200k'
+  [vary]
+  profile = ['generic', 'tlc-client']
+  'ftl.over_provisioning' = '7%..28%+7%'
+  seed = '1..5'";
+
 pub(super) const PROFILE: &str = "\
 Examples:
   tidewater profile list

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 /// Every command, by what it is for.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Simulate", &["replay", "compare", "log", "experiment", "report", "profile", "trace"]),
+    ("Simulate", &["replay", "compare", "sweep", "log", "experiment", "report", "profile", "trace"]),
     ("Serve a device", &["serve", "log-device", "status", "fault", "group", "keeper", "cluster", "rerun"]),
     ("Databases and programs", &["run", "bench", "recover", "drain", "tail"]),
     ("Devices and tools", &["probe", "nvme", "fast", "window", "completions", "man"]),

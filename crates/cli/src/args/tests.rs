@@ -94,11 +94,21 @@ fn values_are_read() {
         ("buffer.write_size=1MiB..8MiB*2", "1MiB,2MiB,4MiB,8MiB"),
         ("profile=../a.toml,b..c", "../a.toml,b..c"),
         ("power-cut=1s..3s", "1s,2s,3s"),
+        ("ftl.over_provisioning=7%..28%+7%", "7%,14%,21%,28%"),
+        ("nand.channels=1..8+3", "1,4,7"),
     ] {
         let read: Variation = range.parse().unwrap();
         assert_eq!(read.values.join(","), values, "{range}");
     }
-    for wrong in ["nand.ways=0..8*2", "nand.ways=1..8*1", "nand.ways=4..2", "nand.ways=1..9999", "queue-depth=1..8*x"] {
+    for wrong in [
+        "nand.ways=0..8*2",
+        "nand.ways=1..8*1",
+        "nand.ways=4..2",
+        "nand.ways=1..999999",
+        "nand.ways=1..9+0",
+        "a.b=1MiB..9MiB+2",
+        "queue-depth=1..8*x",
+    ] {
         assert!(wrong.parse::<Variation>().is_err(), "{wrong}");
     }
     for wrong in ["a.b", "=1", "a=", "a=1,,2", "a=1,1", "seed=3..2", "seed=a..b", "seed=0..9999999", "seed=1..3,2"] {

@@ -3,7 +3,6 @@
 mod disk;
 
 use crate::args::Probe;
-use crate::drive;
 use crate::failure::{Failure, Status, printable, reason};
 use crate::interrupt::{self, Running};
 use crate::output::{self, Delivery, Target, distinct};
@@ -15,6 +14,7 @@ use tidewater_core::ftl::Precondition;
 use tidewater_probe::{CAPACITY_MIN, Options, STAGES, StageInfo, Target as _, Watch};
 use tidewater_report::probe::{ProbeRecord, page, summary};
 use tidewater_sim::probe::SimulatedDrive;
+use tidewater_study as study;
 
 /// Usable bytes of a simulated drive whose profile leaves its size to the load.
 const CAPACITY: u64 = 8 << 30;
@@ -124,7 +124,7 @@ fn no_profile_flags(given: &Probe) -> Result<(), Failure> {
 }
 
 fn simulated(given: &Probe) -> Result<SimulatedDrive, Failure> {
-    let mut drive = drive::prepare(&given.target, &drive::settings(&given.set, given.capacity.as_ref())?)?;
+    let mut drive = study::prepare(&given.target, &study::settings(&given.set, given.capacity.as_ref())?)?;
     let profile = &mut drive.profile;
     // The document says no more of the drive than its name: with what makes it the drive that was probed.
     let name = match &drive.changed[..] {

@@ -1,20 +1,19 @@
-//! Several records side by side: as a table for the terminal, as one page, and as CSV.
+//! Several records side by side: as a table for the terminal, and as one page.
 //!
 //! The first record is the one that the others are compared with.
 
-mod csv;
 mod header;
 mod metrics;
 mod page;
 mod seeds;
 mod table;
 
-pub use csv::csv;
 pub use page::page;
 pub(crate) use table::printable;
 pub use table::table;
 
 use crate::record::Record;
+use crate::table::column_name;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A record and what it is called in a comparison, such as `ftl.gc_victim=greedy`.
@@ -24,6 +23,17 @@ pub struct Labelled {
     pub label: String,
     /// The record.
     pub record: Record,
+}
+
+/// What tells the runs apart: a name, and the value of each run as `--set` takes it.
+pub(crate) fn varies(records: &[Labelled]) -> Vec<(String, Vec<Option<String>>)> {
+    header::varies(records)
+}
+
+/// Every figure of the comparison under the name of its column, unrounded; one that no run has is left out.
+pub(crate) fn figures(records: &[Labelled]) -> Vec<(String, Vec<Option<f64>>)> {
+    let name = |metric: &metrics::Metric| column_name(&metric.name) + metric.quantity.column_suffix();
+    metrics::metrics(records).into_iter().map(|metric| (name(&metric), metric.values)).collect()
 }
 
 /// What makes a comparison of `records` less than fair, in words: different work, seeds or versions, stopped runs.

@@ -37,9 +37,9 @@ pub struct Options<'a> {
     /// A folder of traces, for experiments that take some.
     pub traces: Option<&'a Path>,
     /// Called now and then with the share that is done.
-    pub progress: &'a mut dyn FnMut(f64),
+    pub progress: &'a mut (dyn FnMut(f64) + Send),
     /// Asked now and then whether the experiment shall end without a result.
-    pub cancelled: &'a dyn Fn() -> bool,
+    pub cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Options<'_> {

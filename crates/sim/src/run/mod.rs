@@ -12,7 +12,6 @@ pub use options::{
     OnProgress, OnReady, Pacing, Progress, QueueOf, RunError, RunOptions, parse_precondition, precondition_text,
 };
 
-use std::io::Write;
 use std::time;
 
 use tidewater_base::Instant;
@@ -29,11 +28,6 @@ use crate::host_memory::{Lent, LentMemory};
 use crate::metrics::user_cpu_seconds;
 use crate::workload::Source;
 use world::{Halt, Host};
-
-/// The first line of [`RunOptions::record_requests`]. `index` counts the source's requests from 0; lines come in the
-/// order of completion. `arrival_us` is the simulated time from which the latency counts. Times are in microseconds, to
-/// a picosecond. `status` is `success`, or the name that the NVMe specification gives the first thing that went wrong.
-pub const CSV_HEADING: &str = "index,arrival_us,operation,offset_bytes,length_bytes,latency_us,status";
 
 /// What a run leaves behind.
 #[derive(Debug)]
@@ -104,9 +98,6 @@ pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Resul
     if host.pulled == 0 {
         return Err(RunError::NoRequests { warmup: 0 });
     }
-    if let Some(out) = &mut host.options.record_requests {
-        writeln!(out, "{CSV_HEADING}").map_err(RunError::Output)?;
-    }
     // What was done to the drive before counts for nothing.
     device.reset_statistics();
     let Served { now, events_before } = serve(&mut device, &mut host)?;
@@ -119,8 +110,8 @@ pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Resul
     }
     host.sample(now, &device.ftl().statistics);
     host.report(now);
-    if let Some(out) = &mut host.options.record_requests {
-        out.flush().map_err(RunError::Output)?;
+    if let Some(out) = &mut host.options.requests {
+        out.finish().map_err(RunError::Output)?;
     }
     let end = if cancelled || cut { now } else { host.last_completion };
     let mut record = fill::record(&device, &host, end);

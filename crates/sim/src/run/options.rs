@@ -10,6 +10,7 @@ use tidewater_base::{Duration, Instant};
 use tidewater_core::SetupError;
 use tidewater_core::ftl::Precondition;
 use tidewater_report::record::Workload;
+use tidewater_report::requests::RequestSink;
 
 use crate::workload::{Op, SourceError};
 
@@ -90,8 +91,8 @@ pub struct RunOptions {
     pub wrap: bool,
     /// Which submission queue a command goes to.
     pub queue_of: QueueOf,
-    /// Takes one line of csv for each measured request, as it completes: see [`super::CSV_HEADING`].
-    pub record_requests: Option<Box<dyn io::Write + Send>>,
+    /// Takes each measured request as it completes.
+    pub requests: Option<Box<dyn RequestSink + Send>>,
     /// The most points of the time series, at least 2.
     pub time_series_points: usize,
     /// Set from outside (Ctrl-C), it ends the run early: the record then is marked as partial.
@@ -121,7 +122,7 @@ impl Default for RunOptions {
             runtime: None,
             wrap: false,
             queue_of: QueueOf::RoundRobin,
-            record_requests: None,
+            requests: None,
             time_series_points: 500,
             cancelled: Arc::default(),
             progress: None,
@@ -173,7 +174,7 @@ pub enum RunError {
         /// Its arrival after the speed-up, in days.
         days: f64,
     },
-    /// The line of a request could not be written.
+    /// A request could not be written.
     Output(io::Error),
     /// Requests are outstanding and will never complete: a bug of the firmware.
     Stalled(String),
@@ -214,7 +215,7 @@ impl fmt::Display for RunError {
                      higher --speedup, or a part of the trace with --slice"
                 )
             }
-            RunError::Output(error) => write!(f, "cannot write the line of a request: {error}"),
+            RunError::Output(error) => write!(f, "cannot write a request: {error}"),
             RunError::Stalled(state) => {
                 write!(
                     f,

@@ -247,7 +247,10 @@ fn every_operation_is_served_and_has_its_line() {
     }
     for profile in [tiny(), small()] {
         lines.lock().unwrap().clear();
-        let options = RunOptions { record_requests: Some(Box::new(Shared(lines.clone()))), ..RunOptions::default() };
+        let options = RunOptions {
+            requests: Some(Box::new(tidewater_report::requests::CsvRequests::new(Shared(lines.clone())))),
+            ..RunOptions::default()
+        };
         let Outcome { record, device } = run(&profile, list(requests.iter().copied()), options).unwrap();
         assert_eq!((record.requests, record.commands_failed), (70, 0), "{:?}", record.warnings);
         assert_eq!((device.outstanding(), record.requests_by_operation.len()), (0, 7));
@@ -257,7 +260,7 @@ fn every_operation_is_served_and_has_its_line() {
         assert_eq!(record.time_series.points.iter().map(|p| p.erases).sum::<u64>(), record.erases);
         let text = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
         let mut rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
-        assert_eq!(rows.remove(0).join(","), CSV_HEADING);
+        assert_eq!(rows.remove(0).join(","), tidewater_report::requests::CSV_HEADING);
         assert_eq!(rows.len(), 70);
         let sum: f64 = rows.iter().map(|row| row[5].parse::<f64>().unwrap()).sum();
         assert!(close(sum / 70.0, record.latency_us["all"].mean));

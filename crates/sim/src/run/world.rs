@@ -148,7 +148,6 @@ pub(super) struct Host<S> {
     completed_at_check: u64,
     reported: time::Instant,
     reported_requests: u64,
-    line: String,
 }
 
 impl<S: Source> Host<S> {
@@ -210,7 +209,6 @@ impl<S: Source> Host<S> {
             completed_at_check: 0,
             reported: time::Instant::now(),
             reported_requests: 0,
-            line: String::new(),
             source,
             options,
         };
@@ -469,9 +467,9 @@ impl<S: Source> Host<S> {
         if measured {
             self.metrics.record(now, op, length, now.since(start));
             self.last_completion = now;
-            if self.options.record_requests.is_some() {
+            if self.options.requests.is_some() {
                 let request = self.requests[slot as usize];
-                self.write_line(now, &request);
+                self.hand_out(now, &request);
             }
         }
         if self.parted {

@@ -87,7 +87,10 @@ pub fn serve_source(
     change: impl FnOnce(&mut RunOptions),
 ) -> Result<Run, RunError> {
     let lines = Shared::default();
-    let mut options = RunOptions { record_requests: Some(Box::new(lines.clone())), ..RunOptions::default() };
+    let mut options = RunOptions {
+        requests: Some(Box::new(tidewater_report::requests::CsvRequests::new(lines.clone()))),
+        ..RunOptions::default()
+    };
     options.device.precondition = load.past;
     change(&mut options);
     let outcome = run(profile, source, options)?;

@@ -10,10 +10,10 @@ pub(super) mod threshold;
 
 use super::setting::{ExperimentError, Setting};
 use super::{Options, column};
+use crate::pool;
 use crate::run::{Pacing, RunError, RunOptions, run};
 use crate::workload::{Source, SourceError, SynthSpec};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError};
 use tidewater_core::ftl::Precondition;
 use tidewater_core::profile::Profile;
 use tidewater_report::Record;
@@ -143,42 +143,27 @@ fn unreadable(error: SourceError) -> ExperimentError {
     ExperimentError::new(error.to_string())
 }
 
-/// Runs every case, on as many threads as there are processors; the results come in the order of the cases. Cancelled,
-/// it begins no further case.
+/// Runs every case, on all threads that are at hand; the results come in the order of the cases. Cancelled, it begins
+/// no further case.
 fn run_all<C: Sync>(
     cases: &[C],
     options: &mut Options<'_>,
     work: impl Fn(&C) -> Result<Measured, ExperimentError> + Sync,
 ) -> Result<Vec<Measured>, ExperimentError> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(cases.len().max(1));
-    let next = AtomicUsize::new(0);
-    let mut results: Vec<Option<Result<Measured, ExperimentError>>> = cases.iter().map(|_| None).collect();
-    let (send, receive) = mpsc::channel();
-    let mut ended = Ok(());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            let (send, next, work) = (send.clone(), &next, &work);
-            scope.spawn(move || {
-                while let Some((i, case)) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, cases.get(i)?)))
-                {
-                    if send.send((i, work(case))).is_err() {
-                        break;
-                    }
-                }
-            });
+    let told = Mutex::new((options, 0));
+    let results = pool::in_order(cases.iter().collect(), |_, case: &C| {
+        // Nothing that holds the lock can fail.
+        let lock = || told.lock().unwrap_or_else(PoisonError::into_inner);
+        if (lock().0.cancelled)() {
+            return Err(ExperimentError::Cancelled);
         }
-        drop(send);
-        for (done, (i, result)) in receive.iter().enumerate() {
-            results[i] = Some(result);
-            if let Err(cancelled) = options.done((done + 1) as f64 / cases.len() as f64) {
-                next.store(cases.len(), Ordering::Relaxed);
-                ended = Err(cancelled);
-            }
-        }
+        let result = work(case);
+        let (options, done) = &mut *lock();
+        *done += 1;
+        options.done(f64::from(*done) / cases.len() as f64)?;
+        result
     });
-    ended?;
-    results.into_iter().map(|result| result.expect("every case was run")).collect()
+    results.into_iter().collect()
 }
 
 /// The stand-in of one of the paper's workloads, and how many of its requests warm up.

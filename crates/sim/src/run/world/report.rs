@@ -1,38 +1,29 @@
-//! What a run says while it goes on: a line for each request, its progress, and what the host waits for.
+//! What a run says while it goes on: each request, its progress, and what the host waits for.
 
 use super::{Host, InFlight};
 use crate::run::{Progress, RunError};
 use crate::workload::Source;
-use std::fmt::Write as _;
 use std::time;
 use tidewater_base::Instant;
+use tidewater_report::requests::RequestDone;
 
 impl<S: Source> Host<S> {
     #[cold]
-    pub(super) fn write_line(&mut self, now: Instant, request: &InFlight) {
-        let Some(out) = &mut self.options.record_requests else { return };
-        let us = |ps: u64| (ps / 1_000_000, ps % 1_000_000);
-        let (arrival, latency) = (us(request.start.as_ps()), us(now.since(request.start).as_ps()));
-        self.line.clear();
-        let status = match request.status {
-            status if status.is_success() => "success",
-            status => status.name().unwrap_or("unknown status"),
+    pub(super) fn hand_out(&mut self, now: Instant, request: &InFlight) {
+        let Some(out) = &mut self.options.requests else { return };
+        let done = RequestDone {
+            index: request.index,
+            start_ps: request.start.as_ps(),
+            operation: request.op.name(),
+            offset: request.offset,
+            length: request.length,
+            latency_ps: now.since(request.start).as_ps(),
+            status: match request.status {
+                status if status.is_success() => "success",
+                status => status.name().unwrap_or("unknown status"),
+            },
         };
-        let written = writeln!(
-            self.line,
-            "{},{}.{:06},{},{},{},{}.{:06},{}",
-            request.index,
-            arrival.0,
-            arrival.1,
-            request.op.name(),
-            request.offset,
-            request.length,
-            latency.0,
-            latency.1,
-            status
-        );
-        debug_assert!(written.is_ok());
-        if let Err(error) = out.write_all(self.line.as_bytes()) {
+        if let Err(error) = out.take(&done) {
             self.fail(RunError::Output(error));
         }
     }

@@ -1,8 +1,7 @@
 //! The load of a run: a trace or a job, as a stream of requests and in words.
 
-use crate::args;
-use crate::failure::Failure;
-use crate::trace;
+use crate::Failure;
+use crate::trace::{self, Reading};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tidewater_base::{Duration, units};
@@ -13,6 +12,30 @@ use tidewater_sim::run::Pacing;
 use tidewater_sim::trace::{Input, Options, Trace};
 use tidewater_sim::workload::job::{Access, Amount, Distribution, Order, ThreadSpec};
 use tidewater_sim::workload::{JobSpec, Repeat, Source, Together, Workload};
+
+/// A load as it is asked for, and the options that it is run with: traces, or a job.
+#[derive(Clone, Debug, Default)]
+pub struct LoadSpec {
+    /// Traces, each a file, `-` for standard input, or a bundled sample's name. Several run at once, each in a region
+    /// of its own.
+    pub traces: Vec<PathBuf>,
+    /// A fio job: a file, or the job itself.
+    pub job: Option<String>,
+    /// How traces are read.
+    pub reading: Reading,
+    /// Passes over a trace.
+    pub repeat: Option<u64>,
+    /// So many requests are kept outstanding, 1 to 65,535, whatever the load says.
+    pub queue_depth: Option<u32>,
+    /// Arrivals come so many times faster; above 0.
+    pub speedup: Option<f64>,
+    /// Addresses past the end of the drive wrap around.
+    pub wrap: bool,
+    /// The power is cut at this time of the drive's clock.
+    pub power_cut: Option<Duration>,
+    /// Requests that are served before the measurement begins.
+    pub warm_up: u64,
+}
 
 /// What a drive is given to do.
 pub struct Load {
@@ -41,11 +64,10 @@ impl Origin {
     ///
     /// # Errors
     /// When there is no such trace, or the job is wrong.
-    pub fn find(given: &args::Load) -> Result<Origin, Failure> {
-        match (&given.origin.trace[..], &given.origin.job) {
+    pub fn find(given: &LoadSpec) -> Result<Origin, Failure> {
+        match (&given.traces[..], &given.job) {
             ([_, ..], _) => {
-                let inputs: Vec<Input> =
-                    given.origin.trace.iter().map(|path| trace::find(path)).collect::<Result<_, _>>()?;
+                let inputs: Vec<Input> = given.traces.iter().map(|path| trace::find(path)).collect::<Result<_, _>>()?;
                 if let Some(once) = inputs.iter().find(|input| !input.rereadable()) {
                     let why = match (inputs.len(), given.repeat) {
                         (2.., _) => "several traces at once need to be placed side by side",
@@ -85,7 +107,7 @@ impl Origin {
     ///
     /// # Errors
     /// When the trace cannot be read, or the job does not fit the drive.
-    pub fn open(&self, given: &args::Load, profile: &Profile, seed: u64) -> Result<Load, Failure> {
+    pub fn open(&self, given: &LoadSpec, profile: &Profile, seed: u64) -> Result<Load, Failure> {
         match self {
             Origin::Traces(inputs) => open_traces(inputs, given, profile),
             Origin::Job(spec, text) => open_job(spec, text, given, profile, seed),
@@ -93,9 +115,11 @@ impl Origin {
     }
 }
 
-/// The files of the traces or of the job, which no result may overwrite.
-pub fn input_files(given: &args::Load) -> impl Iterator<Item = &Path> {
-    given.origin.trace.iter().map(PathBuf::as_path).chain(given.origin.job.as_deref().map(Path::new))
+impl LoadSpec {
+    /// The files of the traces or of the job, which no result may overwrite.
+    pub fn input_files(&self) -> impl Iterator<Item = &Path> {
+        self.traces.iter().map(PathBuf::as_path).chain(self.job.as_deref().map(Path::new))
+    }
 }
 
 /// The traces, read as `reader` says, and in all: their extent, where it is known.
@@ -108,7 +132,7 @@ fn read_all(inputs: &[Input], reader: &Options) -> Result<(Vec<Trace>, Option<u6
     Ok((traces, extent))
 }
 
-fn open_traces(inputs: &[Input], given: &args::Load, profile: &Profile) -> Result<Load, Failure> {
+fn open_traces(inputs: &[Input], given: &LoadSpec, profile: &Profile) -> Result<Load, Failure> {
     let reading = &given.reading;
     let mut reader = trace::options(reading, true);
     let (mut traces, mut extent) = read_all(inputs, &reader)?;
@@ -181,7 +205,7 @@ fn is_paced(thread: &ThreadSpec) -> bool {
     thread.rate.iter().chain(&thread.rate_iops).any(Option::is_some)
 }
 
-fn open_job(spec: &JobSpec, text: &str, given: &args::Load, profile: &Profile, seed: u64) -> Result<Load, Failure> {
+fn open_job(spec: &JobSpec, text: &str, given: &LoadSpec, profile: &Profile, seed: u64) -> Result<Load, Failure> {
     let capacity = usable(profile).or_else(|| spec.extent());
     let mut source = spec.source(capacity, seed).map_err(|error| {
         let failure = Failure::refused(error);
@@ -289,39 +313,37 @@ fn describe(spec: &JobSpec, depth: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser as _;
 
-    fn given(line: &str) -> args::Load {
-        let words = ["tidewater", "replay"].into_iter().chain(line.split_whitespace());
-        match args::Cli::try_parse_from(words).unwrap().command {
-            args::Command::Replay(replay) => replay.load,
-            other => panic!("{other:?}"),
-        }
+    fn trace(name: &str) -> LoadSpec {
+        LoadSpec { traces: vec![name.into()], ..LoadSpec::default() }
     }
 
-    fn load(line: &str, profile: &Profile) -> Result<Load, Failure> {
-        let given = given(line);
-        Origin::find(&given)?.open(&given, profile, 1)
+    fn job(text: &str) -> LoadSpec {
+        LoadSpec { job: Some(text.into()), ..LoadSpec::default() }
+    }
+
+    fn load(given: &LoadSpec, profile: &Profile) -> Result<Load, Failure> {
+        Origin::find(given)?.open(given, profile, 1)
     }
 
     #[test]
     fn the_pace_follows_trace_job_and_options() {
-        let pacing = |line: &str| load(line, &Profile::generic()).unwrap().pacing;
-        assert_eq!(pacing("--trace sample"), Pacing::Arrival);
-        assert_eq!(pacing("--trace sample --queue-depth 4"), Pacing::Depth(4));
-        assert_eq!(pacing("--job rw=randread,size=1g,iodepth=8,numjobs=2"), Pacing::Depth(16));
-        assert_eq!(pacing("--job rw=randread,size=1g,iodepth=8 --queue-depth 3"), Pacing::Depth(3));
-        assert_eq!(pacing("--job rw=randread,size=1g,rate_iops=100"), Pacing::ArrivalAndDepth(1));
+        let pacing = |given: LoadSpec| load(&given, &Profile::generic()).unwrap().pacing;
+        assert_eq!(pacing(trace("sample")), Pacing::Arrival);
+        assert_eq!(pacing(LoadSpec { queue_depth: Some(4), ..trace("sample") }), Pacing::Depth(4));
+        assert_eq!(pacing(job("rw=randread,size=1g,iodepth=8,numjobs=2")), Pacing::Depth(16));
+        assert_eq!(pacing(LoadSpec { queue_depth: Some(3), ..job("rw=randread,size=1g,iodepth=8") }), Pacing::Depth(3));
+        assert_eq!(pacing(job("rw=randread,size=1g,rate_iops=100")), Pacing::ArrivalAndDepth(1));
     }
 
     #[test]
     fn a_job_takes_the_size_of_its_drive_or_asks_for_one() {
         let tiny = tidewater_core::profile::builtin("tiny").unwrap();
-        let all = load("--job rw=read", &tiny).unwrap().source.extent();
+        let all = load(&job("rw=read"), &tiny).unwrap().source.extent();
         assert_eq!(all, usable(&tiny));
-        let failure = load("--job rw=read", &Profile::generic()).err().unwrap();
+        let failure = load(&job("rw=read"), &Profile::generic()).err().unwrap();
         assert!(failure.help.unwrap().contains("--capacity"));
-        assert!(load("--job rw=read,size=1m --speedup 2", &tiny).is_err());
+        assert!(load(&LoadSpec { speedup: Some(2.0), ..job("rw=read,size=1m") }, &tiny).is_err());
     }
 
     #[test]
@@ -329,7 +351,8 @@ mod tests {
         let far = 1u64 << 37;
         let text = format!("0,0,4096,W,0.0\n0,{far},4096,W,0.1\n");
         let input = Input::from_bytes("far.spc", text.as_bytes());
-        let line = given("--trace far.spc --format spc");
+        let mut line = trace("far.spc");
+        line.reading.format = "spc".parse().ok();
         let inputs = [input];
         let load = open_traces(&inputs, &line, &Profile::generic()).unwrap();
         assert!(load.source.extent().unwrap() <= 2 << 20);

@@ -1,0 +1,147 @@
+//! `tidewater sweep`: any number of runs, kept in a folder, and their table.
+
+use crate::args::sweep::{Shard, Sweep as Given};
+use crate::failure::{Failure, Status};
+use crate::interrupt;
+use crate::output;
+use crate::progress::Whole;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use tidewater_base::units::plural;
+use tidewater_report::compare::Labelled;
+use tidewater_report::table::{self, Column, Table, Values};
+use tidewater_study::sweep::{self, Folder, Kept, Named, Sweep};
+use tidewater_study::{Follow, Grid, How};
+use tidewater_tables::{Format, encode};
+
+/// The table of a sweep, in its folder.
+const TABLE: &str = "table.parquet";
+
+/// What stands in the index of a sweep's folder.
+#[derive(Serialize)]
+struct Index<'a> {
+    version: &'a str,
+    runs: Vec<Entry<'a>>,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    label: &'a str,
+    record: String,
+}
+
+/// `tidewater sweep`.
+///
+/// # Errors
+/// What can't be run, a folder that can't be written, and an early end.
+pub fn command(given: &Given) -> Result<(), Failure> {
+    let plan = match &given.plan {
+        Some(path) => Sweep::from_file(path)?,
+        None => {
+            let grid = Grid { load: given.load.spec(), drive: given.drive.spec(), vary: given.vary.clone() };
+            Sweep { grid, sample: None, skip: Vec::new() }
+        }
+    };
+    let runs = sweep::named(plan.plans()?, &build()?)?;
+    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    if given.dry_run {
+        return output::print(&list(&runs, given)?);
+    }
+    let folder = Folder::open(&given.out)?;
+    let record = |run: &Named| format!("runs/{}.json", run.name);
+    folder.write_index(&Index {
+        version: env!("CARGO_PKG_VERSION"),
+        runs: runs.iter().map(|run| Entry { label: &run.plan.label, record: record(run) }).collect(),
+    })?;
+    if given.retry_failed {
+        folder.forget_failed()?;
+    }
+    let mine: Vec<Named> = match given.shard {
+        Some(Shard { index, count }) => {
+            runs.into_iter().enumerate().filter(|(i, _)| i % count == index).map(|(_, run)| run).collect()
+        }
+        None => runs,
+    };
+    let how = How::new(given.jobs.map(usize::from), interrupt::flag());
+    let whole = Arc::new(Whole::new("sweep", mine.len(), "run"));
+    let follow: Arc<dyn Follow> = Arc::clone(&whole) as Arc<dyn Follow>;
+    let done = sweep::run(mine, &folder, &how, &follow);
+    whole.end();
+    let done = done?;
+    let there = sweep::kept(&names, &folder)?;
+    let reasons: Vec<String> = there.iter().filter_map(|run| run.failure.clone()).collect();
+    let mut text = format!("{} made, {} found", plural(done.made as u64, "run"), done.found);
+    if there.len() == names.len() {
+        let table = table_of(there);
+        folder.write(TABLE, &encode(&table, Format::Parquet).map_err(Failure::run)?)?;
+        folder.tidy();
+        let _ = writeln!(
+            text,
+            "\ntable   {} ({}, {})",
+            folder.file(TABLE).display(),
+            plural(table.rows() as u64, "row"),
+            plural(table.columns.len() as u64, "column")
+        );
+    } else {
+        let missing = names.len() - there.len();
+        let _ = writeln!(text, "\n{} of {} missing: no table yet", missing, plural(names.len() as u64, "run"));
+    }
+    output::print(&text)?;
+    if done.missing > 0 {
+        return Err(Failure {
+            message: format!("interrupted: {} of this sweep are missing", plural(done.missing as u64, "run")),
+            help: Some("start it again, and it makes those".into()),
+            status: Status::Interrupted,
+        });
+    }
+    if done.failed > 0 {
+        const SHOWN: usize = 3;
+        let more = reasons.len().saturating_sub(SHOWN);
+        let more = if more > 0 { format!("; {more} more are in the column `failure`") } else { String::new() };
+        let shown = reasons[..reasons.len().min(SHOWN)].join("; ");
+        return Err(Failure::run(format_args!("{} failed: {shown}{more}", plural(done.failed as u64, "run")))
+            .help("--retry-failed runs them again"));
+    }
+    Ok(())
+}
+
+/// The runs, and which of them are there.
+fn list(runs: &[Named], given: &Given) -> Result<String, Failure> {
+    let folder = given.out.is_dir().then(|| Folder::open(&given.out)).transpose()?;
+    let mut text = String::new();
+    for run in runs {
+        let there = folder.as_ref().map(|folder| folder.state(&run.name)).transpose()?.flatten().is_some();
+        let failure = run.run.as_ref().err().map(|failure| format!("  can't be run: {failure}")).unwrap_or_default();
+        let state = if there { "there  " } else { "missing" };
+        let _ = writeln!(text, "{state}  {}  {}{failure}", run.name, run.plan.label);
+    }
+    let _ = writeln!(text, "{}", plural(runs.len() as u64, "run"));
+    Ok(text)
+}
+
+/// A row for each run in the order of the sweep: those that failed have their reason and no figures.
+fn table_of(kept: Vec<Kept>) -> Table {
+    let failures: Vec<Option<String>> = kept.iter().map(|run| run.failure.clone()).collect();
+    let labels: Vec<String> = kept.iter().map(|run| run.label.clone()).collect();
+    let with_figures: Vec<bool> = kept.iter().map(|run| run.record.is_some()).collect();
+    let records: Vec<Labelled> = kept
+        .into_iter()
+        .filter_map(|Kept { label, record, .. }| record.map(|record| Labelled { label, record }))
+        .collect();
+    let mut table = table::runs(&records).spread(&with_figures);
+    if let Some(Column { values, .. }) = table.columns.first_mut() {
+        *values = Values::Text(labels.into_iter().map(Some).collect());
+    }
+    table.columns.push(Column { name: "failure".into(), values: Values::Text(failures) });
+    table
+}
+
+/// What tells one build of this program from another: records of another one are not taken for its own.
+fn build() -> Result<String, Failure> {
+    let path = std::env::current_exe().map_err(Failure::run)?;
+    let mut hasher = blake3::Hasher::new();
+    let file = std::fs::File::open(path).map_err(Failure::run)?;
+    hasher.update_reader(file).map_err(Failure::run)?;
+    Ok(hasher.finalize().to_hex()[..16].to_owned())
+}

@@ -1,0 +1,241 @@
+//! Tables: the figures of records as named columns, which programs read. Units are in the names.
+
+use crate::compare::{self, Labelled};
+use crate::record::Record;
+use std::fmt::Write as _;
+
+/// Columns of one length.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// The columns, in order.
+    pub columns: Vec<Column>,
+}
+
+/// One column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// Its name: lower case, words by `_`, the unit last.
+    pub name: String,
+    /// Its values.
+    pub values: Values,
+}
+
+/// Values of one kind; `None` where a row has none.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    /// Numbers.
+    Float(Vec<Option<f64>>),
+    /// Counts.
+    Count(Vec<Option<u64>>),
+    /// Words.
+    Text(Vec<Option<String>>),
+    /// Yes or no.
+    Flag(Vec<Option<bool>>),
+}
+
+impl Values {
+    /// Rows.
+    pub fn len(&self) -> usize {
+        match self {
+            Values::Float(values) => values.len(),
+            Values::Count(values) => values.len(),
+            Values::Text(values) => values.len(),
+            Values::Flag(values) => values.len(),
+        }
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn write(&self, row: usize, out: &mut String) {
+        // A text takes every write.
+        let _ = match self {
+            Values::Float(values) => values[row].map_or(Ok(()), |value| write!(out, "{value}")),
+            Values::Count(values) => values[row].map_or(Ok(()), |value| write!(out, "{value}")),
+            Values::Text(values) => values[row].as_deref().map_or(Ok(()), |value| out.write_str(&field(value))),
+            Values::Flag(values) => values[row].map_or(Ok(()), |value| write!(out, "{value}")),
+        };
+    }
+}
+
+impl Table {
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.columns.first().map_or(0, |column| column.values.len())
+    }
+
+    /// The column of that name.
+    pub fn column(&self, name: &str) -> Option<&Values> {
+        self.columns.iter().find(|column| column.name == name).map(|column| &column.values)
+    }
+
+    fn add(&mut self, name: &str, values: Values) {
+        self.columns.push(Column { name: name.to_owned(), values });
+    }
+
+    /// The same rows, with rows without values between them: `present` says of each row of the new table whether it is
+    /// the next of the old.
+    pub fn spread(self, present: &[bool]) -> Table {
+        fn among<T>(values: Vec<Option<T>>, present: &[bool]) -> Vec<Option<T>> {
+            let mut values = values.into_iter();
+            present.iter().map(|&present| if present { values.next().flatten() } else { None }).collect()
+        }
+        let columns = self.columns.into_iter().map(|Column { name, values }| Column {
+            name,
+            values: match values {
+                Values::Float(values) => Values::Float(among(values, present)),
+                Values::Count(values) => Values::Count(among(values, present)),
+                Values::Text(values) => Values::Text(among(values, present)),
+                Values::Flag(values) => Values::Flag(among(values, present)),
+            },
+        });
+        Table { columns: columns.collect() }
+    }
+
+    /// As CSV (RFC 4180): the names, then a line for each row; numbers unrounded, as short as they read back the same;
+    /// a value that is not there is empty.
+    pub fn csv(&self) -> String {
+        let names: Vec<String> = self.columns.iter().map(|column| field(&column.name)).collect();
+        let mut out = names.join(",");
+        out.push('\n');
+        for row in 0..self.rows() {
+            for (i, column) in self.columns.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                column.values.write(row, &mut out);
+            }
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// A field, in quotes where it needs them (RFC 4180, section 2).
+fn field(text: &str) -> String {
+    if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+/// A name that programs take for a column: `read p99.9` is `read_p99_9`.
+pub(crate) fn column_name(name: &str) -> String {
+    let words: Vec<String> =
+        name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
+    words.join("_")
+}
+
+/// A row for each run: what it is called, whether it was stopped before its end, the version that made it, its drive,
+/// load and seed, what else tells it from the others (settings as `--set` takes them), and every figure of the
+/// comparison. A figure that no run has is left out.
+pub fn runs(records: &[Labelled]) -> Table {
+    let text = |value: &dyn Fn(&Labelled) -> String| Values::Text(records.iter().map(|run| Some(value(run))).collect());
+    let mut table = Table { columns: Vec::new() };
+    table.add("run", text(&|run| run.label.clone()));
+    table.add("partial", Values::Flag(records.iter().map(|run| Some(run.record.partial)).collect()));
+    table.add("version", text(&|run| run.record.tool_version.clone()));
+    table.add("profile", text(&|run| run.record.profile.name.clone()));
+    table.add("load", text(&|run| run.record.workload.source.clone()));
+    table.add("seed", Values::Count(records.iter().map(|run| Some(run.record.seed)).collect()));
+    for (name, values) in compare::varies(records) {
+        if !["drive", "trace", "job", "generated trace", "seed", "version"].contains(&name.as_str()) {
+            table.add(&name.replace(' ', "_"), Values::Text(values));
+        }
+    }
+    for (name, values) in compare::figures(records) {
+        table.add(&name, Values::Float(values));
+    }
+    table
+}
+
+/// The run over virtual time: a row for each interval.
+pub fn time_series(record: &Record) -> Table {
+    let points = &record.time_series.points;
+    let mut table = Table { columns: Vec::new() };
+    let column =
+        |value: fn(&crate::record::TimePoint) -> Option<f64>| Values::Float(points.iter().map(value).collect());
+    table.add("time_s", column(|p| Some(p.t_seconds)));
+    table.add("read_iops", column(|p| Some(p.read_iops)));
+    table.add("write_iops", column(|p| Some(p.write_iops)));
+    table.add("read_mib_s", column(|p| Some(p.read_mib_s)));
+    table.add("write_mib_s", column(|p| Some(p.write_mib_s)));
+    table.add("mean_latency_us", column(|p| Some(p.mean_latency_us)));
+    table.add("read_latency_us", column(|p| p.read_latency_us));
+    table.add("write_latency_us", column(|p| p.write_latency_us));
+    table.add("p99_latency_us", column(|p| p.p99_latency_us));
+    table.add("erases", Values::Count(points.iter().map(|p| Some(p.erases)).collect()));
+    table
+}
+
+/// The distribution of latencies: for each operation, rising, a latency and the share of requests that took no longer.
+pub fn latencies(record: &Record) -> Table {
+    let rows =
+        || record.latency_us.iter().flat_map(|(name, latency)| latency.cdf.iter().map(move |point| (name, point)));
+    let mut table = Table { columns: Vec::new() };
+    table.add("operation", Values::Text(rows().map(|(name, _)| Some(name.clone())).collect()));
+    table.add("latency_us", Values::Float(rows().map(|(_, point)| Some(point.0)).collect()));
+    table.add("share", Values::Float(rows().map(|(_, point)| Some(point.1)).collect()));
+    table
+}
+
+/// How busy each die was: shares of the simulated time.
+pub fn dies(record: &Record) -> Table {
+    let dies = &record.utilization.dies;
+    let mut table = Table { columns: Vec::new() };
+    table.add("channel", Values::Count(dies.iter().map(|die| Some(u64::from(die.channel))).collect()));
+    table.add("die", Values::Count(dies.iter().map(|die| Some(u64::from(die.die))).collect()));
+    table.add("read_share", Values::Float(dies.iter().map(|die| Some(die.read_share)).collect()));
+    table.add("program_share", Values::Float(dies.iter().map(|die| Some(die.program_share)).collect()));
+    table.add("erase_share", Values::Float(dies.iter().map(|die| Some(die.erase_share)).collect()));
+    table.add("idle_share", Values::Float(dies.iter().map(|die| Some(die.idle_share)).collect()));
+    table
+}
+
+/// Erase counts: blocks by how often they were erased.
+pub fn wear(record: &Record) -> Table {
+    let groups = &record.wear.histogram;
+    let mut table = Table { columns: Vec::new() };
+    table.add("erases", Values::Count(groups.iter().map(|group| Some(group.0)).collect()));
+    table.add("blocks", Values::Count(groups.iter().map(|group| Some(group.1)).collect()));
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{DieUse, Latency, TimePoint};
+
+    #[test]
+    fn a_row_for_each_run_with_what_varies_and_every_figure() {
+        let run = |label: &str, size: &str, seed: u64, iops: f64| {
+            let mut record = Record { seed, iops, partial: seed == 2, ..Record::default() };
+            record.profile.settings.insert("buffer.write_size".into(), size.into());
+            record.profile.description = format!("a drive, with {size}");
+            let latency = Latency { count: 1, p999: 1.5, ..Latency::default() };
+            record.latency_us.insert("read".into(), latency);
+            Labelled { label: label.into(), record }
+        };
+        let table = runs(&[run("a", "1MiB", 1, 0.25), run("b, \"c\"", "2MiB", 2, 1e9)]);
+        let text = table.csv();
+        let lines: Vec<&str> = text.lines().collect();
+        let names: Vec<&str> = lines[0].split(',').collect();
+        assert_eq!(names[..8], ["run", "partial", "version", "profile", "load", "seed", "buffer.write_size", "iops"]);
+        assert!(names.contains(&"read_p99_9_us") && names.contains(&"simulated_time_seconds"), "{names:?}");
+        assert!(lines[1].starts_with("a,false,0.1.0,,,1,1MiB,0.25,"), "{}", lines[1]);
+        assert!(lines[2].starts_with("\"b, \"\"c\"\"\",true,0.1.0,,,2,2MiB,1000000000,"), "{}", lines[2]);
+        assert_eq!((table.rows(), runs(&[]).rows()), (2, 0));
+    }
+
+    #[test]
+    fn tables_of_a_record_have_its_rows() {
+        let mut record = Record::default();
+        record.time_series.points = vec![TimePoint { t_seconds: 0.5, erases: 3, ..TimePoint::default() }; 2];
+        record.latency_us.insert("all".into(), Latency { cdf: vec![(1.0, 0.5), (2.0, 1.0)], ..Latency::default() });
+        record.utilization.dies = vec![DieUse { channel: 1, die: 2, idle_share: 1.0, ..DieUse::default() }];
+        record.wear.histogram = vec![(0, 7), (1, 2)];
+        assert_eq!(time_series(&record).csv().lines().nth(1), Some("0.5,0,0,0,0,0,,,,3"));
+        assert_eq!(latencies(&record).csv(), "operation,latency_us,share\nall,1,0.5\nall,2,1\n");
+        assert_eq!(dies(&record).csv().lines().nth(1), Some("1,2,0,0,0,1"));
+        assert_eq!(wear(&record).csv(), "erases,blocks\n0,7\n1,2\n");
+    }
+}

@@ -1,0 +1,95 @@
+//! What went wrong, as a user reads it: one line that says it, and one that says what to do.
+
+use std::fmt;
+use std::io;
+
+/// Why there is no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What is wrong; one line.
+    pub message: String,
+    /// What to do about it, where that is known; one line.
+    pub help: Option<String>,
+    /// What was asked for can't be had; otherwise it was begun, and went wrong.
+    pub usage: bool,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.help {
+            Some(help) => write!(f, "{}; {help}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Failure {
+    /// What was asked for can't be had.
+    pub fn usage(message: impl fmt::Display) -> Failure {
+        Failure { message: message.to_string(), help: None, usage: true }
+    }
+
+    /// What was begun, and went wrong.
+    pub fn run(message: impl fmt::Display) -> Failure {
+        Failure { message: message.to_string(), help: None, usage: false }
+    }
+
+    /// Input that cannot be used, in words of another crate that may end with what to do about it.
+    pub fn refused(error: impl fmt::Display) -> Failure {
+        const ADVICE: [&str; 11] = [
+            "give ",
+            "choose ",
+            "use ",
+            "name ",
+            "ask ",
+            "did you mean ",
+            "store ",
+            "stop ",
+            "leave ",
+            "restore ",
+            "allow ",
+        ];
+        let text = without_number(&error.to_string());
+        match text.rsplit_once("; ") {
+            Some((message, help)) if ADVICE.iter().any(|verb| help.starts_with(verb)) => {
+                Failure::usage(message).help(help)
+            }
+            _ => Failure::usage(text),
+        }
+    }
+
+    /// The same, with what to do about it.
+    pub fn help(self, help: impl fmt::Display) -> Failure {
+        Failure { help: Some(help.to_string()), ..self }
+    }
+}
+
+/// What the system says, without its number of the error.
+pub fn reason(error: &io::Error) -> String {
+    without_number(&error.to_string())
+}
+
+/// What another crate says in words of the system, without the system's number of the error.
+pub fn without_number(text: &str) -> String {
+    match text.split_once(" (os error ") {
+        Some((words, rest)) => words.to_owned() + rest.split_once(')').map_or("", |(_, rest)| rest),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_goes_into_a_line_of_its_own() {
+        let failure = Failure::refused("job.fio: No such file or directory (os error 2)");
+        assert_eq!((failure.message.as_str(), failure.help), ("job.fio: No such file or directory", None));
+        let failure = Failure::refused("no such key; did you mean `a`?");
+        assert_eq!((failure.message.as_str(), failure.help.as_deref()), ("no such key", Some("did you mean `a`?")));
+        let failure = Failure::refused("one; two");
+        assert_eq!((failure.message.as_str(), failure.help), ("one; two", None));
+    }
+}

@@ -1,0 +1,20 @@
+//! What studies are made of: loads and drives as a user names them, single runs, and many runs on all cores.
+
+mod drive;
+mod failure;
+mod load;
+mod many;
+mod one;
+pub mod sweep;
+pub mod trace;
+mod values;
+mod vary;
+
+pub use drive::{Drive, DriveSpec, change, find, meant, prepare, read, settings};
+pub use failure::{Failure, reason, without_number};
+pub use load::{Load, LoadSpec, Origin};
+pub use many::{Follow, How, Ready, ready, run_all};
+pub use one::{Listeners, One, RunFailure, memory_needed};
+pub use trace::Reading;
+pub use values::{Range, Setting, Variation, factor};
+pub use vary::{Grid, OPTIONS, Plan};

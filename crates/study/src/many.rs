@@ -1,0 +1,129 @@
+//! Many runs, as many at once as there are jobs and memory for.
+
+use crate::load::{LoadSpec, Origin};
+use crate::one::{Listeners, One, RunFailure};
+use crate::vary::Plan;
+use crate::{Drive, Failure};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidewater_report::Record;
+use tidewater_sim::pool::{self, Memory};
+
+/// A run whose drive and load were found, with all that can be wrong before it begins.
+pub struct Ready {
+    /// What is run.
+    pub plan: Plan,
+    /// Its drive.
+    pub drive: Drive,
+    /// Its load; runs of the same load have one.
+    pub origin: Arc<Origin>,
+}
+
+/// Finds the drive and the load of every run.
+///
+/// # Errors
+/// The first that can't be had, in their order.
+pub fn ready(plans: Vec<Plan>) -> Result<Vec<Ready>, Failure> {
+    let several = plans.len() > 1;
+    let mut origins: HashMap<(Vec<std::path::PathBuf>, Option<String>), Arc<Origin>> = HashMap::new();
+    plans
+        .into_iter()
+        .map(|plan| {
+            let drive = plan.drive.prepare().map_err(|failure| plan.within(failure))?;
+            let LoadSpec { traces, job, .. } = &plan.load;
+            let origin = match origins.get(&(traces.clone(), job.clone())) {
+                // A speedup that a job has no use for is refused for each.
+                Some(origin) if job.is_none() => Arc::clone(origin),
+                _ => Arc::new(Origin::find(&plan.load)?),
+            };
+            if several && !origin.is_repeatable() {
+                return Err(Failure::usage(
+                    "a comparison reads its trace several times, but this one can be read only once",
+                )
+                .help("store the trace in a file first"));
+            }
+            origins.insert((traces.clone(), job.clone()), Arc::clone(&origin));
+            Ok(Ready { plan, drive, origin })
+        })
+        .collect()
+}
+
+/// How many runs are made.
+pub struct How {
+    /// Runs at once, if memory allows.
+    pub jobs: usize,
+    /// The memory that they share.
+    pub memory: Memory,
+    /// Set from outside, runs end early, their records marked as partial, and no further one begins.
+    pub cancelled: Arc<AtomicBool>,
+}
+
+impl How {
+    /// So many jobs (`None`: as many as there are processors), in nine tenths of the memory that is free now.
+    pub fn new(jobs: Option<usize>, cancelled: Arc<AtomicBool>) -> How {
+        let jobs = jobs.unwrap_or_else(pool::default_jobs);
+        How { jobs, memory: Memory::new(free_memory() / 10 * 9), cancelled }
+    }
+}
+
+/// What the system says is free, the limit of a control group included; without a word of it, 4 GiB.
+fn free_memory() -> u64 {
+    const UNKNOWN: u64 = 4 << 30;
+    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let available = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    });
+    let group = number("/sys/fs/cgroup/memory.max")
+        .map(|most| most.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));
+    available.unwrap_or(UNKNOWN).min(group.unwrap_or(u64::MAX))
+}
+
+/// What is heard of runs while they go on, on any thread.
+pub trait Follow: Send + Sync {
+    /// The first drive is there: from now on there will be something to keep.
+    fn begun(&self) {}
+    /// So much of a run is done, 0 to 1.
+    fn share(&self, _index: usize, _share: f64) {}
+    /// A run's record was there already.
+    fn found(&self, _index: usize) {}
+    /// A run came to its end; runs that were never begun come to none.
+    fn ended(&self, _index: usize, _outcome: &Result<Record, Failure>) {}
+}
+
+/// Makes the runs, begun in their order. Their outcomes come in that order and depend neither on the number of jobs nor
+/// on the memory; `None`: cancelled before it began.
+pub fn run_all(runs: &[Ready], how: &How, follow: &Arc<dyn Follow>) -> Vec<Option<Result<Record, Failure>>> {
+    pool::with_jobs(how.jobs.min(runs.len()), || {
+        pool::in_order(runs.iter().collect(), |index, run: &Ready| {
+            if how.cancelled.load(Ordering::Relaxed) {
+                return None;
+            }
+            let outcome = one(run, how, index, follow);
+            follow.ended(index, &outcome);
+            Some(outcome)
+        })
+    })
+}
+
+pub(crate) fn one(run: &Ready, how: &How, index: usize, follow: &Arc<dyn Follow>) -> Result<Record, Failure> {
+    let Ready { plan, drive, origin } = run;
+    let (begun, told) = (Arc::clone(follow), Arc::clone(follow));
+    let listeners = Listeners {
+        ready: Some(Box::new(move || begun.begun())),
+        progress: Some(Box::new(move |progress| {
+            if let Some(share) = progress.share {
+                told.share(index, share);
+            }
+        })),
+        cancelled: Arc::clone(&how.cancelled),
+        memory: Some(&how.memory),
+        ..Listeners::default()
+    };
+    let run = One { origin, load: &plan.load, drive, given: &plan.drive };
+    run.run(listeners).map_err(|failure| match failure {
+        RunFailure::Run(failure) => plan.within(failure),
+        RunFailure::Output(error) => Failure::run(error),
+    })
+}

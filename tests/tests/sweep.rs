@@ -1,0 +1,145 @@
+//! Sweeps: many runs in one folder, whatever ends the process in between.
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use tidewater_base::rng::Rng;
+use tidewater_tests::{Build, run, run_refused, run_well, tidewater};
+
+/// A run of some milliseconds.
+const JOB: &str = "rw=randwrite,bs=4k,iodepth=8,size=4m,number_ios=4000";
+
+fn sweep<'a>(out: &'a str, seeds: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let vary = ["sweep", "--out", out, "--job", JOB, "--vary", "nand.channels=1,2", "--vary", seeds];
+    [&vary[..], more].concat()
+}
+
+fn table(folder: &Path, out: &str) -> Vec<u8> {
+    std::fs::read(folder.join(out).join("table.parquet")).expect("the table")
+}
+
+/// The `N` of `N runs made, M found`, and the `M`.
+fn made_and_found(text: &str) -> (usize, usize) {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    (words[0].parse().expect("a number"), words[3].parse().expect("a number"))
+}
+
+#[test]
+fn a_second_start_makes_what_is_missing_and_jobs_change_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = run_well(folder.path(), &sweep("a", "seed=1..3", &[]));
+    assert_eq!(made_and_found(&first), (6, 0));
+    let again = run_well(folder.path(), &sweep("a", "seed=1..5", &["--jobs", "1"]));
+    assert_eq!(made_and_found(&again), (4, 6));
+    for jobs in ["1", "2", "7"] {
+        run_well(folder.path(), &sweep(jobs, "seed=1..5", &["--jobs", jobs]));
+        assert_eq!(table(folder.path(), jobs), table(folder.path(), "a"), "{jobs} jobs");
+    }
+    let list = run_well(folder.path(), &sweep("a", "seed=5..6", &["--dry-run"]));
+    assert_eq!(list.lines().filter(|line| line.starts_with("there ")).count(), 2, "{list}");
+    assert!(list.ends_with("4 runs\n") && list.contains("channels=2 seed=6"), "{list}");
+}
+
+#[test]
+fn shards_make_all_runs_together_and_the_last_one_the_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = run_well(folder.path(), &sweep("a", "seed=1..5", &["--shard", "1/2"]));
+    assert!(first.contains("5 of 10 runs missing") && !folder.path().join("a/table.parquet").exists(), "{first}");
+    run_well(folder.path(), &sweep("a", "seed=1..5", &["--shard", "2/2"]));
+    run_well(folder.path(), &sweep("b", "seed=1..5", &[]));
+    assert_eq!(table(folder.path(), "a"), table(folder.path(), "b"));
+}
+
+#[test]
+fn what_fails_is_a_row_with_its_reason_and_costs_no_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let line = ["sweep", "--out", "s", "--job", JOB, "--vary", "nand.channels=0,2", "--vary", "queue-depth=1,60000"];
+    let output = run(folder.path(), &line);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("3 runs failed") && text.contains("submission queues"), "{text}");
+    let again = run(folder.path(), &line);
+    assert_eq!(made_and_found(&String::from_utf8_lossy(&again.stdout)), (0, 4));
+    let retried = run(folder.path(), &[&line[..], &["--retry-failed"]].concat());
+    assert_eq!(made_and_found(&String::from_utf8_lossy(&retried.stdout)), (3, 1));
+}
+
+#[test]
+fn a_plan_is_a_file_and_paths_in_it_begin_beside_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("plans")).expect("a folder");
+    let trace: String = (0..200).map(|i| format!("{}000 0 {} 8 0\n", i * 10, i * 8 % 800)).collect();
+    std::fs::write(folder.path().join("plans/mine.trace"), trace).expect("a trace");
+    let plan = "capacity = '64MiB'\nskip = ['seed=2 precondition=steady']\n[load]\ntrace = 'mine.trace'\nformat = \
+                'mqsim'\n[vary]\nprecondition = ['fresh', 'steady']\nseed = '1..2'\n";
+    std::fs::write(folder.path().join("plans/p.toml"), plan).expect("a plan");
+    let text = run_well(folder.path(), &["sweep", "plans/p.toml", "--out", "s"]);
+    assert_eq!(made_and_found(&text), (3, 0));
+    std::fs::write(folder.path().join("plans/p.toml"), "[lod]\n").expect("a plan");
+    let text = run_refused(folder.path(), &["sweep", "plans/p.toml", "--out", "s"]);
+    assert!(text.contains("plans/p.toml: ") && text.contains("lod"), "{text}");
+    let text = run_refused(folder.path(), &["sweep", "--out", "plans", "--job", JOB]);
+    assert!(text.contains("none of a sweep"), "{text}");
+}
+
+fn start(folder: &Path, arguments: &[&str]) -> Child {
+    let mut command = tidewater(Build::Same, folder);
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the program starts")
+}
+
+#[test]
+fn two_processes_on_one_folder_make_each_run_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let line = sweep("a", "seed=1..40", &[]);
+    let both = [start(folder.path(), &line), start(folder.path(), &line)];
+    let texts = both.map(|child| {
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    });
+    let (one, other) = (made_and_found(&texts[0]), made_and_found(&texts[1]));
+    assert_eq!((one.0 + other.0, one.0 + one.1, other.0 + other.1), (80, 80, 80), "{texts:?}");
+    run_well(folder.path(), &sweep("b", "seed=1..40", &[]));
+    assert_eq!(table(folder.path(), "a"), table(folder.path(), "b"));
+}
+
+/// Kills a sweep at random moments, and starts it again until it ends.
+fn killed(seeds: &str, kills: u32) {
+    let folder = tempfile::tempdir().expect("a folder");
+    run_well(folder.path(), &sweep("whole", seeds, &[]));
+    let runs = std::fs::read_dir(folder.path().join("whole/runs")).expect("records").count();
+    let line = sweep("killed", seeds, &[]);
+    let mut rng = Rng::new(40, b"kills");
+    let mut amid = 0;
+    for kill in 1..=kills {
+        let mut child = start(folder.path(), &line);
+        // Some come before the first record, some amid: by records made, not by time, which depends on the machine.
+        let before = kill as usize * runs / (kills as usize + 1);
+        let records = || std::fs::read_dir(folder.path().join("killed/runs")).map_or(0, Iterator::count);
+        while records() < before && child.try_wait().expect("its state").is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_micros(rng.below(5_000)));
+        amid += u32::from(child.try_wait().expect("its state").is_none());
+        child.kill().expect("it is killed");
+        child.wait().expect("it is gone");
+    }
+    assert!(amid > kills / 2, "{amid} of {kills} came while it ran");
+    run_well(folder.path(), &line);
+    assert_eq!(table(folder.path(), "killed"), table(folder.path(), "whole"));
+    let left: Vec<_> = std::fs::read_dir(folder.path().join("killed")).expect("files").flatten().collect();
+    println!("{runs} runs, {kills} kills, {amid} of them amid; {} files in the folder", left.len());
+    assert!(!folder.path().join("killed/claims").exists(), "nothing half-written is left");
+}
+
+#[test]
+fn a_killed_sweep_ends_in_the_same_table() {
+    killed("seed=1..30", 4);
+}
+
+#[test]
+#[ignore = "500 runs, 20 kills"]
+fn torture_a_killed_sweep_ends_in_the_same_table() {
+    killed("seed=1..250", 20);
+}
