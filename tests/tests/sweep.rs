@@ -83,6 +83,42 @@ fn a_plan_is_a_file_and_paths_in_it_begin_beside_it() {
     assert!(text.contains("none of a sweep"), "{text}");
 }
 
+#[test]
+fn every_table_is_written_as_its_name_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let compare = ["compare", "--job", JOB, "--vary", "nand.channels=1,2", "--vary", "seed=1..3"];
+    let files = ["--json", "all.json", "--table", "runs.csv", "--statistics", "seeds.csv"];
+    run_well(folder.path(), &[&compare[..], &files].concat());
+    let lines = |name: &str| {
+        let text = std::fs::read_to_string(folder.path().join(name)).expect(name);
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lines("runs.csv").len(), 7);
+    let seeds = lines("seeds.csv");
+    assert!(seeds[0].starts_with("variant,figure,n,mean,median,lowest,highest,mean_low_95,"), "{}", seeds[0]);
+    let second = seeds.iter().find(|line| line.starts_with("channels=2,iops,"));
+    let p_value = second.expect("the second variant").rsplit(',').next().map(str::parse::<f64>);
+    assert!(matches!(p_value, Some(Ok(p)) if (0.0..=1.0).contains(&p)), "{second:?}");
+    for (name, same) in [("runs", lines("runs.csv")), ("statistics", seeds)] {
+        let text = run_well(folder.path(), &["report", "all.json", "--table", name, "-o", "again.csv"]);
+        assert!(text.starts_with("table: again.csv"), "{text}");
+        assert_eq!(lines("again.csv"), same, "{name}");
+    }
+    run_well(folder.path(), &["report", "all.json", "--table", "dies", "-o", "dies.csv"]);
+    assert!(lines("dies.csv")[0].starts_with("run,channel,die,"));
+    for end in ["parquet", "arrow"] {
+        run_well(folder.path(), &["report", "all.json", "--table", "time-series", "-o", &format!("t.{end}")]);
+        let bytes = std::fs::read(folder.path().join(format!("t.{end}"))).expect("the table");
+        assert!(bytes.starts_with(if end == "parquet" { b"PAR1" } else { b"ARRO" }));
+    }
+    let text = run_refused(folder.path(), &["report", "all.json", "--table", "log", "-o", "x.csv"]);
+    assert!(text.contains("time-series"), "{text}");
+    let text = run_refused(folder.path(), &["report", "all.json", "--table", "runs", "-o", "x.txt"]);
+    assert!(text.contains(".parquet"), "{text}");
+    let text = run_refused(folder.path(), &[&compare[..], &["--table", "x"]].concat());
+    assert!(text.contains(".parquet"), "{text}");
+}
+
 fn start(folder: &Path, arguments: &[&str]) -> Child {
     let mut command = tidewater(Build::Same, folder);
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the program starts")

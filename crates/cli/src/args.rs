@@ -344,6 +344,10 @@ pub struct Compare {
     /// Write the same as a table: FILE ends with .parquet, .arrow or .csv
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub table: Option<PathBuf>,
+    /// Where seeds vary, write a table of each figure over seeds: n, mean, median, 95 % confidence interval, and a
+    /// paired test against the first variant; FILE ends with .parquet, .arrow or .csv
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub statistics: Option<PathBuf>,
     /// Write the comparison as one self-contained HTML page
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub report: Option<PathBuf>,
@@ -554,9 +558,33 @@ pub struct Report {
     /// Write one self-contained HTML page; - is standard output. Without it, the summary or table is printed
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
+    /// Write this table in place of a page; OUTPUT ends with .parquet, .arrow or .csv
+    #[arg(long, value_name = "NAME", requires = "output", conflicts_with = "title")]
+    pub table: Option<TableName>,
     /// The title of a comparison's page
     #[arg(long, value_name = "TEXT", requires = "output")]
     pub title: Option<String>,
+}
+
+/// What `tidewater report --table` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum TableName {
+    /// A row for each run: what varies, and every figure
+    Runs,
+    /// Over seeds: mean, median, confidence interval, and a paired test against the first variant
+    Statistics,
+    /// IOPS, bandwidth and latency over virtual time
+    TimeSeries,
+    /// The distribution of latencies by operation
+    Latencies,
+    /// How busy each die was
+    Dies,
+    /// Blocks by how often they were erased
+    Wear,
+    /// Of a log: a row for each side
+    Log,
+    /// Of a probe: a row for each verdict
+    Probe,
 }
 
 /// `tidewater completions`.

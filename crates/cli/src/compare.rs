@@ -7,11 +7,12 @@ use crate::output::{self, Delivery, Target, distinct};
 use crate::progress::Whole;
 use crate::replay::{command_line, interrupted};
 use crate::report::{array, width};
+use std::path::PathBuf;
 use std::sync::Arc;
 use tidewater_report::compare::{self, Labelled};
-use tidewater_report::table;
+use tidewater_report::table::{self, Table};
 use tidewater_study::{self as study, Follow, Grid, How, Plan};
-use tidewater_tables as tables;
+use tidewater_tables::{Format, encode};
 
 /// The most runs of one comparison: more are not readable side by side.
 const RUNS_MAX: usize = 64;
@@ -24,9 +25,11 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
     let json = Target::maybe(given.json.as_ref())?;
     let csv = Target::maybe(given.csv.as_ref())?;
     let report = Target::maybe(given.report.as_ref())?;
-    let table =
-        given.table.as_ref().map(|path| Ok::<_, Failure>((Target::new(path)?, format_of(path)?))).transpose()?;
-    let targets = [json.as_ref(), csv.as_ref(), report.as_ref(), table.as_ref().map(|(target, _)| target)];
+    let in_format = |path: &PathBuf| Ok::<_, Failure>((Target::new(path)?, format_of(path)?));
+    let table = given.table.as_ref().map(in_format).transpose()?;
+    let statistics = given.statistics.as_ref().map(in_format).transpose()?;
+    let tables = [table.as_ref().map(|(target, _)| target), statistics.as_ref().map(|(target, _)| target)];
+    let targets = [json.as_ref(), csv.as_ref(), report.as_ref(), tables[0], tables[1]];
     let plans = plans(given)?;
     for plan in &plans {
         for file in plan.load.input_files().chain([plan.drive.profile.as_path()]) {
@@ -65,9 +68,14 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
     if let Some(target) = &csv {
         files.push(("figures: ".into(), target, Box::new(|| target.write(&table::runs(&runs).csv()))));
     }
-    if let Some((target, format)) = &table {
-        let write = || target.write_bytes(&tables::encode(&table::runs(&runs), *format).map_err(Failure::run)?);
-        files.push(("table: ".into(), target, Box::new(write)));
+    type Make = fn(&[Labelled]) -> Table;
+    let made: [(_, _, Make); 2] = [("table: ", &table, table::runs), ("statistics: ", &statistics, table::statistics)];
+    for (what, place, make) in made {
+        if let Some((target, format)) = place {
+            let runs = &runs;
+            let write = move || target.write_bytes(&encode(&make(runs), *format).map_err(Failure::run)?);
+            files.push((what.into(), target, Box::new(write)));
+        }
     }
     if let Some(target) = &report {
         files.push(("report: ".into(), target, Box::new(|| target.write(&compare::page(&runs, &title)))));
@@ -95,8 +103,8 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
 ///
 /// # Errors
 /// When it ends with none that is known.
-pub fn format_of(path: &std::path::Path) -> Result<tables::Format, Failure> {
-    tables::Format::of(path).map_err(Failure::refused)
+pub fn format_of(path: &std::path::Path) -> Result<Format, Failure> {
+    Format::of(path).map_err(Failure::refused)
 }
 
 /// The runs of a comparison.

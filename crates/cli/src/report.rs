@@ -1,6 +1,7 @@
 //! `tidewater report`: pages and tables from records of earlier runs, and from documents of experiments.
 
-use crate::args::Report;
+use crate::args::{Report, TableName};
+use crate::compare::format_of;
 use crate::failure::Failure;
 use crate::output::{self, Target, distinct};
 use std::collections::BTreeSet;
@@ -9,8 +10,10 @@ use tidewater_report::compare::{self, Labelled};
 use tidewater_report::experiment::{self, Experiment};
 use tidewater_report::log::{self, LogRecord};
 use tidewater_report::probe::{self, ProbeRecord};
+use tidewater_report::table::{self, Table};
 use tidewater_report::{ReadError, Record, page, summary};
 use tidewater_study::read;
+use tidewater_tables as tables;
 
 /// `tidewater report`.
 ///
@@ -24,6 +27,17 @@ pub fn command(report: &Report) -> Result<(), Failure> {
         texts.push(text(path)?);
     }
     let kind = kind_of_all(&report.records, &texts)?;
+    if let (Some(name), Some(target), Some(path)) = (report.table, &target, &report.output) {
+        let format = if target.is_a_file() { format_of(path)? } else { tables::Format::Csv };
+        let table = table_of(name, kind, report, &texts)?;
+        target.write_bytes(&tables::encode(&table, format).map_err(Failure::run)?)?;
+        let rows = tidewater_base::units::plural(table.rows() as u64, "row");
+        return if target.is_stdout() {
+            Ok(())
+        } else {
+            output::print(&format!("table: {} ({rows})\n", target.name()))
+        };
+    }
     if kind == Kind::Experiment {
         untitled(report)?;
         return experiments(report, &texts, target);
@@ -36,10 +50,7 @@ pub fn command(report: &Report) -> Result<(), Failure> {
         let summary = |record: &ProbeRecord| probe::summary(record, width());
         return single(ProbeRecord::from_json(text), path, target, probe::page, summary);
     }
-    let mut runs = Vec::new();
-    for ((path, text), name) in report.records.iter().zip(&texts).zip(names(&report.records)) {
-        runs.extend(records(path, text, name)?);
-    }
+    let runs = runs(report, &texts)?;
     let Some(first) = runs.first() else {
         return Err(Failure::usage("these files hold no record"));
     };
@@ -54,6 +65,53 @@ pub fn command(report: &Report) -> Result<(), Failure> {
     let title = report.title.clone().unwrap_or_else(|| format!("{} runs compared", runs.len()));
     let page = if several { compare::page(&runs, &title) } else { page(&first.record) };
     write(&target, &page)
+}
+
+/// The runs of all files.
+fn runs(report: &Report, texts: &[String]) -> Result<Vec<Labelled>, Failure> {
+    let mut runs = Vec::new();
+    for ((path, text), name) in report.records.iter().zip(texts).zip(names(&report.records)) {
+        runs.extend(records(path, text, name)?);
+    }
+    Ok(runs)
+}
+
+/// The table of that name.
+fn table_of(name: TableName, kind: Kind, report: &Report, texts: &[String]) -> Result<Table, Failure> {
+    let unfit = |help: &str| {
+        let what = report.records[0].display();
+        Failure::usage(format_args!("{what}: is {}, and has no such table", kind.words())).help(help)
+    };
+    let refused = |error: ReadError| Failure::refused(format_args!("{}: {error}", report.records[0].display()));
+    match (name, kind) {
+        (TableName::Log, Kind::Log) => {
+            LogRecord::from_json(&texts[0]).map(|record| table::log(&record)).map_err(refused)
+        }
+        (TableName::Probe, Kind::Probe) => {
+            ProbeRecord::from_json(&texts[0]).map(|record| table::probe(&record)).map_err(refused)
+        }
+        (_, Kind::Log) => Err(unfit("ask for --table log")),
+        (_, Kind::Probe) => Err(unfit("ask for --table probe")),
+        (_, Kind::Experiment) => Err(unfit("its rows are in the document itself, under `rows`")),
+        (TableName::Log | TableName::Probe, Kind::Run) => {
+            Err(unfit("ask for runs, statistics, time-series, latencies, dies or wear"))
+        }
+        (TableName::Runs, Kind::Run) => Ok(table::runs(&runs(report, texts)?)),
+        (TableName::Statistics, Kind::Run) => Ok(table::statistics(&runs(report, texts)?)),
+        (name, Kind::Run) => {
+            let of_one = match name {
+                TableName::TimeSeries => table::time_series,
+                TableName::Latencies => table::latencies,
+                TableName::Dies => table::dies,
+                _ => table::wear,
+            };
+            let runs = runs(report, texts)?;
+            match &runs[..] {
+                [run] => Ok(of_one(&run.record)),
+                _ => Ok(Table::of_each(runs.iter().map(|run| (run.label.as_str(), of_one(&run.record))))),
+            }
+        }
+    }
 }
 
 /// What the records of these files are called: their file names, or, where those are not enough, their paths.

@@ -17,6 +17,8 @@ use tidewater_tables::{Format, encode};
 
 /// The table of a sweep, in its folder.
 const TABLE: &str = "table.parquet";
+/// Its figures over seeds.
+const STATISTICS: &str = "statistics.parquet";
 
 /// What stands in the index of a sweep's folder.
 #[derive(Serialize)]
@@ -73,8 +75,11 @@ pub fn command(given: &Given) -> Result<(), Failure> {
     let reasons: Vec<String> = there.iter().filter_map(|run| run.failure.clone()).collect();
     let mut text = format!("{} made, {} found", plural(done.made as u64, "run"), done.found);
     if there.len() == names.len() {
-        let table = table_of(there);
+        let (table, statistics) = tables_of(there);
         folder.write(TABLE, &encode(&table, Format::Parquet).map_err(Failure::run)?)?;
+        if statistics.rows() > 0 {
+            folder.write(STATISTICS, &encode(&statistics, Format::Parquet).map_err(Failure::run)?)?;
+        }
         folder.tidy();
         let _ = writeln!(
             text,
@@ -120,8 +125,9 @@ fn list(runs: &[Named], given: &Given) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// A row for each run in the order of the sweep: those that failed have their reason and no figures.
-fn table_of(kept: Vec<Kept>) -> Table {
+/// A row for each run in the order of the sweep (those that failed have their reason and no figures), and the figures
+/// over seeds.
+fn tables_of(kept: Vec<Kept>) -> (Table, Table) {
     let failures: Vec<Option<String>> = kept.iter().map(|run| run.failure.clone()).collect();
     let labels: Vec<String> = kept.iter().map(|run| run.label.clone()).collect();
     let with_figures: Vec<bool> = kept.iter().map(|run| run.record.is_some()).collect();
@@ -134,7 +140,7 @@ fn table_of(kept: Vec<Kept>) -> Table {
         *values = Values::Text(labels.into_iter().map(Some).collect());
     }
     table.columns.push(Column { name: "failure".into(), values: Values::Text(failures) });
-    table
+    (table, table::statistics(&records))
 }
 
 /// What tells one build of this program from another: records of another one are not taken for its own.

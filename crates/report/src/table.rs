@@ -1,6 +1,8 @@
 //! Tables: the figures of records as named columns, which programs read. Units are in the names.
 
 use crate::compare::{self, Labelled};
+use crate::log::{LogRecord, Side};
+use crate::probe::{ProbeRecord, Stage, Verdict};
 use crate::record::Record;
 use std::fmt::Write as _;
 
@@ -49,6 +51,17 @@ impl Values {
         self.len() == 0
     }
 
+    /// The values of another part of the same column.
+    fn append(&mut self, more: Values) {
+        match (self, more) {
+            (Values::Float(values), Values::Float(mut more)) => values.append(&mut more),
+            (Values::Count(values), Values::Count(mut more)) => values.append(&mut more),
+            (Values::Text(values), Values::Text(mut more)) => values.append(&mut more),
+            (Values::Flag(values), Values::Flag(mut more)) => values.append(&mut more),
+            _ => unreachable!("the same table has the same columns"),
+        }
+    }
+
     fn write(&self, row: usize, out: &mut String) {
         // A text takes every write.
         let _ = match self {
@@ -73,6 +86,21 @@ impl Table {
 
     fn add(&mut self, name: &str, values: Values) {
         self.columns.push(Column { name: name.to_owned(), values });
+    }
+
+    /// Tables of the same columns below each other, each row after the name of its run.
+    pub fn of_each<'a>(tables: impl Iterator<Item = (&'a str, Table)>) -> Table {
+        let mut all = Table { columns: Vec::new() };
+        for (name, table) in tables {
+            let names = Values::Text(vec![Some(name.to_owned()); table.rows()]);
+            let columns = [Column { name: "run".into(), values: names }].into_iter().chain(table.columns);
+            if all.columns.is_empty() {
+                all.columns = columns.collect();
+            } else {
+                all.columns.iter_mut().zip(columns).for_each(|(column, more)| column.values.append(more.values));
+            }
+        }
+        all
     }
 
     /// The same rows, with rows without values between them: `present` says of each row of the new table whether it is
@@ -148,6 +176,29 @@ pub fn runs(records: &[Labelled]) -> Table {
     table
 }
 
+/// Runs that differ in their seed alone, taken together: a row for each variant and figure, with the number of runs,
+/// mean, median, least and largest, the 95 % confidence interval of the mean, and the paired t-test against the first
+/// variant over the seeds that both have. No row where no two runs differ in their seed alone.
+pub fn statistics(records: &[Labelled]) -> Table {
+    let all = compare::statistics(records);
+    let mut table = Table { columns: Vec::new() };
+    table.add("variant", Values::Text(all.iter().map(|one| Some(one.variant.clone())).collect()));
+    table.add("figure", Values::Text(all.iter().map(|one| Some(one.figure.clone())).collect()));
+    table.add("n", Values::Count(all.iter().map(|one| Some(one.n)).collect()));
+    let number = |value: &dyn Fn(&compare::Statistics) -> Option<f64>| Values::Float(all.iter().map(value).collect());
+    table.add("mean", number(&|one| Some(one.mean)));
+    table.add("median", number(&|one| Some(one.spread.1)));
+    table.add("lowest", number(&|one| Some(one.spread.0)));
+    table.add("highest", number(&|one| Some(one.spread.2)));
+    table.add("mean_low_95", number(&|one| one.interval.map(|interval| interval.0)));
+    table.add("mean_high_95", number(&|one| one.interval.map(|interval| interval.1)));
+    let pairs = all.iter().map(|one| one.against_first.map(|test| test.n)).collect();
+    table.add("pairs", Values::Count(pairs));
+    table.add("difference", number(&|one| one.against_first.map(|test| test.difference)));
+    table.add("p_value", number(&|one| one.against_first.map(|test| test.p_value)));
+    table
+}
+
 /// The run over virtual time: a row for each interval.
 pub fn time_series(record: &Record) -> Table {
     let points = &record.time_series.points;
@@ -197,6 +248,55 @@ pub fn wear(record: &Record) -> Table {
     let mut table = Table { columns: Vec::new() };
     table.add("erases", Values::Count(groups.iter().map(|group| Some(group.0)).collect()));
     table.add("blocks", Values::Count(groups.iter().map(|group| Some(group.1)).collect()));
+    table
+}
+
+/// A log on each side: a row for each.
+pub fn log(record: &LogRecord) -> Table {
+    let sides = &record.sides;
+    let mut table = Table { columns: Vec::new() };
+    let number = |value: fn(&Side) -> f64| Values::Float(sides.iter().map(|side| Some(value(side))).collect());
+    let count = |value: fn(&Side) -> u64| Values::Count(sides.iter().map(|side| Some(value(side))).collect());
+    table.add("side", Values::Text(sides.iter().map(|side| Some(side.to.clone())).collect()));
+    table.add("transactions", count(|side| side.transactions));
+    table.add("transactions_per_second", number(|side| side.transactions_per_second));
+    table.add("log_bytes", count(|side| side.log_bytes));
+    table.add("log_bytes_per_second", number(|side| side.log_bytes_per_second));
+    table.add("simulated_seconds", number(|side| side.simulated_seconds));
+    table.add("latency_mean_us", number(|side| side.latency_us.mean));
+    table.add("latency_p50_us", number(|side| side.latency_us.p50));
+    table.add("latency_p99_us", number(|side| side.latency_us.p99));
+    table.add("latency_p99_9_us", number(|side| side.latency_us.p999));
+    table.add("commit_mean_us", number(|side| side.commit_us.mean));
+    table.add("commit_p50_us", number(|side| side.commit_us.p50));
+    table.add("commit_p99_us", number(|side| side.commit_us.p99));
+    table.add("stalls", count(|side| side.stalls));
+    table.add("pages_destaged", count(|side| side.pages_destaged));
+    table.add("pages_partial", count(|side| side.pages_partial));
+    table.add("credit_reads", count(|side| side.credit_reads));
+    table
+}
+
+/// What a probe found: a row for each verdict.
+pub fn probe(record: &ProbeRecord) -> Table {
+    let all: Vec<(&Stage, &Verdict)> =
+        record.stages.iter().flat_map(|stage| stage.verdicts.iter().map(move |verdict| (stage, verdict))).collect();
+    let text = |value: &dyn Fn(&Stage, &Verdict) -> Option<String>| {
+        Values::Text(all.iter().map(|(stage, verdict)| value(stage, verdict)).collect())
+    };
+    let count =
+        |value: fn(&Verdict) -> Option<u64>| Values::Count(all.iter().map(|(_, verdict)| value(verdict)).collect());
+    let mut table = Table { columns: Vec::new() };
+    table.add("stage", text(&|stage, _| Some(stage.name.clone())));
+    table.add("asked", text(&|_, verdict| Some(verdict.what.clone())));
+    let answer = |verdict: &Verdict| serde_json::to_value(verdict.answer).ok()?.as_str().map(str::to_owned);
+    table.add("answer", text(&|_, verdict| answer(verdict)));
+    table.add("found_bytes", count(|verdict| verdict.bytes));
+    table.add("lowest_bytes", count(|verdict| verdict.range_bytes.map(|range| range[0])));
+    table.add("highest_bytes", count(|verdict| verdict.range_bytes.map(|range| range[1])));
+    table.add("place", text(&|_, verdict| verdict.place.clone()));
+    table.add("confidence", Values::Float(all.iter().map(|(_, verdict)| Some(verdict.confidence)).collect()));
+    table.add("because", text(&|_, verdict| Some(verdict.because.clone())));
     table
 }
 

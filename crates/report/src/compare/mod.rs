@@ -9,6 +9,7 @@ mod seeds;
 mod table;
 
 pub use page::page;
+pub(crate) use seeds::Statistics;
 pub(crate) use table::printable;
 pub use table::table;
 
@@ -32,8 +33,16 @@ pub(crate) fn varies(records: &[Labelled]) -> Vec<(String, Vec<Option<String>>)>
 
 /// Every figure of the comparison under the name of its column, unrounded; one that no run has is left out.
 pub(crate) fn figures(records: &[Labelled]) -> Vec<(String, Vec<Option<f64>>)> {
-    let name = |metric: &metrics::Metric| column_name(&metric.name) + metric.quantity.column_suffix();
-    metrics::metrics(records).into_iter().map(|metric| (name(&metric), metric.values)).collect()
+    metrics::metrics(records).into_iter().map(|metric| (figure_name(&metric), metric.values)).collect()
+}
+
+/// What seeds say of each figure of each variant.
+pub(crate) fn statistics(records: &[Labelled]) -> Vec<Statistics> {
+    seeds::statistics(records, figure_name)
+}
+
+fn figure_name(metric: &metrics::Metric) -> String {
+    column_name(&metric.name) + metric.quantity.column_suffix()
 }
 
 /// What makes a comparison of `records` less than fair, in words: different work, seeds or versions, stopped runs.
