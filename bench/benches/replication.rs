@@ -47,6 +47,7 @@ impl Group {
                 identity: None,
                 insecure: false,
                 faults: None,
+                catch_up_rate: None,
                 holds_log: false,
             };
             serve(&folder, (nodes > 1).then_some(peers))

@@ -131,6 +131,7 @@ fn peers_of(serve: &Serve) -> Option<PeersSetup> {
         peers: of.peers.iter().map(|peer| (peer.node, peer.address.clone())).collect(),
         identity: of.peer_identity.clone(),
         insecure: of.insecure_peers,
+        catch_up_rate: of.catch_up_rate,
         faults: None,
         holds_log: of.hold_log,
     })

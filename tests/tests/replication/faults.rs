@@ -70,6 +70,7 @@ impl Devices {
             peers: (0..NODES).filter(|peer| *peer != node).map(|peer| (peer, self.places.at(peer))).collect(),
             identity: Some(self.places.folder.path().join(format!("certs/node-{node}"))),
             insecure: false,
+            catch_up_rate: None,
             holds_log: false,
             faults: Some(Arc::clone(&self.faults[usize::from(node)])),
         });

@@ -139,6 +139,13 @@ pub enum Input<'a> {
         /// The time, smoothed.
         time: Duration,
     },
+    /// How fast a replica that is behind is fed from flash, so that the log of the present keeps its bandwidth.
+    CatchUpRate {
+        /// The function.
+        function: u8,
+        /// Bytes a second for each replica; 0: as fast as it takes them.
+        bytes_per_second: u64,
+    },
     /// The host of a primary waits until replicas have a lane's bytes where a power cut does not reach them.
     Flush {
         /// The function.

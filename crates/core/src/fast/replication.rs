@@ -192,6 +192,9 @@ impl Fast {
             Input::RoundTrip { function, peer, time } => {
                 self.on_peers_event(cx, ftl, function, transport::Event::RoundTrip { peer, time });
             }
+            Input::CatchUpRate { function, bytes_per_second } => {
+                self.on_peers_event(cx, ftl, function, transport::Event::CatchUpRate { bytes_per_second });
+            }
             Input::Flush { function, lane, to } => {
                 self.on_peers_event(cx, ftl, function, transport::Event::Flush { lane: lane.into(), to });
             }

@@ -242,6 +242,9 @@ pub fn write_input(log: &mut Vec<u8>, now: Instant, input: &Input<'_>) {
         Input::RoundTrip { function, peer, time } => {
             w.u8(40).u8(function).u8(peer).u64(time.as_ps());
         }
+        Input::CatchUpRate { function, bytes_per_second } => {
+            w.u8(43).u8(function).u64(bytes_per_second);
+        }
         Input::Flush { function, lane, to } => {
             w.u8(41).u8(function).u8(lane).u64(to);
         }
@@ -489,6 +492,7 @@ impl<'a> Entries<'a> {
             20 => Input::Link { function: self.u8()?, peer: self.u8()?, up: self.flag()?, restarted: self.flag()? },
             38 => Input::PeersTime { now: Instant::from_ps(self.u64()?) },
             40 => Input::RoundTrip { function: self.u8()?, peer: self.u8()?, time: Duration::from_ps(self.u64()?) },
+            43 => Input::CatchUpRate { function: self.u8()?, bytes_per_second: self.u64()? },
             41 => Input::Flush { function: self.u8()?, lane: self.u8()?, to: self.u64()? },
             42 => Input::Flushed { function: self.u8()?, lane: self.u8()?, to: self.u64()?, version: self.u64()? },
             39 => Input::Group { function: self.u8()?, command: self.group_command()? },
@@ -567,6 +571,7 @@ mod tests {
             Input::Link { function: 1, peer: 2, up: true, restarted: false },
             Input::PeersTime { now: Instant::from_ps(1 << 40) },
             Input::RoundTrip { function: 0, peer: 3, time: Duration::from_us(70) },
+            Input::CatchUpRate { function: 1, bytes_per_second: 10 << 20 },
             Input::Flush { function: 1, lane: 2, to: 1 << 40 },
             Input::Flushed { function: 1, lane: 2, to: 4096, version: 9 },
             Input::Group {

@@ -257,6 +257,9 @@ impl<M: Medium> Subsystem<M> {
             Input::RoundTrip { function, peer, time } => {
                 self.tell_device(device::Input::RoundTrip { function, peer, time });
             }
+            Input::CatchUpRate { function, bytes_per_second } => {
+                self.tell_device(device::Input::CatchUpRate { function, bytes_per_second });
+            }
             Input::Flush { function, lane, to } => self.tell_device(device::Input::Flush { function, lane, to }),
             Input::Flushed { function, lane, to, version } => {
                 self.tell_device(device::Input::Flushed { function, lane, to, version });

@@ -105,6 +105,7 @@ impl Asked {
             | Input::Frame { function, .. }
             | Input::Link { function, .. }
             | Input::RoundTrip { function, .. }
+            | Input::CatchUpRate { function, .. }
             | Input::Flush { function, .. }
             | Input::Flushed { function, .. }
             | Input::Group { function, .. } => function < functions,

@@ -626,6 +626,11 @@ impl Server {
         let mut world = World::new(ports, target, payload, mail.clone(), transfers);
         world.peers = connected;
         world.holds_log = setup.peers.as_ref().is_some_and(|peers| peers.holds_log);
+        if let Some(bytes_per_second) = setup.peers.as_ref().and_then(|peers| peers.catch_up_rate) {
+            for function in 0..machine.subsystem.device().fast().functions().len() as u8 {
+                world.push(Input::CatchUpRate { function, bytes_per_second });
+            }
+        }
         for function in demoted {
             world.push(Input::Group { function, command: Command::Demote });
             world.asked.push_back(None);

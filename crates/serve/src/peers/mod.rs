@@ -67,6 +67,8 @@ pub struct PeersSetup {
     pub identity: Option<PathBuf>,
     /// Addresses beyond loopback are meant, though nothing is encrypted.
     pub insecure: bool,
+    /// Bytes a second that a replica which is behind is fed with from flash; `None`: as fast as it takes them.
+    pub catch_up_rate: Option<u64>,
     /// What goes wrong with frames on their way, in tests.
     pub faults: Option<Arc<Faults>>,
     /// The primary's trims are not followed while there is room: a reader on this machine trims.

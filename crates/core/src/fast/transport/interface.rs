@@ -257,6 +257,11 @@ pub enum Event {
         /// The time, smoothed.
         time: Duration,
     },
+    /// How fast a replica that is behind is fed from flash.
+    CatchUpRate {
+        /// Bytes a second for each replica; 0: as fast as it takes them.
+        bytes_per_second: u64,
+    },
     /// A destage has failed for good, or works again.
     Destage {
         /// It failed.

@@ -78,6 +78,8 @@ pub(super) struct Flow {
     /// When unconfirmed bytes are sent again.
     pub(super) again_at: Instant,
     pub(super) again_wait: Duration,
+    /// Where the rate of catching up is limited, the next bytes from flash are sent from here on.
+    pub(super) flash_at: Instant,
     /// The last report.
     pub(super) heard_at: Instant,
     /// The last time that a shadow counter moved, or that nothing was outstanding.
@@ -112,6 +114,7 @@ impl Flow {
             keep_alive_at: Instant::NEVER,
             again_at: Instant::NEVER,
             again_wait: Duration::ZERO,
+            flash_at: Instant::ZERO,
             heard_at: now,
             moved_at: now,
         }

@@ -112,6 +112,8 @@ pub struct Transport {
     cut: [u64; LANES_MAX],
     /// For each lane up to where the host of the primary waits for bytes on flash.
     wanted: [u64; LANES_MAX],
+    /// Bytes a second of log that is no longer in the ring, to each peer; 0: no limit.
+    catch_up_rate: u64,
     leader: Leader,
     flaw: Injected<Flaw>,
 }
@@ -146,6 +148,7 @@ impl Transport {
             flags: 0,
             cut: [0; LANES_MAX],
             wanted: [0; LANES_MAX],
+            catch_up_rate: 0,
             leader: Leader::new(),
             flaw: Injected::NONE,
         };
@@ -186,6 +189,7 @@ impl Transport {
                     peer.retry = (time * 4).min(self.config.retry_max);
                 }
             }
+            Event::CatchUpRate { bytes_per_second } => self.catch_up_rate = bytes_per_second,
             Event::Destage { failed } => self.set_flag(flag::DESTAGE_FAILED, failed),
         }
         self.expire(log);

@@ -3,7 +3,7 @@
 use super::mirror::back_off;
 use super::promotion::Phase;
 use super::{Flaw, LocalLog, Source, Transmit, Transport};
-use tidewater_base::Instant;
+use tidewater_base::{Duration, Instant};
 use tidewater_wire::replication::{Accepted, Attach, Body, Epoch, Frame, LANES_MAX};
 
 impl Transport {
@@ -187,7 +187,17 @@ impl Transport {
                 missing = true;
                 continue;
             };
+            let paced = self.catch_up_rate > 0 && matches!(source, Source::Page { .. });
+            let rate = self.catch_up_rate;
             let flow = self.peers[place].flow.as_mut()?;
+            if paced && now < flow.flash_at {
+                let at = flow.flash_at;
+                self.arm(at);
+                continue;
+            }
+            if paced {
+                flow.flash_at = now + Duration::from_secs_f64(f64::from(len) / rate as f64);
+            }
             flow.sent[lane] = start + u64::from(len);
             flow.lane = lane + 1;
             flow.flush_due |= u16::from(wanted[lane] > flow.flush_sent[lane]) << lane;

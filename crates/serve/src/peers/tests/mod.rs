@@ -24,6 +24,7 @@ fn setup(node: u8, peers: &[(u8, String)]) -> PeersSetup {
         identity: None,
         insecure: false,
         faults: None,
+        catch_up_rate: None,
         holds_log: false,
     }
 }

@@ -6,6 +6,7 @@ mod flush;
 mod leader;
 mod model;
 mod network;
+mod rate;
 mod scenarios;
 mod torture;
 
