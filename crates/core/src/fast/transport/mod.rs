@@ -88,6 +88,8 @@ enum Flaw {
     CountUnsynced,
     /// A promotion does without a log that was synced in the group as it is now.
     NoHeir,
+    /// In a promotion a member that holds nothing counts for one that has all that it acknowledged.
+    EmptyVotes,
     /// Logs are ranked by epoch, whatever the group that it was an epoch of.
     RankByEpoch,
 }

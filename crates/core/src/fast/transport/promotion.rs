@@ -244,11 +244,15 @@ impl Transport {
             synced != Epoch::ZERO && version >= group.version()
         };
         let heirs = self.flaw.is(Flaw::NoHeir) || candidate.first || acceptors.iter().any(heir) || all(&group);
+        // A member without a log speaks for no bytes: it may have acknowledged some, and have lost its memory since.
+        let speaks = |acceptor: &&Acceptor| self.flaw.is(Flaw::EmptyVotes) || acceptor.rank.1 != Epoch::ZERO;
+        let votes = acceptors.iter().filter(|it| group.contains(it.node)).filter(speaks).count();
+        let covers = votes + few >= needed(&group) || candidate.first || all(&group);
         let enough = if candidate.force {
             self.now >= candidate.over_at || (all(&group) && all(&candidate.target))
         } else {
             heirs
-                && count(&group) + few >= needed(&group)
+                && covers
                 && (!changes
                     || (count(&group) > group.members().len() / 2
                         && count(&candidate.target) >= needed(&candidate.target)))

@@ -323,6 +323,40 @@ fn a_promise_outlives_a_power_cut() {
     assert!(an_acceptor_restarts(true).is_err(), "the flaw goes unnoticed");
 }
 
+/// Two of three acknowledge, one of them loses its memory and joins anew, and the other is away: the third, which lacks
+/// bytes, becomes no primary by the word of a member that knows nothing.
+fn a_member_loses_its_memory(flaw: Injected<Flaw>) -> Check {
+    let mut net = network(Mode::Quorum(2), 3);
+    net.nodes.iter_mut().for_each(|node| node.transport.flaw = flaw);
+    isolate(&mut net, 2, true);
+    net.write(0, 0, 10);
+    net.run(ms(1))?;
+    assert_eq!(net.credit(0, 0), 10);
+    isolate(&mut net, 0, true);
+    let group = net.persistent(1).group;
+    net.nodes[1].transport = Transport::resume(net.config, Persistent::new(), net.now);
+    net.nodes[1].log = MemLog::new(1);
+    net.command(1, Command::Setup { node: 1, group, primary: false, epoch: Epoch::ZERO, force: false }).unwrap();
+    net.blocked[1][2] = false;
+    net.blocked[2][1] = false;
+    promote(&mut net, 2, false)?;
+    if net.persistent(2).role == Role::Primary {
+        return Err("a member that holds nothing has made one primary that lacks bytes".into());
+    }
+    // All three have what there is.
+    isolate(&mut net, 0, false);
+    net.run(ms(30))?;
+    net.logs_agree()?;
+    assert_eq!((net.converged(), net.nodes[1].log.persisted(0)), (Some(2), 10));
+    Ok(())
+}
+
+#[test]
+fn a_member_that_lost_its_memory_does_not_vote() {
+    assert_eq!(a_member_loses_its_memory(Injected::NONE), Ok(()));
+    assert!(a_member_loses_its_memory(Injected::of(Flaw::EmptyVotes)).is_err(), "the flaw goes unnoticed");
+}
+
 #[test]
 fn a_stand_alone_log_becomes_the_groups_and_the_others_give_theirs_up() -> Check {
     let mut net = Network::new(3, 1, 1);
