@@ -1,0 +1,358 @@
+//! Lives of a cluster by seed: devices with a keeper each on machines of their own, a real etcd, programs that append
+//! and read, and faults of all kinds, one after the other. At the end of each life its history is judged twice.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use tidewater_base::Rng;
+
+use crate::cluster::PATIENCE;
+use crate::history::judge;
+use crate::relay::Weather;
+use crate::site::{Process, Site, TTL, epoch};
+use crate::tally::Tally;
+use crate::workload::Workload;
+
+/// What happens to the cluster while programs append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fault {
+    /// The primary's device, its keeper, and its member of etcd if there is one, are killed until another is primary.
+    MachineDies,
+    DeviceStartsAnew,
+    DeviceStops,
+    SecondaryDies,
+    SecondaryStops,
+    /// A secondary is killed, and its folder with it.
+    SecondaryLosesItsDisk,
+    KeeperStops,
+    KeeperStartsAnew,
+    EtcdDies,
+    EtcdStops,
+    Switchover,
+    CutOneWay,
+    CutBothWays,
+    PrimaryCutOff,
+    SecondaryCutOff,
+    /// All links lose, repeat, delay and reorder.
+    BadLinks,
+    SlowLinks,
+    Flapping,
+    /// The disk of a secondary fails or stands still, and works again.
+    SecondaryDiskFails,
+    DiskStalls,
+}
+
+const FAULTS: [Fault; 20] = [
+    Fault::MachineDies,
+    Fault::DeviceStartsAnew,
+    Fault::DeviceStops,
+    Fault::SecondaryDies,
+    Fault::SecondaryStops,
+    Fault::SecondaryLosesItsDisk,
+    Fault::KeeperStops,
+    Fault::KeeperStartsAnew,
+    Fault::EtcdDies,
+    Fault::EtcdStops,
+    Fault::Switchover,
+    Fault::CutOneWay,
+    Fault::CutBothWays,
+    Fault::PrimaryCutOff,
+    Fault::SecondaryCutOff,
+    Fault::BadLinks,
+    Fault::SlowLinks,
+    Fault::Flapping,
+    Fault::SecondaryDiskFails,
+    Fault::DiskStalls,
+];
+
+/// Calls of a life, beyond which programs are slower: judges have to hold them all.
+const CALLS_MAX: usize = 12_000;
+
+/// What a campaign did.
+#[derive(Default)]
+struct Counts {
+    lives: u64,
+    rounds: u64,
+    acknowledged: u64,
+    unknown: u64,
+    reads: u64,
+    promotions: u64,
+    lost: u64,
+    deposed: u64,
+    judged_twice: u64,
+    /// For each fault how often it was tried, and was seen at work.
+    faults: BTreeMap<Fault, [u64; 2]>,
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Counts { lives, rounds, acknowledged, unknown, reads, promotions, lost, deposed, judged_twice, faults } =
+            self;
+        writeln!(
+            f,
+            "nets: {lives} lives, {rounds} rounds, {acknowledged} appends acknowledged at REMOTE_RING, {unknown} \
+             refused or late, {reads} reads, {promotions} promotions, {judged_twice} histories judged by Porcupine too"
+        )?;
+        writeln!(f, "nets: {lost} acknowledged records lost, {deposed} acknowledged by a deposed primary")?;
+        for (fault, [tried, fired]) in faults {
+            writeln!(f, "  {:<24} tried {tried:>4}, fired {fired:>4}", format!("{fault:?}"))?;
+        }
+        Ok(())
+    }
+}
+
+struct Life {
+    site: Site,
+    rng: Rng,
+    mode: &'static str,
+    has_disks: bool,
+}
+
+impl Life {
+    fn wait(&self, time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// A time up to two leases.
+    fn pause(&mut self) -> Duration {
+        Duration::from_millis(100 + self.rng.below(2 * TTL.as_millis() as u64))
+    }
+
+    /// A process stands still for a while. Whether it did.
+    fn stands(&mut self, process: Process) -> bool {
+        let pause = self.pause();
+        self.site.signal(process, Signal::SIGSTOP);
+        self.wait(pause);
+        let is_so = self.site.is_stopped(process);
+        self.site.signal(process, Signal::SIGCONT);
+        is_so
+    }
+
+    /// Links are in some weather for a while, and all is well then. Whether any packet was hit.
+    fn weather(&mut self, ways: &[(u8, u8)], weather: Weather) -> bool {
+        let before = self.site.machines.fired_in_all();
+        ways.iter().for_each(|&(from, to)| self.site.machines.weather(from, to, weather));
+        let pause = self.pause();
+        self.wait(pause);
+        ways.iter().for_each(|&(from, to)| self.site.machines.weather(from, to, Weather::default()));
+        let after = self.site.machines.fired_in_all();
+        after.cut > before.cut || after.lost > before.lost || after.late > before.late
+    }
+
+    fn both_ways(&self, node: u8, others: impl Iterator<Item = u8>) -> Vec<(u8, u8)> {
+        others.filter(|&other| other != node).flat_map(|other| [(node, other), (other, node)]).collect()
+    }
+
+    /// Lets something happen to a healthy cluster. Whether it was seen at work.
+    fn meets(&mut self, fault: Fault) -> bool {
+        let primary = self.site.primary(|_| true);
+        let secondary = (primary + 1 + self.rng.below(2) as u8) % 3;
+        let members = self.site.etcd_members();
+        let member = self.rng.below(members as u64) as usize;
+        let all = || 0..=self.site.operator();
+        match fault {
+            Fault::MachineDies => {
+                self.site.kill_keeper(primary);
+                self.site.kill(primary);
+                let on_it = (members == 3).then_some(usize::from(primary));
+                on_it.into_iter().for_each(|member| self.site.kill_member(member));
+                self.site.primary(|node| node != primary);
+                on_it.into_iter().for_each(|member| self.site.start_member(member));
+                self.site.start(primary);
+                self.site.start_keeper(primary);
+                true
+            }
+            Fault::DeviceStartsAnew => {
+                self.site.kill(primary);
+                self.site.start(primary);
+                true
+            }
+            Fault::DeviceStops => self.stands(Process::Device(primary)),
+            Fault::SecondaryStops => self.stands(Process::Device(secondary)),
+            Fault::KeeperStops => self.stands(Process::Keeper(primary)),
+            Fault::EtcdStops => self.stands(Process::Etcd(member)),
+            Fault::SecondaryDies => {
+                self.site.kill_keeper(secondary);
+                self.site.kill(secondary);
+                let pause = self.pause();
+                self.wait(pause);
+                self.site.start(secondary);
+                self.site.start_keeper(secondary);
+                true
+            }
+            Fault::SecondaryLosesItsDisk => {
+                self.site.kill_keeper(secondary);
+                self.site.kill(secondary);
+                std::fs::remove_dir_all(self.site.path(secondary)).expect("it was there");
+                self.site.start(secondary);
+                self.site.start_keeper(secondary);
+                true
+            }
+            Fault::KeeperStartsAnew => {
+                self.site.kill_keeper(primary);
+                self.site.start_keeper(primary);
+                true
+            }
+            Fault::EtcdDies => {
+                self.site.kill_member(member);
+                let pause = self.pause();
+                self.wait(pause);
+                self.site.start_member(member);
+                true
+            }
+            Fault::Switchover => {
+                self.site.operate(&["switchover", "--wait", "10s"]);
+                self.site.primary(|_| true) != primary
+            }
+            Fault::CutOneWay => {
+                let (from, to) = (self.rng.below(3) as u8, self.rng.below(2) as u8);
+                self.weather(&[(from, (from + 1 + to) % 3)], Weather::CUT)
+            }
+            Fault::CutBothWays => self.weather(&[(primary, secondary), (secondary, primary)], Weather::CUT),
+            Fault::PrimaryCutOff => self.weather(&self.both_ways(primary, all()), Weather::CUT),
+            Fault::SecondaryCutOff => self.weather(&self.both_ways(secondary, all()), Weather::CUT),
+            Fault::BadLinks | Fault::SlowLinks => {
+                let ways: Vec<(u8, u8)> = self.site.nodes().flat_map(|node| self.both_ways(node, 0..3)).collect();
+                let late = Duration::from_millis(1 + self.rng.below(20));
+                let weather = match fault {
+                    Fault::SlowLinks => Weather { delay: late, ..Weather::default() },
+                    _ => Weather { lost_permille: 10, twice_permille: 20, jitter: late, ..Weather::default() },
+                };
+                self.weather(&ways, weather)
+            }
+            Fault::Flapping => {
+                let before = self.site.machines.fired_in_all().cut;
+                for _ in 0..40 {
+                    let time = Duration::from_millis(5 + self.rng.below(60));
+                    self.site.machines.between(primary, secondary, Weather::CUT);
+                    self.wait(time);
+                    self.site.machines.between(primary, secondary, Weather::default());
+                    self.wait(time);
+                }
+                self.site.machines.fired_in_all().cut > before
+            }
+            Fault::SecondaryDiskFails => {
+                let before = self.site.disk_fired(secondary);
+                self.site.disk(secondary, ["full", "sync"][self.rng.below(2) as usize]);
+                let pause = self.pause();
+                self.wait(pause);
+                self.site.kill(secondary);
+                self.site.disk(secondary, "");
+                self.site.start(secondary);
+                self.site.disk_fired(secondary) > before
+            }
+            Fault::DiskStalls => {
+                let node = [primary, secondary][self.rng.below(2) as usize];
+                let before = self.site.disk_fired(node);
+                self.site.disk(node, "stall");
+                let pause = self.pause();
+                self.wait(pause);
+                self.site.disk(node, "");
+                self.site.disk_fired(node) > before
+            }
+        }
+    }
+
+    fn epoch(&self, primary: u8) -> u64 {
+        epoch(&self.site.group(primary)["epoch"])
+    }
+}
+
+/// A life of some rounds. False: it can't be lived here, which is counted.
+fn live(seed: u64, rounds: u64, first: &[Fault], counts: &mut Counts) -> bool {
+    if !Site::has_etcd() {
+        return false;
+    }
+    let mut rng = Rng::new(seed, b"nets");
+    let Some(mut site) = Site::prepare(3, seed) else { return false };
+    let mode = ["quorum", "eager", "quorum", "chain"][seed as usize % 4];
+    let (is_secured, has_disks) = (rng.below(2) == 1, site.with_disks());
+    if is_secured {
+        site.secure();
+    }
+    site.start_all();
+    let etcd_on: &[u8] = if rng.below(2) == 1 { &[0, 1, 2] } else { &[3] };
+    site.start_etcd(etcd_on);
+    site.keep(mode);
+    println!("seed {seed}: {mode}, TLS {is_secured}, etcd on machines {etcd_on:?}");
+    let load = Workload::new(&site, CALLS_MAX);
+    let mut life = Life { site, rng, mode, has_disks };
+    load.around(3, seed, || {
+        let mut epoch = life.epoch(life.site.primary(|_| true));
+        for round in 0..rounds {
+            let fault = match first.get(round as usize) {
+                Some(&fault) => fault,
+                None => FAULTS[life.rng.below(FAULTS.len() as u64) as usize],
+            };
+            if !life.has_disks && [Fault::SecondaryDiskFails, Fault::DiskStalls].contains(&fault) {
+                continue;
+            }
+            let start = Instant::now();
+            let has_fired = life.meets(fault);
+            let [tried, fired] = counts.faults.entry(fault).or_default();
+            (*tried, *fired) = (*tried + 1, *fired + u64::from(has_fired));
+            let primary = life.site.primary(|_| true);
+            life.site.all_in_step(primary);
+            assert!(load.goes_on(), "seed {seed}, {}: programs stand still after {fault:?}", life.mode);
+            let now = life.epoch(life.site.primary(|_| true));
+            counts.promotions += u64::from(now != epoch);
+            epoch = now;
+            counts.rounds += 1;
+            println!("  {fault:?}: {:.1} s, {} acknowledged", start.elapsed().as_secs_f64(), load.acknowledged());
+        }
+    });
+    let primary = life.site.primary(|_| true);
+    life.site.all_in_step(primary);
+    load.read_at_last(primary).expect("all are there");
+    let calls = load.history.calls();
+    let verdict = judge(&calls);
+    counts.lives += 1;
+    counts.acknowledged += load.acknowledged();
+    counts.unknown += load.refused();
+    counts.reads += calls.iter().filter(|call| matches!(call.asked, crate::history::Asked::Read(_))).count() as u64;
+    counts.lost += verdict.lost.len() as u64;
+    counts.deposed += verdict.deposed.len() as u64;
+    let mut tally = Tally::default();
+    counts.judged_twice += u64::from(tally.judge(&load));
+    assert!(tally.violations.is_empty(), "seed {seed}, {mode}: {:#?}\n{counts}", tally.violations);
+    assert!(load.acknowledged() > 0, "seed {seed}: nothing was acknowledged in {PATIENCE:?}");
+    true
+}
+
+#[test]
+fn a_cluster_on_machines_of_its_own_loses_nothing_that_was_acknowledged() {
+    let mut counts = Counts::default();
+    if live(2, 1, &[Fault::MachineDies], &mut counts) {
+        println!("{counts}");
+        assert!(counts.promotions > 0, "{counts}");
+    }
+}
+
+/// `TIDEWATER_TORTURE_MINUTES`: how long, 45 without it. `TIDEWATER_TORTURE_FIRST`: the first seed.
+#[test]
+#[ignore = "a long run, for `make torture`"]
+fn torture_clusters_on_machines_of_their_own_lose_nothing_that_was_acknowledged() {
+    let number = |name, without| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(without);
+    let minutes = Duration::from_secs(60 * number("TIDEWATER_TORTURE_MINUTES", 45));
+    let first = number("TIDEWATER_TORTURE_FIRST", 1_000);
+    let (start, mut counts) = (Instant::now(), Counts::default());
+    for seed in first.. {
+        if start.elapsed() >= minutes {
+            break;
+        }
+        // Each fault comes in turn, and five by chance behind them.
+        let turn = (seed - first) as usize * 5;
+        let next: Vec<Fault> = (0..5).map(|place| FAULTS[(turn + place) % FAULTS.len()]).collect();
+        if !live(seed, 10, &next, &mut counts) {
+            return;
+        }
+        println!("{} min: {counts}", start.elapsed().as_secs() / 60);
+    }
+    println!("{counts}");
+    let idle: Vec<_> = counts.faults.iter().filter(|(_, [_, fired])| *fired == 0).collect();
+    assert!(idle.is_empty(), "never seen at work: {idle:?}");
+}

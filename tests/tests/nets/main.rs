@@ -1,0 +1,22 @@
+//! Logs on machines of their own (network namespaces), joined by a relay that loses, delays, repeats and cuts packets
+//! by seed: what replicas acknowledged is there after whatever happens, and a deposed primary acknowledges nothing.
+
+mod campaign;
+mod cases;
+#[path = "../replication/cluster.rs"]
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod cluster;
+mod history;
+mod judges;
+mod links;
+mod machines;
+mod porcupine;
+mod relay;
+mod roles;
+mod site;
+mod stops;
+mod storage;
+mod table;
+mod tally;
+mod tun;
+mod workload;
