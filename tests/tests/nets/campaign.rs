@@ -74,6 +74,8 @@ const CALLS_MAX: usize = 12_000;
 struct Counts {
     lives: u64,
     rounds: u64,
+    /// Rounds of these in which packets were lost, repeated and late besides.
+    rough: u64,
     acknowledged: u64,
     unknown: u64,
     reads: u64,
@@ -87,12 +89,23 @@ struct Counts {
 
 impl std::fmt::Display for Counts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Counts { lives, rounds, acknowledged, unknown, reads, promotions, lost, deposed, judged_twice, faults } =
-            self;
+        let Counts {
+            lives,
+            rounds,
+            rough,
+            acknowledged,
+            unknown,
+            reads,
+            promotions,
+            lost,
+            deposed,
+            judged_twice,
+            faults,
+        } = self;
         writeln!(
             f,
-            "nets: {lives} lives, {rounds} rounds, {acknowledged} appends acknowledged at REMOTE_RING, {unknown} \
-             refused or late, {reads} reads, {promotions} promotions, {judged_twice} histories judged by Porcupine too"
+            "nets: {lives} lives, {rounds} rounds ({rough} with bad links besides), {acknowledged} appends \
+             acknowledged at REMOTE_RING, {unknown} refused or late, {reads} reads, {promotions} promotions, {judged_twice} histories judged by Porcupine too"
         )?;
         writeln!(f, "nets: {lost} acknowledged records lost, {deposed} acknowledged by a deposed primary")?;
         for (fault, [tried, fired]) in faults {
@@ -257,6 +270,12 @@ impl Life {
         }
     }
 
+    /// Waits until all follow the primary without a gap.
+    fn is_whole(&self) {
+        let primary = self.site.primary(|_| true);
+        self.site.all_in_step(primary);
+    }
+
     fn epoch(&self, primary: u8) -> u64 {
         epoch(&self.site.group(primary)["epoch"])
     }
@@ -291,17 +310,30 @@ fn live(seed: u64, rounds: u64, first: &[Fault], counts: &mut Counts) -> bool {
             if !life.has_disks && [Fault::SecondaryDiskFails, Fault::DiskStalls].contains(&fault) {
                 continue;
             }
-            let start = Instant::now();
+            // A member that loses what it has acknowledged is one failure: all others have it before.
+            if fault == Fault::SecondaryLosesItsDisk {
+                life.is_whole();
+            }
+            let (start, is_rough) = (Instant::now(), life.rng.below(3) == 0);
+            if is_rough {
+                let jitter = Duration::from_millis(10);
+                let rough = Weather { lost_permille: 5, twice_permille: 5, jitter, ..Weather::default() };
+                life.site.machines.among(0..3, rough);
+            }
             let has_fired = life.meets(fault);
+            life.site.machines.among(0..3, Weather::default());
             let [tried, fired] = counts.faults.entry(fault).or_default();
             (*tried, *fired) = (*tried + 1, *fired + u64::from(has_fired));
-            let primary = life.site.primary(|_| true);
-            life.site.all_in_step(primary);
+            // The next fault may come while members still catch up.
+            if fault == Fault::SecondaryLosesItsDisk || life.rng.below(2) == 0 {
+                life.is_whole();
+            }
             assert!(load.goes_on(), "seed {seed}, {}: programs stand still after {fault:?}", life.mode);
             let now = life.epoch(life.site.primary(|_| true));
             counts.promotions += u64::from(now != epoch);
             epoch = now;
             counts.rounds += 1;
+            counts.rough += u64::from(is_rough);
             println!("  {fault:?}: {:.1} s, {} acknowledged", start.elapsed().as_secs_f64(), load.acknowledged());
         }
     });

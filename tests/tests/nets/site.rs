@@ -348,8 +348,8 @@ impl Site {
         end(&mut self.etcds[member].1);
     }
 
-    /// etcd forgets all that is older than its last revision, which is returned, and whether it has.
-    pub fn compact(&self) -> (u64, bool) {
+    /// etcd forgets all that is older than its last revision. Whether there was anything.
+    pub fn compact(&self) -> bool {
         let ask = |line: &[&str]| {
             let mut command = Command::new("etcdctl");
             command.env("ETCDCTL_API", "3").args(["--endpoints", &self.urls()]).args(line);
@@ -358,7 +358,7 @@ impl Site {
         let said = ask(&["endpoint", "status", "--write-out", "json"]).stdout;
         let said: Value = serde_json::from_slice(&said).unwrap_or_default();
         let revision = said[0]["Status"]["header"]["revision"].as_u64().unwrap_or_default();
-        (revision, ask(&["compact", &revision.to_string()]).status.success())
+        ask(&["compact", &revision.to_string()]).status.success()
     }
 
     pub fn urls(&self) -> String {
