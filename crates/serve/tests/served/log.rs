@@ -13,15 +13,19 @@ use tidewater_core::fast::bar;
 use tidewater_core::profile::{Profile, Timing};
 use tidewater_driver::vfio_user::{Nvme, NvmeError};
 use tidewater_driver::vfio_user::{Socket, SocketError};
-use tidewater_serve::control::Request;
+use tidewater_serve::control::{GroupMode, Request};
 use tidewater_serve::engine::{Backing, Setup};
+use tidewater_serve::peers::PeersSetup;
+use tidewater_serve::ring::RingSetup;
 use tidewater_testkit::PATIENCE;
 use tidewater_testkit::profile::with;
 use tidewater_testkit::served::{BLOCK, Drive, Host, serve_in_child, setup, spawn_server, tiny};
 use tidewater_wire::nvme::register::offset;
 use tidewater_wire::nvme::{Cqe, Sqe, Status};
 use tidewater_wire::vendor::status as vendor_status;
-use tidewater_wire::vendor::{AdminCommand, ControlPage, IoCommand, ReadLogHeader, TransportStatus, TrimTo};
+use tidewater_wire::vendor::{
+    AdminCommand, ControlPage, DestagePriority, FastSetup, IoCommand, OnWrap, ReadLogHeader, TransportStatus, TrimTo,
+};
 use tidewater_wire::vfio_user::region;
 
 const LANES: usize = 2;
@@ -181,6 +185,58 @@ fn what_a_stored_log_keeps_of_its_setup_is_said() {
     let drive = Drive::start(&setup(other, folder.path(), backing(), 1));
     let keeps: Vec<_> = drive.notes.iter().filter(|note| note.contains("keeps")).collect();
     assert!(matches!(&keeps[..], [one] if one.contains("fast.partial_after: function 0 keeps 1ms")), "{keeps:?}");
+    drive.stop();
+}
+
+/// A ring is made for the lanes that its function has when it is opened, and a host may set others up.
+#[test]
+fn a_primary_whose_ring_has_fewer_lanes_than_its_function_goes_on() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut profile = tiny_log(Timing::None, true);
+    profile.set("fast.lanes", "4").expect("a number");
+    let mut setup = setup(profile, folder.path(), Backing::File(folder.path().join("drive")), 1);
+    setup.peers = Some(PeersSetup {
+        node: 0,
+        cluster: "alone".into(),
+        listen: None,
+        peers: vec![(1, "127.0.0.1:1".into())],
+        identity: None,
+        insecure: false,
+        holds_log: false,
+        catch_up_rate: None,
+        faults: None,
+    });
+    let set_up = |drive: &Drive, lanes: u16| {
+        let mut host = host_of(drive.client(0));
+        let page = control_page(&mut host.nvme.socket()).expect("a control page");
+        let new = FastSetup {
+            lanes,
+            priority: DestagePriority::Neutral,
+            on_wrap: OnWrap::OverwriteOldest,
+            ring_bytes: 4 << 10,
+            queue_bytes: 4 << 10,
+            lba_first: page.lba_first,
+            lba_count: page.lba_count,
+            partial_page_ns: 1_000_000,
+        };
+        let data = host.nvme.buffer(FastSetup::SIZE as u64).expect("memory");
+        data.write(0, &new.to_bytes());
+        let command = AdminCommand::FastSetup { function: 0 }.emit(0);
+        host.nvme.admin(data.attach(command, FastSetup::SIZE as u64)).expect("its log is empty");
+        let page = control_page(&mut host.nvme.socket()).expect("a control page");
+        assert_eq!(page.lanes, lanes);
+    };
+    let drive = Drive::start(&setup);
+    set_up(&drive, 1);
+    drive.stop();
+    setup.ring = Some(RingSetup { path: folder.path().join("ring"), persistent: false, copy: None });
+    let drive = Drive::start(&setup);
+    set_up(&drive, 4);
+    let form = Request::GroupForm { function: 0, members: vec![0], mode: GroupMode::Eager, k: 0, primary: true };
+    drive.ask(&form);
+    let status = drive.ask(&Request::Status);
+    assert_eq!(status["peers"]["groups"][0]["role"], "primary");
+    assert_eq!(status["peers"]["groups"][0]["tail"].as_array().map(Vec::len), Some(4));
     drive.stop();
 }
 
