@@ -8,7 +8,7 @@ use tidewater_serve::control::GroupMode;
 
 use crate::relay::Weather;
 use crate::site::Site;
-use crate::tally::{Tally, trial};
+use crate::tally::{Tally, kept_trial, trial};
 
 fn quorum(seed: u64, act: impl FnOnce(&mut Site, &crate::workload::Workload, &mut Tally)) -> Option<Tally> {
     trial(seed, GroupMode::Quorum, Site::with_disks, act)
@@ -159,6 +159,31 @@ pub fn a_lost_image_does_not_vote() -> Option<Tally> {
         site.promoted(0);
         tally.holds(load.goes_on(), || "programs stand still".into());
         site.all_in_step(0);
+    })
+}
+
+/// A member that has accepted a new primary loses its disk, and meets the old one first, which knows of nothing: its
+/// leader deadline has passed, so no more is acknowledged there.
+pub fn a_lost_image_and_a_deposed_primary() -> Option<Tally> {
+    kept_trial(49, &[3], |site, load, tally| {
+        let old = site.primary(|_| true);
+        site.machines.isolate(old, Weather::CUT);
+        let new = site.primary(|node| node != old);
+        tally.holds(load.goes_on(), || format!("programs do not find node {new}"));
+        let third = 3 - old - new;
+        site.machines.between(new, third, Weather::CUT);
+        site.kill_keeper(third);
+        lose(site, third);
+        site.start_keeper(third);
+        site.until(third, "it is in the group again", |status| status["groups"][0]["role"] == "secondary");
+        site.machines.between(old, third, Weather::default());
+        let (start, before) = (Instant::now(), load.acknowledged());
+        while start.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let more = load.acknowledged() - before;
+        tally.fault(site.group(old)["role"] == "primary");
+        tally.holds(more == 0, || format!("{more} appends are acknowledged while no majority is there"));
     })
 }
 

@@ -156,6 +156,17 @@ pub const CASES: &[Case] = &[
     here("storage", "a disk stands still for 30 s: a replica's, the primary's", Long, storage::stalled_disks),
     here("storage", "the image is lost, with the same node number", Long, storage::an_image_that_is_lost),
     here("storage", "a member that lost its image does not vote", Long, storage::a_lost_image_does_not_vote),
+    here(
+        "storage",
+        "a member that lost its image meets a deposed primary first",
+        Long,
+        storage::a_lost_image_and_a_deposed_primary,
+    ),
+    none(
+        "storage",
+        "the same without keepers",
+        "then no leader deadline stops that primary: see \"A member lost its image\" in the guide",
+    ),
     here("storage", "image and ring restored from an old copy", Long, storage::an_image_of_long_ago),
     none(
         "storage",
