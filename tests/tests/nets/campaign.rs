@@ -105,7 +105,8 @@ impl std::fmt::Display for Counts {
         writeln!(
             f,
             "nets: {lives} lives, {rounds} rounds ({rough} with bad links besides), {acknowledged} appends \
-             acknowledged at REMOTE_RING, {unknown} refused or late, {reads} reads, {promotions} promotions, {judged_twice} histories judged by Porcupine too"
+             acknowledged at REMOTE_RING, {unknown} refused or late, {reads} reads, {promotions} promotions, \
+             {judged_twice} histories judged by Porcupine too"
         )?;
         writeln!(f, "nets: {lost} acknowledged records lost, {deposed} acknowledged by a deposed primary")?;
         for (fault, [tried, fired]) in faults {

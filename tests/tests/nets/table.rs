@@ -283,8 +283,8 @@ Each way that was thought of, and the test that tries it. Those of `nets` run de
 machines of their own: network namespaces, joined by a relay that cuts, loses, delays, repeats and reorders packets by
 seed. The history of appends and reads is judged by a checker of ours and by
 [Porcupine](https://github.com/anishathalye/porcupine). `make torture ARGS=every_case` prints for each case how often it
-was tried, how often the fault was seen at work, and what went wrong; `make torture ARGS=clusters_on_machines` lets all
-kinds of faults happen by seed.
+was tried, how often the fault was seen at work, and what went wrong. `make torture ARGS=clusters_on_machines` lets all
+kinds of faults happen by seed, for 45 minutes or as many as `TIDEWATER_TORTURE_MINUTES` says.
 
 This page is generated: `UPDATE_DOCS=1 cargo test -p tidewater-tests --test nets page`.
 ";
