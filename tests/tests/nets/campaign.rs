@@ -77,6 +77,7 @@ struct Counts {
     /// Rounds of these in which packets were lost, repeated and late besides.
     rough: u64,
     acknowledged: u64,
+    destaged: u64,
     unknown: u64,
     reads: u64,
     promotions: u64,
@@ -94,6 +95,7 @@ impl std::fmt::Display for Counts {
             rounds,
             rough,
             acknowledged,
+            destaged,
             unknown,
             reads,
             promotions,
@@ -105,8 +107,8 @@ impl std::fmt::Display for Counts {
         writeln!(
             f,
             "nets: {lives} lives, {rounds} rounds ({rough} with bad links besides), {acknowledged} appends \
-             acknowledged at REMOTE_RING, {unknown} refused or late, {reads} reads, {promotions} promotions, \
-             {judged_twice} histories judged by Porcupine too"
+             acknowledged ({destaged} at REMOTE_DESTAGED, the others at REMOTE_RING), {unknown} refused or late, \
+             {reads} reads, {promotions} promotions, {judged_twice} histories judged by Porcupine too"
         )?;
         writeln!(f, "nets: {lost} acknowledged records lost, {deposed} acknowledged by a deposed primary")?;
         for (fault, [tried, fired]) in faults {
@@ -345,6 +347,7 @@ fn live(seed: u64, rounds: u64, first: &[Fault], counts: &mut Counts) -> bool {
     let verdict = judge(&calls);
     counts.lives += 1;
     counts.acknowledged += load.acknowledged();
+    counts.destaged += load.destaged();
     counts.unknown += load.refused();
     counts.reads += calls.iter().filter(|call| matches!(call.asked, crate::history::Asked::Read(_))).count() as u64;
     counts.lost += verdict.lost.len() as u64;

@@ -98,18 +98,24 @@ impl History {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Appends a record, and waits until replicas have it.
+    /// Appends a record, and waits until it is at a level.
     ///
     /// # Errors
     /// Those of the log: what becomes of the record is not known then.
-    pub fn append(&self, client: u64, log: &Log, epoch: u64, patience: Duration) -> Result<u64, LogError> {
+    pub fn append(
+        &self,
+        client: u64,
+        (log, epoch): (&Log, u64),
+        level: Level,
+        patience: Duration,
+    ) -> Result<u64, LogError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let begin = self.now();
         let filler = vec![number as u8; (number % FILLER) as usize];
         let written = log.append(&[&number.to_le_bytes(), &filler]);
         let offset = written.as_ref().ok().map(|written| written.lsn);
         let outcome = written.and_then(|written| {
-            log.wait(written.end, Level::RemoteRing, patience)?;
+            log.wait(written.end, level, patience)?;
             Ok(written.end)
         });
         let end = outcome.is_ok().then(|| self.now());
@@ -121,9 +127,9 @@ impl History {
     ///
     /// # Errors
     /// Those of the log.
-    pub fn read(&self, client: u64, log: &Log, epoch: u64, patience: Duration) -> Result<(), LogError> {
+    pub fn read(&self, client: u64, (log, epoch): (&Log, u64), patience: Duration) -> Result<(), LogError> {
         let begin = self.now();
-        let to = self.append(client, log, epoch, patience)?;
+        let to = self.append(client, (log, epoch), Level::RemoteRing, patience)?;
         let from = log.status().device.ok_or(LogError::NoReply)?.lane[0].readable;
         let mut bytes = vec![0; (to - from) as usize];
         log.x_pread(from, &mut bytes, patience)?;

@@ -30,6 +30,7 @@ pub struct Workload {
     folders: Vec<PathBuf>,
     seats: Vec<Mutex<Seat>>,
     acknowledged: AtomicU64,
+    destaged: AtomicU64,
     refused: AtomicU64,
     ends: AtomicBool,
     /// Calls after which only one in a while is made: judges have to hold them all.
@@ -43,6 +44,7 @@ impl Workload {
             folders: site.nodes().map(|node| site.path(node)).collect(),
             seats: site.nodes().map(|_| Mutex::default()).collect(),
             acknowledged: AtomicU64::new(0),
+            destaged: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             ends: AtomicBool::new(false),
             most,
@@ -54,12 +56,18 @@ impl Workload {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
+    /// Those of them that were acknowledged at `REMOTE_DESTAGED`.
+    pub fn destaged(&self) -> u64 {
+        self.destaged.load(Ordering::Relaxed)
+    }
+
     /// Appends so far of which nothing is known.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Runs clients while something is done, and one that reads.
+    /// Runs clients while something is done, and one that reads. The first of them waits at `REMOTE_DESTAGED`, the
+    /// others at `REMOTE_RING`.
     pub fn around<T>(&self, clients: u64, seed: u64, act: impl FnOnce() -> T) -> T {
         std::thread::scope(|scope| {
             self.ends.store(false, Ordering::Relaxed);
@@ -75,6 +83,7 @@ impl Workload {
         scope.spawn(move || {
             let mut rng = Rng::new(seed << 8 | client, b"client");
             let mut node = 0;
+            let level = if client == 0 { Level::RemoteDestaged } else { Level::RemoteRing };
             while !self.ends.load(Ordering::Relaxed) {
                 let pause = if self.history.len() < self.most { PAUSE } else { 50 * PAUSE };
                 std::thread::sleep(pause);
@@ -82,8 +91,11 @@ impl Workload {
                     node = rng.below(self.folders.len() as u64) as usize;
                     continue;
                 };
-                match self.history.append(client, &log, epoch, WAIT) {
-                    Ok(_) => _ = self.acknowledged.fetch_add(1, Ordering::Relaxed),
+                match self.history.append(client, (&log, epoch), level, WAIT) {
+                    Ok(_) => {
+                        self.acknowledged.fetch_add(1, Ordering::Relaxed);
+                        self.destaged.fetch_add(u64::from(level == Level::RemoteDestaged), Ordering::Relaxed);
+                    }
                     Err(error) => {
                         self.refused.fetch_add(1, Ordering::Relaxed);
                         // One that is merely late is asked again, maybe though there is another primary.
@@ -108,7 +120,7 @@ impl Workload {
             last = Instant::now();
             for node in 0..self.folders.len() {
                 if let Some((log, epoch)) = self.open_seat(node) {
-                    let _ = self.history.read(client, &log, epoch, WAIT);
+                    let _ = self.history.read(client, (&log, epoch), WAIT);
                 }
             }
         }
@@ -119,7 +131,7 @@ impl Workload {
         let start = Instant::now();
         loop {
             if let Some((log, epoch)) = self.seat(usize::from(node)) {
-                match self.history.read(u64::from(u8::MAX), &log, epoch, PATIENCE) {
+                match self.history.read(u64::from(u8::MAX), (&log, epoch), PATIENCE) {
                     Ok(()) => return Ok(()),
                     Err(error) if start.elapsed() > PATIENCE => return Err(error),
                     Err(_) => self.leave(usize::from(node), &log),
