@@ -22,6 +22,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -425,12 +426,16 @@ std::shared_ptr<Log> OpenLog(const std::string& device, std::string* error) {
   if (!Number("TIDEWATER_LANE", 15, &lane, error) || !Number("TIDEWATER_KEEP", 1 << 30, &keep, error)) return nullptr;
   options.lane = static_cast<uint32_t>(lane);
   if (const char* level = Setting("TIDEWATER_LEVEL")) {
-    const std::string name = level;
-    if (name != "ring" && name != "destaged") {
-      *error = "TIDEWATER_LEVEL=" + name + ": it is ring or destaged";
+    static const std::map<std::string, int> levels = {{"ring", TIDEWATER_RING},
+                                                      {"destaged", TIDEWATER_DESTAGED},
+                                                      {"remote-ring", TIDEWATER_REMOTE_RING},
+                                                      {"remote-destaged", TIDEWATER_REMOTE_DESTAGED}};
+    const auto found = levels.find(level);
+    if (found == levels.end()) {
+      *error = std::string("TIDEWATER_LEVEL=") + level + ": it is ring, destaged, remote-ring or remote-destaged";
       return nullptr;
     }
-    options.level = name == "ring" ? TIDEWATER_RING : TIDEWATER_DESTAGED;
+    options.level = found->second;
   }
   tidewater_files* files = tidewater_files_open(device.c_str(), &options);
   if (!files) {

@@ -388,12 +388,24 @@ static int file_unfetch(sqlite3_file *file, sqlite3_int64 offset, void *at)
 
 static const sqlite3_io_methods methods[] = { METHODS(1), METHODS(2), METHODS(3) };
 
+/* Levels by their numbers in tidewater.h. */
+static const char *const levels[] = { "default", "ring", "destaged", "remote-ring", "remote-destaged" };
+
 /* A level by its name; -1: there is none of it. */
 static int level_of(const char *name)
 {
-	if (strcmp(name, "ring") == 0)
-		return TIDEWATER_RING;
-	return strcmp(name, "destaged") == 0 ? TIDEWATER_DESTAGED : -1;
+	for (int level = TIDEWATER_RING; level <= TIDEWATER_REMOTE_DESTAGED; level++)
+		if (strcmp(name, levels[level]) == 0)
+			return level;
+	return -1;
+}
+
+/* Whether what waits for one level may count on another. The default is DESTAGED, or RING where that is as good. */
+static bool covers(int level, int other)
+{
+	if (level == TIDEWATER_DEFAULT)
+		return other <= TIDEWATER_DESTAGED;
+	return level == other || level == TIDEWATER_REMOTE_DESTAGED || other == TIDEWATER_RING;
 }
 
 /* The process ends as it should: all bytes go to their files, and the log is emptied. One that is killed leaves them
@@ -415,15 +427,15 @@ static int suits(const char *database, const char *target, const char *level, ui
 	const char *what = NULL;
 	if (target && strcmp(target, asked.target) != 0)
 		what = "device or window";
-	else if (level && level_of(level) == TIDEWATER_DESTAGED && asked.level == TIDEWATER_RING)
+	else if (level && !covers(asked.level, level_of(level)))
 		what = "level";
 	else if (sqlite3_uri_parameter(database, "lane") && lane != asked.lane)
 		what = "lane";
 	if (what == NULL)
 		return SQLITE_OK;
 	sqlite3_log(SQLITE_CANTOPEN,
-		    "tidewater: %s: this process has its log on %s, lane %u%s: no database of it has another %s", database,
-		    asked.target, asked.lane, asked.level == TIDEWATER_RING ? ", level ring" : "", what);
+		    "tidewater: %s: this process has its log on %s, lane %u, level %s: no database of it has another %s",
+		    database, asked.target, asked.lane, levels[asked.level], what);
 	return SQLITE_CANTOPEN;
 }
 
@@ -458,7 +470,8 @@ static int open_log(const char *database)
 	char *target = NULL;
 	device = device ? device : getenv("TIDEWATER_DEVICE");
 	if (level && level_of(level) < 0) {
-		sqlite3_log(SQLITE_CANTOPEN, "tidewater: '%s' is no level: it is ring or destaged", level);
+		sqlite3_log(SQLITE_CANTOPEN,
+			    "tidewater: '%s' is no level: it is ring, destaged, remote-ring or remote-destaged", level);
 		return SQLITE_CANTOPEN;
 	}
 	if (lane < 0 || lane > LANE_MAX) {

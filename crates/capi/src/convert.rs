@@ -19,7 +19,9 @@ pub(crate) fn level_of(level: c_int) -> Result<Option<Level>, Failure> {
         TIDEWATER_DESTAGED => Ok(Some(Level::Destaged)),
         TIDEWATER_REMOTE_RING => Ok(Some(Level::RemoteRing)),
         TIDEWATER_REMOTE_DESTAGED => Ok(Some(Level::RemoteDestaged)),
-        _ => Err(Failure::Call("level is none of TIDEWATER_DEFAULT, TIDEWATER_RING, TIDEWATER_DESTAGED")),
+        _ => Err(Failure::Call(
+            "level is none of TIDEWATER_DEFAULT, ..._RING, ..._DESTAGED, ..._REMOTE_RING, ..._REMOTE_DESTAGED",
+        )),
     }
 }
 
