@@ -288,7 +288,8 @@ fn run(options: &Options) -> Result<(), String> {
                         subject.measure_layer(place, layer, time).unwrap_or_else(|| Ok(Vec::new()))
                     }
                     _ => {
-                        let around = Around { witness: None, device: level.map(|level| (&device, level)), preload };
+                        let around =
+                            Around { device: level.map(|level| (&device, level)), preload, ..Around::default() };
                         subject.measure(place, *mode, around, time)
                     }
                 };

@@ -12,6 +12,8 @@ use tidewater_tests::databases::witness::Witness;
 use tidewater_tests::databases::{Around, Database, Flush, Ledger, Level, Place, Server, Verdict};
 use tidewater_tests::{Build, binary};
 
+use crate::machines;
+
 /// How commits become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
@@ -22,6 +24,8 @@ pub enum How {
     /// By `tidewater run` or a layer, whose ring is kept over a loss of power at `Ring`, and lost with its device at
     /// `Destaged`.
     Tidewater(Level),
+    /// By `tidewater run`, whose group waits for no replica. The control of lost machines: it must lose commits.
+    Lazy,
 }
 
 /// What happens at a random moment.
@@ -35,6 +39,8 @@ pub enum Event {
     Both,
     /// All processes, and all files are what was synced last.
     Power,
+    /// All processes of the primary's machine, and all its files. The database goes on where a copy followed the log.
+    Machine,
 }
 
 /// One kind of round.
@@ -50,12 +56,14 @@ impl fmt::Display for Cell {
             How::Unflushed => "unflushed",
             How::Flushed => "flushed",
             How::Tidewater(level) => level.name(),
+            How::Lazy => "lazy",
         };
         let event = match self.event {
             Event::Database => "database",
             Event::Device => "device",
             Event::Both => "both",
             Event::Power => "power",
+            Event::Machine => "machine",
         };
         write!(f, "{how}/{event}")
     }
@@ -70,7 +78,22 @@ pub fn cells() -> Vec<Cell> {
             cells.push(Cell { how: How::Tidewater(level), event });
         }
     }
+    for how in [How::Lazy, How::Tidewater(Level::RemoteRing)] {
+        cells.push(Cell { how, event: Event::Machine });
+    }
     cells
+}
+
+impl Cell {
+    /// Whether it is one of this database.
+    pub fn suits(self, database: &dyn Database) -> bool {
+        self.event != Event::Machine || database.is_copyable()
+    }
+
+    /// Whether it must lose commits: otherwise the harness would detect nothing.
+    fn is_control(self) -> bool {
+        matches!(self.how, How::Unflushed | How::Lazy)
+    }
 }
 
 /// What the rounds of a cell gave.
@@ -87,6 +110,18 @@ pub struct Outcome {
     pub seconds: f64,
     /// Why it isn't what it must be.
     pub failure: Option<String>,
+}
+
+impl Outcome {
+    /// Counts a round.
+    fn add(&mut self, verdict: &Verdict) {
+        let Verdict { acknowledged, lost, half, foreign } = &mut self.verdict;
+        self.rounds += 1;
+        *acknowledged += verdict.acknowledged;
+        *lost += verdict.lost;
+        *half += verdict.half;
+        *foreign += verdict.foreign;
+    }
 }
 
 impl fmt::Display for Outcome {
@@ -117,12 +152,15 @@ pub fn table(outcomes: &[Outcome]) -> String {
             How::Flushed => "their own flush",
             How::Tidewater(Level::Ring) => "RING",
             How::Tidewater(Level::Destaged) => "DESTAGED",
+            How::Tidewater(Level::RemoteRing) => "REMOTE_RING",
+            How::Lazy => "no replica (control)",
         };
         let event = match cell.event {
             Event::Database => "kill -9 database",
             Event::Device => "kill -9 device",
             Event::Both => "kill -9 both",
             Event::Power => "power loss",
+            Event::Machine => "machine gone",
         };
         let control =
             if controls[1] == 0 { String::new() } else { format!("in {} of {} rounds", controls[0], controls[1]) };
@@ -194,6 +232,11 @@ impl Campaign {
         self.scratch.join("libtidewater_shim.so").is_file()
     }
 
+    /// The program that is judged.
+    pub fn tidewater(&self) -> &Path {
+        &self.tidewater
+    }
+
     pub fn witness(&self) -> &Witness {
         &self.witness
     }
@@ -226,7 +269,8 @@ impl Campaign {
                 How::Unflushed if lost == 0 && lose == 0 => {
                     Some("nothing is lost without flushes: the harness is blind".into())
                 }
-                How::Unflushed => None,
+                How::Lazy if lost == 0 => Some("a lazy group loses nothing: the harness is blind".into()),
+                How::Unflushed | How::Lazy => None,
                 _ if !outcome.verdict.holds() => Some("see the counts".into()),
                 _ => None,
             };
@@ -256,6 +300,12 @@ impl Campaign {
         self.places += 1;
         let folder = self.scratch.join(self.places.to_string());
         let place = self.template(database)?.copy(&folder)?;
+        if cell.event == Event::Machine {
+            let moment = Moment::new(&mut self.rng, outcome.rounds);
+            let verdict = machines::round(self, database, &place, cell.how == How::Lazy, &moment)?;
+            outcome.add(&verdict);
+            return if cell.is_control() || verdict.holds() { Ok(()) } else { Err(verdict.to_string()) };
+        }
         self.witness.keep(&place.shadows(), &[&place.data()])?;
         let device = match cell.how {
             How::Tidewater(level) => {
@@ -275,12 +325,7 @@ impl Campaign {
         let ledger = Ledger::new(database.writers());
         let mut bench = Bench { database, place, cell, device, ledger, witness: &self.witness };
         for round in 0..rounds {
-            let moment = Moment {
-                commits: 1 + self.rng.below(64),
-                time: Duration::from_micros(self.rng.below(400_000)),
-                with_supervisor: round % 2 == 1,
-                order: self.rng.below(2) == 0,
-            };
+            let moment = Moment::new(&mut self.rng, round);
             bench.crash(&moment).map_err(|why| format!("round {round}: {why}"))?;
             if cell.event == Event::Power && matches!(cell.how, How::Tidewater(_)) {
                 let copy = self.scratch.join(format!("{}.control.{round}", self.places));
@@ -290,11 +335,7 @@ impl Campaign {
             }
             match bench.verify() {
                 Ok(verdict) => {
-                    outcome.rounds += 1;
-                    outcome.verdict.acknowledged += verdict.acknowledged;
-                    outcome.verdict.lost += verdict.lost;
-                    outcome.verdict.half += verdict.half;
-                    outcome.verdict.foreign += verdict.foreign;
+                    outcome.add(&verdict);
                     if cell.how != How::Unflushed && !verdict.holds() {
                         return Err(format!("round {round}: {verdict}"));
                     }
@@ -320,11 +361,23 @@ impl Campaign {
 }
 
 /// When, and how.
-struct Moment {
-    commits: u64,
-    time: Duration,
+pub struct Moment {
+    pub commits: u64,
+    pub time: Duration,
     with_supervisor: bool,
-    order: bool,
+    /// The device first.
+    pub order: bool,
+}
+
+impl Moment {
+    fn new(rng: &mut Rng, round: usize) -> Moment {
+        Moment {
+            commits: 1 + rng.below(64),
+            time: Duration::from_micros(rng.below(400_000)),
+            with_supervisor: round % 2 == 1,
+            order: rng.below(2) == 0,
+        }
+    }
 }
 
 impl Bench<'_> {
@@ -335,7 +388,7 @@ impl Bench<'_> {
             _ => Level::Destaged,
         };
         let device = self.device.as_ref().map(|device| (device, level));
-        self.database.start(&self.place, flush, Around { witness: Some(self.witness), device, preload: None })
+        self.database.start(&self.place, flush, Around { witness: Some(self.witness), device, ..Around::default() })
     }
 
     /// Starts it, loads it, and has the event happen. Nothing runs afterwards but, where only the database was killed,

@@ -10,10 +10,11 @@ use tidewater_tests::databases::{Database, all};
 use tidewater_tests::skipped;
 
 mod campaign;
+mod machines;
 mod pages;
 mod witnessed;
 
-use campaign::{Campaign, Cell, Outcome, cells};
+use campaign::{Campaign, Cell, How, Outcome, cells};
 
 struct Options {
     rounds: usize,
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
     let wanted: Vec<(&dyn Database, Cell)> = databases
         .iter()
         .flat_map(|database| cells().into_iter().map(|cell| (database.as_ref(), cell)))
+        .filter(|(database, cell)| cell.suits(*database))
         .filter(|(database, cell)| options.wants(&format!("{}/{cell}", database.name())))
         .collect();
     if options.list {
@@ -132,8 +134,9 @@ fn main() -> ExitCode {
             }
             continue;
         }
-        let (cells, left_out): (Vec<Cell>, Vec<Cell>) =
-            cells.into_iter().partition(|cell| campaign.has_shim() || !matches!(cell.how, campaign::How::Tidewater(_)));
+        let (cells, left_out): (Vec<Cell>, Vec<Cell>) = cells
+            .into_iter()
+            .partition(|cell| campaign.has_shim() || matches!(cell.how, How::Unflushed | How::Flushed));
         if !left_out.is_empty() {
             skipped(left_out.len(), &format!("{}: no libtidewater_shim.so beside the binary", database.name()));
         }

@@ -35,6 +35,10 @@ pub struct Device {
     ring: PathBuf,
     ring_size: String,
     memory: Memory,
+    /// What it is started with besides.
+    more: Vec<String>,
+    /// Other devices that the log may be on.
+    others: Vec<String>,
     child: Option<Child>,
 }
 
@@ -47,8 +51,22 @@ impl Device {
             ring: ring.to_owned(),
             ring_size: ring_size.to_owned(),
             memory,
+            more: Vec::new(),
+            others: Vec::new(),
             child: None,
         }
+    }
+
+    /// The same, started with more.
+    #[must_use]
+    pub fn with(mut self, more: Vec<String>) -> Device {
+        self.more = more;
+        self
+    }
+
+    /// Another device that the log may be on.
+    pub fn add(&mut self, other: &Device) {
+        self.others.push(other.target());
     }
 
     /// The program that is device, supervisor and recovery.
@@ -56,9 +74,15 @@ impl Device {
         &self.binary
     }
 
-    /// Its address.
+    /// Its address, and those of others that the log may be on.
     pub fn target(&self) -> String {
-        format!("vfio-user:{}", self.place.device().join("v").display())
+        let own = format!("vfio-user:{}", self.place.device().join("v").display());
+        [&[own], &self.others[..]].concat().join(",")
+    }
+
+    /// Its control socket.
+    pub fn control(&self) -> PathBuf {
+        self.place.device().join("c")
     }
 
     /// The drive's image.
@@ -88,7 +112,7 @@ impl Device {
             .arg("--vfio-user")
             .arg(folder.join("v"))
             .arg("--control")
-            .arg(folder.join("c"))
+            .arg(self.control())
             .arg("--ring")
             .arg(&self.ring);
         for setting in SETTINGS {
@@ -100,6 +124,7 @@ impl Device {
             Memory::Persistent => drop(command.arg("--ring-persistent")),
             Memory::Copied => drop(command.arg("--ring-copy").arg(self.copy())),
         }
+        command.args(&self.more);
         if let Some(witness) = witness {
             witness.attach_tracking(&mut command, &self.place.shadows());
         }

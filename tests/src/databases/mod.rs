@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub mod device;
+pub mod group;
 pub mod ledger;
 pub mod postgresql;
 pub mod process;
@@ -39,6 +40,8 @@ pub enum Level {
     Ring,
     /// On the device's store, synced.
     Destaged,
+    /// In the rings of replicas, too.
+    RemoteRing,
 }
 
 impl Level {
@@ -47,6 +50,7 @@ impl Level {
         match self {
             Level::Ring => "ring",
             Level::Destaged => "destaged",
+            Level::RemoteRing => "remote-ring",
         }
     }
 }
@@ -67,12 +71,19 @@ impl Place {
         let place = Self { folder: folder.to_owned(), user };
         for one in [folder.to_owned(), place.data(), place.sockets(), place.shadows(), place.device()] {
             std::fs::create_dir_all(&one).map_err(|error| format!("{}: {error}", one.display()))?;
-            if let Some(user) = user {
-                std::os::unix::fs::chown(&one, Some(user.uid), Some(user.gid))
-                    .map_err(|error| format!("{}: {error}", one.display()))?;
-            }
+            place.give(&one)?;
         }
         Ok(place)
+    }
+
+    /// Makes the place's user the owner of a file.
+    ///
+    /// # Errors
+    /// What the file system says, in words.
+    pub fn give(&self, path: &Path) -> Result<(), String> {
+        let Some(user) = self.user else { return Ok(()) };
+        std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid))
+            .map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// The whole of it.
@@ -147,10 +158,29 @@ impl Place {
     /// What `cp` says.
     pub fn copy(&self, folder: &Path) -> Result<Place, String> {
         let copy = Place::new(folder, self.user)?;
-        let source = self.data().join(".");
-        let target = copy.data();
-        let cp = Command::new("cp").arg("-a").arg(source).arg(&target).output().map_err(|error| error.to_string())?;
-        if cp.status.success() { Ok(copy) } else { Err(String::from_utf8_lossy(&cp.stderr).into_owned()) }
+        self.copy_to(&copy)?;
+        Ok(copy)
+    }
+
+    /// Copies the data to another place. A file that its program removes meanwhile is left out.
+    ///
+    /// # Errors
+    /// What `cp` says.
+    pub fn copy_to(&self, other: &Place) -> Result<(), String> {
+        let mut cp = Command::new("cp");
+        cp.arg("-a").arg(self.data().join(".")).arg(other.data()).env("LC_ALL", "C");
+        let output = cp.output().map_err(|error| format!("cp: {error}"))?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let is_gone = |line: &str| line.ends_with("No such file or directory");
+        if output.status.success() || errors.lines().all(is_gone) { Ok(()) } else { Err(errors.into_owned()) }
+    }
+
+    /// A place beside this one, of the same user.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn beside(&self, name: &str) -> Result<Place, String> {
+        Place::new(&self.folder.with_file_name(name), self.user)
     }
 }
 
@@ -163,6 +193,8 @@ pub struct Around<'a> {
     pub device: Option<(&'a device::Device, Level)>,
     /// A library to preload, where there is no witness.
     pub preload: Option<&'a Path>,
+    /// Another machine has a copy of the files, which is brought up to date from the log alone.
+    pub is_copied: bool,
 }
 
 impl Around<'_> {
@@ -225,6 +257,19 @@ pub trait Database: Sync {
 
     /// Its log files, as `tidewater run --log` takes them.
     fn globs(&self, place: &Place) -> Vec<String>;
+
+    /// Whether a copy of its files can be brought up to date from the log alone.
+    fn is_copyable(&self) -> bool {
+        false
+    }
+
+    /// Copies its files to another place, while it runs and writers commit.
+    ///
+    /// # Errors
+    /// What the database or `cp` says.
+    fn copy(&self, place: &Place, other: &Place) -> Result<(), String> {
+        place.copy_to(other)
+    }
 
     /// Starts it, which recovers what is there, and waits until it answers.
     ///

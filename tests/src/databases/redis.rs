@@ -45,6 +45,10 @@ impl Database for Redis {
         vec![place.data().join("appendonlydir/*.incr.aof").display().to_string()]
     }
 
+    fn is_copyable(&self) -> bool {
+        true
+    }
+
     fn start(&self, place: &Place, flush: Flush, around: Around) -> Result<Box<dyn Server>, String> {
         let redis = program("redis-server").ok_or("redis-server is not installed")?;
         let mut command = around.command(place, NAME, &redis, &self.globs(place))?;
@@ -57,7 +61,10 @@ impl Database for Redis {
             .arg(place.data());
         command.args(["--save", "", "--appendonly", "yes", "--aof-load-truncated", "yes"]);
         command.args(["--appendfsync", if flush == Flush::Real { "always" } else { "no" }]);
-        if self.small {
+        if around.is_copied {
+            // As docs/guide/redis-machines.md says: the log has no base file.
+            command.args(["--auto-aof-rewrite-percentage", "0"]);
+        } else if self.small {
             command.args(["--auto-aof-rewrite-percentage", "100", "--auto-aof-rewrite-min-size", "512kb"]);
         }
         let mut child = command.spawn().map_err(|error| error.to_string())?;

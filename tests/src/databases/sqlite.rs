@@ -88,6 +88,10 @@ impl Database for Sqlite {
         files.iter().map(|file| place.data().join(file).display().to_string()).collect()
     }
 
+    fn is_copyable(&self) -> bool {
+        !matches!(self, Sqlite::Log)
+    }
+
     fn start(&self, place: &Place, flush: Flush, around: Around) -> Result<Box<dyn Server>, String> {
         let sqlite = program("sqlite3").ok_or("sqlite3 is not installed")?;
         let mut command = match around.device.filter(|_| matches!(self, Sqlite::Layer)) {
