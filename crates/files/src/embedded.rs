@@ -389,16 +389,19 @@ impl EmbeddedFiles {
         {
             files.went(place);
         }
+        let mut moving = None;
         if let Some(file) = file.filter(|_| !is_same)
             && let Some(place) = files.find(file.as_fd())?
         {
             let locked = files.lock(place, file.as_fd(), false)?;
             self.run.flush(place)?;
             drop(locked);
-            files.record_path(place, whole(to)?.as_os_str().as_bytes(), true)?;
+            moving = Some(files.record_move(place, whole(to)?.as_os_str().as_bytes())?);
         }
         files.order()?;
-        Ok(if real() { Changed::Done } else { Changed::Failed })
+        let done = real();
+        drop(moving);
+        Ok(if done { Changed::Done } else { Changed::Failed })
     }
 
     /// Waits until all that was written to files of the log is at its level.

@@ -40,6 +40,7 @@ pub use embedded::{Changed, EmbeddedFiles};
 pub use glob::{GlobError, Globs};
 pub use handle::{identify, is_same};
 pub use onto::{Onto, OntoRules, POSITION_FILE, Position, Replayed, Source, copy_position, recover_onto, replay_onto};
+pub use paths::Moving;
 pub use replay::{Fate, FileReport, ReplayError, Report, Rules, recover};
 pub use run::{Checkpoint, Ended, Run, Setup, TICK};
 pub use run_error::RunError;

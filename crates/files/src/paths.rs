@@ -6,9 +6,35 @@ use nix::errno::Errno;
 use tidewater_wire::log::{FILE_PATH_BYTES_MAX, FileBind, FileChangeKind, FileSaid};
 
 use crate::set::{Files, FilesError, Journal, Real, change, sync_folder};
-use crate::table::{GONE, Locked, PathBytes, Place, REAL, RENAMED};
+use crate::table::{GONE, Locked, MOVES, PathBytes, Place, REAL, RENAMED, Table};
+
+/// A file that is being renamed, until this is dropped.
+#[must_use]
+#[derive(Debug)]
+pub struct Moving<'f> {
+    table: &'f Table,
+    place: Place,
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.table.unflag(self.place, MOVES);
+    }
+}
 
 impl<J: Journal> Files<J> {
+    /// As [`Files::record_path`], of a file that is about to be renamed: a checkpoint that does not find it at its new
+    /// path waits for that.
+    ///
+    /// # Errors
+    /// The log's.
+    pub fn record_move(&self, place: Place, path: &[u8]) -> Result<Moving<'_>, FilesError> {
+        self.table().flag(place, MOVES);
+        let moving = Moving { table: self.table(), place };
+        self.record_path(place, path, true)?;
+        Ok(moving)
+    }
+
     /// A file of the set has, or is about to have, another path. `moves`: this is where it is from now on.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ use crate::handle::{identify, is_same};
 use crate::replay::{Report, Rules, recover};
 use crate::run_error::RunError;
 use crate::set::{Files, FilesError, Real, number_of, sync_folder};
-use crate::table::{Counter, FILES_MAX, GONE, PathBytes, Place, Table};
+use crate::table::{Counter, FILES_MAX, GONE, MOVES, PathBytes, Place, Table};
 use crate::unrecorded::Seen;
 use crate::{Globs, PATIENCE, hand_over};
 use tidewater_client::mapped::{GroupLog, Log, Options};
@@ -50,6 +50,8 @@ const CROWD: usize = FILES_MAX / 2;
 const CROWD_DUE: usize = FILES_MAX - FILES_MAX / 8;
 /// In rings that are smaller nothing is left: they are full before files are synced.
 const LEFT_MIN: u64 = 4 << 20;
+/// How long a checkpoint waits for a file that is being renamed: as long as what is on the log before takes.
+const MOVES_WITHIN: Duration = Duration::from_secs(2);
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -425,6 +427,23 @@ impl<J: Backing> Run<J> {
         is_same(&is, &self.files.table().bind(place)).then_some((file, path))
     }
 
+    /// As [`Run::open`], of a file that is being renamed: once that is done. It must not be taken for one that is gone:
+    /// it would come into the set anew, with bytes that a copy of it elsewhere may not have.
+    fn open_moved(&self, place: Place) -> Option<(Arc<File>, PathBuf)> {
+        let start = Instant::now();
+        loop {
+            // In this order: what has ended since has moved it.
+            let moves = self.files.table().flags(place) & MOVES != 0 && start.elapsed() < MOVES_WITHIN;
+            if let Some(opened) = self.open(place) {
+                return Some(opened);
+            }
+            if !moves {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Syncs all files, and trims what is before. `last`: the program has ended, and nothing is needed any more.
     fn checkpoint(&self, state: &mut State, last: bool) -> Result<Checkpoint, RunError> {
         let (log, table) = (self.files.journal(), self.files.table());
@@ -444,7 +463,7 @@ impl<J: Backing> Run<J> {
         let is_crowded = !last && places.len() >= CROWD;
         let mut folders: Vec<PathBuf> = Vec::new();
         for (place, bind, name) in places {
-            let Some((file, path)) = self.open(place) else {
+            let Some((file, path)) = self.open(place).or_else(|| self.open_moved(place)) else {
                 self.lost(place, &bind, &name)?;
                 continue;
             };
@@ -604,94 +623,4 @@ impl<J: Backing> Run<J> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::replay::tests::{Memory, new_file};
-    use crate::set::Journal;
-    use crate::set::tests::Nothing;
-    use crate::table::HELD;
-    use std::os::unix::fs::FileExt;
-
-    /// A file leaves the set, or is real, after a checkpoint has chosen where the log will begin, and before it comes
-    /// to the file.
-    #[test]
-    fn a_file_that_leaves_amid_a_checkpoint_is_named_behind_it_and_left_alone_by_replay() {
-        for stays in [true, false] {
-            let folder = tempfile::tempdir().expect("a folder");
-            let (path, file) = new_file(folder.path(), "file");
-            let (level, globs) = (Some(Level::Ring), Globs::from_text("/**"));
-            let owners = Vec::new();
-            let setup = Setup { target: String::new(), lane: 0, level, globs, owners, forget: false };
-            let (run, _) = Run::over(&setup, Memory::default()).expect("memory");
-            let (files, bytes) = (run.files(), path.as_os_str().as_bytes());
-            let place = files.enter(file.as_fd(), bytes, &Plain).expect("it enters").expect("it has a name");
-            let (from, bind, name) = (files.journal().end(), files.table().bind(place), files.table().path(place));
-            run.say_session().expect("memory takes it");
-            let locked = files.lock(place, file.as_fd(), false).expect("no owner died").expect("it is there");
-            locked.begin(0, 3);
-            files.write(&locked, 0, b"old").expect("memory takes it");
-            file.write_all_at(b"old", 0).expect("there is room");
-            locked.end();
-            drop(locked);
-            files.leave(place, file.as_fd(), stays, &Plain).expect("memory takes it");
-            file.write_all_at(b"new", 0).expect("there is room");
-            run.ready(place, file.as_fd(), Some((&bind, &name))).expect("memory takes it");
-            files.record(FileChangeKind::Synced, from, &[]).expect("memory takes it");
-            let (report, found) = files.journal().recovered(&path);
-            assert_eq!((report.unbound, found.as_slice()), (0, &b"new"[..]), "{stays}");
-        }
-    }
-
-    /// A run has places for some files, and a program may write more of them, one after another.
-    #[test]
-    fn files_without_changes_give_way_to_others_and_come_back() {
-        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory: there are many files");
-        let setup = Setup {
-            target: String::new(),
-            lane: 0,
-            level: Some(Level::Ring),
-            globs: Globs::from_text("/**"),
-            owners: Vec::new(),
-            forget: false,
-        };
-        let (run, _) = Run::over(&setup, Memory::default()).expect("memory");
-        let files = run.files();
-        files.table().set_limit(u64::MAX, 4096);
-        let checkpoint = || {
-            let mut state = run.state.lock().expect("no thread panicked");
-            run.checkpoint(&mut state, false).expect("nothing fails");
-        };
-        let enter = |path: &Path, file: &File| {
-            let place = files.enter(file.as_fd(), path.as_os_str().as_bytes(), &Nothing).expect("there is a place");
-            place.expect("it has a name")
-        };
-        let write = |place: Place, file: &File, text: &[u8], at: u64| {
-            let locked = files.lock(place, file.as_fd(), false).expect("no owner died").expect("it is there");
-            locked.begin(at, at + text.len() as u64);
-            files.write(&locked, at, text).expect("memory takes it");
-            file.write_all_at(text, at).expect("there is room");
-            locked.end();
-        };
-        let (first_path, first) = new_file(folder.path(), "first");
-        let (busy_path, busy) = new_file(folder.path(), "busy");
-        let (layers_path, layers) = new_file(folder.path(), "layers");
-        let [gone, stays, held] =
-            [(&first_path, &first), (&busy_path, &busy), (&layers_path, &layers)].map(|(path, file)| enter(path, file));
-        write(gone, &first, b"one", 0);
-        files.table().flag(held, HELD);
-        for number in 0..FILES_MAX + FILES_MAX / 4 {
-            let (path, file) = new_file(folder.path(), &format!("{number}"));
-            write(enter(&path, &file), &file, b"bytes", 0);
-            if number % (FILES_MAX / 4) == 0 {
-                write(stays, &busy, &[number as u8], 0);
-                checkpoint();
-            }
-        }
-        assert!(!files.table().is(gone) && files.table().is(stays) && files.table().is(held));
-        let back = enter(&first_path, &first);
-        assert!(back != gone);
-        write(back, &first, b"two", 3);
-        let (report, found) = files.journal().recovered(&first_path);
-        assert_eq!((report.unbound, found.as_slice()), (0, &b"onetwo"[..]));
-    }
-}
+mod tests;

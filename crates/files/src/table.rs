@@ -102,6 +102,8 @@ pub const RENAMED: u64 = 32;
 pub(crate) const UNRECORDED: u64 = 64;
 /// Its file system stamps changes by the system's clock.
 pub(crate) const TIMED: u64 = 128;
+/// It is being renamed: it may not be at its path yet.
+pub(crate) const MOVES: u64 = 256;
 /// It does not, or in other steps: its change times tell nothing.
 pub(crate) const UNTIMED: u64 = 256;
 

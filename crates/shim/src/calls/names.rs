@@ -7,7 +7,7 @@ use std::ptr;
 
 use nix::errno::Errno;
 use nix::libc;
-use tidewater_files::{FilesError, Place, RENAMED};
+use tidewater_files::{FilesError, Moving, Place, RENAMED};
 
 use super::{give, is_file, open, stat};
 use crate::descriptors::{self, Kind};
@@ -155,7 +155,7 @@ enum Moves {
     /// Nothing.
     Nothing,
     /// A file of it has another name.
-    Within(Place),
+    Within(Place, Moving<'static>),
     /// A file comes into it.
     In(Place),
     /// Files below a folder have another path.
@@ -183,10 +183,10 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
     // SAFETY: the caller's.
     match unsafe { member(from, old, &about) }? {
         Some(place) if matches => {
-            process::files()?.record_path(place, after.as_bytes(), true).map_err(failed)?;
+            let moving = process::files()?.record_move(place, after.as_bytes()).map_err(failed)?;
             // It has come as far as names may before the name is there: else recovery would look for the file by one
             // that it has not any more.
-            process::order().map(|()| Moves::Within(place))
+            process::order().map(|()| Moves::Within(place, moving))
         }
         Some(place) => {
             process::order()?;
@@ -213,7 +213,7 @@ unsafe fn after_rename(moves: Moves, to: c_int, new: *const c_char) {
     let Ok(files) = process::files() else { return };
     match moves {
         Moves::Nothing => {}
-        Moves::Within(place) => files.table().flag(place, RENAMED),
+        Moves::Within(place, _moving) => files.table().flag(place, RENAMED),
         Moves::In(place) => {
             files.table().flag(place, RENAMED);
             // Should it fail, the next sync of the file tries again, and says so.
