@@ -35,9 +35,10 @@ pub fn command(of: &GroupArgs) -> Result<(), Failure> {
             let (mode, k) = mode_of(mode, quorum, members.len());
             (Request::GroupForm { function, members, mode, k, primary: *primary }, *primary)
         }
-        GroupCommand::Promote { members, mode, quorum, force } => {
-            let (mode, k) = mode.map(|mode| mode_of(mode, *quorum, members.len())).unzip();
-            let members = members.clone();
+        GroupCommand::Promote { group, force } => {
+            let group = group.group();
+            let (mode, k) = group.as_ref().map(|of| mode_of(of.mode, of.quorum, of.members.len())).unzip();
+            let members = group.map(|group| group.members).unwrap_or_default();
             (
                 Request::GroupPromote {
                     function,

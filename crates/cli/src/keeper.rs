@@ -1,6 +1,7 @@
 //! `tidewater keeper`: hands its arguments to the program `tidewater-keeper`, which alone has what etcd takes.
 
 use crate::args::keeper::{KeeperArgs, KeeperCommand, KeeperRun};
+use crate::args::peers::GroupIfAny;
 use crate::failure::Failure;
 use crate::{group, log_device, served};
 use serde_json::{Value, json};
@@ -37,24 +38,34 @@ fn ms(time: Duration) -> u64 {
 
 /// What it is asked to do.
 fn job(of: &KeeperArgs) -> Result<Value, Failure> {
-    if of.cluster.is_empty() || of.cluster.contains('/') {
-        return Err(Failure::usage(format_args!("`{}` is no name of a cluster", of.cluster)).help("use no slash"));
+    if of.cluster.is_empty() || of.cluster.contains(['/', ':']) {
+        let wrong = Failure::usage(format_args!("`{}` is no name of a cluster", of.cluster));
+        return Err(wrong.help("use no slash and no colon"));
+    }
+    if of.etcd_ca.is_none() && of.etcd.iter().any(|url| url.starts_with("https://")) {
+        return Err(Failure::usage("https:// without the CA of etcd's certificate").help("give its file by --etcd-ca"));
+    }
+    if of.etcd_ca.is_some() && of.etcd.iter().any(|url| !url.starts_with("https://")) {
+        return Err(Failure::usage("--etcd-ca with an address that is not encrypted").help("begin each with https://"));
     }
     let mut job = match &of.what {
-        KeeperCommand::Run(run) => json!({ "do": "run", "keep": keep(run) }),
+        KeeperCommand::Run(run) => json!({ "do": "run", "keep": keep(run, of.function) }),
         KeeperCommand::Status { json } => json!({ "do": "status", "json": json }),
         KeeperCommand::Switchover { to, wait } => json!({ "do": "switchover", "to": to, "wait_ms": ms(*wait) }),
         KeeperCommand::Pause => json!({ "do": "pause" }),
         KeeperCommand::Resume => json!({ "do": "resume" }),
         KeeperCommand::Reinit { node } => json!({ "do": "reinit", "node": node }),
-        KeeperCommand::Group { .. } => json!({ "do": "group", "group": group_of(&of.what)? }),
+        KeeperCommand::Group { group } => json!({ "do": "group", "group": group_of(group)? }),
     };
-    job["at"] = json!({ "etcd": of.etcd, "cluster": of.cluster, "user": of.etcd_user });
+    job["at"] = json!({
+        "etcd": of.etcd, "cluster": of.cluster, "function": of.function, "user": of.etcd_user,
+        "ca": of.etcd_ca, "cert": of.etcd_cert, "key": of.etcd_key,
+    });
     Ok(job)
 }
 
 /// A device and how it is kept.
-fn keep(run: &KeeperRun) -> Value {
+fn keep(run: &KeeperRun, function: u8) -> Value {
     let control = match &run.served.control {
         // The folder of a log device that has not been started yet.
         Some(folder) if !folder.exists() && folder.extension().is_none() => folder.join(log_device::CONTROL),
@@ -65,7 +76,10 @@ fn keep(run: &KeeperRun) -> Value {
     json!({
         "control": control,
         "address": run.address.clone().unwrap_or_else(|| folder.display().to_string()),
-        "state": run.state.clone().unwrap_or_else(|| folder.join("keeper.json")),
+        "state": run.state.clone().unwrap_or_else(|| folder.join(match function {
+            0 => "keeper.json".to_owned(),
+            function => format!("keeper-{function}.json"),
+        })),
         "ttl_ms": ms(run.ttl),
         "loop_wait_ms": ms(run.loop_wait),
         "retry_timeout_ms": ms(run.retry_timeout),
@@ -74,8 +88,8 @@ fn keep(run: &KeeperRun) -> Value {
 }
 
 /// The group that is to be set: one that can be.
-fn group_of(what: &KeeperCommand) -> Result<Value, Failure> {
-    let Some(of) = what.group() else { return Ok(Value::Null) };
+fn group_of(group: &GroupIfAny) -> Result<Value, Failure> {
+    let Some(of) = group.group() else { return Ok(Value::Null) };
     let (mode, k) = group::mode_of(of.mode, of.quorum, of.members.len());
     let checked = match k {
         0 => Mode::Eager,
@@ -107,6 +121,9 @@ mod tests {
             &["group", "--members", "0,0", "--mode", "eager"][..],
             &["group", "--members", "0,1", "--mode", "quorum", "--quorum", "3"],
             &["group", "--cluster", "a/b"],
+            &["group", "--cluster", "a:1"],
+            &["group", "--etcd", "https://10.0.0.9:2379"],
+            &["group", "--etcd", "http://10.0.0.9:2379", "--etcd-ca", "ca.pem"],
         ] {
             assert!(job_of(wrong).is_err(), "{wrong:?}");
         }
@@ -119,6 +136,10 @@ mod tests {
         let job = job_of(&["run", "--control", folder.path().to_str().unwrap(), "--ttl", "20s"]).unwrap();
         assert_eq!(job["keep"]["control"], json!(folder.path().join("control.sock")));
         assert_eq!(job["keep"]["state"], json!(folder.path().join("keeper.json")));
+        let line = ["run", "--control", folder.path().to_str().unwrap(), "--function", "1"];
+        let other = job_of(&line).unwrap();
+        assert_eq!(other["keep"]["state"], json!(folder.path().join("keeper-1.json")));
+        assert_eq!(other["at"]["function"], 1);
         assert_eq!((&job["keep"]["ttl_ms"], &job["keep"]["loop_wait_ms"]), (&json!(20_000), &json!(1_000)));
     }
 }

@@ -128,7 +128,8 @@ fn line(of: &LogDevice) -> Result<Serve, Failure> {
 /// A target of the command line: a path without a scheme is the folder of a log device. Commas separate those of a
 /// group; a folder with a comma in its name is given by its socket.
 pub fn target(text: &str) -> Result<String, String> {
-    let has_scheme = ["vfio-user:", "pci:", "window:", "tcp:"].iter().any(|scheme| text.starts_with(scheme));
+    let has_scheme =
+        ["vfio-user:", "cluster:", "pci:", "window:", "tcp:"].iter().any(|scheme| text.starts_with(scheme));
     if has_scheme {
         return Ok(text.to_owned());
     }
@@ -245,7 +246,7 @@ mod tests {
     fn a_path_is_a_log_device_and_a_scheme_another_target() {
         assert_eq!(target("log").unwrap(), "vfio-user:log/vfio.sock");
         assert_eq!(target("/a:b/c").unwrap(), "vfio-user:/a:b/c/vfio.sock");
-        for other in ["vfio-user:f0.sock", "pci:0000:01:00.0", "window:0+8:vfio-user:s"] {
+        for other in ["vfio-user:f0.sock", "cluster:etcd=a:1,b:2/c", "pci:0000:01:00.0", "window:0+8:vfio-user:s"] {
             assert_eq!(target(other).unwrap(), other);
         }
         assert_eq!(folder_of("vfio-user:log/vfio.sock"), Some(Path::new("log")));

@@ -15,7 +15,10 @@ use crate::mapped::Tried;
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The target is of no kind that is known.
-    #[error("`{0}` is not a valid target: give vfio-user:SOCKET, or several with commas between them")]
+    #[error(
+        "`{0}` is not a valid target: give vfio-user:SOCKET, several with commas between them, or \
+         cluster:etcd=HOST:PORT/NAME"
+    )]
     Target(String),
     /// The device could not be reached.
     #[error("{}: {error}", .path.display())]
@@ -167,6 +170,22 @@ pub enum LogError {
         /// All that were asked.
         tried: Vec<Tried>,
     },
+    /// etcd names no primary of a cluster, or one that this program does not reach.
+    #[error("cluster {name}: {why}")]
+    Cluster {
+        /// Its name.
+        name: String,
+        /// Why, since when, and what to do.
+        why: String,
+    },
+    /// There is no such cluster in etcd, or this program can't ask.
+    #[error("cluster {name}: {why}")]
+    NoCluster {
+        /// Its name.
+        name: String,
+        /// Why, and what to do.
+        why: String,
+    },
     /// The new primary's log has other bytes, or more: another program has appended to it.
     #[error(
         "the log of the new primary goes on otherwise from {at}: another program has appended to it; open the log anew"
@@ -259,13 +278,14 @@ impl LogError {
                 true => Errno::EROFS,
                 false => Errno::EPIPE,
             },
-            LogError::Gone | LogError::NoReply => Errno::EPIPE,
+            LogError::Gone | LogError::NoReply | LogError::Cluster { .. } => Errno::EPIPE,
             LogError::Stale | LogError::Cut { .. } | LogError::Overtaken { .. } | LogError::Lost { .. } => {
                 Errno::ESTALE
             }
             LogError::NotReplicated { .. } | LogError::NotMapped | LogError::Joined => Errno::EOPNOTSUPP,
             LogError::Target(_) | LogError::TooLarge { .. } => Errno::EINVAL,
             LogError::NoLane { .. } => Errno::ENODEV,
+            LogError::NoCluster { .. } => Errno::ENOENT,
             LogError::Busy { .. } | LogError::Taken | LogError::Writers => Errno::EBUSY,
             LogError::Unreachable { error, .. } | LogError::Refused { error, .. } => {
                 error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)

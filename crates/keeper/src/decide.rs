@@ -34,12 +34,21 @@ pub struct Memory {
     led: bool,
     /// Since when no keeper has led.
     vacant_since: Option<u64>,
+    /// The same, also while this keeper has no part in an election.
+    leaderless_since: Option<u64>,
     /// When its device was asked to promote itself in this lease.
     asked_at: Option<u64>,
     /// When its device was asked for another group.
     change_asked_at: Option<u64>,
     /// It does not compete before.
     stands_back_until: u64,
+}
+
+impl Memory {
+    /// For how long no keeper has led, in milliseconds, as far as etcd was read.
+    pub fn leaderless_ms(&self, now_ms: u64) -> Option<u64> {
+        self.leaderless_since.map(|since| now_ms.saturating_sub(since))
+    }
 }
 
 /// A step.
@@ -89,7 +98,9 @@ pub fn decide(view: &View<'_>, memory: &mut Memory) -> Decision {
     if let Ok(cluster) = view.cluster {
         memory.led = cluster.leader.as_ref().is_some_and(|(_, is_own)| *is_own);
         if cluster.leader.is_some() {
-            memory.vacant_since = None;
+            (memory.vacant_since, memory.leaderless_since) = (None, None);
+        } else {
+            memory.leaderless_since.get_or_insert(view.now_ms);
         }
         if !memory.led {
             (memory.asked_at, memory.change_asked_at) = (None, None);

@@ -141,12 +141,12 @@ pub enum Order {
 }
 
 impl Order {
-    fn to_json(&self) -> Value {
+    fn to_json(&self, function: u8) -> Value {
         let with = |name: &str, group: &Group| {
             let Group { members, mode, k } = group;
             json!({ "do": name, "members": members, "mode": mode, "k": k })
         };
-        match self {
+        let mut order = match self {
             Order::Form(group) => with("group-form", group),
             Order::FormAsPrimary(group) => {
                 let mut order = with("group-form", group);
@@ -166,7 +166,9 @@ impl Order {
             }
             Order::Free => json!({ "do": "group-lead" }),
             Order::Rebuild => json!({ "do": "group-rebuild" }),
-        }
+        };
+        order["function"] = function.into();
+        order
     }
 }
 
@@ -175,6 +177,8 @@ impl Order {
 pub struct Control {
     /// Its path.
     pub path: PathBuf,
+    /// The function whose log is kept.
+    pub function: u8,
     /// How long an answer may take.
     pub patience: Duration,
 }
@@ -186,7 +190,7 @@ impl Control {
     /// In words, when it does not answer, or makes no sense.
     pub async fn status(&self) -> Result<Device, String> {
         let answer = self.ask(&json!({ "do": "status" })).await?;
-        Device::from_status(&answer, 0)
+        Device::from_status(&answer, self.function)
     }
 
     /// Has the device carry out an order.
@@ -194,7 +198,7 @@ impl Control {
     /// # Errors
     /// In words, when it does not answer, or refuses.
     pub async fn order(&self, order: &Order) -> Result<(), String> {
-        self.ask(&order.to_json()).await.map(drop)
+        self.ask(&order.to_json(self.function)).await.map(drop)
     }
 
     async fn ask(&self, request: &Value) -> Result<Map<String, Value>, String> {

@@ -13,9 +13,21 @@ pub struct At {
     pub etcd: Vec<String>,
     /// The cluster's name.
     pub cluster: String,
+    /// The function of the devices.
+    #[serde(default)]
+    pub function: u8,
     /// User of etcd; its password is in the environment variable `TIDEWATER_ETCD_PASSWORD`.
     #[serde(default)]
     pub user: Option<String>,
+    /// File of the CA of etcd's certificate: connections are encrypted.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+    /// File of this keeper's certificate.
+    #[serde(default)]
+    pub cert: Option<PathBuf>,
+    /// File of its key.
+    #[serde(default)]
+    pub key: Option<PathBuf>,
 }
 
 /// What to do.

@@ -14,9 +14,13 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Of this cluster.
-    pub fn new(cluster: &str) -> Keys {
-        Keys { prefix: format!("/tidewater/{cluster}/") }
+    /// Of the logs of a function of this cluster.
+    pub fn new(cluster: &str, function: u8) -> Keys {
+        let prefix = match function {
+            0 => format!("/tidewater/{cluster}/"),
+            function => format!("/tidewater/{cluster}:{function}/"),
+        };
+        Keys { prefix }
     }
 
     fn of(&self, name: &str) -> String {
@@ -149,6 +153,9 @@ pub struct Member {
     pub stale: bool,
     /// The leader deadline of this primary has passed.
     pub frozen: bool,
+    /// For how long no keeper has led, as this one sees it, in milliseconds; `None`: one leads.
+    #[serde(default)]
+    pub leaderless_ms: Option<u64>,
     /// Why its keeper does not do more, in words.
     pub note: String,
 }
@@ -218,7 +225,7 @@ mod tests {
 
     #[test]
     fn keys_come_back_and_foreign_ones_are_left_or_refused_by_name() {
-        let keys = Keys::new("c");
+        let keys = Keys::new("c", 0);
         let mut cluster = Cluster::default();
         let mut take = |key: &str, value: &str, lease| cluster.take(&keys, (key, value.as_bytes(), lease), 7);
         take(&keys.leader(), r#"{"node":1,"epoch":"4.1"}"#, 7).unwrap();
@@ -227,6 +234,7 @@ mod tests {
         take(&keys.reinit(3), "", 0).unwrap();
         take("/tidewater/c/later/thing", "?", 0).unwrap();
         take("/tidewater/other/leader", "?", 0).unwrap();
+        take(&Keys::new("c", 1).leader(), "?", 0).unwrap();
         let wrong = take(&keys.group(), "{}", 0).unwrap_err();
         assert!(wrong.contains("/tidewater/c/group"), "{wrong}");
         assert_eq!(cluster.leader, Some((Leader { node: 1, epoch: Epoch { counter: 4, node: 1 } }, true)));

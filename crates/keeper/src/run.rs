@@ -39,7 +39,7 @@ pub async fn run(at: At, keep: Keep) -> Result<(), String> {
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut keeper = Keeper {
-        control: Control { path: keep.control.clone(), patience: keep.retry_timeout() },
+        control: Control { path: keep.control.clone(), function: at.function, patience: keep.retry_timeout() },
         store: Store::new(&at, keep.retry_timeout()),
         started: Instant::now(),
         memory: Memory::default(),
@@ -163,6 +163,7 @@ impl Keeper {
             // A primary's flag may be of one of its replicas.
             stale: device.is_some_and(|device| device.stale && device.role == crate::device::Role::Secondary),
             frozen: device.is_some_and(|device| device.frozen_ms.is_some()),
+            leaderless_ms: self.memory.leaderless_ms(self.started.elapsed().as_millis() as u64),
             note: self.note.clone(),
         }
     }

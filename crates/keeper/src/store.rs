@@ -4,10 +4,11 @@ use crate::job::At;
 use crate::kept::Seen;
 use crate::keys::{Cluster, Keys};
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, GetResponse, LeaseKeepAliveStream, LeaseKeeper,
-    PutOptions, Txn, TxnOp, WatchOptions,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, GetResponse, Identity,
+    LeaseKeepAliveStream, LeaseKeeper, PutOptions, TlsOptions, Txn, TxnOp, WatchOptions,
 };
 use serde::Serialize;
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -41,7 +42,14 @@ fn value(of: &impl Serialize) -> Result<Vec<u8>, String> {
 impl Store {
     /// A cluster in etcd; `patience`: how long an answer may take.
     pub fn new(at: &At, patience: Duration) -> Store {
-        Store { keys: Keys::new(&at.cluster), at: at.clone(), which: 0, patience, client: None, renewer: None }
+        Store {
+            keys: Keys::new(&at.cluster, at.function),
+            at: at.clone(),
+            which: 0,
+            patience,
+            client: None,
+            renewer: None,
+        }
     }
 
     /// As [`Store::read`], by the first member of etcd that answers.
@@ -202,11 +210,27 @@ impl Store {
     }
 }
 
+/// What proves etcd to this keeper, and this keeper to etcd. The files are read for each connection: they may be renewed.
+fn tls(ca: &Path, own: Option<(&Path, &Path)>) -> Result<TlsOptions, Error> {
+    let read = |path: &Path| {
+        let failed = |error: std::io::Error| Error::InvalidArgs(format!("{}: {error}", path.display()));
+        std::fs::read(path).map_err(failed)
+    };
+    let options = TlsOptions::new().ca_certificate(Certificate::from_pem(read(ca)?));
+    Ok(match own {
+        Some((cert, key)) => options.identity(Identity::from_pem(read(cert)?, read(key)?)),
+        None => options,
+    })
+}
+
 async fn connect(at: &At, which: usize, patience: Duration) -> Result<Client, Error> {
     let Some(url) = at.etcd.get(which % at.etcd.len().max(1)) else {
         return Err(Error::InvalidArgs("no address of etcd".into()));
     };
     let mut options = ConnectOptions::new().with_connect_timeout(patience).with_require_leader(true);
+    if let Some(ca) = &at.ca {
+        options = options.with_tls(tls(ca, at.cert.as_deref().zip(at.key.as_deref()))?);
+    }
     if let Some(user) = &at.user {
         let password = std::env::var(PASSWORD).unwrap_or_default();
         options = options.with_user(user.clone(), password).with_auto_token_refresh(true);
@@ -221,7 +245,7 @@ async fn connect(at: &At, which: usize, patience: Duration) -> Result<Client, Er
 /// # Errors
 /// In words.
 pub async fn watch(at: &At, which: usize, patience: Duration, mut each: impl FnMut()) -> Result<(), String> {
-    let keys = Keys::new(&at.cluster);
+    let keys = Keys::new(&at.cluster, at.function);
     let members = format!("{}members/", keys.prefix);
     let begin = timeout(patience, async {
         let mut client = connect(at, which, patience).await?;

@@ -152,7 +152,10 @@ fn shown(name: &str, cluster: &Cluster) -> String {
             _ = writeln!(out, "leader: node {}, epoch {}", leader.node, leader.epoch);
         }
         Some((leader, _)) => _ = writeln!(out, "leader: node {}, which is being promoted", leader.node),
-        None => _ = writeln!(out, "no leader"),
+        None => match cluster.members.values().filter_map(|member| member.leaderless_ms).max() {
+            Some(ms) => _ = writeln!(out, "no leader for {} s", ms.div_ceil(1000)),
+            None => _ = writeln!(out, "no leader"),
+        },
     }
     if let Some(Intent { to }) = &cluster.intent {
         let to = to.map_or_else(|| "the member with most".to_owned(), |node| format!("node {node}"));

@@ -107,14 +107,14 @@ impl Life {
                 kept.start_keeper(primary, &[]);
             }
             Fate::EtcdDies => {
-                kept.etcd.kill();
+                kept.etcd[0].kill();
                 self.append_at(primary, pause);
-                self.kept.etcd.start();
+                self.kept.etcd[0].start();
             }
             Fate::EtcdStops => {
-                kept.etcd.signal(Signal::SIGSTOP);
+                kept.etcd[0].signal(Signal::SIGSTOP);
                 self.append_at(primary, pause);
-                self.kept.etcd.signal(Signal::SIGCONT);
+                self.kept.etcd[0].signal(Signal::SIGCONT);
             }
             Fate::SecondaryDies => {
                 let node = (primary + 1 + rng.below(2) as u8) % 3;
@@ -126,7 +126,7 @@ impl Life {
             }
             Fate::Switchover => {
                 // One that is not in step yet is a reason to refuse.
-                let url = kept.etcd.url();
+                let url = kept.etcd[0].url();
                 let line = ["keeper", "--etcd", &url, "switchover", "--wait", "5s"];
                 let _ = tidewater_tests::run(kept.devices.folder.path(), &line);
             }

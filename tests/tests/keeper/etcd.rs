@@ -1,8 +1,8 @@
-//! A real etcd of one member, on loopback.
+//! A real etcd of one member or of three, on loopback.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -10,13 +10,19 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
 
 use crate::cluster::PATIENCE;
 
-/// An etcd, in a folder of its own.
+/// A member of an etcd, in a folder of its own.
 pub struct Etcd {
+    name: String,
     folder: PathBuf,
     client: SocketAddr,
+    /// All members, as etcd is given them.
+    members: String,
+    /// The folder of the certificates that it and its clients have.
+    certs: Option<PathBuf>,
     child: Option<Child>,
 }
 
@@ -25,32 +31,128 @@ pub fn is_installed() -> bool {
     Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
+/// A CA, and a certificate of it for an etcd at this address and for its clients.
+fn certificates(folder: &Path, host: IpAddr) {
+    std::fs::create_dir_all(folder).expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("a folder");
+    let ca_key = KeyPair::generate().expect("a key");
+    let mut ca = CertificateParams::new(Vec::new()).expect("no names");
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    write("ca.pem", &ca.self_signed(&ca_key).expect("it signs").pem());
+    let issuer = Issuer::new(ca, ca_key);
+    let mut of = CertificateParams::new(Vec::new()).expect("no names");
+    of.subject_alt_names = vec![SanType::IpAddress(host)];
+    of.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().expect("a key");
+    write("cert.pem", &of.signed_by(&key, &issuer).expect("it signs").pem());
+    write("key.pem", &key.serialize_pem());
+}
+
 impl Etcd {
-    pub fn new(folder: &Path) -> Etcd {
-        // As clusters of devices have theirs: an address for each process, and ports for each etcd of it.
+    fn prepare(folder: &Path, names: &[&str]) -> Vec<Etcd> {
+        // As clusters of devices have theirs: an address for each process, and ports for each etcd of it: for clients,
+        // for the other members, and to be asked whether it is well.
         static PORT: AtomicU16 = AtomicU16::new(30_000);
-        let (pid, port) = (std::process::id(), PORT.fetch_add(2, Ordering::Relaxed));
+        let pid = std::process::id();
         let host = [127, 1 + (pid >> 16 & 127) as u8, (pid >> 8) as u8, 2 + (pid & 126) as u8];
-        let mut etcd = Etcd { folder: folder.join("etcd"), client: (host, port).into(), child: None };
+        let at = |_: &&str| SocketAddr::from((host, PORT.fetch_add(3, Ordering::Relaxed)));
+        let all: Vec<(&str, SocketAddr)> = names.iter().map(|name| (*name, at(name))).collect();
+        let member = |(name, client): &(&str, SocketAddr)| format!("{name}=http://{}", beside(*client, 1));
+        let members = all.iter().map(member).collect::<Vec<_>>().join(",");
+        let etcd = |(name, client): (&str, SocketAddr)| Etcd {
+            name: name.to_owned(),
+            folder: folder.join(format!("etcd-{name}")),
+            client,
+            members: members.clone(),
+            certs: None,
+            child: None,
+        };
+        all.into_iter().map(etcd).collect()
+    }
+
+    /// One of one member.
+    pub fn new(folder: &Path) -> Etcd {
+        let mut etcd = Etcd::prepare(folder, &["only"]).pop().expect("one");
         etcd.start();
         etcd
     }
 
+    /// One of one member, which has a certificate, and asks its clients for one.
+    pub fn secured(folder: &Path) -> Etcd {
+        let mut etcd = Etcd::prepare(folder, &["only"]).pop().expect("one");
+        let certs = folder.join("etcd-certs");
+        certificates(&certs, etcd.client.ip());
+        etcd.certs = Some(certs);
+        etcd.start();
+        etcd
+    }
+
+    /// One of three members.
+    pub fn three(folder: &Path) -> Vec<Etcd> {
+        let mut all = Etcd::prepare(folder, &["one", "two", "three"]);
+        all.iter_mut().for_each(Etcd::spawn);
+        all.iter_mut().for_each(Etcd::until_healthy);
+        all
+    }
+
     pub fn url(&self) -> String {
-        format!("http://{}", self.client)
+        format!("{}://{}", if self.certs.is_some() { "https" } else { "http" }, self.client)
+    }
+
+    /// What `tidewater keeper` is given to reach some members, and one that is down: its address leads nowhere.
+    pub fn access(members: &[Etcd]) -> Vec<String> {
+        let is_secure = members.iter().any(|etcd| etcd.certs.is_some());
+        let nowhere = format!("{}://127.0.0.1:1", if is_secure { "https" } else { "http" });
+        let urls: Vec<String> = std::iter::once(nowhere).chain(members.iter().map(Etcd::url)).collect();
+        let mut access = vec!["--etcd".to_owned(), urls.join(",")];
+        if let Some(certs) = members.iter().find_map(|etcd| etcd.certs.as_deref()) {
+            for name in ["ca", "cert", "key"] {
+                access.extend([format!("--etcd-{name}"), certs.join(format!("{name}.pem")).display().to_string()]);
+            }
+        }
+        access
+    }
+
+    /// What programs are given in their environment to reach it.
+    pub fn variables(&self) -> Vec<(String, PathBuf)> {
+        let of = |certs: &PathBuf| {
+            ["ca", "cert", "key"]
+                .map(|name| (format!("TIDEWATER_ETCD_{}", name.to_uppercase()), certs.join(format!("{name}.pem"))))
+        };
+        self.certs.iter().flat_map(of).collect()
+    }
+
+    /// A cluster of this etcd, as programs name it. One of its addresses leads nowhere.
+    pub fn target(&self, cluster: &str) -> String {
+        let nowhere = if self.certs.is_some() { "https://127.0.0.1:1" } else { "127.0.0.1:1" };
+        format!("cluster:etcd={nowhere},{}/{cluster}", self.client)
     }
 
     pub fn start(&mut self) {
+        self.spawn();
+        self.until_healthy();
+    }
+
+    fn spawn(&mut self) {
         std::fs::create_dir_all(&self.folder).expect("a folder");
         let log = File::options().create(true).append(true).open(self.folder.join("log")).expect("a folder");
-        let peer = format!("http://{}", SocketAddr::new(self.client.ip(), self.client.port() + 1));
+        let peer = format!("http://{}", beside(self.client, 1));
         let mut command = Command::new("etcd");
-        command.args(["--name", "only", "--data-dir"]).arg(self.folder.join("data"));
+        command.args(["--name", &self.name, "--data-dir"]).arg(self.folder.join("data"));
         command.args(["--listen-client-urls", &self.url(), "--advertise-client-urls", &self.url()]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-        command.args(["--initial-cluster", &format!("only={peer}")]);
+        command.args(["--initial-cluster", &self.members]);
+        command.args(["--listen-metrics-urls", &format!("http://{}", beside(self.client, 2))]);
+        if let Some(certs) = &self.certs {
+            let file = |name: &str| certs.join(name).display().to_string();
+            command.args(["--cert-file", &file("cert.pem"), "--key-file", &file("key.pem")]);
+            command.args(["--client-cert-auth", "--trusted-ca-file", &file("ca.pem")]);
+        }
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a descriptor")).stderr(log);
         self.child = Some(command.spawn().expect("it starts"));
+    }
+
+    fn until_healthy(&mut self) {
         let start = Instant::now();
         while !self.is_healthy() {
             assert!(start.elapsed() < PATIENCE, "etcd does not begin: see {}", self.folder.display());
@@ -59,7 +161,8 @@ impl Etcd {
     }
 
     fn is_healthy(&self) -> bool {
-        let Ok(mut stream) = TcpStream::connect_timeout(&self.client, Duration::from_secs(1)) else { return false };
+        let at = beside(self.client, 2);
+        let Ok(mut stream) = TcpStream::connect_timeout(&at, Duration::from_secs(1)) else { return false };
         let mut answer = String::new();
         let asked = stream.write_all(b"GET /health HTTP/1.0\r\n\r\n");
         asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains("\"true\"")
@@ -84,6 +187,11 @@ impl Etcd {
         std::fs::remove_dir_all(self.folder.join("data")).expect("it was there");
         self.start();
     }
+}
+
+/// The same host, another port.
+fn beside(at: SocketAddr, further: u16) -> SocketAddr {
+    SocketAddr::new(at.ip(), at.port() + further)
 }
 
 impl Drop for Etcd {

@@ -114,7 +114,7 @@ fn without_etcd_the_primary_goes_on_while_all_members_answer() {
     let (mut kept, first) = Kept::formed(3, "quorum");
     let log = kept.devices.log(first);
     append(&log, 0, PATIENCE).expect("all are there");
-    kept.etcd.kill();
+    kept.etcd[0].kill();
     let gone = Instant::now();
     let mut number = 1;
     while gone.elapsed() < TTL + TTL / 2 {
@@ -136,7 +136,7 @@ fn without_etcd_the_primary_goes_on_while_all_members_answer() {
     };
     assert!(is_stopped(&outcome), "{outcome:?}");
     assert!(kept.said(first).contains(&format!("nor from node {away}")), "{}", kept.all_said());
-    kept.etcd.start();
+    kept.etcd[0].start();
     drop(log);
     let next = kept.primary(|_| true);
     let log = kept.devices.open(next, Level::RemoteRing).expect("a log");
@@ -153,7 +153,7 @@ fn an_etcd_that_lost_its_data_is_refused_by_name_until_an_operator_takes_it() {
     let (mut kept, first) = Kept::formed(3, "quorum");
     let log = kept.devices.log(first);
     append(&log, 0, PATIENCE).expect("all are there");
-    kept.etcd.wipe();
+    kept.etcd[0].wipe();
     let start = Instant::now();
     while !(0..3).all(|node| kept.said(node).contains("went back from")) {
         assert!(start.elapsed() < PATIENCE, "{}", kept.all_said());

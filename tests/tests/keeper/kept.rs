@@ -1,4 +1,4 @@
-//! Devices with a keeper each, on one etcd.
+//! Devices with a keeper each, on an etcd.
 
 use std::fs::File;
 use std::process::Child;
@@ -22,15 +22,22 @@ pub struct Kept {
     // In this order: keepers end before what they talk to.
     keepers: Vec<Option<Child>>,
     pub devices: Cluster,
-    pub etcd: Etcd,
+    /// Its members.
+    pub etcd: Vec<Etcd>,
 }
 
 impl Kept {
     /// Devices that are in no group yet, and their keepers.
     pub fn new(nodes: u8) -> Kept {
-        keeper();
         let devices = Cluster::new(nodes);
         let etcd = Etcd::new(devices.folder.path());
+        Kept::by(devices, vec![etcd])
+    }
+
+    /// The same, by another etcd.
+    pub fn by(devices: Cluster, etcd: Vec<Etcd>) -> Kept {
+        keeper();
+        let nodes = devices.devices.len() as u8;
         let mut kept = Kept { keepers: (0..nodes).map(|_| None).collect(), devices, etcd };
         (0..nodes).for_each(|node| kept.start_keeper(node, &[]));
         kept
@@ -39,20 +46,32 @@ impl Kept {
     /// The same, once they are a group of this mode. Returns its primary.
     pub fn formed(nodes: u8, mode: &str) -> (Kept, u8) {
         let kept = Kept::new(nodes);
-        let members = (0..nodes).map(|node| node.to_string()).collect::<Vec<_>>().join(",");
-        kept.ask(&["group", "--members", &members, "--mode", mode]);
-        let primary = kept.primary(|_| true);
-        kept.all_in_step(primary);
+        let primary = kept.form(mode);
         (kept, primary)
+    }
+
+    /// Makes a group of all. Returns its primary, once all are in step.
+    pub fn form(&self, mode: &str) -> u8 {
+        let members = (0..self.keepers.len()).map(|node| node.to_string()).collect::<Vec<_>>().join(",");
+        self.ask(&["group", "--members", &members, "--mode", mode]);
+        let primary = self.primary(|_| true);
+        self.all_in_step(primary);
+        primary
+    }
+
+    /// `tidewater keeper`, which reaches etcd.
+    fn line(&self, arguments: &[&str]) -> Vec<String> {
+        let mut line = vec!["keeper".to_owned()];
+        line.extend(Etcd::access(&self.etcd));
+        line.extend(arguments.iter().map(|&one| one.to_owned()));
+        line
     }
 
     pub fn start_keeper(&mut self, node: u8, more: &[&str]) {
         let folder = self.devices.folder.path();
         let said = File::options().create(true).append(true).open(folder.join(format!("keeper-{node}")));
         let mut command = tidewater(Build::Same, folder);
-        // One of its addresses leads nowhere, as that of a member of etcd that is down.
-        let addresses = format!("http://127.0.0.1:1,{}", self.etcd.url());
-        command.args(["keeper", "run", "--etcd", &addresses, "--control", &node.to_string()]);
+        command.args(self.line(&["run", "--control", &node.to_string()]));
         command.args(TIMES).args(more).stderr(said.expect("a folder"));
         self.keepers[usize::from(node)] = Some(command.spawn().expect("it starts"));
     }
@@ -65,12 +84,13 @@ impl Kept {
 
     /// `tidewater keeper`, which is to succeed.
     pub fn ask(&self, arguments: &[&str]) -> String {
-        run_well(self.devices.folder.path(), &[&["keeper", "--etcd", &self.etcd.url()], arguments].concat())
+        let line = self.line(arguments);
+        run_well(self.devices.folder.path(), &line.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     pub fn status(&self) -> Value {
-        let url = self.etcd.url();
-        let output = run(self.devices.folder.path(), &["keeper", "--etcd", &url, "status", "--json"]);
+        let line = self.line(&["status", "--json"]);
+        let output = run(self.devices.folder.path(), &line.iter().map(String::as_str).collect::<Vec<_>>());
         // Without etcd there is none.
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     }

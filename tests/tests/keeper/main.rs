@@ -1,6 +1,7 @@
 //! Devices that are promoted by themselves: leader deadlines, and keepers on a real etcd.
 
 mod campaign;
+mod clients;
 #[path = "../replication/cluster.rs"]
 #[expect(dead_code, reason = "other tests use the rest of it")]
 mod cluster;
@@ -8,5 +9,7 @@ mod deadline;
 mod demo;
 mod etcd;
 mod failures;
+mod functions;
 mod kept;
+mod members;
 mod verbs;

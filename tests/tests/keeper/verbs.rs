@@ -26,7 +26,7 @@ fn a_switchover_a_pause_and_another_group_lose_nothing() {
     let said = kept.ask(&["switchover"]);
     assert!(said.contains("node 1 is primary of epoch"), "{said}");
     append(&kept.devices.log(1), 1, PATIENCE).expect("both are there");
-    let url = kept.etcd.url();
+    let url = kept.etcd[0].url();
     let refused = |arguments: &[&str]| {
         run_refused(kept.devices.folder.path(), &[&["keeper", "--etcd", &url], arguments].concat())
     };

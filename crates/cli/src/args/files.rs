@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Args)]
 pub struct LaneOf {
     /// The device that has the log: the folder of `tidewater log-device`, or vfio-user:SOCKET of `tidewater serve
-    /// --ring`; several of a group with commas between them: the log is on the primary
+    /// --ring`; several of a group with commas between them, the primary of which is used; or
+    /// cluster:etcd=HOST:PORT/CLUSTER, if keepers watch the group: etcd names the primary
     #[arg(long, value_name = "TARGET", value_parser = crate::log_device::target, help_heading = "Log")]
     pub device: String,
     /// The lane of the log

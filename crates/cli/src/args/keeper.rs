@@ -1,7 +1,7 @@
 //! Arguments of `tidewater keeper`.
 
 use super::examples;
-use super::peers::{GroupModeName, GroupOf};
+use super::peers::GroupIfAny;
 use super::served::Served;
 use super::values;
 use clap::{Args, Subcommand, ValueHint};
@@ -24,9 +24,35 @@ pub struct KeeperArgs {
     /// User of etcd; its password is in the environment variable TIDEWATER_ETCD_PASSWORD
     #[arg(long, global = true, value_name = "NAME", help_heading = "etcd")]
     pub etcd_user: Option<String>,
+    /// File of the CA of etcd's certificate, for addresses that begin with https://
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "etcd")]
+    pub etcd_ca: Option<PathBuf>,
+    /// File of this keeper's own certificate, for an etcd that asks for one
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        requires_all = ["etcd_ca", "etcd_key"],
+        help_heading = "etcd"
+    )]
+    pub etcd_cert: Option<PathBuf>,
+    /// File of that certificate's key
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        requires = "etcd_cert",
+        help_heading = "etcd"
+    )]
+    pub etcd_key: Option<PathBuf>,
     /// Name of the cluster: its keys are below /tidewater/NAME/
     #[arg(long, global = true, value_name = "NAME", default_value = "tidewater", help_heading = "etcd")]
     pub cluster: String,
+    /// Function of the devices, each of which has a group of its own: from 1 on, keys are below /tidewater/NAME:N/
+    #[arg(long, global = true, value_name = "N", default_value_t = 0, help_heading = "etcd")]
+    pub function: u8,
     /// What to do.
     #[command(subcommand)]
     pub what: KeeperCommand,
@@ -71,15 +97,9 @@ pub enum KeeperCommand {
     /// Set the members and their mode, or show them
     #[command(after_help = examples::KEEPER_GROUP)]
     Group {
-        /// Numbers of all members, such as 0,1,2
-        #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "mode")]
-        members: Vec<u8>,
-        /// When appended bytes count as replicated
-        #[arg(long, value_name = "MODE", requires = "members")]
-        mode: Option<GroupModeName>,
-        /// For quorum: how many members, the primary included, must have a byte [default: more than half]
-        #[arg(long, value_name = "K", requires = "mode")]
-        quorum: Option<u8>,
+        /// The group.
+        #[command(flatten)]
+        group: GroupIfAny,
     },
 }
 
@@ -92,7 +112,8 @@ pub struct KeeperRun {
     /// Where programs find the device, for those that read it in etcd [default: the folder of the control socket]
     #[arg(long, value_name = "TEXT")]
     pub address: Option<String>,
-    /// The file that the keeper remembers etcd by [default: keeper.json beside the control socket]
+    /// The file that the keeper remembers etcd by [default: keeper.json beside the control socket, keeper-N.json for
+    /// function N]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub state: Option<PathBuf>,
     /// How long a primary acknowledges without a word to etcd: whole seconds
@@ -107,16 +128,4 @@ pub struct KeeperRun {
     /// Take etcd as it is, though it is another one than before, or an older snapshot of it
     #[arg(long)]
     pub new_etcd: bool,
-}
-
-impl KeeperCommand {
-    /// The group that is to be set.
-    pub fn group(&self) -> Option<GroupOf> {
-        match self {
-            KeeperCommand::Group { members, mode: Some(mode), quorum } => {
-                Some(GroupOf { members: members.clone(), mode: *mode, quorum: *quorum })
-            }
-            _ => None,
-        }
-    }
 }

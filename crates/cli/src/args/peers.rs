@@ -95,15 +95,9 @@ pub enum GroupCommand {
     /// Make this device primary, once enough members agree
     #[command(after_help = examples::GROUP_PROMOTE)]
     Promote {
-        /// Numbers of all members of the new group [default: the group stays]
-        #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "mode")]
-        members: Vec<u8>,
-        /// When appended bytes count as replicated in the new group
-        #[arg(long, value_name = "MODE", requires = "members")]
-        mode: Option<GroupModeName>,
-        /// For quorum: how many members, the primary included, must have a byte [default: more than half]
-        #[arg(long, value_name = "K", requires = "mode")]
-        quorum: Option<u8>,
+        /// The new group.
+        #[command(flatten)]
+        group: GroupIfAny,
         /// Members that do not answer are dead: what only they had is lost
         #[arg(long)]
         force: bool,
@@ -148,6 +142,28 @@ pub struct GroupOf {
     /// For quorum: how many members, the primary included, must have a byte [default: more than half]
     #[arg(long, value_name = "K")]
     pub quorum: Option<u8>,
+}
+
+/// The same, or none: then the group stays.
+#[derive(Clone, Debug, Args)]
+pub struct GroupIfAny {
+    /// Numbers of all members of the new group, such as 0,1,2; without it the group stays
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "mode")]
+    pub members: Vec<u8>,
+    /// When appended bytes count as replicated in the new group
+    #[arg(long, value_name = "MODE", requires = "members")]
+    pub mode: Option<GroupModeName>,
+    /// For quorum: how many members, the primary included, must have a byte [default: more than half]
+    #[arg(long, value_name = "K", requires = "mode")]
+    pub quorum: Option<u8>,
+}
+
+impl GroupIfAny {
+    /// The group, if one is given.
+    pub fn group(&self) -> Option<GroupOf> {
+        let GroupIfAny { members, mode, quorum } = self.clone();
+        mode.map(|mode| GroupOf { members, mode, quorum })
+    }
 }
 
 /// When appended bytes count as replicated.

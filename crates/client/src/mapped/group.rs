@@ -35,11 +35,11 @@ fn has_moved(why: &LogError) -> bool {
 }
 
 impl GroupLog {
-    /// Opens the log on the primary of several devices: `vfio-user:SOCKET,vfio-user:SOCKET`. A primary is waited for up
-    /// to 5 seconds.
+    /// Opens the log on the primary of several devices: `vfio-user:SOCKET,vfio-user:SOCKET`, or
+    /// `cluster:etcd=HOST:PORT/NAME`. A primary is waited for up to 5 seconds.
     ///
     /// # Errors
-    /// As [`Log::open`]; `NoPrimary`, which names every device and why it is not the one.
+    /// As [`Log::open`]; `NoPrimary`, which names every device and why it is not the one; `Cluster`.
     pub fn open(target: &str, options: Options) -> Result<(GroupLog, Recovered), LogError> {
         let (log, recovered) = Log::open_reporting(target, options)?;
         Ok((GroupLog::from(log), recovered))
@@ -87,7 +87,7 @@ impl GroupLog {
     ///
     /// # Errors
     /// As there; those of a primary that has gone only when no other is found within 30 seconds, or something of the
-    /// log is lost: `NoPrimary`, `Overtaken`, `Lost`.
+    /// log is lost: `NoPrimary`, `Cluster`, `Overtaken`, `Lost`.
     pub fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
         self.with(|log| log.append(parts))
     }

@@ -22,8 +22,9 @@ use super::event::Watcher;
 use super::memory::{WriteBack, fence};
 use super::options::Options;
 use super::ring::{Recovered, Ring};
+use super::targets::{self, Devices};
 use super::writer::{Begun, Claim, Writer};
-use super::{cut, device, owner, targets};
+use super::{cut, device, owner};
 use crate::lane::OFFSET_END;
 use crate::writers::{Full, Reserved};
 use crate::{Level, LogError, Written};
@@ -56,7 +57,7 @@ pub struct Log {
     /// Where the device is; `None`: another process has the connection.
     socket: Option<PathBuf>,
     /// It, and others that can be primary in its place.
-    sockets: Vec<PathBuf>,
+    devices: Devices,
     pub(super) options: Options,
     pub(super) level: Level,
     pub(super) write_back: WriteBack,
@@ -104,12 +105,13 @@ fn doorbell(socket: &mut Socket, lane: u8) -> Result<Option<OwnedFd>, LogError> 
 }
 
 impl Log {
-    /// Opens the log at `vfio-user:SOCKET`, or on the primary of several devices (`vfio-user:SOCKET,vfio-user:SOCKET`,
-    /// which is waited for up to 5 seconds), and takes up its stream: what an earlier writer had published is there,
-    /// and whole records beyond it are too; holes between them are sealed.
+    /// Opens the log at `vfio-user:SOCKET`, or on the primary of several devices, which is waited for up to 5 seconds,
+    /// and takes up its stream: what an earlier writer had published is there, and whole records beyond it are too;
+    /// holes between them are sealed. Several devices are `vfio-user:SOCKET,vfio-user:SOCKET`, or, with the feature
+    /// `etcd`, `cluster:etcd=HOST:PORT,HOST:PORT/NAME`: etcd then says which device of the cluster is primary.
     ///
     /// # Errors
-    /// [`LogError`]: foremost `Unreachable`, `NotMapped`, `Busy`, `NotReplicated`, `Secondary`, `NoPrimary`.
+    /// [`LogError`]: foremost `Unreachable`, `NotMapped`, `Busy`, `NotReplicated`, `Secondary`, `NoPrimary`, `Cluster`.
     pub fn open(target: &str, options: Options) -> Result<Log, LogError> {
         Log::open_reporting(target, options).map(|(log, _)| log)
     }
@@ -119,16 +121,16 @@ impl Log {
     /// # Errors
     /// As there.
     pub fn open_reporting(target: &str, options: Options) -> Result<(Log, Recovered), LogError> {
-        let sockets = targets::sockets(target)?;
-        match &sockets[..] {
-            [path] => Log::open_one(path, &sockets, options),
-            _ => targets::open(&sockets, options),
+        let devices = Devices::of(target)?;
+        match devices.single() {
+            Some(path) => Log::open_one(path, &devices, options),
+            None => targets::open(&devices, options),
         }
     }
 
     /// Opens the log on one device of several.
-    pub(super) fn open_one(path: &Path, sockets: &[PathBuf], options: Options) -> Result<(Log, Recovered), LogError> {
-        let patience = targets::patience(sockets.len());
+    pub(super) fn open_one(path: &Path, devices: &Devices, options: Options) -> Result<(Log, Recovered), LogError> {
+        let patience = devices.patience();
         let (mut socket, doorbell, lent) = patiently(|| {
             let (mut socket, lent) = connect(path, patience)?;
             let doorbell = doorbell(&mut socket, options.lane)?;
@@ -141,7 +143,7 @@ impl Log {
         let copy = if ring.header().copied { device::copy(&mut socket)? } else { None };
         let copy = copy.map(|file| Copy::new(file, &ring, &System));
         let mut log = Log::of(Some(path.to_owned()), options, ring, copy, Device::Plain(Box::new(socket)), doorbell)?;
-        log.sockets = sockets.to_vec();
+        log.devices = devices.clone();
         Ok((log, recovered))
     }
 
@@ -161,7 +163,7 @@ impl Log {
         let level = options.level.unwrap_or(if persistent { Level::Ring } else { Level::Destaged });
         let home = owner::me()?;
         let log = Log {
-            sockets: socket.iter().cloned().collect(),
+            devices: Devices::one(socket.as_deref()),
             socket,
             options,
             level,
@@ -308,7 +310,7 @@ impl Log {
         let mut device = self.device()?;
         *device = Device::Gone;
         let (mut socket, doorbell, lent) = patiently(|| {
-            let (mut socket, lent) = connect(path, targets::patience(self.sockets.len()))?;
+            let (mut socket, lent) = connect(path, self.devices.patience())?;
             let doorbell = doorbell(&mut socket, self.ring.lane())?;
             Ok((socket, doorbell, lent))
         })?;

@@ -25,6 +25,8 @@
 #[cfg(target_endian = "big")]
 compile_error!("the words of a mapped ring are little-endian");
 
+#[cfg(feature = "etcd")]
+mod cluster;
 mod commands;
 mod copy;
 mod cut;

@@ -13,7 +13,7 @@ use tidewater_wire::vendor::{FastStatus, Role};
 use super::commands;
 use super::device::{Device, PATIENCE};
 use super::log::patiently;
-use super::targets;
+use super::targets::Devices;
 use crate::LogError;
 
 /// Bytes that are kept, to find where a log was cut.
@@ -51,8 +51,8 @@ impl Reader {
     /// # Errors
     /// [`LogError`]: foremost `Unreachable`, `Taken`.
     pub fn open(target: &str, lane: u8) -> Result<Reader, LogError> {
-        let sockets = targets::sockets(target)?;
-        let [path] = &sockets[..] else { return Err(LogError::Target(target.to_owned())) };
+        let devices = Devices::of(target)?;
+        let path = devices.single().ok_or_else(|| LogError::Target(target.to_owned()))?;
         let socket = patiently(|| Ok(Socket::connect_within(path, PATIENCE)?))?;
         let device = Device::Plain(Box::new(socket));
         let mut reader = Reader { device, lane, epoch: None, kept: Vec::new(), kept_end: 0 };

@@ -1,10 +1,14 @@
-//! The devices that a log can be on: one, or those of a group, of which the primary takes what is appended.
+//! The devices that a log can be on: one, those of a group, of which the primary takes what is appended, or those that
+//! etcd knows of.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidewater_driver::vfio_user::Patience;
 
+#[cfg(feature = "etcd")]
+use super::cluster::{self, Cluster};
 use super::device::PATIENCE;
 use super::log::Log;
 use super::options::Options;
@@ -13,11 +17,23 @@ use crate::LogError;
 
 const SCHEME: &str = "vfio-user:";
 /// How long a program that opens a list of devices waits for a primary: as long as a promotion takes.
-pub(super) const FOUND_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const FOUND_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// How long each device of a list may take to answer: others may be primary.
 const GREETING: Duration = Duration::from_secs(1);
 /// How long all were asked in vain before they are asked again.
 const AGAIN: Duration = Duration::from_millis(20);
+/// The same, if etcd is asked first.
+const AGAIN_BY_ETCD: Duration = Duration::from_millis(200);
+
+/// Where a log can be.
+#[derive(Clone, Debug)]
+pub(super) enum Devices {
+    /// Sockets that the target names.
+    Listed(Arc<[PathBuf]>),
+    /// A cluster of which etcd says which device is primary.
+    #[cfg(feature = "etcd")]
+    Cluster(Arc<Cluster>),
+}
 
 /// A device of a list that is not the one, and why.
 #[derive(Debug)]
@@ -38,21 +54,87 @@ impl std::fmt::Display for Tried {
     }
 }
 
-/// The sockets that a target names: `vfio-user:SOCKET`, or several of these with a comma between two.
-///
-/// # Errors
-/// `Target`.
-pub(super) fn sockets(target: &str) -> Result<Vec<PathBuf>, LogError> {
-    let wrong = || LogError::Target(target.to_owned());
-    let rest = target.strip_prefix(SCHEME).ok_or_else(wrong)?;
-    // A comma within a path begins no target.
-    let sockets: Vec<PathBuf> = rest.split(&format!(",{SCHEME}")).map(PathBuf::from).collect();
-    if sockets.iter().any(|path| path.as_os_str().is_empty()) { Err(wrong()) } else { Ok(sockets) }
-}
+impl Devices {
+    /// The devices that a target names: `vfio-user:SOCKET`, several of these with a comma between two, or
+    /// `cluster:etcd=HOST:PORT,HOST:PORT/NAME`.
+    ///
+    /// # Errors
+    /// `Target`; `NoCluster`, if certificates for etcd can't be used.
+    pub(super) fn of(target: &str) -> Result<Devices, LogError> {
+        let wrong = || LogError::Target(target.to_owned());
+        #[cfg(feature = "etcd")]
+        if let Some(rest) = target.strip_prefix(cluster::SCHEME) {
+            return Ok(Devices::Cluster(Arc::new(Cluster::parse(rest)?.ok_or_else(wrong)?)));
+        }
+        #[cfg(not(feature = "etcd"))]
+        if let Some(name) = target.strip_prefix("cluster:") {
+            let why = "this program was built without the feature `etcd` of tidewater-client".to_owned();
+            return Err(LogError::NoCluster { name: name.to_owned(), why });
+        }
+        let rest = target.strip_prefix(SCHEME).ok_or_else(wrong)?;
+        // A comma within a path begins no target.
+        let sockets: Vec<PathBuf> = rest.split(&format!(",{SCHEME}")).map(PathBuf::from).collect();
+        if sockets.iter().any(|path| path.as_os_str().is_empty()) {
+            return Err(wrong());
+        }
+        Ok(Devices::Listed(sockets.into()))
+    }
 
-/// How long a device may take to answer, which is one of so many.
-pub(super) fn patience(devices: usize) -> Patience {
-    if devices > 1 { Patience { greeting: GREETING, ..PATIENCE } } else { PATIENCE }
+    /// One device.
+    pub(super) fn one(path: Option<&Path>) -> Devices {
+        Devices::Listed(path.map(Path::to_owned).into_iter().collect())
+    }
+
+    /// The device, if it is one alone.
+    pub(super) fn single(&self) -> Option<&Path> {
+        match self {
+            Devices::Listed(sockets) => match &sockets[..] {
+                [path] => Some(path),
+                _ => None,
+            },
+            #[cfg(feature = "etcd")]
+            Devices::Cluster(_) => None,
+        }
+    }
+
+    /// Whether the log may move from one to another.
+    pub(super) fn are_several(&self) -> bool {
+        match self {
+            Devices::Listed(sockets) => sockets.len() > 1,
+            #[cfg(feature = "etcd")]
+            Devices::Cluster(_) => true,
+        }
+    }
+
+    /// Those that may be primary now.
+    ///
+    /// # Errors
+    /// `Cluster`, `NoCluster`: etcd names none.
+    pub(super) fn now(&self) -> Result<Vec<PathBuf>, LogError> {
+        match self {
+            Devices::Listed(sockets) => Ok(sockets.to_vec()),
+            #[cfg(feature = "etcd")]
+            Devices::Cluster(cluster) => cluster.sockets(),
+        }
+    }
+
+    /// That none was the one.
+    fn error(&self, tried: Vec<Tried>) -> LogError {
+        match self {
+            Devices::Listed(_) => LogError::NoPrimary { tried },
+            #[cfg(feature = "etcd")]
+            Devices::Cluster(cluster) => cluster.error(&tried),
+        }
+    }
+
+    fn again(&self) -> Duration {
+        if matches!(self, Devices::Listed(_)) { AGAIN } else { AGAIN_BY_ETCD }
+    }
+
+    /// How long a device may take to answer.
+    pub(super) fn patience(&self) -> Patience {
+        if self.are_several() { Patience { greeting: GREETING, ..PATIENCE } } else { PATIENCE }
+    }
 }
 
 /// Whether another device may be the one.
@@ -72,25 +154,32 @@ fn is_another(why: &LogError) -> bool {
 /// Takes the first device that is the one, and asks all again until the time is over.
 ///
 /// # Errors
-/// `NoPrimary`, which names all and why; what a device says that is the one, and can't be used.
+/// `NoPrimary`, which names all and why; `Cluster` and `NoCluster`, with what etcd says; what a device says that is the
+/// one, and can't be used.
 pub(super) fn first<T>(
-    sockets: &[PathBuf],
+    devices: &Devices,
     time: Duration,
     mut open: impl FnMut(&Path) -> Result<T, LogError>,
 ) -> Result<T, LogError> {
     let start = Instant::now();
     loop {
-        let mut tried = Vec::new();
-        for path in sockets {
-            match open(path) {
-                Err(why) if is_another(&why) => tried.push(Tried { path: path.clone(), why }),
-                other => return other,
+        let why = match devices.now() {
+            Ok(sockets) => {
+                let mut tried = Vec::new();
+                for path in sockets {
+                    match open(&path) {
+                        Err(why) if is_another(&why) => tried.push(Tried { path, why }),
+                        other => return other,
+                    }
+                }
+                devices.error(tried)
             }
+            Err(why) => why,
+        };
+        if start.elapsed() >= time || matches!(why, LogError::NoCluster { .. }) {
+            return Err(why);
         }
-        if start.elapsed() >= time {
-            return Err(LogError::NoPrimary { tried });
-        }
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(devices.again());
     }
 }
 
@@ -98,8 +187,8 @@ pub(super) fn first<T>(
 ///
 /// # Errors
 /// As [`first`].
-pub(super) fn open(sockets: &[PathBuf], options: Options) -> Result<(Log, Recovered), LogError> {
-    first(sockets, FOUND_WITHIN, |path| Log::open_one(path, sockets, options))
+pub(super) fn open(devices: &Devices, options: Options) -> Result<(Log, Recovered), LogError> {
+    first(devices, FOUND_WITHIN, |path| Log::open_one(path, devices, options))
 }
 
 #[cfg(test)]
@@ -108,19 +197,21 @@ mod tests {
 
     #[test]
     fn a_target_names_one_device_or_several() {
-        let named = |target: &str| sockets(target).map(|all| all.iter().map(|it| it.display().to_string()).collect());
-        let is = |target: &str, all: &[&str]| assert_eq!(named(target).unwrap_or_else(|_: LogError| vec![]), all);
+        let is = |target: &str, all: &[&str]| {
+            let found = Devices::of(target).expect("a target").now().expect("a list");
+            assert_eq!(found, all.iter().map(PathBuf::from).collect::<Vec<_>>());
+        };
         is("vfio-user:a/vfio.sock", &["a/vfio.sock"]);
         is("vfio-user:/a,b", &["/a,b"]);
         is("vfio-user:/a,vfio-user:/b,c,vfio-user:d", &["/a", "/b,c", "d"]);
         for wrong in ["", "a", "vfio-user:", "vfio-user:a,vfio-user:", "pci:0000:01:00.0"] {
-            assert!(sockets(wrong).is_err(), "{wrong}");
+            assert!(Devices::of(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn all_devices_that_were_tried_are_named_with_the_reason() {
-        let all = [PathBuf::from("a"), PathBuf::from("b")];
+        let all = Devices::Listed([PathBuf::from("a"), PathBuf::from("b")].into());
         let open = |path: &Path| match path.to_str() {
             Some("a") => Err::<(), _>(LogError::Secondary),
             _ => Err(LogError::Gone),

@@ -59,6 +59,7 @@ fn member(of: &Device) -> Member {
         tail: of.tail.clone(),
         stale: of.stale,
         frozen: false,
+        leaderless_ms: None,
         note: String::new(),
     }
 }

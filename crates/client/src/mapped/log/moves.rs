@@ -29,15 +29,15 @@ struct Kept {
 impl Log {
     /// Whether the log is on one of several devices.
     pub fn has_others(&self) -> bool {
-        self.sockets.len() > 1
+        self.devices.are_several()
     }
 
     /// Whether another device of the list is primary of a later epoch, while this one does not answer.
     pub(in crate::mapped) fn has_newer(&self) -> bool {
-        let others = self.sockets.iter().filter(|path| self.socket.as_ref() != Some(path));
+        let others = self.devices.now().unwrap_or_default();
         let epoch = self.ring.header().epoch;
-        others.into_iter().any(|path| {
-            Log::open_one(path, &self.sockets, self.options).is_ok_and(|(log, _)| log.ring.header().epoch > epoch)
+        others.iter().filter(|path| self.socket.as_ref() != Some(path)).any(|path| {
+            Log::open_one(path, &self.devices, self.options).is_ok_and(|(log, _)| log.ring.header().epoch > epoch)
         })
     }
 
@@ -47,10 +47,10 @@ impl Log {
             // Other processes write the old ring, and can't follow.
             return Err(LogError::Busy { lane: self.ring.lane() });
         }
-        let (sockets, options, epoch) = (self.sockets.clone(), self.options, self.ring.header().epoch);
+        let (devices, options, epoch) = (self.devices.clone(), self.options, self.ring.header().epoch);
         let start = Instant::now();
         let mut kept = None;
-        targets::first(&sockets, MOVED_WITHIN, |path| {
+        targets::first(&devices, MOVED_WITHIN, |path| {
             if self.socket.as_deref() == Some(path) {
                 // The same device: it has gone on, or begins anew.
                 if let (Some(recovered), ..) = self.reconnect_to()? {
@@ -63,7 +63,7 @@ impl Log {
                 *self.device()? = Device::Gone;
                 self.ring.unlock()?;
             }
-            let (log, recovered) = Log::open_one(path, &sockets, options)?;
+            let (log, recovered) = Log::open_one(path, &devices, options)?;
             if log.ring.header().epoch < epoch {
                 // Its records would stand behind those of a later epoch, and be taken for a deposed primary's.
                 return Err(LogError::Deposed);

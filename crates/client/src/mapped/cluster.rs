@@ -1,0 +1,378 @@
+//! A cluster that keepers watch: etcd says which device is primary (`cluster:etcd=HOST:PORT,HOST:PORT/NAME`).
+//!
+//! Keepers write keys below `/tidewater/NAME/`: `leader`, and `members/N` for each device. They are read by etcd's JSON
+//! gateway (`/v3/kv/range`), so that a program needs no runtime for it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Value, json};
+use ureq::Agent;
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
+
+use super::targets::Tried;
+use crate::LogError;
+
+/// What a target of a cluster begins with.
+pub(super) const SCHEME: &str = "cluster:";
+/// How long one member of etcd may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
+/// Bytes of an answer, at most.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// The socket of a log device, within the folder that its keeper gives as its address.
+const SOCKET: &str = "vfio.sock";
+/// The user of etcd and its password, and files of its CA, and of this program's certificate and key, where etcd asks
+/// for them.
+const VARIABLES: [&str; 5] = [
+    "TIDEWATER_ETCD_USER",
+    "TIDEWATER_ETCD_PASSWORD",
+    "TIDEWATER_ETCD_CA",
+    "TIDEWATER_ETCD_CERT",
+    "TIDEWATER_ETCD_KEY",
+];
+
+/// A cluster, and how to ask etcd for it.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    name: String,
+    etcd: Vec<String>,
+    agent: Agent,
+    user: Option<(String, String)>,
+    /// Where its devices were when etcd answered last.
+    known: Mutex<Vec<PathBuf>>,
+}
+
+/// A device, as its keeper wrote it last.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Member {
+    address: String,
+    /// Counter and node of the epoch of its log.
+    epoch: (u64, u8),
+    note: String,
+    leaderless_ms: Option<u64>,
+}
+
+/// What there is of a cluster in etcd.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct State {
+    is_there: bool,
+    has_group: bool,
+    is_paused: bool,
+    /// The node that leads, and the counter of its epoch: 0 while it is being promoted.
+    leader: Option<(u8, u64)>,
+    members: BTreeMap<u8, Member>,
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+impl Cluster {
+    /// Reads a target without its scheme: `etcd=HOST:PORT,HOST:PORT/NAME`. `None`: it is none.
+    ///
+    /// # Errors
+    /// `NoCluster`: certificates that can't be used, in words.
+    pub(super) fn parse(rest: &str) -> Result<Option<Cluster>, LogError> {
+        let Some((hosts, name)) = rest.strip_prefix("etcd=").and_then(|rest| rest.rsplit_once('/')) else {
+            return Ok(None);
+        };
+        let has_port = |host: &str| host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let is_secure = hosts.starts_with("https://");
+        let etcd: Vec<String> = hosts
+            .split(',')
+            .map(|host| match host.contains("://") {
+                true => host.to_owned(),
+                false => format!("{}://{host}", if is_secure { "https" } else { "http" }),
+            })
+            .collect();
+        let is_known = |url: &String| url.starts_with("http://") || url.starts_with("https://");
+        if name.is_empty() || !hosts.split(',').all(has_port) || !etcd.iter().all(is_known) {
+            return Ok(None);
+        }
+        let [user, password, ca, cert, key] = VARIABLES.map(variable);
+        let failed = |why: String| LogError::NoCluster { name: name.to_owned(), why };
+        let mut config = Agent::config_builder().timeout_global(Some(ANSWER)).http_status_as_error(false).proxy(None);
+        if etcd.iter().any(|url| url.starts_with("https://")) {
+            config = config.tls_config(tls(ca, cert, key).map_err(failed)?);
+        }
+        let agent = Agent::new_with_config(config.build());
+        let user = user.map(|user| (user, password.unwrap_or_default()));
+        Ok(Some(Cluster { name: name.to_owned(), etcd, agent, user, known: Mutex::default() }))
+    }
+
+    /// The device that is primary, by the first member of etcd that answers; all that were known, while none does.
+    ///
+    /// # Errors
+    /// `Cluster`, `NoCluster`.
+    pub(super) fn sockets(&self) -> Result<Vec<PathBuf>, LogError> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = match self.read() {
+            Ok(state) => state,
+            Err(why) if known.is_empty() => return Err(LogError::Cluster { name: self.name.clone(), why }),
+            Err(_) => return Ok(known.clone()),
+        };
+        *known = state.members.values().map(|member| socket_of(&member.address)).collect();
+        let leader = state.leader.filter(|(_, counter)| *counter > 0);
+        match leader.and_then(|(node, _)| state.members.get(&node)) {
+            Some(member) if state.has_group => Ok(vec![socket_of(&member.address)]),
+            _ => Err(self.no_primary(&state)),
+        }
+    }
+
+    /// That the device that etcd names is not the one, or not here.
+    pub(super) fn error(&self, tried: &[Tried]) -> LogError {
+        let tried: Vec<String> = tried.iter().map(ToString::to_string).collect();
+        let why = format!(
+            "etcd names its primary, and this program can't append there: {}; run the program on the primary's \
+             machine, or move the primary here (tidewater keeper switchover --to N)",
+            tried.join("; ")
+        );
+        LogError::Cluster { name: self.name.clone(), why }
+    }
+
+    fn no_primary(&self, state: &State) -> LogError {
+        let (name, why) = (self.name.clone(), self.why_no_primary(state));
+        match state.is_there && state.has_group {
+            true => LogError::Cluster { name, why },
+            false => LogError::NoCluster { name, why },
+        }
+    }
+
+    fn why_no_primary(&self, state: &State) -> String {
+        let at = self.etcd.join(", ");
+        if !state.is_there {
+            let name = &self.name;
+            return format!(
+                "etcd at {at} has no key below /tidewater/{name}/: start tidewater keeper run --cluster {name} beside \
+                 each device, or correct the name"
+            );
+        }
+        if !state.has_group {
+            let name = &self.name;
+            return format!(
+                "it has no group yet: tidewater keeper group --cluster {name} --members LIST --mode MODE makes one"
+            );
+        }
+        if let Some((node, _)) = state.leader {
+            return match state.members.contains_key(&node) {
+                true => format!("node {node} is being promoted: try again in a moment"),
+                false => format!("node {node} leads, and its keeper has not written yet where its device is"),
+            };
+        }
+        let mut why = "it has no primary now".to_owned();
+        if let Some((counter, node)) = state.members.values().map(|member| member.epoch).max().filter(|it| it.0 > 0) {
+            why += &format!(": the last was node {node}, of epoch {counter}.{node}");
+        }
+        if let Some(ms) = state.members.values().filter_map(|member| member.leaderless_ms).max() {
+            why += &format!(", and no keeper has led for {} s", ms.div_ceil(1000));
+        }
+        for (node, member) in &state.members {
+            why += &format!("; node {node}: {}", member.note);
+        }
+        why += match (state.is_paused, state.members.is_empty()) {
+            (true, _) => "; the cluster is paused: tidewater keeper resume, or tidewater group promote on a member",
+            (_, true) => "; no keeper runs: start tidewater keeper run beside each device",
+            _ => "; see tidewater keeper status",
+        };
+        why
+    }
+
+    /// What there is of it.
+    fn read(&self) -> Result<State, String> {
+        let mut failed = Vec::new();
+        for url in &self.etcd {
+            match self.read_at(url) {
+                Ok(state) => return Ok(state),
+                Err(why) => failed.push(format!("{url}: {why}")),
+            }
+        }
+        Err(format!(
+            "etcd does not say which device is primary ({}); a list of devices needs no etcd: \
+             vfio-user:SOCKET,vfio-user:SOCKET",
+            failed.join("; ")
+        ))
+    }
+
+    fn read_at(&self, url: &str) -> Result<State, String> {
+        let token = match &self.user {
+            Some((name, password)) => {
+                let answer = self.post(url, "auth/authenticate", &json!({ "name": name, "password": password }), None);
+                Some(answer?["token"].as_str().ok_or("etcd gives no token")?.to_owned())
+            }
+            None => None,
+        };
+        let prefix = format!("/tidewater/{}/", self.name);
+        // One past all that begin with it: `0` follows the slash.
+        let end = format!("/tidewater/{}0", self.name);
+        let range = json!({ "key": BASE64.encode(&prefix), "range_end": BASE64.encode(end) });
+        let answer = self.post(url, "kv/range", &range, token.as_deref())?;
+        state_of(&answer, &prefix)
+    }
+
+    fn post(&self, url: &str, what: &str, of: &Value, token: Option<&str>) -> Result<Value, String> {
+        let mut request = self.agent.post(format!("{url}/v3/{what}")).content_type("application/json");
+        if let Some(token) = token {
+            request = request.header("Authorization", token);
+        }
+        let mut response = request.send(of.to_string()).map_err(|error| error.to_string())?;
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
+        let body = body.map_err(|error| error.to_string())?;
+        let answer: Value = serde_json::from_str(&body).map_err(|_| "the answer is not etcd's".to_owned())?;
+        match answer["message"].as_str().or(answer["error"].as_str()) {
+            Some(refused) => Err(refused.to_owned()),
+            None if !response.status().is_success() => Err(format!("it answers with {}", response.status())),
+            None => Ok(answer),
+        }
+    }
+}
+
+/// Connections to an etcd that has a certificate.
+fn tls(ca: Option<String>, cert: Option<String>, key: Option<String>) -> Result<TlsConfig, String> {
+    let read = |path: &str| std::fs::read(path).map_err(|error| format!("{path}: {error}"));
+    let certificate = |path: &str| {
+        let pem = read(path)?;
+        Certificate::from_pem(&pem).map(|it| it.to_owned()).map_err(|error| format!("{path}: {error}"))
+    };
+    let private = |path: &str| {
+        let pem = read(path)?;
+        PrivateKey::from_pem(&pem).map(|it| it.to_owned()).map_err(|error| format!("{path}: {error}"))
+    };
+    let ca = ca.ok_or("https needs the file of the CA of etcd's certificate in TIDEWATER_ETCD_CA")?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let roots = RootCerts::Specific(Arc::new(vec![certificate(&ca)?]));
+    let mut config = TlsConfig::builder().unversioned_rustls_crypto_provider(provider).root_certs(roots);
+    config = match (cert, key) {
+        (None, None) => config,
+        (Some(cert), Some(key)) => {
+            config.client_cert(Some(ClientCert::new_with_certs(&[certificate(&cert)?], private(&key)?)))
+        }
+        _ => return Err("TIDEWATER_ETCD_CERT and TIDEWATER_ETCD_KEY belong together".into()),
+    };
+    Ok(config.build())
+}
+
+/// The socket of a device, by the address that its keeper gives: a folder, unless a socket is there.
+fn socket_of(address: &str) -> PathBuf {
+    match address.strip_prefix("vfio-user:") {
+        Some(socket) => socket.into(),
+        None => Path::new(address).join(SOCKET),
+    }
+}
+
+/// `counter.node`.
+fn epoch_of(value: &Value) -> Option<(u64, u8)> {
+    let (counter, node) = value.as_str()?.split_once('.')?;
+    Some((counter.parse().ok()?, node.parse().ok()?))
+}
+
+fn state_of(answer: &Value, prefix: &str) -> Result<State, String> {
+    let mut state = State::default();
+    for pair in answer["kvs"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        let field = |name: &str| pair[name].as_str().and_then(|text| BASE64.decode(text).ok()).unwrap_or_default();
+        let (key, value) = (String::from_utf8_lossy(&field("key")).into_owned(), field("value"));
+        let Some(name) = key.strip_prefix(prefix) else { continue };
+        state.is_there = true;
+        let value = || -> Result<Value, String> {
+            serde_json::from_slice(&value).map_err(|error| format!("etcd's key {key} makes no sense: {error}"))
+        };
+        match name.split_once('/') {
+            None if name == "group" => state.has_group = true,
+            None if name == "paused" => state.is_paused = true,
+            None if name == "leader" => {
+                let value = value()?;
+                let node = value["node"].as_u64().and_then(|node| node.try_into().ok());
+                let node = node.ok_or_else(|| format!("etcd's key {key} names no node"))?;
+                state.leader = Some((node, epoch_of(&value["epoch"]).unwrap_or_default().0));
+            }
+            Some(("members", node)) => {
+                let node = node.parse().map_err(|_| format!("etcd's key {key} names no node"))?;
+                let value = value()?;
+                let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
+                let (address, note) = (text("address"), text("note"));
+                let (epoch, leaderless_ms) = (epoch_of(&value["epoch"]), value["leaderless_ms"].as_u64());
+                let member = Member { address, epoch: epoch.unwrap_or_default(), note, leaderless_ms };
+                state.members.insert(node, member);
+            }
+            _ => {}
+        }
+    }
+    Ok(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapped::{Log, Options};
+
+    fn cluster(rest: &str) -> Option<Cluster> {
+        Cluster::parse(rest).expect("it needs no certificates")
+    }
+
+    fn state(pairs: &[(&str, &str)]) -> State {
+        let kvs: Vec<Value> = pairs
+            .iter()
+            .map(|(key, value)| {
+                json!({ "key": BASE64.encode(format!("/tidewater/shop/{key}")), "value": BASE64.encode(value) })
+            })
+            .collect();
+        state_of(&json!({ "kvs": kvs }), "/tidewater/shop/").expect("it makes sense")
+    }
+
+    #[test]
+    fn a_target_names_members_of_etcd_and_the_cluster() {
+        let found = cluster("etcd=10.0.0.1:2379,[::1]:2379/shop").expect("it is one");
+        assert_eq!((found.name.as_str(), found.etcd.len()), ("shop", 2));
+        assert_eq!(found.etcd, ["http://10.0.0.1:2379", "http://[::1]:2379"]);
+        assert_eq!(cluster("etcd=http://h:1/c").expect("it is one").etcd, ["http://h:1"]);
+        for wrong in ["etcd=h:1/", "etcd=h:1", "etcd=/c", "etcd=h/c", "h:1/c", "etcd=ftp://h:1/c", "etcd=h:1,/c"] {
+            assert!(cluster(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn https_without_a_ca_is_refused_with_what_to_do() {
+        let why = tls(None, None, None).expect_err("there is no CA");
+        assert!(why.contains("TIDEWATER_ETCD_CA"), "{why}");
+        let why = tls(Some("/nonexistent/ca".into()), None, None).expect_err("there is no such file");
+        assert!(why.contains("/nonexistent/ca"), "{why}");
+    }
+
+    #[test]
+    fn without_a_primary_the_last_one_is_named_and_since_when_and_what_to_do() {
+        let of = cluster("etcd=127.0.0.1:1/shop").expect("it is one");
+        let said = of.why_no_primary(&state(&[]));
+        assert!(said.contains("/tidewater/shop/") && said.contains("correct the name"), "{said}");
+        let said = of.why_no_primary(&state(&[("identity", "x")]));
+        assert!(said.contains("tidewater keeper group --cluster shop"), "{said}");
+        let member = r#"{"node":1,"address":"/b","epoch":"4.0","note":"stands back","leaderless_ms":6500}"#;
+        let all = [("group", "{}"), ("members/1", member)];
+        let said = of.why_no_primary(&state(&all));
+        let expected = "the last was node 0, of epoch 4.0, and no keeper has led for 7 s; node 1: stands back";
+        assert!(said.contains(expected) && said.contains("keeper status"), "{said}");
+        let said = of.why_no_primary(&state(&[all[0], all[1], ("paused", "{}")]));
+        assert!(said.contains("paused") && said.contains("resume"), "{said}");
+        let said = of.why_no_primary(&state(&[all[0], all[1], ("leader", r#"{"node":1,"epoch":"0.0"}"#)]));
+        assert!(said.contains("node 1 is being promoted"), "{said}");
+        let said = of.why_no_primary(&state(&all[..1]));
+        assert!(said.contains("no keeper runs"), "{said}");
+    }
+
+    #[test]
+    fn an_etcd_that_does_not_answer_is_named_with_what_needs_none() {
+        // No process listens at port 1.
+        let why = Log::open("cluster:etcd=127.0.0.1:1/shop", Options::default()).expect_err("there is none");
+        let said = why.to_string();
+        assert!(said.starts_with("cluster shop:") && said.contains("http://127.0.0.1:1: "), "{said}");
+        assert!(said.contains("a list of devices needs no etcd"), "{said}");
+    }
+
+    #[test]
+    fn the_address_of_a_keeper_is_a_folder_or_a_socket() {
+        assert_eq!(socket_of("/srv/log"), Path::new("/srv/log/vfio.sock"));
+        assert_eq!(socket_of("vfio-user:/run/f0.sock"), Path::new("/run/f0.sock"));
+    }
+}

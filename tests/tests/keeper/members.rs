@@ -1,0 +1,111 @@
+//! An etcd of three members, and one that has certificates.
+
+use std::time::{Duration, Instant};
+
+use tidewater_tests::{Build, run_refused, tidewater};
+
+use crate::cluster::{Cluster, PATIENCE, append, numbers};
+use crate::etcd::{Etcd, is_installed};
+use crate::failures::holds_all;
+use crate::kept::{Kept, TTL, is_stopped};
+
+#[test]
+fn keepers_and_programs_reach_an_etcd_that_asks_for_certificates_and_no_other_does() {
+    if !is_installed() {
+        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+    }
+    let devices = Cluster::new(2);
+    let etcd = Etcd::secured(devices.folder.path());
+    let kept = Kept::by(devices, vec![etcd]);
+    let first = kept.form("eager");
+    append(&kept.devices.log(first), 0, PATIENCE).expect("both are there");
+
+    let folder = kept.devices.folder.path();
+    let target = kept.etcd[0].target("tidewater");
+    let run = |with: bool| {
+        let mut command = tidewater(Build::Same, folder);
+        command.args(["run", "--device", &target, "--level", "remote-ring", "--log", "app.log", "--"]);
+        command.args(["sh", "-c", "echo one > app.log; sync -d app.log"]);
+        if with {
+            command.envs(kept.etcd[0].variables());
+        }
+        let output = command.output().expect("it starts");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (_, said) = run(false);
+    assert!(said.contains("TIDEWATER_ETCD_CA"), "{said}");
+    // What the test appended is no file's.
+    tidewater_tests::run_well(folder, &["drain", "--device", &first.to_string()]);
+    let (is_well, said) = run(true);
+    assert!(is_well, "{said}");
+    assert_eq!(std::fs::read_to_string(folder.join("app.log")).expect("a file"), "one\n");
+
+    let url = kept.etcd[0].url();
+    let certs = folder.join("etcd-certs");
+    let file = |name: &str| certs.join(name).display().to_string();
+    let refused = |more: &[&str]| run_refused(folder, &[&["keeper", "status", "--etcd", &url], more].concat());
+    assert!(refused(&[]).contains("--etcd-ca"));
+    // Not of the CA that etcd's certificate is of: a certificate of its own.
+    let said = refused(&["--etcd-ca", &file("cert.pem")]);
+    assert!(said.contains(&url), "{said}");
+    let said = refused(&["--etcd-ca", &file("missing.pem")]);
+    assert!(said.contains("missing.pem: No such file"), "{said}");
+    let said = refused(&["--etcd-ca", &file("ca.pem")]);
+    assert!(said.contains(&url), "etcd takes a client without a certificate: {said}");
+}
+
+#[test]
+#[ignore = "it waits for several leases, for `make torture`"]
+fn two_of_three_members_of_etcd_are_enough_and_one_alone_promotes_none() {
+    if !is_installed() {
+        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+    }
+    let devices = Cluster::new(3);
+    let etcd = Etcd::three(devices.folder.path());
+    let mut kept = Kept::by(devices, etcd);
+    let first = kept.form("quorum");
+    let mut number = 0;
+    let mut appends = |kept: &Kept, node: u8, time: Duration| {
+        let (log, start) = (kept.devices.log(node), Instant::now());
+        while start.elapsed() < time {
+            append(&log, number, PATIENCE).expect("it goes on");
+            number += 1;
+        }
+    };
+    // One is gone: all goes on, and hands over.
+    kept.etcd[0].kill();
+    appends(&kept, first, TTL + TTL / 4);
+    let said = kept.ask(&["switchover"]);
+    assert!(said.contains("is primary of epoch"), "{said}");
+    let second = kept.primary(|node| node != first);
+    kept.all_in_step(second);
+    appends(&kept, second, Duration::from_millis(100));
+
+    // Two are gone: no lease is renewed. The primary goes on while all members report to it, and no other is promoted.
+    kept.etcd[1].kill();
+    appends(&kept, second, 3 * TTL);
+    assert!(kept.said(second).contains("fail-safe"), "{}", kept.said(second));
+
+    // A member is gone, too: the primary acknowledges nothing more.
+    let third = (0..3).find(|node| *node != first && *node != second).expect("three are there");
+    kept.devices.kill(third);
+    let log = kept.devices.log(second);
+    let start = Instant::now();
+    loop {
+        let outcome = append(&log, 1 << 32, TTL / 4);
+        if is_stopped(&outcome) {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "it acknowledges without etcd and a member: {outcome:?}");
+    }
+
+    // One member of etcd is back, and so is the majority.
+    kept.etcd[1].start();
+    drop(log);
+    let primary = kept.primary(|_| true);
+    let log = kept.devices.log(primary);
+    append(&log, 1 << 33, PATIENCE).expect("two of three are there");
+    let found = numbers(&log);
+    let found: Vec<u64> = found.into_iter().filter(|found| *found < 1 << 32).collect();
+    holds_all(&found, 0..number);
+}
