@@ -3,14 +3,15 @@
 use super::{
     TIDEWATER_DEFAULT, TIDEWATER_DESTAGED, TIDEWATER_REMOTE_DESTAGED, TIDEWATER_REMOTE_RING, TIDEWATER_RING,
     TIDEWATER_WRITE_BACK_DEFAULT, TIDEWATER_WRITE_BACK_LINES, TIDEWATER_WRITE_BACK_NONE, tidewater_log,
-    tidewater_options, tidewater_recovered,
+    tidewater_options, tidewater_recovered, tidewater_status,
 };
 use crate::report::Failure;
-use std::ffi::{c_int, c_void};
+use nix::libc::iovec;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
-use tidewater_client::Level;
-use tidewater_client::mapped::{Log, Options, Recovered, WriteBack};
+use tidewater_client::mapped::{Log, Options, Recovered, Status, WriteBack};
+use tidewater_client::{Level, LogError};
 
 pub(crate) fn level_of(level: c_int) -> Result<Option<Level>, Failure> {
     match level {
@@ -90,4 +91,96 @@ pub(crate) fn recovered_of(found: Recovered) -> tidewater_recovered {
 
 pub(crate) fn handle(log: Log) -> *mut tidewater_log {
     Box::into_raw(Box::new(tidewater_log { log: Arc::new(log) }))
+}
+
+/// SAFETY: a string, or NULL.
+pub(crate) unsafe fn text<'t>(target: *const c_char) -> Result<&'t str, Failure> {
+    if target.is_null() {
+        return Err(Failure::Call("target is NULL"));
+    }
+    // SAFETY: the caller's.
+    unsafe { CStr::from_ptr(target) }.to_str().map_err(|_| Failure::Call("target is no UTF-8"))
+}
+
+/// Parts of a record that need no memory of the heap.
+const PARTS: usize = 16;
+
+/// Gives parts of a record to an append.
+///
+/// SAFETY: `parts` has `count` entries, each with bytes that can be read.
+pub(crate) unsafe fn parts<T>(
+    parts: *const iovec,
+    count: c_int,
+    append: impl FnOnce(&[&[u8]]) -> Result<T, LogError>,
+) -> Result<T, Failure> {
+    let count = usize::try_from(count).ok().filter(|count| *count <= 1024 && !(*count > 0 && parts.is_null()));
+    let count = count.ok_or(Failure::Call("parts is NULL, or count is none of 0 to 1024"))?;
+    // SAFETY: the caller's.
+    let part = |at: usize| unsafe {
+        let part = &*parts.add(at);
+        bytes(part.iov_base, part.iov_len)
+    };
+    let mut few = [&[][..]; PARTS];
+    let mut many = Vec::new();
+    let all = match few.get_mut(..count) {
+        Some(few) => few,
+        None => {
+            many.resize(count, &[][..]);
+            &mut many[..]
+        }
+    };
+    for (at, place) in all.iter_mut().enumerate() {
+        *place = part(at)?;
+    }
+    Ok(append(all)?)
+}
+
+/// Reads into memory of a program; how many bytes came.
+///
+/// SAFETY: `buf` has room for `len` bytes.
+pub(crate) unsafe fn read(
+    buf: *mut c_void,
+    len: usize,
+    at: i64,
+    from: impl FnOnce(u64, &mut [u8]) -> Result<(), LogError>,
+) -> Result<isize, Failure> {
+    if (buf.is_null() && len > 0) || isize::try_from(len).is_err() {
+        return Err(Failure::Call("buf is NULL, or len is more than memory has"));
+    }
+    let at = offset(at)?;
+    if len == 0 {
+        return Ok(0);
+    }
+    // SAFETY: the caller's: `len` bytes that can be written.
+    let to = unsafe {
+        std::ptr::write_bytes(buf.cast::<u8>(), 0, len);
+        std::slice::from_raw_parts_mut(buf.cast::<u8>(), len)
+    };
+    match from(at, to) {
+        Ok(()) => Ok(len as isize),
+        Err(LogError::NoMoreLog { filled }) if filled > 0 => Ok(filled as isize),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) fn status_of(is: &Status, lane: u8, persistent: bool) -> tidewater_status {
+    let lane = is.device.as_ref().and_then(|device| device.lane.get(usize::from(lane)));
+    tidewater_status {
+        ring_bytes: is.ring_bytes as i64,
+        oldest: lane.map_or(-1, |lane| lane.readable as i64),
+        reserved: is.reserved as i64,
+        ring: is.ring as i64,
+        taken: is.taken as i64,
+        destaged: is.destaged as i64,
+        level: match is.level {
+            Level::Ring => TIDEWATER_RING,
+            Level::Destaged => TIDEWATER_DESTAGED,
+            Level::RemoteRing => TIDEWATER_REMOTE_RING,
+            Level::RemoteDestaged => TIDEWATER_REMOTE_DESTAGED,
+        },
+        open: is.open,
+        broken: is.broken,
+        connected: is.device.is_some(),
+        persistent,
+    }
 }

@@ -6,14 +6,17 @@
 
 mod convert;
 mod files;
+mod group;
 mod report;
 mod window;
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
-use convert::{bytes, handle, level_of, log, offset, options_of, put, recovered_of, time};
+use convert::{
+    bytes, handle, level_of, log, offset, options_of, parts, put, read, recovered_of, status_of, text, time,
+};
 use nix::libc::iovec;
 use report::{Failure, run};
 use tidewater_client::mapped::{Begun, Log, Shared};
@@ -174,8 +177,9 @@ pub unsafe extern "C" fn tidewater_options_init(options: *mut tidewater_options)
 }
 
 /// Opens the log at "vfio-user:SOCKET", and takes up its stream. Of several such targets with commas between them it is
-/// the one whose device is primary. Returns NULL and sets errno when that fails; EBUSY: another process has the device,
-/// or writes the lane. EROFS: no device is primary.
+/// the one whose device is primary; of "cluster:etcd=HOST:PORT/NAME" the one that etcd names. It stays there:
+/// tidewater_group_open is for a log that moves to the next primary. Returns NULL and sets errno when that fails;
+/// EBUSY: another process has the device, or writes the lane. EROFS: no device is primary.
 ///
 /// # Safety
 /// `target` is a string; `options` and `recovered` point to structures, or are NULL: the defaults, and no
@@ -187,12 +191,8 @@ pub unsafe extern "C" fn tidewater_open(
     recovered: *mut tidewater_recovered,
 ) -> *mut tidewater_log {
     run(std::ptr::null_mut(), || {
-        if target.is_null() {
-            return Err(Failure::Call("target is NULL"));
-        }
         // SAFETY: the caller's.
-        let (target, options) = unsafe { (CStr::from_ptr(target), options.as_ref()) };
-        let target = target.to_str().map_err(|_| Failure::Call("target is no UTF-8"))?;
+        let (target, options) = unsafe { (text(target)?, options.as_ref()) };
         let (log, found) = Log::open_reporting(target, options_of(options)?)?;
         // SAFETY: the caller's.
         unsafe { put(recovered, recovered_of(found)) };
@@ -238,9 +238,6 @@ pub unsafe extern "C" fn tidewater_append(
     })
 }
 
-/// Parts of a record that need no memory of the heap.
-const PARTS: usize = 16;
-
 /// Appends one record whose payload is the parts one after another, up to 1024. As tidewater_append.
 ///
 /// # Safety
@@ -255,26 +252,8 @@ pub unsafe extern "C" fn tidewater_appendv(
     run(-1, || {
         // SAFETY: the caller's.
         let log = unsafe { self::log(log)? };
-        let count = usize::try_from(count).ok().filter(|count| *count <= 1024 && !(*count > 0 && parts.is_null()));
-        let count = count.ok_or(Failure::Call("parts is NULL, or count is none of 0 to 1024"))?;
-        // SAFETY: the caller's: `count` entries, each with bytes that can be read.
-        let part = |at: usize| unsafe {
-            let part = &*parts.add(at);
-            bytes(part.iov_base, part.iov_len)
-        };
-        let mut few = [&[][..]; PARTS];
-        let mut many = Vec::new();
-        let all = match few.get_mut(..count) {
-            Some(few) => few,
-            None => {
-                many.resize(count, &[][..]);
-                &mut many[..]
-            }
-        };
-        for (at, place) in all.iter_mut().enumerate() {
-            *place = part(at)?;
-        }
-        let written = log.append(all)?;
+        // SAFETY: the caller's.
+        let written = unsafe { self::parts(parts, count, |all| log.append(all)) }?;
         // SAFETY: the caller's.
         unsafe { put(end, written.end as i64) };
         Ok(written.lsn as i64)
@@ -365,23 +344,8 @@ pub unsafe extern "C" fn tidewater_x_pread(
     run(-1, || {
         // SAFETY: the caller's.
         let log = unsafe { self::log(log)? };
-        if (buf.is_null() && len > 0) || isize::try_from(len).is_err() {
-            return Err(Failure::Call("buf is NULL, or len is more than memory has"));
-        }
-        let at = offset(at)?;
-        if len == 0 {
-            return Ok(0);
-        }
-        // SAFETY: the caller's: `len` bytes that can be written.
-        let to = unsafe {
-            std::ptr::write_bytes(buf.cast::<u8>(), 0, len);
-            std::slice::from_raw_parts_mut(buf.cast::<u8>(), len)
-        };
-        match log.x_pread(at, to, time(timeout_ms)) {
-            Ok(()) => Ok(len as isize),
-            Err(tidewater_client::LogError::NoMoreLog { filled }) if filled > 0 => Ok(filled as isize),
-            Err(error) => Err(error.into()),
-        }
+        // SAFETY: the caller's.
+        unsafe { read(buf, len, at, |at, to| log.x_pread(at, to, time(timeout_ms))) }
     })
 }
 
@@ -524,28 +488,8 @@ pub unsafe extern "C" fn tidewater_status(log: *const tidewater_log, status: *mu
     run(-1, || {
         // SAFETY: the caller's.
         let log = unsafe { self::log(log)? };
-        let is = log.status();
-        let lane = is.device.as_ref().and_then(|device| device.lane.get(usize::from(log.lane())));
-        let said = tidewater_status {
-            ring_bytes: is.ring_bytes as i64,
-            oldest: lane.map_or(-1, |lane| lane.readable as i64),
-            reserved: is.reserved as i64,
-            ring: is.ring as i64,
-            taken: is.taken as i64,
-            destaged: is.destaged as i64,
-            level: match is.level {
-                Level::Ring => TIDEWATER_RING,
-                Level::Destaged => TIDEWATER_DESTAGED,
-                Level::RemoteRing => TIDEWATER_REMOTE_RING,
-                Level::RemoteDestaged => TIDEWATER_REMOTE_DESTAGED,
-            },
-            open: is.open,
-            broken: is.broken,
-            connected: is.device.is_some(),
-            persistent: log.is_persistent(),
-        };
         // SAFETY: the caller's.
-        unsafe { put(status, said) };
+        unsafe { put(status, status_of(&log.status(), log.lane(), log.is_persistent())) };
         Ok(0)
     })
 }

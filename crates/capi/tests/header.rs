@@ -63,13 +63,13 @@ fn functions(header: &str) -> Vec<&str> {
 #[test]
 fn the_manual_page_names_every_function_constant_and_error() {
     let header = std::fs::read_to_string(folder().join("include/tidewater.h")).expect("the header is there");
-    let pages = ["man/tidewater.3", "man/tidewater_files.3", "man/tidewater_window.3"];
-    let pages = pages.map(|page| std::fs::read_to_string(folder().join(page)));
+    let pages = ["tidewater", "tidewater_files", "tidewater_group", "tidewater_window"];
+    let pages = pages.map(|page| std::fs::read_to_string(folder().join(format!("man/{page}.3"))));
     let page = pages.map(|page| page.expect("the page is there")).concat();
     let functions = functions(&header);
     assert!(functions.len() >= 20, "{functions:?}");
-    let sources =
-        ["src/lib.rs", "src/files.rs", "src/window.rs"].map(|source| std::fs::read_to_string(folder().join(source)));
+    let sources = ["lib", "files", "group", "window"];
+    let sources = sources.map(|source| std::fs::read_to_string(folder().join(format!("src/{source}.rs"))));
     let exported = |source: String| source.matches("#[unsafe(no_mangle)]").count();
     let exported: usize = sources.map(|source| exported(source.expect("the source is there"))).iter().sum();
     assert_eq!(functions.len(), exported, "the header declares what the library exports");

@@ -210,7 +210,7 @@ impl Store {
     }
 }
 
-/// What proves etcd to this keeper, and this keeper to etcd. The files are read for each connection: they may be renewed.
+/// What proves etcd to this keeper, and this keeper to etcd. Files are read for each connection: they may be renewed.
 fn tls(ca: &Path, own: Option<(&Path, &Path)>) -> Result<TlsOptions, Error> {
     let read = |path: &Path| {
         let failed = |error: std::io::Error| Error::InvalidArgs(format!("{}: {error}", path.display()));

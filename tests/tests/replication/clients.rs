@@ -1,6 +1,8 @@
 //! Programs that are given all devices of a group: they find the primary, and the next one, and every acknowledged
 //! record is there once, in order.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,8 +11,9 @@ use super::cluster::{Cluster, PATIENCE, numbers};
 use nix::sys::signal::Signal;
 use tidewater_base::Rng;
 use tidewater_client::mapped::{GroupLog, Log, Options};
-use tidewater_client::{Level, LogError};
-use tidewater_tests::{run, run_refused, run_well};
+use tidewater_client::{Entry, Level, LogError, Records};
+use tidewater_tests::capi::{Installed, said};
+use tidewater_tests::{root, run, run_refused, run_well};
 
 /// All devices of a group.
 fn target(cluster: &Cluster) -> String {
@@ -174,6 +177,54 @@ fn all_devices_that_are_no_primary_are_named_and_a_command_finds_the_one_that_is
     let output = run(&folder, &program);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(run_well(&folder, &["recover", "--device", "0,1,2"]).contains("no changes"));
+}
+
+/// The example of `tidewater_group(3)`.
+#[test]
+fn a_program_in_c_goes_on_when_its_primary_is_killed() {
+    let mut cluster = Cluster::new(3);
+    cluster.form(&["--mode", "quorum"]);
+    let folder = cluster.folder.path().to_owned();
+    let capi = Installed::at(&folder);
+    let program = folder.join("group");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
+    cc.arg(root().join("crates/capi/examples/group.c")).args(capi.flags(&["--cflags", "--libs"]));
+    said(cc.arg(format!("-Wl,-rpath,{}", capi.prefix.join("lib").display())));
+    let mut command = Command::new(&program);
+    command.arg(target(&cluster)).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut lines = child.stdin.take().expect("it is piped");
+    let mut answers = BufReader::new(child.stdout.take().expect("it is piped")).lines().map(|line| line.expect("text"));
+    assert!(answers.next().expect("a line").starts_with("the log goes on at "));
+    let mut moved = Vec::new();
+    for number in 0..20 {
+        if number == 10 {
+            cluster.kill(0);
+            std::fs::remove_dir_all(cluster.path(0)).expect("it was there");
+            cluster.promote(1);
+        }
+        writeln!(lines, "line {number}").expect("it reads");
+        let mut answer = answers.next().expect("it goes on");
+        if answer.starts_with("on another primary") {
+            moved.push(answer);
+            answer = answers.next().expect("it goes on");
+        }
+        assert!(answer.ends_with(": committed"), "{answer}");
+    }
+    drop(lines);
+    moved.extend(answers);
+    assert_eq!(moved, ["on another primary, 1. time"]);
+    assert!(child.wait().expect("it is our child").success());
+    let log = cluster.open(1, Level::Ring).expect("it is primary");
+    let (from, to) = (log.status().device.expect("it answers").lane[0].readable, log.tail());
+    let mut bytes = vec![0; (to - from) as usize];
+    log.x_pread(from, &mut bytes, PATIENCE).expect("it is all there");
+    let records = Records::new(&bytes, from).filter_map(|entry| match entry {
+        Entry::Record { payload, .. } => Some(String::from_utf8_lossy(payload).into_owned()),
+        _ => None,
+    });
+    assert!(records.eq((0..20).map(|number| format!("line {number}\n"))));
 }
 
 /// Some fail-overs of a program that appends all the while.

@@ -204,6 +204,16 @@ impl GroupLog {
         self.log().level()
     }
 
+    /// As [`Log::lane`].
+    pub fn lane(&self) -> u8 {
+        self.log().lane()
+    }
+
+    /// As [`Log::is_persistent`].
+    pub fn is_persistent(&self) -> bool {
+        self.log().is_persistent()
+    }
+
     /// As [`Log::status`].
     pub fn status(&self) -> Status {
         self.log().status()
