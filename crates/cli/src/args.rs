@@ -459,8 +459,8 @@ pub enum ExperimentCommand {
     List,
     /// Run experiments and check each statement of the paper
     ///
-    /// Runs experiments on every processor and prints, for each statement of the paper, the expected value, the measured
-    /// value, and whether the statement holds.
+    /// Runs experiments on every processor and prints, for each statement of the paper, the expected value, the
+    /// measured value, and whether the statement holds.
     #[command(after_help = examples::EXPERIMENT_RUN)]
     Run(ExperimentRun),
 }

@@ -1,6 +1,6 @@
 //! Peers of a served device, and its replication group.
 
-use super::examples;
+use super::{examples, values};
 use super::served::Served;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::net::SocketAddr;
@@ -32,9 +32,9 @@ pub struct PeerArgs {
     /// log
     #[arg(long, requires = "node", conflicts_with = "peer_identity", help_heading = "Peers")]
     pub insecure_peers: bool,
-    /// As primary, feed a replica that was away or is new with at most so many bytes a second, such as 50MiB, of what is
-    /// no longer in the ring [default: as fast as it takes them]
-    #[arg(long, value_name = "SIZE", value_parser = super::values::size, requires = "node", help_heading = "Peers")]
+    /// As primary, feed a replica that was away or is new with at most so many bytes a second, such as 50MiB, of what
+    /// is no longer in the ring [default: as fast as it takes them]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, requires = "node", help_heading = "Peers")]
     pub catch_up_rate: Option<u64>,
     /// As a replica, keep the log until `tidewater recover --follow` has it, or there is no room left; the primary's
     /// trims do not count
