@@ -201,6 +201,10 @@ impl Follow for Whole {
         self.tell(index, share);
     }
 
+    fn found(&self, index: usize) {
+        self.one_ended(index, false);
+    }
+
     fn ended(&self, index: usize, outcome: &Result<Record, study::Failure>) {
         self.one_ended(index, outcome.is_err());
     }

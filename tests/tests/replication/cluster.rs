@@ -132,6 +132,10 @@ impl Cluster {
             let line = [&["group", "form", "--control", node, "--members", &members], mode, primary].concat();
             run_well(self.folder.path(), &line);
         }
+        // A member that has never had the log does not count in a promotion.
+        for node in 1..self.devices.len() as u8 {
+            self.until(node, "it takes over the log", |status| has_a_log(&status["groups"][0]));
+        }
     }
 
     pub fn status(&self, node: u8) -> serde_json::Value {
@@ -175,6 +179,11 @@ impl Cluster {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// Whether a member, by its group in its status, has taken over the log of a primary.
+pub fn has_a_log(group: &serde_json::Value) -> bool {
+    group["synced"].as_str().is_some_and(|epoch| epoch != "0.0")
 }
 
 /// Appends a number, and waits until replicas have it.

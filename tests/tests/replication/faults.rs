@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::cluster::{Cluster, PATIENCE, append, numbers};
+use super::cluster::{Cluster, PATIENCE, append, has_a_log, numbers};
 use tidewater_base::Rng;
 use tidewater_client::Level;
 use tidewater_client::mapped::{Log, Options};
@@ -52,6 +52,12 @@ impl Devices {
             });
         }
         devices.until(0, "node 0 is primary", "primary");
+        // A member that has never had the log does not count in a promotion, and links are cut from now on.
+        let start = Instant::now();
+        while !(1..NODES).all(|node| has_a_log(&devices.group(node))) {
+            assert!(start.elapsed() < PATIENCE, "replicas take over the log: {}", devices.group(0));
+            std::thread::sleep(Duration::from_millis(2));
+        }
         devices
     }
 

@@ -1,7 +1,7 @@
 //! Peers of a served device, and its replication group.
 
-use super::{examples, values};
 use super::served::Served;
+use super::{examples, values};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::net::SocketAddr;
 use std::path::PathBuf;
