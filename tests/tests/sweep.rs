@@ -41,6 +41,17 @@ fn a_second_start_makes_what_is_missing_and_jobs_change_nothing() {
     assert!(list.ends_with("4 runs\n") && list.contains("channels=2 seed=6"), "{list}");
 }
 
+/// A run that an earlier sweep made under another label is the same run, and has this sweep's label.
+#[test]
+fn a_run_is_called_what_this_sweep_calls_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run_well(folder.path(), &["sweep", "--out", "a", "--job", JOB, "--vary", "nand.channels=1,2"]);
+    let again = run_well(folder.path(), &sweep("a", "seed=1", &[]));
+    assert_eq!(made_and_found(&again), (0, 2));
+    run_well(folder.path(), &sweep("b", "seed=1", &[]));
+    assert_eq!(table(folder.path(), "a"), table(folder.path(), "b"));
+}
+
 #[test]
 fn shards_make_all_runs_together_and_the_last_one_the_table() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -46,7 +46,7 @@ pub fn command(given: &Given) -> Result<(), Failure> {
         }
     };
     let runs = sweep::named(plan.plans()?, &build()?)?;
-    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    let names: Vec<(String, String)> = runs.iter().map(|run| (run.name.clone(), run.plan.label.clone())).collect();
     if given.dry_run {
         return output::print(&list(&runs, given)?);
     }
@@ -145,9 +145,5 @@ fn tables_of(kept: Vec<Kept>) -> (Table, Table) {
 
 /// What tells one build of this program from another: records of another one are not taken for its own.
 fn build() -> Result<String, Failure> {
-    let path = std::env::current_exe().map_err(Failure::run)?;
-    let mut hasher = blake3::Hasher::new();
-    let file = std::fs::File::open(path).map_err(Failure::run)?;
-    hasher.update_reader(file).map_err(Failure::run)?;
-    Ok(hasher.finalize().to_hex()[..16].to_owned())
+    Ok(sweep::digest_of_file(&std::env::current_exe().map_err(Failure::run)?)?)
 }

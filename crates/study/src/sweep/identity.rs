@@ -12,6 +12,17 @@ pub fn digest(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..32].to_owned()
 }
 
+/// The same of a file.
+///
+/// # Errors
+/// When it can't be read.
+pub fn digest_of_file(path: &Path) -> Result<String, Failure> {
+    let wrong = |error| Failure::usage(format_args!("{}: {}", path.display(), crate::reason(&error)));
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(std::fs::File::open(path).map_err(wrong)?).map_err(wrong)?;
+    Ok(hasher.finalize().to_hex()[..32].to_owned())
+}
+
 /// Digests of files, each read once.
 #[derive(Default)]
 pub struct Digests {
@@ -24,15 +35,7 @@ impl Digests {
         if let Some(known) = self.of_files.get(path) {
             return Ok(known.clone());
         }
-        let digest = if path.is_file() {
-            let wrong = |error| Failure::usage(format_args!("{}: {}", path.display(), crate::reason(&error)));
-            let file = std::fs::File::open(path).map_err(wrong)?;
-            let mut hasher = blake3::Hasher::new();
-            hasher.update_reader(file).map_err(wrong)?;
-            hasher.finalize().to_hex()[..32].to_owned()
-        } else {
-            format!("named {}", path.display())
-        };
+        let digest = if path.is_file() { digest_of_file(path)? } else { format!("named {}", path.display()) };
         self.of_files.insert(path.to_owned(), digest.clone());
         Ok(digest)
     }

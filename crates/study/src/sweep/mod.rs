@@ -6,6 +6,7 @@ mod identity;
 mod plan;
 
 pub use folder::{Folder, State};
+pub use identity::digest_of_file;
 pub use plan::Sweep;
 
 use crate::many::{Follow, How, Ready};
@@ -171,10 +172,13 @@ fn one(index: usize, run: &Named, folder: &Folder, how: &How, follow: &Arc<dyn F
     Ok(State::Made { failed })
 }
 
-/// The runs that are there, in the order of the sweep.
+/// The runs that are there, in the order of the sweep: `runs` are their names and what this sweep calls them, which may
+/// be another label than that of the sweep which made them.
 ///
 /// # Errors
 /// A file that can't be read or is no such record.
-pub fn kept(names: &[String], folder: &Folder) -> Result<Vec<Kept>, Failure> {
-    names.iter().filter_map(|name| folder.read(name).transpose()).collect()
+pub fn kept(runs: &[(String, String)], folder: &Folder) -> Result<Vec<Kept>, Failure> {
+    let labelled = |label: &String, kept: Kept| Kept { label: label.clone(), ..kept };
+    let read = |(name, label): &(String, String)| Ok(folder.read(name)?.map(|kept| labelled(label, kept)));
+    runs.iter().filter_map(|run| read(run).transpose()).collect()
 }
