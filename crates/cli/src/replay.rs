@@ -83,6 +83,7 @@ fn run(run: &One<'_>, lines: Option<&Shared>) -> Result<Record, Failure> {
         cancelled: interrupt::flag(),
         requests: lines.map(Shared::sink).transpose()?,
         memory: None,
+        traces: None,
     });
     drop(bar);
     drop(running);

@@ -8,7 +8,7 @@ use crate::progress::Whole;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use tidewater_base::units::plural;
+use tidewater_base::units::{self, plural};
 use tidewater_report::compare::Labelled;
 use tidewater_report::table::{self, Column, Table, Values};
 use tidewater_study::sweep::{self, Folder, Kept, Named, Sweep};
@@ -114,14 +114,26 @@ pub fn command(given: &Given) -> Result<(), Failure> {
 /// The runs, and which of them are there.
 fn list(runs: &[Named], given: &Given) -> Result<String, Failure> {
     let folder = given.out.is_dir().then(|| Folder::open(&given.out)).transpose()?;
+    let how = How::new(given.jobs.map(usize::from), interrupt::flag());
+    let mut most = 0;
     let mut text = String::new();
     for run in runs {
+        // What it has no answer to is the reason why it can't be run, or fails.
+        most = most.max(run.run.as_ref().ok().and_then(|ready| ready.memory(&how.traces).ok()).unwrap_or(0));
         let there = folder.as_ref().map(|folder| folder.state(&run.name)).transpose()?.flatten().is_some();
         let failure = run.run.as_ref().err().map(|failure| format!("  can't be run: {failure}")).unwrap_or_default();
         let state = if there { "there  " } else { "missing" };
         let _ = writeln!(text, "{state}  {}  {}{failure}", run.name, run.plan.label);
     }
-    let _ = writeln!(text, "{}", plural(runs.len() as u64, "run"));
+    let at_once = how.memory.total().checked_div(most).unwrap_or(u64::MAX).clamp(1, how.jobs as u64);
+    let _ = writeln!(
+        text,
+        "{} of up to {} of memory: {at_once} at once, by {} and {}",
+        plural(runs.len() as u64, "run"),
+        units::bytes(most.next_multiple_of(1 << 20)),
+        plural(how.jobs as u64, "job"),
+        units::bytes(how.memory.total() >> 20 << 20),
+    );
     Ok(text)
 }
 

@@ -1,6 +1,7 @@
 //! The load of a run: a trace or a job, as a stream of requests and in words.
 
 use crate::Failure;
+use crate::shared::{Opened, SharedTraces, alone};
 use crate::trace::{self, Reading};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use tidewater_core::device;
 use tidewater_core::profile::Profile;
 use tidewater_report::record::{self, WorkloadKind};
 use tidewater_sim::run::Pacing;
-use tidewater_sim::trace::{Input, Options, Trace};
+use tidewater_sim::trace::{Input, Options};
 use tidewater_sim::workload::job::{Access, Amount, Distribution, Order, ThreadSpec};
 use tidewater_sim::workload::{JobSpec, Repeat, Source, Together, Workload};
 
@@ -103,13 +104,19 @@ impl Origin {
         }
     }
 
-    /// Opens it for a run on this drive.
+    /// Opens it for a run on this drive; with `shared`, traces are read once for all runs.
     ///
     /// # Errors
     /// When the trace cannot be read, or the job does not fit the drive.
-    pub fn open(&self, given: &LoadSpec, profile: &Profile, seed: u64) -> Result<Load, Failure> {
+    pub fn open(
+        &self,
+        given: &LoadSpec,
+        profile: &Profile,
+        seed: u64,
+        shared: Option<&SharedTraces>,
+    ) -> Result<Load, Failure> {
         match self {
-            Origin::Traces(inputs) => open_traces(inputs, given, profile),
+            Origin::Traces(inputs) => open_traces(inputs, given, profile, shared),
             Origin::Job(spec, text) => open_job(spec, text, given, profile, seed),
         }
     }
@@ -123,19 +130,32 @@ impl LoadSpec {
 }
 
 /// The traces, read as `reader` says, and in all: their extent, where it is known.
-fn read_all(inputs: &[Input], reader: &Options) -> Result<(Vec<Trace>, Option<u64>), Failure> {
-    let open = |input| Trace::open(input, reader).map_err(|error| trace::refusal(&error));
-    let traces: Vec<Trace> = inputs.iter().map(open).collect::<Result<_, _>>()?;
+fn read_all(
+    inputs: &[Input],
+    reader: &Options,
+    shared: Option<&SharedTraces>,
+) -> Result<(Vec<Opened>, Option<u64>), Failure> {
+    let open = |input| {
+        let opened = shared.map_or_else(|| alone(input, reader), |shared| shared.open(input, reader));
+        opened.map_err(|error| trace::refusal(&error))
+    };
+    let traces: Vec<Opened> = inputs.iter().map(open).collect::<Result<_, _>>()?;
     // As they will lie: each begins at a multiple of 1 MiB.
-    let extent =
-        traces.iter().try_fold(0u64, |sum, trace| sum.checked_next_multiple_of(1 << 20)?.checked_add(trace.extent()?));
+    let extent = traces
+        .iter()
+        .try_fold(0u64, |sum, trace| sum.checked_next_multiple_of(1 << 20)?.checked_add(trace.source.extent()?));
     Ok((traces, extent))
 }
 
-fn open_traces(inputs: &[Input], given: &LoadSpec, profile: &Profile) -> Result<Load, Failure> {
+fn open_traces(
+    inputs: &[Input],
+    given: &LoadSpec,
+    profile: &Profile,
+    shared: Option<&SharedTraces>,
+) -> Result<Load, Failure> {
     let reading = &given.reading;
     let mut reader = trace::options(reading, true);
-    let (mut traces, mut extent) = read_all(inputs, &reader)?;
+    let (mut traces, mut extent) = read_all(inputs, &reader, shared)?;
     let mut warnings = Vec::new();
     // A trace of many volumes can span more than any drive while it touches little: no drive of that size is meant.
     if let Some(all) = extent
@@ -144,7 +164,7 @@ fn open_traces(inputs: &[Input], given: &LoadSpec, profile: &Profile) -> Result<
         && device::plan(profile, all).is_err()
     {
         reader.compact = true;
-        (traces, extent) = read_all(inputs, &reader)?;
+        (traces, extent) = read_all(inputs, &reader, shared)?;
         warnings.push(format!(
             "the addresses of the trace span {}, more than a drive of this profile can have: ranges that no request \
              touches were left out, as with --compact, and {} remain; give a capacity and --wrap to do otherwise",
@@ -153,10 +173,10 @@ fn open_traces(inputs: &[Input], given: &LoadSpec, profile: &Profile) -> Result<
         ));
     }
     let several = |one: &str| if traces.len() == 1 { format!("{one} trace") } else { format!("{one} traces") };
-    let mut formats: Vec<&str> = traces.iter().map(|trace| trace.format().name()).collect();
+    let mut formats: Vec<&str> = traces.iter().map(|trace| trace.format.name()).collect();
     formats.dedup();
     let mut words = vec![several(&formats.join(" and "))];
-    let requests = traces.iter().try_fold(0u64, |sum, trace| Some(sum + trace.expected_requests()?));
+    let requests = traces.iter().try_fold(0u64, |sum, trace| Some(sum + trace.source.expected_requests()?));
     words.extend(requests.map(|requests| units::plural_exact(requests, "request")));
     words.extend(extent.map(|extent| format!("addresses up to {}", units::bytes(extent))));
     if traces.len() > 1 {
@@ -183,8 +203,8 @@ fn open_traces(inputs: &[Input], given: &LoadSpec, profile: &Profile) -> Result<
     };
     let mut sources: Vec<Workload> = traces
         .into_iter()
-        .map(|trace| {
-            let source = trace::sliced(Workload::Trace(Box::new(trace)), reading);
+        .map(|opened| {
+            let source = trace::sliced(opened.source, reading);
             if passes > 1 { Workload::Repeat(Box::new(Repeat::new(source, passes))) } else { source }
         })
         .collect();
@@ -323,7 +343,7 @@ mod tests {
     }
 
     fn load(given: &LoadSpec, profile: &Profile) -> Result<Load, Failure> {
-        Origin::find(given)?.open(given, profile, 1)
+        Origin::find(given)?.open(given, profile, 1, None)
     }
 
     #[test]
@@ -354,13 +374,13 @@ mod tests {
         let mut line = trace("far.spc");
         line.reading.format = "spc".parse().ok();
         let inputs = [input];
-        let load = open_traces(&inputs, &line, &Profile::generic()).unwrap();
+        let load = open_traces(&inputs, &line, &Profile::generic(), None).unwrap();
         assert!(load.source.extent().unwrap() <= 2 << 20);
         assert!(load.warnings[0].contains("64 TiB") && load.warnings[0].contains("--compact"), "{:?}", load.warnings);
         // On a drive of given size the addresses are what they are, and the run refuses or wraps them.
         let mut given_size = Profile::generic();
         given_size.set("drive.capacity", "1GiB").unwrap();
-        let load = open_traces(&inputs, &line, &given_size).unwrap();
+        let load = open_traces(&inputs, &line, &given_size, None).unwrap();
         assert!(load.source.extent().unwrap() > 1 << 40 && load.warnings.is_empty());
     }
 }

@@ -1,7 +1,8 @@
 //! Many runs, as many at once as there are jobs and memory for.
 
 use crate::load::{LoadSpec, Origin};
-use crate::one::{Listeners, One, RunFailure};
+use crate::one::{Listeners, One, RunFailure, memory_needed};
+use crate::shared::SharedTraces;
 use crate::vary::Plan;
 use crate::{Drive, Failure};
 use std::collections::HashMap;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidewater_report::Record;
 use tidewater_sim::pool::{self, Memory};
+use tidewater_sim::workload::Source as _;
 
 /// A run whose drive and load were found, with all that can be wrong before it begins.
 pub struct Ready {
@@ -49,21 +51,42 @@ pub fn ready(plans: Vec<Plan>) -> Result<Vec<Ready>, Failure> {
         .collect()
 }
 
+impl Ready {
+    /// Bytes of this computer's memory that it will take, from above. Of a drive whose size follows from its load, the
+    /// load is opened for that.
+    ///
+    /// # Errors
+    /// When it can't be opened.
+    pub fn memory(&self, shared: &SharedTraces) -> Result<u64, Failure> {
+        let (profile, load) = (&self.drive.profile, &self.plan.load);
+        let extent = if profile.drive.capacity > 0 {
+            0
+        } else {
+            self.origin.open(load, profile, self.plan.drive.seed, Some(shared))?.source.extent().unwrap_or(0)
+        };
+        Ok(memory_needed(profile, extent, load.power_cut.is_some()))
+    }
+}
+
 /// How many runs are made.
 pub struct How {
     /// Runs at once, if memory allows.
     pub jobs: usize,
     /// The memory that they share.
     pub memory: Memory,
+    /// Traces that were read, for the runs that share them.
+    pub traces: SharedTraces,
     /// Set from outside, runs end early, their records marked as partial, and no further one begins.
     pub cancelled: Arc<AtomicBool>,
 }
 
 impl How {
-    /// So many jobs (`None`: as many as there are processors), in nine tenths of the memory that is free now.
+    /// So many jobs (`None`: as many as there are processors). Of the memory that is free now, drives get seven tenths
+    /// and traces two.
     pub fn new(jobs: Option<usize>, cancelled: Arc<AtomicBool>) -> How {
         let jobs = jobs.unwrap_or_else(pool::default_jobs);
-        How { jobs, memory: Memory::new(free_memory() / 10 * 9), cancelled }
+        let tenth = free_memory() / 10;
+        How { jobs, memory: Memory::new(tenth * 7), traces: SharedTraces::new(tenth * 2), cancelled }
     }
 }
 
@@ -119,6 +142,7 @@ pub(crate) fn one(run: &Ready, how: &How, index: usize, follow: &Arc<dyn Follow>
         })),
         cancelled: Arc::clone(&how.cancelled),
         memory: Some(&how.memory),
+        traces: Some(&how.traces),
         ..Listeners::default()
     };
     let run = One { origin, load: &plan.load, drive, given: &plan.drive };
@@ -126,4 +150,42 @@ pub(crate) fn one(run: &Ready, how: &How, index: usize, follow: &Arc<dyn Follow>
         RunFailure::Run(failure) => plan.within(failure),
         RunFailure::Output(error) => Failure::run(error),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DriveSpec, Grid, Reading};
+    use tidewater_core::ftl::Precondition;
+
+    struct Silent;
+
+    impl Follow for Silent {}
+
+    #[test]
+    fn runs_that_share_a_trace_have_the_records_of_runs_that_do_not() {
+        let drive = DriveSpec {
+            profile: "generic".into(),
+            set: Vec::new(),
+            capacity: None,
+            precondition: Precondition::Fresh,
+            seed: 1,
+        };
+        let load = LoadSpec {
+            traces: vec!["sample".into()],
+            repeat: Some(2),
+            reading: Reading { slice: Some("100..3000".parse().unwrap()), ..Reading::default() },
+            ..LoadSpec::default()
+        };
+        let vary = vec!["nand.channels=4,8".parse().unwrap(), "speedup=1,2".parse().unwrap()];
+        let runs = ready(Grid { load, drive, vary }.plans().unwrap()).unwrap();
+        let how = How::new(Some(2), Arc::default());
+        let follow: Arc<dyn Follow> = Arc::new(Silent);
+        let shared = run_all(&runs, &how, &follow);
+        for (run, shared) in runs.iter().zip(shared) {
+            let alone = One { origin: &run.origin, load: &run.plan.load, drive: &run.drive, given: &run.plan.drive };
+            let alone = alone.run(Listeners::default()).unwrap().without_wall_time();
+            assert_eq!(shared.unwrap().unwrap().without_wall_time(), alone, "{}", run.plan.label);
+        }
+    }
 }

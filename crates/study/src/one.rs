@@ -2,6 +2,7 @@
 
 use crate::drive::{Drive, DriveSpec};
 use crate::load::{LoadSpec, Origin};
+use crate::shared::SharedTraces;
 use crate::{Failure, trace};
 use std::io;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub struct Listeners<'a> {
     pub requests: Option<Box<dyn RequestSink + Send>>,
     /// What the drive's model is to be taken from before it is made; none: it is not reckoned with.
     pub memory: Option<&'a Memory>,
+    /// Traces that other runs have read, or will.
+    pub traces: Option<&'a SharedTraces>,
 }
 
 /// Why a run came to no result.
@@ -65,7 +68,7 @@ impl One<'_> {
     /// When the load cannot be opened or served.
     pub fn run(&self, listeners: Listeners<'_>) -> Result<Record, RunFailure> {
         let seed = self.given.seed;
-        let load = self.origin.open(self.load, &self.drive.profile, seed)?;
+        let load = self.origin.open(self.load, &self.drive.profile, seed, listeners.traces)?;
         if let Some(opened) = listeners.opened {
             opened();
         }

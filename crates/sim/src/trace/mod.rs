@@ -18,6 +18,7 @@ pub mod samples;
 pub mod shape;
 mod skew;
 mod unpack;
+mod whole;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ pub use info::{Info, info};
 pub use input::Input;
 pub use locality::{Locality, WrittenPages};
 pub use shape::Shape;
+pub use whole::{Playback, Whole};
 
 use address::{AddressMap, Devices, Extents};
 use events::Action;

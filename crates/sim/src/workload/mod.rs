@@ -23,7 +23,7 @@ pub use slice::Slice;
 pub use synth::{Synth, SynthSpec};
 pub use together::Together;
 
-use crate::trace::Trace;
+use crate::trace::{Playback, Trace};
 
 /// What a request asks for, in NVMe's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
@@ -281,6 +281,8 @@ pub trait Source {
 pub enum Workload {
     /// A trace.
     Trace(Box<Trace>),
+    /// A trace in memory, which runs share.
+    Playback(Playback),
     /// A synthesized trace.
     Synth(Box<Synth>),
     /// A fio-like job.
@@ -297,6 +299,7 @@ macro_rules! each {
     ($workload:expr, $source:ident => $call:expr) => {
         match $workload {
             Workload::Trace($source) => $call,
+            Workload::Playback($source) => $call,
             Workload::Synth($source) => $call,
             Workload::Job($source) => $call,
             Workload::Slice($source) => $call,
