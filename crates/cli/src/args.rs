@@ -463,13 +463,19 @@ pub enum ExperimentCommand {
     /// measured value, and whether the statement holds.
     #[command(after_help = examples::EXPERIMENT_RUN)]
     Run(ExperimentRun),
+    /// Print an experiment's file to begin with
+    ///
+    /// An experiment of your own is a file: what is run, as a sweep's plan; what is read off each run; what is stated
+    /// of that; and figures.
+    #[command(after_help = examples::EXPERIMENT_TEMPLATE)]
+    Template,
 }
 
 /// `tidewater experiment run`.
 #[derive(Debug, Args)]
 pub struct ExperimentRun {
-    /// Names from `tidewater experiment list`
-    #[arg(value_name = "NAME", required_unless_present = "all", value_parser = experiments())]
+    /// Names from `tidewater experiment list`, or files of your own (`experiment template` prints one)
+    #[arg(value_name = "NAME|FILE.toml", required_unless_present = "all", value_parser = experiments())]
     pub names: Vec<String>,
     /// Run every experiment
     #[arg(long, conflicts_with = "names")]
@@ -603,9 +609,30 @@ pub struct Man {
     pub folder: Option<PathBuf>,
 }
 
-/// Names of experiments, as a list that help and completions can show.
-fn experiments() -> PossibleValuesParser {
-    PossibleValuesParser::new(tidewater_sim::experiments::all().iter().map(|info| info.name))
+/// Names of experiments, as a list that help and completions can show, or the path of a file of one's own.
+fn experiments() -> impl clap::builder::TypedValueParser<Value = String> {
+    #[derive(Clone)]
+    struct Experiments(PossibleValuesParser);
+    impl clap::builder::TypedValueParser for Experiments {
+        type Value = String;
+
+        fn parse_ref(
+            &self,
+            command: &clap::Command,
+            arg: Option<&clap::Arg>,
+            value: &std::ffi::OsStr,
+        ) -> Result<String, clap::Error> {
+            match value.to_str().filter(|name| name.ends_with(".toml")) {
+                Some(file) => Ok(file.to_owned()),
+                None => self.0.parse_ref(command, arg, value),
+            }
+        }
+
+        fn possible_values(&self) -> Option<Box<dyn Iterator<Item = clap::builder::PossibleValue> + '_>> {
+            self.0.possible_values()
+        }
+    }
+    Experiments(PossibleValuesParser::new(tidewater_sim::experiments::all().iter().map(|info| info.name)))
 }
 
 /// Names of trace formats, as a list that help and completions can show.

@@ -1,6 +1,7 @@
 //! What studies are made of: loads and drives as a user names them, single runs, and many runs on all cores.
 
 mod drive;
+pub mod experiment;
 mod failure;
 mod load;
 mod many;

@@ -160,6 +160,10 @@ pub(super) const EXPERIMENT_LIST: &str = "\
 Examples:
   tidewater experiment list";
 
+pub(super) const EXPERIMENT_TEMPLATE: &str = "\
+Examples:
+  tidewater experiment template > mine.toml";
+
 pub(super) const EXPERIMENT_RUN: &str = "\
 Examples:
   # One figure, its statements on the terminal and its plots in a page
@@ -173,6 +177,10 @@ Examples:
 
   # A first look
   tidewater experiment run x-ssd/fig12 --quick
+
+  # One of your own
+  tidewater experiment template > mine.toml
+  tidewater experiment run mine.toml --report mine.html
 
 Exit status: 0 every check holds, 3 a check does not hold (all results are written all the same). Ctrl-C ends early: \
 results of the completed experiments are written.";

@@ -3,7 +3,7 @@
 
 mod folder;
 mod identity;
-mod plan;
+pub(crate) mod plan;
 
 pub use folder::{Folder, State};
 pub use identity::digest_of_file;

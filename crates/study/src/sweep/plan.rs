@@ -107,9 +107,10 @@ impl Given {
     }
 }
 
+/// The load of a file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-struct LoadTable {
+pub(crate) struct LoadTable {
     trace: Option<Paths>,
     job: Option<String>,
     format: Option<String>,
@@ -133,23 +134,24 @@ enum Paths {
     Several(Vec<PathBuf>),
 }
 
+/// A plan as it stands in a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-struct File {
+pub(crate) struct PlanTable {
     profile: PathBuf,
     capacity: Option<String>,
     precondition: String,
     seed: u64,
-    set: BTreeMap<String, Scalar>,
-    load: LoadTable,
-    vary: BTreeMap<Spanned<String>, Given>,
+    pub(crate) set: BTreeMap<String, Scalar>,
+    pub(crate) load: LoadTable,
+    pub(crate) vary: BTreeMap<Spanned<String>, Given>,
     sample: Option<Sample>,
     skip: Vec<String>,
 }
 
-impl Default for File {
-    fn default() -> File {
-        File {
+impl Default for PlanTable {
+    fn default() -> PlanTable {
+        PlanTable {
             profile: "generic".into(),
             capacity: None,
             precondition: "fresh".into(),
@@ -180,7 +182,58 @@ impl Sweep {
     /// # Errors
     /// When it is no plan.
     pub fn parse(text: &str, folder: &Path) -> Result<Sweep, Failure> {
-        let file: File = toml::from_str(text).map_err(|error| Failure::usage(error.to_string().trim_end()))?;
+        let table: PlanTable = toml::from_str(text).map_err(|error| Failure::usage(error.to_string().trim_end()))?;
+        table.sweep(folder)
+    }
+
+    /// The runs.
+    ///
+    /// # Errors
+    /// What cannot be varied.
+    pub fn plans(&self) -> Result<Vec<Plan>, Failure> {
+        if self.grid.load.traces.is_empty()
+            && self.grid.load.job.is_none()
+            && !self.grid.vary.iter().any(|vary| ["trace", "job"].contains(&vary.key.as_str()))
+        {
+            return Err(Failure::usage("the sweep has no load")
+                .help("give it a trace or a job: in [load], or several in [vary]"));
+        }
+        let mut plans = match &self.sample {
+            None => self.grid.plans()?,
+            Some(sample) => {
+                let mut plans = Vec::new();
+                for point in sample.points()? {
+                    let mut grid = self.grid.clone();
+                    grid.vary = point.into_iter().chain(grid.vary).collect();
+                    plans.extend(grid.plans()?);
+                }
+                plans
+            }
+        };
+        for condition in self.skip.iter().flatten() {
+            let key = &condition.setting.key;
+            if let Some(plan) = plans.first()
+                && !plan.point.iter().any(|setting| setting.key == *key)
+            {
+                return Err(Failure::usage(format_args!("skip: {key} does not vary"))
+                    .help("name keys that stand in [vary] or [sample]"));
+            }
+        }
+        plans.retain(|plan| !self.skip.iter().any(|all| all.iter().all(|one| one.holds(plan))));
+        if plans.is_empty() {
+            return Err(Failure::usage("the conditions in skip leave no run"));
+        }
+        Ok(plans)
+    }
+}
+
+impl PlanTable {
+    /// What it says; paths in it begin at `folder`.
+    ///
+    /// # Errors
+    /// Of values that can't be.
+    pub(crate) fn sweep(self, folder: &Path) -> Result<Sweep, Failure> {
+        let file = self;
         let wrong = |key: &str, why: &dyn std::fmt::Display| Failure::usage(format_args!("{key}: {why}"));
         // A bundled sample and a built-in profile have no folder.
         let place = |path: PathBuf| if folder.join(&path).exists() { folder.join(path) } else { path };
@@ -253,46 +306,6 @@ impl Sweep {
         let skip = file.skip.iter().map(|text| conditions(text).map_err(|why| wrong("skip", &why)));
         let skip = skip.collect::<Result<_, _>>()?;
         Ok(Sweep { grid: Grid { load, drive, vary }, sample: file.sample, skip })
-    }
-
-    /// The runs.
-    ///
-    /// # Errors
-    /// What cannot be varied.
-    pub fn plans(&self) -> Result<Vec<Plan>, Failure> {
-        if self.grid.load.traces.is_empty()
-            && self.grid.load.job.is_none()
-            && !self.grid.vary.iter().any(|vary| ["trace", "job"].contains(&vary.key.as_str()))
-        {
-            return Err(Failure::usage("the sweep has no load")
-                .help("give it a trace or a job: in [load], or several in [vary]"));
-        }
-        let mut plans = match &self.sample {
-            None => self.grid.plans()?,
-            Some(sample) => {
-                let mut plans = Vec::new();
-                for point in sample.points()? {
-                    let mut grid = self.grid.clone();
-                    grid.vary = point.into_iter().chain(grid.vary).collect();
-                    plans.extend(grid.plans()?);
-                }
-                plans
-            }
-        };
-        for condition in self.skip.iter().flatten() {
-            let key = &condition.setting.key;
-            if let Some(plan) = plans.first()
-                && !plan.point.iter().any(|setting| setting.key == *key)
-            {
-                return Err(Failure::usage(format_args!("skip: {key} does not vary"))
-                    .help("name keys that stand in [vary] or [sample]"));
-            }
-        }
-        plans.retain(|plan| !self.skip.iter().any(|all| all.iter().all(|one| one.holds(plan))));
-        if plans.is_empty() {
-            return Err(Failure::usage("the conditions in skip leave no run"));
-        }
-        Ok(plans)
     }
 }
 

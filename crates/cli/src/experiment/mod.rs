@@ -1,5 +1,7 @@
 //! `tidewater experiment`: the experiments of papers, and whether what they say is what is measured.
 
+mod own;
+
 use crate::args::{ExperimentCommand, ExperimentRun};
 use crate::failure::{Failure, Status};
 use crate::interrupt;
@@ -11,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidewater_report::experiment::{Experiment, array_to_json, page, summary};
 use tidewater_sim::experiments::{self, ExperimentError, Options};
 use tidewater_sim::pool;
+use tidewater_study::How;
 
 /// Marks a quick run, which must not be mistaken for a full one.
 const QUICK: &str = "Run with --quick: a tenth was measured; some checks that hold in a full run may fail.";
@@ -25,6 +28,7 @@ const TRACES: &str = "TIDEWATER_TRACES";
 pub fn command(command: &ExperimentCommand) -> Result<(), Failure> {
     match command {
         ExperimentCommand::List => output::print(&list()),
+        ExperimentCommand::Template => output::print(tidewater_study::experiment::TEMPLATE),
         ExperimentCommand::Run(given) => run(given),
     }
 }
@@ -43,6 +47,7 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
     distinct(&targets, None)?;
     let silent = targets.iter().flatten().any(|target| target.is_stdout());
     let names = names(given);
+    let own = own::find(&names, given)?;
     let traces = given.traces.clone().or_else(|| std::env::var_os(TRACES).map(std::path::PathBuf::from));
     if let Some(folder) = given.traces.as_ref().filter(|folder| !folder.is_dir()) {
         return Err(Failure::usage(format_args!("--traces {}: no such directory", folder.display())));
@@ -53,6 +58,7 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
         // The measurements of one of CBM's share the processors: begun last, they leave none idle at the end.
         let mut order: Vec<usize> = (0..names.len()).collect();
         order.sort_by_key(|&i| names[i].starts_with("cbm/"));
+        let how = How::new(given.jobs.map(usize::from), interrupt::flag());
         let mut outcomes = pool::in_order(order, |_, i| {
             let name = names[i];
             let options = Options {
@@ -63,9 +69,11 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
                 cancelled: &interrupt::requested,
             };
             let outcome = if interrupt::requested() || shown.is_over() {
-                Err(ExperimentError::Cancelled)
+                Err(ExperimentError::Cancelled.into())
+            } else if let Some(own) = own.get(name) {
+                own.run(given, &how, &whole, i)
             } else {
-                experiments::run(name, options)
+                experiments::run(name, options).map_err(Wrong::from)
             };
             let outcome = outcome.map(|mut experiment| {
                 if given.quick {
@@ -94,8 +102,8 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
     for outcome in outcomes {
         match outcome {
             Ok(experiment) => done.push(experiment),
-            Err(ExperimentError::Cancelled) => {}
-            Err(error) => ended = ended.and(Err(Failure::refused(&error))),
+            Err(Wrong::Cancelled) => {}
+            Err(Wrong::Failed(failure)) => ended = ended.and(Err(failure)),
         }
     }
     if ended.is_ok() && done.len() < names.len() {
@@ -122,6 +130,22 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
     }
     ended?;
     verdict(&done, given.quick)
+}
+
+/// Why there is no result.
+#[derive(Debug)]
+enum Wrong {
+    Cancelled,
+    Failed(Failure),
+}
+
+impl From<ExperimentError> for Wrong {
+    fn from(error: ExperimentError) -> Wrong {
+        match error {
+            ExperimentError::Cancelled => Wrong::Cancelled,
+            ExperimentError::Refused(_) => Wrong::Failed(Failure::refused(&error)),
+        }
+    }
 }
 
 /// The summaries, each as soon as it and those before it are there: all experiments may take minutes.
