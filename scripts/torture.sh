@@ -12,11 +12,10 @@ mkdir -p "$target"
 log=$target/torture.log
 
 status=0
+# By the environment, so that the binaries which tests build and start have them, too.
+export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true
 cargo test --locked --workspace --no-fail-fast --release --target-dir "$target" \
-    --config 'profile.release.lto=false' \
-    --config 'profile.release.codegen-units=16' \
-    --config 'profile.release.debug-assertions=true' \
-    --config 'profile.release.overflow-checks=true' \
     -- --ignored --nocapture "$@" 2>&1 | tee "$log" || status=$?
 
 ran=$(awk '/^test result: / { ran += $4 + $6 } END { print ran + 0 }' "$log")
