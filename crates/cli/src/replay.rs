@@ -84,6 +84,7 @@ fn run(run: &One<'_>, lines: Option<&Shared>) -> Result<Record, Failure> {
         requests: lines.map(Shared::sink).transpose()?,
         memory: None,
         traces: None,
+        drives: None,
     });
     drop(bar);
     drop(running);

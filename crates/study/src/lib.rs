@@ -17,7 +17,7 @@ pub use failure::{Failure, reason, without_number};
 pub use load::{Load, LoadSpec, Origin};
 pub use many::{Follow, How, Ready, ready, run_all};
 pub use one::{Listeners, One, RunFailure, memory_needed};
-pub use shared::{Opened, SharedTraces};
+pub use shared::{Opened, SharedDrives, SharedTraces};
 pub use trace::Reading;
 pub use values::{Range, Setting, Variation, factor};
 pub use vary::{Grid, OPTIONS, Plan};

@@ -1,8 +1,8 @@
 //! Many runs, as many at once as there are jobs and memory for.
 
 use crate::load::{LoadSpec, Origin};
-use crate::one::{Listeners, One, RunFailure, memory_needed};
-use crate::shared::SharedTraces;
+use crate::one::{Listeners, One, RunFailure, device_options, memory_needed};
+use crate::shared::{SharedDrives, SharedTraces};
 use crate::vary::Plan;
 use crate::{Drive, Failure};
 use std::collections::HashMap;
@@ -76,17 +76,29 @@ pub struct How {
     pub memory: Memory,
     /// Traces that were read, for the runs that share them.
     pub traces: SharedTraces,
+    /// Drives that were made, for the runs that begin with the same.
+    pub drives: Arc<SharedDrives>,
     /// Set from outside, runs end early, their records marked as partial, and no further one begins.
     pub cancelled: Arc<AtomicBool>,
 }
 
 impl How {
-    /// So many jobs (`None`: as many as there are processors). Of the memory that is free now, drives get seven tenths
-    /// and traces two.
+    /// So many jobs (`None`: as many as there are processors). Of the memory that is free now, runs get six tenths,
+    /// traces two, and drives that are kept one.
     pub fn new(jobs: Option<usize>, cancelled: Arc<AtomicBool>) -> How {
         let jobs = jobs.unwrap_or_else(pool::default_jobs);
         let tenth = free_memory() / 10;
-        How { jobs, memory: Memory::new(tenth * 7), traces: SharedTraces::new(tenth * 2), cancelled }
+        let (traces, drives) = (SharedTraces::new(tenth * 2), Arc::new(SharedDrives::new(tenth)));
+        How { jobs, memory: Memory::new(tenth * 6), traces, drives, cancelled }
+    }
+}
+
+impl How {
+    /// These runs will come, so that what they share is kept for them.
+    pub(crate) fn expect<'r>(&self, runs: impl Iterator<Item = &'r Ready>) {
+        for Ready { plan, drive, .. } in runs {
+            self.drives.expect(&drive.profile, &device_options(&plan.drive, &plan.load));
+        }
     }
 }
 
@@ -118,6 +130,7 @@ pub trait Follow: Send + Sync {
 /// Makes the runs, begun in their order. Their outcomes come in that order and depend neither on the number of jobs nor
 /// on the memory; `None`: cancelled before it began.
 pub fn run_all(runs: &[Ready], how: &How, follow: &Arc<dyn Follow>) -> Vec<Option<Result<Record, Failure>>> {
+    how.expect(runs.iter());
     pool::with_jobs(how.jobs.min(runs.len()), || {
         pool::in_order(runs.iter().collect(), |index, run: &Ready| {
             if how.cancelled.load(Ordering::Relaxed) {
@@ -143,6 +156,7 @@ pub(crate) fn one(run: &Ready, how: &How, index: usize, follow: &Arc<dyn Follow>
         cancelled: Arc::clone(&how.cancelled),
         memory: Some(&how.memory),
         traces: Some(&how.traces),
+        drives: Some(Arc::clone(&how.drives)),
         ..Listeners::default()
     };
     let run = One { origin, load: &plan.load, drive, given: &plan.drive };
@@ -168,7 +182,7 @@ mod tests {
             profile: "generic".into(),
             set: Vec::new(),
             capacity: None,
-            precondition: Precondition::Fresh,
+            precondition: Precondition::Steady,
             seed: 1,
         };
         let load = LoadSpec {

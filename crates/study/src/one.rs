@@ -2,7 +2,7 @@
 
 use crate::drive::{Drive, DriveSpec};
 use crate::load::{LoadSpec, Origin};
-use crate::shared::SharedTraces;
+use crate::shared::{SharedDrives, SharedTraces};
 use crate::{Failure, trace};
 use std::io;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub struct Listeners<'a> {
     pub memory: Option<&'a Memory>,
     /// Traces that other runs have read, or will.
     pub traces: Option<&'a SharedTraces>,
+    /// Drives that other runs begin with, too.
+    pub drives: Option<Arc<SharedDrives>>,
 }
 
 /// Why a run came to no result.
@@ -77,7 +79,7 @@ impl One<'_> {
         let _held = listeners.memory.map(|memory| memory.take(memory_needed(&self.drive.profile, extent, cut)));
         let defaults = RunOptions::default();
         let options = RunOptions {
-            device: Options { seed, precondition: self.given.precondition, ..defaults.device },
+            device: device_options(self.given, self.load),
             pacing: load.pacing,
             speedup: self.load.speedup.unwrap_or(1.0),
             warmup_requests: self.load.warm_up,
@@ -88,6 +90,9 @@ impl One<'_> {
             cancelled: listeners.cancelled,
             progress: listeners.progress,
             ready: listeners.ready,
+            make: listeners
+                .drives
+                .map(|drives| -> run::MakeDevice { Box::new(move |profile, options| drives.make(profile, options)) }),
             workload: load.described,
             changed: self.drive.changed.clone(),
             ..defaults
@@ -107,6 +112,13 @@ impl One<'_> {
             error => RunFailure::Run(refusal(&error, self.load)),
         }
     }
+}
+
+/// How the drive of a run is made; a size of 0 follows from its load.
+pub(crate) fn device_options(drive: &DriveSpec, load: &LoadSpec) -> Options {
+    let of_runs = RunOptions::default().device;
+    let stamps = of_runs.stamps || load.power_cut.is_some();
+    Options { seed: drive.seed, precondition: drive.precondition, stamps, ..of_runs }
 }
 
 /// What a run takes besides its drive, in bytes: readers, histograms, queues.

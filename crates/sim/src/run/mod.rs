@@ -9,7 +9,8 @@ mod world;
 
 pub use fill::latency;
 pub use options::{
-    OnProgress, OnReady, Pacing, Progress, QueueOf, RunError, RunOptions, parse_precondition, precondition_text,
+    MakeDevice, OnProgress, OnReady, Pacing, Progress, QueueOf, RunError, RunOptions, parse_precondition,
+    precondition_text,
 };
 
 use std::time;
@@ -56,7 +57,10 @@ pub fn run(profile: &Profile, source: impl Source, mut options: RunOptions) -> R
         options.device.capacity = extent.max(1).div_ceil(unit).saturating_mul(unit);
     }
     options.device.stamps |= options.power_cut.is_some();
-    let device = Device::new(profile, options.device)?;
+    let device = match options.make.take() {
+        Some(make) => make(profile, options.device)?,
+        None => Device::new(profile, options.device)?,
+    };
     if let Some(ready) = options.ready.take() {
         ready();
     }

@@ -7,8 +7,9 @@ use std::sync::atomic::AtomicBool;
 
 use tidewater_base::units::plural_exact;
 use tidewater_base::{Duration, Instant};
-use tidewater_core::SetupError;
 use tidewater_core::ftl::Precondition;
+use tidewater_core::profile::Profile;
+use tidewater_core::{Device, SetupError};
 use tidewater_report::record::Workload;
 use tidewater_report::requests::RequestSink;
 
@@ -71,11 +72,16 @@ pub type OnProgress = Box<dyn FnMut(&Progress) + Send>;
 /// Called once, when the drive is ready and the first request comes.
 pub type OnReady = Box<dyn FnOnce() + Send>;
 
+/// Makes the drive of a run: one that has served nothing yet, as [`Device::new`] does of the same profile and options.
+pub type MakeDevice = Box<dyn FnOnce(&Profile, tidewater_core::Options) -> Result<Device, SetupError> + Send>;
+
 /// How a run is made, besides the profile and the workload.
 pub struct RunOptions {
     /// Seed, capacity, past and checks of the device. A capacity of 0 follows the profile, or else the workload. Unlike
     /// the device's own default, `premap` is on: pages that a trace reads but never wrote cost a flash read.
     pub device: tidewater_core::Options,
+    /// Makes the device in place of [`Device::new`], for runs that share one.
+    pub make: Option<MakeDevice>,
     /// When requests are submitted.
     pub pacing: Pacing,
     /// Arrivals come so many times faster; above 0. Without effect where arrivals are ignored.
@@ -115,6 +121,7 @@ impl Default for RunOptions {
     fn default() -> RunOptions {
         RunOptions {
             device: tidewater_core::Options { premap: true, ..tidewater_core::Options::default() },
+            make: None,
             pacing: Pacing::Arrival,
             speedup: 1.0,
             warmup_requests: 0,

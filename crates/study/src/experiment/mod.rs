@@ -197,6 +197,7 @@ impl Own {
         let runs = ready(plans).map_err(place)?;
         let follow = &options.follow;
         let how = options.how;
+        how.expect(runs.iter());
         // A name that is wrong is found by the first run that ends, and ends the others.
         let wrong = std::sync::atomic::AtomicBool::new(false);
         let measured = pool::in_order(runs.iter().collect(), |index, run| {

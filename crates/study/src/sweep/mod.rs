@@ -88,6 +88,7 @@ pub struct Done {
 /// When the folder can't be read or written.
 pub fn run(runs: Vec<Named>, folder: &Folder, how: &How, follow: &Arc<dyn Follow>) -> Result<Done, Failure> {
     let count = runs.len();
+    how.expect(runs.iter().filter_map(|run| run.run.as_ref().ok()));
     let states = pool::with_jobs(how.jobs.min(count), || {
         pool::in_order(runs, |index, run| {
             let state = one(index, &run, folder, how, follow);
