@@ -464,7 +464,6 @@ impl Peers {
             self.came.push_back(Incoming::Link { node: theirs.node, up: false, restarted: false });
         }
         let peer = &mut self.peers[place];
-        open.blocked = false;
         if greet {
             peer.session += 1;
             open.connection.greet(&Hello { to: peer.node, session: peer.session, ..self.ours });
@@ -475,8 +474,7 @@ impl Peers {
         (peer.since, peer.heard_at, peer.ping_at) = (now, now, now);
         (peer.retry, peer.round_trip) = (RETRY[0], None);
         open.connection.ping(self.started.elapsed().as_nanos() as u64);
-        let watched = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, u64::from(peer.node));
-        if self.epoll.modify(&open.stream, &mut { watched }).is_err() {
+        if open.watch(&self.epoll, peer.node.into(), false).is_err() {
             return self.away(place, None, "the system does not watch its connection");
         }
         peer.open = Some(open);
@@ -489,11 +487,10 @@ impl Peers {
     fn on_peer(&mut self, node: u8, events: EpollFlags) {
         let Some(place) = self.peers.iter().position(|peer| peer.node == node) else { return };
         let Some(open) = &mut self.peers[place].open else { return };
-        if events.contains(EpollFlags::EPOLLOUT) {
-            open.blocked = false;
-            if let Err(error) = open.push(&self.epoll, node.into()) {
-                return self.close(place, &format!("the connection failed: {error}"));
-            }
+        if events.contains(EpollFlags::EPOLLOUT)
+            && let Err(error) = open.push(&self.epoll, node.into())
+        {
+            return self.close(place, &format!("the connection failed: {error}"));
         }
         let mut ended = None;
         match open.read(&mut self.scratch) {

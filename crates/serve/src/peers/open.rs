@@ -23,8 +23,10 @@ pub(super) struct Open {
     pub(super) stream: TcpStream,
     pub(super) connection: Connection,
     tls: Option<Box<Tls>>,
-    /// The system says when more can be sent.
+    /// The system takes no more for now.
     pub(super) blocked: bool,
+    /// It is asked to say when it takes more. Without something to send, it would say so in every turn.
+    asked: bool,
 }
 
 /// What reading has come to.
@@ -61,7 +63,7 @@ impl Open {
             session.set_buffer_limit(Some(ENCRYPTED_MAX));
             Box::new(Tls { session, begun: false })
         });
-        Open { stream, connection: Connection::new(), tls, blocked: false }
+        Open { stream, connection: Connection::new(), tls, blocked: false, asked: false }
     }
 
     /// Whether what travels is encrypted.
@@ -123,13 +125,15 @@ impl Open {
 
     /// Sends what waits, as far as the system takes it, and polls for writability if more is left.
     pub(super) fn push(&mut self, epoll: &Epoll, key: u64) -> io::Result<()> {
-        let before = self.blocked;
         self.blocked = self.send()?;
-        if self.blocked != before {
-            let out = if self.blocked { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
-            let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | out;
-            epoll.modify(&self.stream, &mut EpollEvent::new(flags, key))?;
-        }
+        if self.blocked != self.asked { self.watch(epoll, key, self.blocked) } else { Ok(()) }
+    }
+
+    /// From now on the system says under this key when something has come, and, if `room`, when it takes more.
+    pub(super) fn watch(&mut self, epoll: &Epoll, key: u64, room: bool) -> io::Result<()> {
+        let out = if room { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
+        epoll.modify(&self.stream, &mut EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | out, key))?;
+        (self.blocked, self.asked) = (room, room);
         Ok(())
     }
 

@@ -95,6 +95,39 @@ fn frames_go_both_ways_and_the_round_trip_is_measured() {
     assert_eq!(at_zero.map(|(frame, _)| frame.body), Some(Body::KeepAlive));
 }
 
+/// The system says in every turn that a connection takes more, as long as it is asked to.
+#[test]
+fn a_connection_that_was_full_once_is_quiet_when_all_is_sent() {
+    let (mut zero, mut one) = pair();
+    until(&mut [&mut zero, &mut one], |all| all.iter().all(|peers| is_up(peers)));
+    let log = vec![7; 100_000];
+    let data = frame(0, 1, Body::Data { pulled: false, lane: 1, offset: 5, len: 100_000 });
+    let is_full = |peers: &Peers| peers.peers[0].open.as_ref().is_some_and(|open| open.blocked);
+    // Nothing is read meanwhile.
+    let mut sent = 0;
+    while !is_full(&zero) {
+        zero.send(&data, &log);
+        zero.flush();
+        sent += 1;
+        assert!(sent < 640, "the system takes all");
+    }
+    let mut came = 0;
+    until(&mut [&mut zero, &mut one], |all| {
+        came += u64::from(take_frame(all[1]).is_some());
+        let open = all[0].peers[0].open.as_ref().expect("it is connected");
+        came + open.connection.dropped == sent && !open.has_output() && !open.blocked
+    });
+    let mut turns = 0;
+    until(&mut [&mut zero, &mut one], |all| {
+        let waits = |peers: &Peers| {
+            let mut poll = [nix::poll::PollFd::new(peers.as_fd(), nix::poll::PollFlags::POLLIN)];
+            nix::poll::poll(&mut poll, nix::poll::PollTimeout::ZERO).expect("it can be polled") == 0
+        };
+        turns = if waits(all[0]) { turns + 1 } else { 0 };
+        turns > 100
+    });
+}
+
 #[test]
 fn a_peer_that_was_started_anew_is_known_as_such() {
     let (mut zero, mut one) = pair();
