@@ -167,6 +167,53 @@ fn a_column_of_words_stays_readable_on_a_narrow_screen() {
     }
 }
 
+/// Each figure can be taken along: its buttons are shown, can be reached by the keyboard, and do what they say.
+#[test]
+fn figures_are_saved_as_svg_and_copied_as_data() {
+    let Some(browser) = browser_or_skip() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    run_well(folder.path(), &["replay", "--trace", "sample", "--report", "report.html"]);
+    const TAKE: &str = "<script>addEventListener('load', async () => {
+        const say = (what, text) => { document.body.dataset[what] = text; };
+        const bars = [...document.querySelectorAll('.save')], buttons = [...document.querySelectorAll('.save button')];
+        say('shown', bars.filter(bar => bar.offsetHeight > 0).length);
+        buttons[0].focus();
+        say('reached', document.activeElement === buttons[0] && buttons.every(button => button.tabIndex === 0));
+        const saved = [];
+        URL.createObjectURL = blob => { saved.push(blob); return 'about:blank#'; };
+        const followed = [];
+        HTMLAnchorElement.prototype.click = function () { followed.push(this.download); };
+        const copied = [];
+        Object.defineProperty(navigator, 'clipboard', { value: { writeText: async text => { copied.push(text); } } });
+        for (const button of buttons) button.click();
+        await new Promise(done => setTimeout(done));
+        say('files', followed.join(' '));
+        say('copied', copied.length);
+        say('tables', copied.filter(text => /^[a-z_0-9]+(,[a-z_0-9]+)+\\n/.test(text)).length);
+        const texts = await Promise.all(saved.map(blob => blob.text()));
+        const parsed = texts.map(text => new DOMParser().parseFromString(text, 'image/svg+xml'));
+        say('documents', parsed.filter(svg => !svg.querySelector('parsererror') && svg.querySelector('text')).length);
+        say('legends', parsed.filter(svg => [...svg.querySelectorAll('text')].some(t => t.textContent === 'write')).length);
+    });</script></body>";
+    let page = std::fs::read_to_string(folder.path().join("report.html")).expect("it was written");
+    let copy = folder.path().join("taken.html");
+    std::fs::write(&copy, page.replace("</body>", TAKE)).expect("the folder is writable");
+    let opened = open_with(&browser, &copy, &["--virtual-time-budget=5000"]);
+    assert!(opened.console.is_empty(), "{:#?}", opened.console);
+    let said = |what: &str| {
+        let (_, rest) = opened.dom.split_once(&format!("data-{what}=\"")).expect("the page said it");
+        rest.split('"').next().expect("a value").to_owned()
+    };
+    let figures = page.matches("<p class=\"save\"").count();
+    assert!(figures >= 8, "{figures} figures");
+    for what in ["shown", "copied", "tables", "documents"] {
+        assert_eq!(said(what), figures.to_string(), "{what}");
+    }
+    assert_eq!(said("reached"), "true");
+    assert!(said("files").contains("latency-tail.svg"), "{}", said("files"));
+    assert!(said("legends").parse::<usize>().expect("a number") >= 4, "legends are in the files");
+}
+
 #[test]
 fn experiments_open_without_errors_and_show_their_figures() {
     let Some(browser) = browser_or_skip() else { return };

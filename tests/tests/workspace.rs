@@ -26,6 +26,7 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("probe", Some(&["base", "report"])),
     ("sim", Some(&["base", "wire", "nand", "core", "client", "report", "probe", "testkit"])),
     ("tables", Some(&["report"])),
+    ("figures", Some(&["report"])),
     ("study", Some(&["base", "core", "report", "sim"])),
     ("serve", Some(&["base", "wire", "nand", "core", "ipc", "driver", "testkit"])),
     ("testkit", Some(&["base", "wire", "nand", "core", "driver", "sim", "serve"])),
@@ -35,7 +36,7 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
         "tidewater",
         Some(&[
             "base", "wire", "nand", "core", "driver", "client", "files", "report", "probe", "sim", "study", "serve",
-            "tables",
+            "tables", "figures",
         ]),
     ),
     ("bench", None),

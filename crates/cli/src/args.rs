@@ -10,6 +10,7 @@ mod load;
 pub mod log_device;
 pub mod peers;
 mod profile;
+pub mod report;
 pub mod served;
 pub mod sweep;
 mod values;
@@ -25,6 +26,7 @@ use tidewater_sim::trace::convert::OutputFormat;
 pub use groups::command;
 pub use load::{Drive, Load, Reading};
 pub use profile::ProfileCommand;
+pub use report::{Report, TableName};
 pub use tidewater_study::{Range, Setting, Variation};
 
 /// What `tidewater` understands.
@@ -552,45 +554,6 @@ pub struct Probe {
 /// Names of the stages of a probe.
 fn stages() -> PossibleValuesParser {
     PossibleValuesParser::new(tidewater_probe::STAGES.iter().map(|stage| stage.name))
-}
-
-/// `tidewater report`.
-#[derive(Debug, Args)]
-pub struct Report {
-    /// Records that `replay --json` or `compare --json` wrote, documents of `experiment run --json`, or one of `probe
-    /// --json` or `log --json`
-    #[arg(value_name = "RECORD", required = true, value_hint = ValueHint::FilePath)]
-    pub records: Vec<PathBuf>,
-    /// Write one self-contained HTML page; - is standard output. Without it, the summary or table is printed
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub output: Option<PathBuf>,
-    /// Write this table in place of a page; OUTPUT ends with .parquet, .arrow or .csv
-    #[arg(long, value_name = "NAME", requires = "output", conflicts_with = "title")]
-    pub table: Option<TableName>,
-    /// The title of a comparison's page
-    #[arg(long, value_name = "TEXT", requires = "output")]
-    pub title: Option<String>,
-}
-
-/// What `tidewater report --table` writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum TableName {
-    /// A row for each run: what varies, and every figure
-    Runs,
-    /// Over seeds: mean, median, confidence interval, and a paired test against the first variant
-    Statistics,
-    /// IOPS, bandwidth and latency over virtual time
-    TimeSeries,
-    /// The distribution of latencies by operation
-    Latencies,
-    /// How busy each die was
-    Dies,
-    /// Blocks by how often they were erased
-    Wear,
-    /// Of a log: a row for each side
-    Log,
-    /// Of a probe: a row for each verdict
-    Probe,
 }
 
 /// `tidewater completions`.

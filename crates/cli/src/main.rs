@@ -10,6 +10,7 @@ mod drive;
 mod dry;
 mod experiment;
 mod failure;
+mod figure;
 mod generate;
 mod group;
 mod interrupt;

@@ -1,13 +1,17 @@
 //! `tidewater report`: pages and tables from records of earlier runs, and from documents of experiments.
 
+mod files;
+
 use crate::args::{Report, TableName};
 use crate::compare::format_of;
 use crate::failure::Failure;
+use crate::figure;
 use crate::output::{self, Target, distinct};
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use tidewater_report::compare::{self, Labelled};
+use files::SourceFile;
+use std::path::Path;
+use tidewater_report::compare::{self, Axes, Labelled};
 use tidewater_report::experiment::{self, Experiment};
+use tidewater_report::figure::Figure;
 use tidewater_report::log::{self, LogRecord};
 use tidewater_report::probe::{self, ProbeRecord};
 use tidewater_report::table::{self, Table};
@@ -21,15 +25,16 @@ use tidewater_tables as tables;
 /// Files that are no records, and a page that cannot be written.
 pub fn command(report: &Report) -> Result<(), Failure> {
     let target = Target::maybe(report.output.as_ref())?;
+    let files = files::all(&report.records)?;
     let mut texts = Vec::new();
-    for path in &report.records {
-        distinct(&[target.as_ref()], Some(path))?;
-        texts.push(text(path)?);
+    for file in &files {
+        distinct(&[target.as_ref()], Some(&file.path))?;
+        texts.push(text(&file.path)?);
     }
-    let kind = kind_of_all(&report.records, &texts)?;
+    let kind = kind_of_all(&files, &texts)?;
     if let (Some(name), Some(target), Some(path)) = (report.table, &target, &report.output) {
         let format = if target.is_a_file() { format_of(path)? } else { tables::Format::Csv };
-        let table = table_of(name, kind, report, &texts)?;
+        let table = table_of(name, kind, &files, &texts)?;
         target.write_bytes(&tables::encode(&table, format).map_err(Failure::run)?)?;
         let rows = tidewater_base::units::plural(table.rows() as u64, "row");
         return if target.is_stdout() {
@@ -38,51 +43,127 @@ pub fn command(report: &Report) -> Result<(), Failure> {
             output::print(&format!("table: {} ({rows})\n", target.name()))
         };
     }
-    if kind == Kind::Experiment {
-        untitled(report)?;
-        return experiments(report, &texts, target);
+    let axes = Axes { x: report.x.clone(), colour: report.colour.clone(), y: report.y.clone() };
+    let documents = Documents::read(kind, &files, &texts)?;
+    if !matches!(&documents, Documents::Runs(runs) if runs.len() > 1) {
+        of_one(report, &axes)?;
     }
-    if let (Kind::Probe | Kind::Log, [path], [text]) = (kind, &report.records[..], &texts[..]) {
-        untitled(report)?;
-        if kind == Kind::Log {
-            return single(LogRecord::from_json(text), path, target, log::page, log::summary);
-        }
-        let summary = |record: &ProbeRecord| probe::summary(record, width());
-        return single(ProbeRecord::from_json(text), path, target, probe::page, summary);
+    if report.list_figures {
+        return output::print(&figure::list(&documents.figures(&axes)?));
     }
-    let runs = runs(report, &texts)?;
-    let Some(first) = runs.first() else {
-        return Err(Failure::usage("these files hold no record"));
+    let Some((target, path)) = target.zip(report.output.as_ref()) else {
+        return output::print(&documents.summary());
     };
-    let several = runs.len() > 1;
-    if !several {
-        untitled(report)?;
+    let drawn = target.is_a_file() && tidewater_figures::Format::of(path).is_ok();
+    let name = report.figure.as_ref().or(if drawn { report.y.first() } else { None });
+    if drawn || name.is_some() {
+        let format = figure::format_of(&target, path)?;
+        let name = name.map_or("", String::as_str);
+        return figure::write(&documents.figures(&axes)?, name, report.width, format, &target);
     }
-    let Some(target) = target else {
-        let text = if several { compare::table(&runs, width()) } else { summary(&first.record) };
-        return output::print(&text);
+    if report.pages {
+        pages(&documents, &files)?;
+    }
+    write(&target, &documents.page(report, &axes, &files)?)
+}
+
+/// Writes the page of each run beside its record.
+fn pages(documents: &Documents, files: &[SourceFile]) -> Result<(), Failure> {
+    let Documents::Runs(runs) = documents else {
+        return Err(Failure::usage("--pages writes pages of runs").help("leave --pages out"));
     };
-    let title = report.title.clone().unwrap_or_else(|| format!("{} runs compared", runs.len()));
-    let page = if several { compare::page(&runs, &title) } else { page(&first.record) };
-    write(&target, &page)
+    if runs.len() != files.len() {
+        return Err(Failure::usage("--pages needs a file for each run, and some of these hold several")
+            .help("give records that `replay --json` wrote, or the directory of a sweep"));
+    }
+    for (run, file) in runs.iter().zip(files) {
+        Target::new(&file.page())?.write(&page(&run.record))?;
+    }
+    Ok(())
 }
 
 /// The runs of all files.
-fn runs(report: &Report, texts: &[String]) -> Result<Vec<Labelled>, Failure> {
+fn runs(files: &[SourceFile], texts: &[String]) -> Result<Vec<Labelled>, Failure> {
     let mut runs = Vec::new();
-    for ((path, text), name) in report.records.iter().zip(texts).zip(names(&report.records)) {
-        runs.extend(records(path, text, name)?);
+    for (file, text) in files.iter().zip(texts) {
+        runs.extend(records(&file.path, text, file.label.clone())?);
     }
     Ok(runs)
 }
 
+/// What the files hold.
+enum Documents {
+    Runs(Vec<Labelled>),
+    Experiments(Vec<Experiment>),
+    Probe(Box<ProbeRecord>),
+    Log(Box<LogRecord>),
+}
+
+impl Documents {
+    fn read(kind: Kind, files: &[SourceFile], texts: &[String]) -> Result<Documents, Failure> {
+        let refused = |error: ReadError| Failure::refused(format_args!("{}: {error}", files[0].path.display()));
+        match kind {
+            Kind::Experiment => experiments(files, texts).map(Documents::Experiments),
+            Kind::Probe => {
+                ProbeRecord::from_json(&texts[0]).map(|record| Documents::Probe(Box::new(record))).map_err(refused)
+            }
+            Kind::Log => {
+                LogRecord::from_json(&texts[0]).map(|record| Documents::Log(Box::new(record))).map_err(refused)
+            }
+            Kind::Run => match runs(files, texts)? {
+                runs if runs.is_empty() => Err(Failure::usage("these files hold no record")),
+                runs => Ok(Documents::Runs(runs)),
+            },
+        }
+    }
+
+    /// Every figure of their page.
+    fn figures(&self, axes: &Axes) -> Result<Vec<Figure<'_>>, Failure> {
+        Ok(match self {
+            Documents::Runs(runs) if runs.len() > 1 => compare::figures(runs, axes).map_err(Failure::usage)?,
+            Documents::Runs(runs) => tidewater_report::figures(&runs[0].record),
+            Documents::Experiments(experiments) => experiment::figures(experiments),
+            Documents::Probe(record) => probe::figures(record),
+            Documents::Log(record) => log::figures(record),
+        })
+    }
+
+    /// What they come to on a terminal.
+    fn summary(&self) -> String {
+        match self {
+            Documents::Runs(runs) if runs.len() > 1 => compare::table(runs, width()),
+            Documents::Runs(runs) => summary(&runs[0].record),
+            Documents::Experiments(experiments) => {
+                let all: Vec<String> = experiments.iter().map(|one| experiment::summary(one, width())).collect();
+                all.join("\n")
+            }
+            Documents::Probe(record) => probe::summary(record, width()),
+            Documents::Log(record) => log::summary(record),
+        }
+    }
+
+    fn page(&self, report: &Report, axes: &Axes, files: &[SourceFile]) -> Result<String, Failure> {
+        Ok(match self {
+            Documents::Runs(runs) if runs.len() > 1 => {
+                let title = report.title.clone().unwrap_or_else(|| format!("{} runs compared", runs.len()));
+                let pages = files::links(files, runs.len(), report.output.as_deref());
+                compare::page_over(runs, &title, axes, &pages).map_err(Failure::usage)?
+            }
+            Documents::Runs(runs) => page(&runs[0].record),
+            Documents::Experiments(experiments) => experiment::page(experiments),
+            Documents::Probe(record) => probe::page(record),
+            Documents::Log(record) => log::page(record),
+        })
+    }
+}
+
 /// The table of that name.
-fn table_of(name: TableName, kind: Kind, report: &Report, texts: &[String]) -> Result<Table, Failure> {
+fn table_of(name: TableName, kind: Kind, files: &[SourceFile], texts: &[String]) -> Result<Table, Failure> {
     let unfit = |help: &str| {
-        let what = report.records[0].display();
+        let what = files[0].path.display();
         Failure::usage(format_args!("{what}: is {}, and has no such table", kind.words())).help(help)
     };
-    let refused = |error: ReadError| Failure::refused(format_args!("{}: {error}", report.records[0].display()));
+    let refused = |error: ReadError| Failure::refused(format_args!("{}: {error}", files[0].path.display()));
     match (name, kind) {
         (TableName::Log, Kind::Log) => {
             LogRecord::from_json(&texts[0]).map(|record| table::log(&record)).map_err(refused)
@@ -96,8 +177,8 @@ fn table_of(name: TableName, kind: Kind, report: &Report, texts: &[String]) -> R
         (TableName::Log | TableName::Probe, Kind::Run) => {
             Err(unfit("ask for runs, statistics, time-series, latencies, dies or wear"))
         }
-        (TableName::Runs, Kind::Run) => Ok(table::runs(&runs(report, texts)?)),
-        (TableName::Statistics, Kind::Run) => Ok(table::statistics(&runs(report, texts)?)),
+        (TableName::Runs, Kind::Run) => Ok(table::runs(&runs(files, texts)?)),
+        (TableName::Statistics, Kind::Run) => Ok(table::statistics(&runs(files, texts)?)),
         (name, Kind::Run) => {
             let of_one = match name {
                 TableName::TimeSeries => table::time_series,
@@ -105,35 +186,12 @@ fn table_of(name: TableName, kind: Kind, report: &Report, texts: &[String]) -> R
                 TableName::Dies => table::dies,
                 _ => table::wear,
             };
-            let runs = runs(report, texts)?;
+            let runs = runs(files, texts)?;
             match &runs[..] {
                 [run] => Ok(of_one(&run.record)),
                 _ => Ok(Table::of_each(runs.iter().map(|run| (run.label.as_str(), of_one(&run.record))))),
             }
         }
-    }
-}
-
-/// What the records of these files are called: their file names, or, where those are not enough, their paths.
-fn names(paths: &[PathBuf]) -> Vec<String> {
-    let short = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let different: BTreeSet<String> = paths.iter().map(short).collect();
-    let enough = different.len() == paths.len();
-    paths.iter().map(|path| if enough { short(path) } else { path.display().to_string() }).collect()
-}
-
-/// A document that stands alone: its page, or what it comes to on a terminal.
-fn single<R>(
-    read: Result<R, ReadError>,
-    path: &Path,
-    target: Option<Target>,
-    page: fn(&R) -> String,
-    summary: impl Fn(&R) -> String,
-) -> Result<(), Failure> {
-    let record = read.map_err(|error| Failure::refused(format_args!("{}: {error}", path.display())))?;
-    match target {
-        None => output::print(&summary(&record)),
-        Some(target) => write(&target, &page(&record)),
     }
 }
 
@@ -143,18 +201,14 @@ fn write(target: &Target, page: &str) -> Result<(), Failure> {
     if target.is_stdout() { Ok(()) } else { output::print(&format!("report: {}\n", target.name())) }
 }
 
-/// The documents of experiments: their page, or their checks.
-fn experiments(report: &Report, texts: &[String], target: Option<Target>) -> Result<(), Failure> {
+/// The documents of experiments.
+fn experiments(files: &[SourceFile], texts: &[String]) -> Result<Vec<Experiment>, Failure> {
     let mut experiments = Vec::new();
-    for (path, text) in report.records.iter().zip(texts) {
+    for (file, text) in files.iter().zip(texts) {
         let read = Experiment::all_from_json(text);
-        experiments.extend(read.map_err(|error| Failure::refused(format_args!("{}: {error}", path.display())))?);
+        experiments.extend(read.map_err(|error| Failure::refused(format_args!("{}: {error}", file.path.display())))?);
     }
-    let Some(target) = target else {
-        let summaries: Vec<String> = experiments.iter().map(|one| experiment::summary(one, width())).collect();
-        return output::print(&summaries.join("\n"));
-    };
-    write(&target, &experiment::page(&experiments))
+    Ok(experiments)
 }
 
 /// What a document is of.
@@ -193,15 +247,15 @@ impl Kind {
 }
 
 /// What all these documents are of.
-fn kind_of_all(paths: &[PathBuf], texts: &[String]) -> Result<Kind, Failure> {
+fn kind_of_all(files: &[SourceFile], texts: &[String]) -> Result<Kind, Failure> {
     let kinds: Vec<Kind> = texts.iter().map(|text| Kind::of(text)).collect();
     let first = kinds.first().copied().unwrap_or(Kind::Run);
     if let Some(at) = kinds.iter().position(|kind| *kind != first) {
         let words = format!(
             "{}: is {}, and {} is {}",
-            paths[at].display(),
+            files[at].path.display(),
             kinds[at].words(),
-            paths[0].display(),
+            files[0].path.display(),
             first.words()
         );
         return Err(Failure::usage(words).help("they make different pages: give only one kind"));
@@ -209,7 +263,7 @@ fn kind_of_all(paths: &[PathBuf], texts: &[String]) -> Result<Kind, Failure> {
     if matches!(first, Kind::Probe | Kind::Log) && texts.len() > 1 {
         return Err(Failure::usage(format_args!(
             "{}: is {}, which makes a page of its own",
-            paths[1].display(),
+            files[1].path.display(),
             first.words()
         ))
         .help("give one at a time"));
@@ -217,13 +271,17 @@ fn kind_of_all(paths: &[PathBuf], texts: &[String]) -> Result<Kind, Failure> {
     Ok(first)
 }
 
-/// Refuses a title where nothing has one.
-fn untitled(report: &Report) -> Result<(), Failure> {
-    match &report.title {
-        None => Ok(()),
-        Some(_) => Err(Failure::usage("--title applies to the page of a comparison only")
-            .help("leave --title out, or give several records")),
+/// Refuses what only several runs have.
+fn of_one(report: &Report, axes: &Axes) -> Result<(), Failure> {
+    if report.title.is_some() {
+        return Err(Failure::usage("--title applies to the page of a comparison only")
+            .help("leave --title out, or give several records"));
     }
+    if *axes != Axes::default() || report.pages {
+        return Err(Failure::usage("--x, --colour, --y and --pages apply to several runs only")
+            .help("leave them out, or give several records, or the directory of a sweep"));
+    }
+    Ok(())
 }
 
 /// The text of one file, or of standard input.
@@ -323,8 +381,9 @@ mod tests {
     #[test]
     fn documents_that_make_no_page_together_are_refused() {
         let refused = |texts: &[&str]| {
-            let paths: Vec<PathBuf> = (0..texts.len()).map(|i| format!("{i}.json").into()).collect();
-            kind_of_all(&paths, &texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+            let file = |i| SourceFile { path: format!("{i}.json").into(), label: String::new() };
+            let files: Vec<SourceFile> = (0..texts.len()).map(file).collect();
+            kind_of_all(&files, &texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
         };
         let (run, probe, experiment) =
             ("{\"schema\": 1}", "{\"schema\": \"tidewater-probe/1\"}", "{\"schema\": \"tidewater-experiment/1\"}");
@@ -334,12 +393,5 @@ mod tests {
         assert!(refused(&[probe, probe]).unwrap_err().help.unwrap().contains("one at a time"));
         assert_eq!(refused(&[run, run]), Ok(Kind::Run));
         assert_eq!(refused(&[experiment, experiment]), Ok(Kind::Experiment));
-    }
-
-    #[test]
-    fn records_are_called_by_their_files() {
-        let names = |paths: &[&str]| names(&paths.iter().map(PathBuf::from).collect::<Vec<_>>());
-        assert_eq!(names(&["x/a.json", "b.json"]), ["a", "b"]);
-        assert_eq!(names(&["x/a.json", "y/a.json"]), ["x/a.json", "y/a.json"]);
     }
 }

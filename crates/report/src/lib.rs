@@ -4,10 +4,11 @@
 //! reads records and nothing else, so a page can be made from a record years later, on another machine: [`summary()`]
 //! for the terminal, [`page()`] for one HTML page, [`compare`] for several records side by side. [`experiment`] is the
 //! same for experiments of papers: a document, its text and its page; [`probe`] for drives that were probed, [`log`]
-//! for logs. [`table`] has the figures as columns, for programs.
+//! for logs. [`table`] has the figures as columns, for programs; [`mod@figure`] has them as drawings, for papers.
 
 pub mod compare;
 pub mod experiment;
+pub mod figure;
 mod html;
 mod json;
 pub mod log;
@@ -21,6 +22,6 @@ mod summary;
 pub mod table;
 
 pub use json::ReadError;
-pub use page::page;
+pub use page::{figures, page};
 pub use record::Record;
 pub use summary::summary;

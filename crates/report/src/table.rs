@@ -88,6 +88,22 @@ impl Table {
         self.columns.push(Column { name: name.to_owned(), values });
     }
 
+    /// The columns of these names alone, in their order here.
+    pub(crate) fn only(self, names: &[&str]) -> Table {
+        let of = |name: &&str| self.columns.iter().find(|column| column.name == *name).cloned();
+        Table { columns: names.iter().filter_map(of).collect() }
+    }
+
+    /// The same without numbers that are none.
+    pub(crate) fn finite(mut self) -> Table {
+        for column in &mut self.columns {
+            if let Values::Float(values) = &mut column.values {
+                values.iter_mut().for_each(|value| *value = value.filter(|value| value.is_finite()));
+            }
+        }
+        self
+    }
+
     /// Tables of the same columns below each other, each row after the name of its run.
     pub fn of_each<'a>(tables: impl Iterator<Item = (&'a str, Table)>) -> Table {
         let mut all = Table { columns: Vec::new() };
@@ -153,6 +169,28 @@ pub(crate) fn column_name(name: &str) -> String {
     words.join("_")
 }
 
+/// A table of these columns.
+pub(crate) fn named(columns: Vec<(&str, Values)>) -> Table {
+    Table { columns: columns.into_iter().map(|(name, values)| Column { name: name.to_owned(), values }).collect() }
+}
+
+/// A table of two columns of numbers.
+pub(crate) fn pairs(names: [&str; 2], points: &[(f64, f64)]) -> Table {
+    named(vec![
+        (names[0], Values::Float(points.iter().map(|point| Some(point.0)).collect())),
+        (names[1], Values::Float(points.iter().map(|point| Some(point.1)).collect())),
+    ])
+}
+
+/// The points of several curves, each after the name of its curve.
+pub(crate) fn curves(name: &str, names: [&str; 2], rows: &[(&str, (f64, f64))]) -> Table {
+    let points: Vec<(f64, f64)> = rows.iter().map(|(_, point)| *point).collect();
+    let mut table =
+        named(vec![(name, Values::Text(rows.iter().map(|(curve, _)| Some((*curve).to_owned())).collect()))]);
+    table.columns.extend(pairs(names, &points).columns);
+    table
+}
+
 /// A row for each run: what it is called, whether it was stopped before its end, the version that made it, its drive,
 /// load and seed, what else tells it from the others (settings as `--set` takes them), and every figure of the
 /// comparison. A figure that no run has is left out.
@@ -170,7 +208,7 @@ pub fn runs(records: &[Labelled]) -> Table {
             table.add(&name.replace(' ', "_"), Values::Text(values));
         }
     }
-    for (name, values) in compare::figures(records) {
+    for (name, values) in compare::columns(records) {
         table.add(&name, Values::Float(values));
     }
     table

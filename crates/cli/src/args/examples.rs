@@ -195,7 +195,15 @@ Examples:
   tidewater report before.json after.json -o compare.html
 
   # The page of experiments run yesterday
-  tidewater report fig9.json fig10.json -o papers.html";
+  tidewater report fig9.json fig10.json -o papers.html
+
+  # A figure for a paper's column, and the names there are
+  tidewater report run.json --figure latency-tail -o tail.pdf
+  tidewater report run.json --list-figures
+
+  # A sweep: its page, and medians over one setting with a colour for each value of another
+  tidewater report study --pages -o study.html
+  tidewater report study --x nand.channels --colour profile --y read_p99_us -o p99.pdf --width page";
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:

@@ -1,6 +1,7 @@
 //! What the runs of a comparison have in common, what tells them apart, and how they are made again.
 
 use super::Labelled;
+use super::page::Links;
 use crate::html::escape;
 use crate::page::command;
 use crate::record::{Record, WorkloadKind};
@@ -107,8 +108,8 @@ pub(super) fn varies(records: &[Labelled]) -> Vec<Row> {
     rows(records, str::to_owned).into_iter().filter(differs).collect()
 }
 
-/// What all runs have in common as a list, and what varies as a table.
-pub(super) fn section(out: &mut String, records: &[Labelled]) {
+/// What all runs have in common as a list, and what varies: as a table with `each` run, else as a list of its values.
+pub(super) fn section(out: &mut String, records: &[Labelled], each: bool, links: &Links) {
     let (common, varies): (Vec<Row>, Vec<Row>) = rows(records, setting).into_iter().partition(is_common);
     out.push_str("<h2 id=\"setup\">What was compared</h2>\n");
     if !common.is_empty() {
@@ -122,13 +123,21 @@ pub(super) fn section(out: &mut String, records: &[Labelled]) {
     if varies.is_empty() {
         return;
     }
+    if !each {
+        out.push_str("<h3>What varies</h3>\n<dl class=\"settings\">\n");
+        for (name, values) in &varies {
+            let _ = writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(&listed(values)));
+        }
+        out.push_str("</dl>\n");
+        return;
+    }
     out.push_str("<h3>What varies</h3>\n<div class=\"scroll\"><table><thead><tr><th>run</th>");
     for (name, _) in &varies {
         let _ = write!(out, "<th class=\"words\">{}</th>", escape(name));
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     for (i, run) in records.iter().enumerate() {
-        let _ = write!(out, "<tr><th>{}</th>", escape(&run.label));
+        let _ = write!(out, "<tr><th>{}</th>", links.label(i, &run.label));
         for (_, values) in &varies {
             let _ = write!(out, "<td class=\"words\">{}</td>", escape(values[i].as_deref().unwrap_or("–")));
         }
@@ -137,16 +146,36 @@ pub(super) fn section(out: &mut String, records: &[Labelled]) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// The commands that make the runs again: one, where one made them all.
-pub(super) fn again(out: &mut String, records: &[Labelled]) {
+/// The different values of a row; of many, how many there are.
+fn listed(values: &[Option<String>]) -> String {
+    const SHOWN: usize = 12;
+    let mut different: Vec<&str> = Vec::new();
+    for value in values {
+        let value = value.as_deref().unwrap_or("–");
+        if !different.contains(&value) {
+            different.push(value);
+        }
+    }
+    match different.len() {
+        0..=SHOWN => different.join(", "),
+        many => format!("{many} values, {} to {}", different[0], different[many - 1]),
+    }
+}
+
+/// The commands that make the runs again: one, where one made them all; those of `each` run otherwise.
+pub(super) fn again(out: &mut String, records: &[Labelled], each: bool) {
     let commands: Vec<(&str, String)> =
         records.iter().filter_map(|run| Some((run.label.as_str(), command(&run.record)?))).collect();
     let Some((_, first)) = commands.first() else { return };
+    let one = commands.len() == records.len() && commands.iter().all(|(_, command)| command == first);
+    if !one && !each {
+        return;
+    }
     out.push_str(
         "<h2 id=\"again\">How to run it again</h2>\n<p class=\"muted\">The same command with the same version gives \
          the same figures, except wall-clock time.</p>\n",
     );
-    if commands.len() == records.len() && commands.iter().all(|(_, command)| command == first) {
+    if one {
         let _ = writeln!(out, "<pre>{}</pre>", escape(first));
         return;
     }

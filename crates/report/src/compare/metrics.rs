@@ -15,6 +15,7 @@ pub(super) enum Better {
 }
 
 /// One figure of every record.
+#[derive(Clone)]
 pub(super) struct Metric {
     pub name: String,
     pub quantity: Quantity,

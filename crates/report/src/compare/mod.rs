@@ -2,13 +2,18 @@
 //!
 //! The first record is the one that the others are compared with.
 
+mod figures;
 mod header;
+mod knobs;
 mod metrics;
 mod page;
 mod seeds;
+mod spreads;
 mod table;
 
-pub use page::page;
+pub use figures::figures;
+pub use knobs::Axes;
+pub use page::{page, page_over};
 pub(crate) use seeds::Statistics;
 pub(crate) use table::printable;
 pub use table::table;
@@ -32,13 +37,19 @@ pub(crate) fn varies(records: &[Labelled]) -> Vec<(String, Vec<Option<String>>)>
 }
 
 /// Every figure of the comparison under the name of its column, unrounded; one that no run has is left out.
-pub(crate) fn figures(records: &[Labelled]) -> Vec<(String, Vec<Option<f64>>)> {
+pub(crate) fn columns(records: &[Labelled]) -> Vec<(String, Vec<Option<f64>>)> {
     metrics::metrics(records).into_iter().map(|metric| (figure_name(&metric), metric.values)).collect()
 }
 
 /// What seeds say of each figure of each variant.
 pub(crate) fn statistics(records: &[Labelled]) -> Vec<Statistics> {
     seeds::statistics(records, figure_name)
+}
+
+/// With a capital letter.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 fn figure_name(metric: &metrics::Metric) -> String {

@@ -1,16 +1,30 @@
 //! The comparison as one HTML page.
 
-use super::metrics::{Metric, metrics, operations};
+use super::metrics::{Metric, metrics};
 use super::table::{SEEDS, seeds_of};
-use super::{Labelled, caveats, header, seeds, warnings};
+use super::{Axes, Labelled, capital, caveats, figures, header, seeds, warnings};
+use crate::figure;
 use crate::html::{document, escape};
-use crate::page::{FULL, HALF, cdf_chart, figure, operation, programmed, tail_chart};
-use crate::plot::{Bar, COLOURS, Segment, horizontal_bars, stacked_bar};
 use std::fmt::Write;
-use tidewater_base::units::{bytes, change, significant};
+use tidewater_base::units::change;
 
-/// One page that compares `records` with the first of them. Needs nothing else: no script, no network.
+/// More runs than this have a row each with the key figures, not a column each with all of them.
+const COLUMNS_MAX: usize = 16;
+/// Rows of a table; more are in the table that `report --table runs` writes.
+const ROWS_MAX: usize = 2_000;
+
+/// One page that compares `records` with the first of them. Needs nothing else: no network.
 pub fn page(records: &[Labelled], title: &str) -> String {
+    // Axes that nothing was asked of are always there.
+    page_over(records, title, &Axes::default(), &[]).unwrap_or_default()
+}
+
+/// The same with figures over the knobs that `axes` names, and a link from each run's row to its own page, where
+/// `pages` has one.
+///
+/// # Errors
+/// Names of knobs or figures that are none of these runs: with those there are.
+pub fn page_over(records: &[Labelled], title: &str, axes: &Axes, pages: &[Option<String>]) -> Result<String, String> {
     let mut body = String::with_capacity(128 << 10);
     let _ = writeln!(
         body,
@@ -20,25 +34,50 @@ pub fn page(records: &[Labelled], title: &str) -> String {
     );
     let Some(first) = records.first() else {
         body.push_str("</header>\n<p>Nothing to compare.</p>\n");
-        return document(title, &body);
+        return Ok(document(title, &body));
     };
-    let _ = writeln!(
-        body,
-        "<p class=\"lead\">Differences are relative to the first run, <b>{}</b>. A star marks the best value of a \
-         row, if the values shown differ.</p>\n</header>",
-        escape(&first.label)
-    );
+    let many = records.len() > COLUMNS_MAX;
+    let lead = if many {
+        String::new()
+    } else {
+        format!(
+            "<p class=\"lead\">Differences are relative to the first run, <b>{}</b>. A star marks the best value of \
+             a row, if the values shown differ.</p>\n",
+            escape(&first.label)
+        )
+    };
+    let _ = writeln!(body, "{lead}</header>");
     notes(&mut body, records);
-    header::section(&mut body, records);
+    let links = Links(pages);
+    header::section(&mut body, records, !many, &links);
     let metrics = metrics(records);
-    over_seeds(&mut body, records, &metrics);
-    bars(&mut body, records, &metrics);
-    latency(&mut body, records);
-    traffic(&mut body, records);
-    table(&mut body, records, &metrics);
-    header::again(&mut body, records);
+    if many {
+        key_figures(&mut body, records, &metrics, axes)?;
+        variants(&mut body, records, &metrics);
+        runs(&mut body, records, &metrics, &links);
+    } else {
+        over_seeds(&mut body, records, &metrics);
+        key_figures(&mut body, records, &metrics, axes)?;
+        latency(&mut body, records);
+        traffic(&mut body, records);
+        table(&mut body, records, &metrics, &links);
+    }
+    header::again(&mut body, records, !many);
     let _ = writeln!(body, "<footer>tidewater {}.</footer>", escape(&first.record.tool_version));
-    document(&format!("{title} – tidewater"), &body)
+    Ok(document(&format!("{title} – tidewater"), &body))
+}
+
+/// Where each run has a page of its own.
+pub(super) struct Links<'a>(&'a [Option<String>]);
+
+impl Links<'_> {
+    /// The label of run `i` as HTML, linked to its page where there is one.
+    pub(super) fn label(&self, i: usize, label: &str) -> String {
+        match self.0.get(i).and_then(Option::as_ref) {
+            Some(page) => format!("<a href=\"{}\">{}</a>", escape(page), escape(label)),
+            None => escape(label).to_string(),
+        }
+    }
 }
 
 fn notes(out: &mut String, records: &[Labelled]) {
@@ -60,106 +99,88 @@ fn notes(out: &mut String, records: &[Labelled]) {
     out.push_str("</ul></div>\n");
 }
 
-fn bars(out: &mut String, records: &[Labelled], metrics: &[Metric]) {
-    out.push_str("<h2 id=\"figures\">Key figures</h2>\n<div class=\"pair\">\n");
-    for metric in metrics.iter().filter(|metric| metric.bars && metric.values.iter().flatten().any(|v| *v > 0.0)) {
-        let bars: Vec<Bar> = records
-            .iter()
-            .enumerate()
-            .filter_map(|(i, run)| metric.values[i].map(|value| (i, run, value)))
-            .map(|(i, run, value)| Bar {
-                name: &run.label,
-                colour: i % COLOURS,
-                value,
-                says: metric.quantity.format(value),
-                change: metric.change(i).map(change).unwrap_or_default(),
-                best: metric.is_best(i),
-            })
-            .collect();
-        let how = match metric.better {
-            super::metrics::Better::Higher => "Longer is better.",
-            super::metrics::Better::Lower => "Shorter is better.",
-            super::metrics::Better::Neither => "",
-        };
-        figure(out, &capital(&metric.name), how, &horizontal_bars(&metric.name, HALF, &bars));
+fn key_figures(out: &mut String, records: &[Labelled], metrics: &[Metric], axes: &Axes) -> Result<(), String> {
+    out.push_str("<h2 id=\"figures\">Key figures</h2>\n");
+    figure::pair(out, &figures::key(records, metrics, axes)?);
+    Ok(())
+}
+
+/// The figures that tables of many runs have: those that are drawn.
+fn columns<'m>(metrics: &'m [Metric]) -> Vec<&'m Metric> {
+    metrics.iter().filter(|metric| metric.bars && metric.values.iter().any(Option::is_some)).collect()
+}
+
+fn head(out: &mut String, first: &str, more: &[&str], metrics: &[&Metric]) {
+    let _ = write!(out, "<div class=\"scroll\"><table><thead><tr><th>{first}</th>");
+    let names = more.iter().copied().chain(metrics.iter().map(|metric| metric.name.as_str()));
+    names.for_each(|name| {
+        let _ = write!(out, "<th>{}</th>", escape(name));
+    });
+    out.push_str("</tr></thead>\n<tbody>\n");
+}
+
+/// A row for each variant of many: its key figures over seeds.
+fn variants(out: &mut String, records: &[Labelled], metrics: &[Metric]) {
+    let groups = seeds::groups(records);
+    if groups.is_empty() {
+        return;
     }
-    out.push_str("</div>\n");
+    let metrics = columns(metrics);
+    let _ = writeln!(out, "<h2 id=\"seeds\">Over seeds</h2>\n<p class=\"muted\">{}.</p>", capital(SEEDS));
+    head(out, "variant", &["seeds"], &metrics);
+    let cells: Vec<Vec<Option<String>>> = metrics.iter().map(|metric| seeds::cells(metric, &groups, " ★")).collect();
+    for (i, group) in groups.iter().enumerate().take(ROWS_MAX) {
+        let _ = write!(out, "<tr><th>{}</th><td>{}</td>", escape(&group.label), group.len());
+        for cells in &cells {
+            let _ = write!(out, "<td>{}</td>", cells[i].as_deref().unwrap_or("–"));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+/// A row for each of many runs.
+fn runs(out: &mut String, records: &[Labelled], metrics: &[Metric], links: &Links) {
+    let metrics = columns(metrics);
+    out.push_str("<h2 id=\"all\">Each run</h2>\n");
+    if records.len() > ROWS_MAX {
+        let _ = writeln!(
+            out,
+            "<p class=\"muted\">The first {ROWS_MAX} of {}; <code>tidewater report --table runs</code> writes all \
+             of them, with every figure.</p>",
+            records.len()
+        );
+    }
+    head(out, "run", &[], &metrics);
+    for (i, run) in records.iter().enumerate().take(ROWS_MAX) {
+        let _ = write!(out, "<tr><th>{}</th>", links.label(i, &run.label));
+        for metric in &metrics {
+            let value = metric.values[i].map(|value| metric.quantity.format(value));
+            let _ = write!(out, "<td>{}</td>", value.as_deref().unwrap_or("–"));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
 }
 
 fn latency(out: &mut String, records: &[Labelled]) {
     out.push_str("<h2 id=\"latency\">Latency</h2>\n");
-    for name in operations(records) {
-        let curves: Vec<_> = records
-            .iter()
-            .enumerate()
-            .filter_map(|(i, run)| {
-                // Where colours repeat, strokes differ.
-                run.record.latency(&name).map(|latency| (run.label.clone(), i % COLOURS, i / COLOURS % 4, latency))
-            })
-            .collect();
-        let what = capital(&operation(&name));
-        out.push_str("<div class=\"pair\">\n");
-        figure(
-            out,
-            &format!("{what}: distribution"),
-            "Share of requests completed within a time. Further left is faster. Dots: 50, 90, 99, 99.9 and 99.99 %.",
-            &cdf_chart(&curves, &format!("Cumulative distribution of {} latency", operation(&name)), HALF),
-        );
-        figure(
-            out,
-            &format!("{what}: tail"),
-            "The same curves with the slowest requests spread out: each line up is ten times rarer.",
-            &tail_chart(&curves, &format!("Tail of the {} latency", operation(&name)), HALF),
-        );
-        out.push_str("</div>\n");
+    for figures in figures::latencies(records) {
+        figure::pair(out, &figures);
     }
 }
 
 fn traffic(out: &mut String, records: &[Labelled]) {
-    let mut svg = String::new();
-    let longest = records.iter().map(|run| run.record.flash.units_total()).max().unwrap_or(0) as f64;
-    for run in records {
-        let flash = &run.record.flash;
-        let segments: Vec<Segment> = programmed(flash)
-            .into_iter()
-            .map(|(name, colour, units)| Segment {
-                name,
-                colour,
-                value: units as f64,
-                says: bytes(units.saturating_mul(flash.unit_bytes)),
-            })
-            .collect();
-        let bar = stacked_bar(&format!("What {} programmed", run.label), FULL, &segments, longest);
-        if !bar.is_empty() {
-            let _ = writeln!(
-                svg,
-                "<p><b>{}</b> <span class=\"muted\">{} programmed, write amplification {}{}</span></p>\n{bar}",
-                escape(&run.label),
-                bytes(flash.units_total().saturating_mul(flash.unit_bytes)),
-                significant(run.record.write_amplification),
-                run.record
-                    .written_per_host_byte()
-                    .map(|per_byte| format!(", {} per byte of the host", significant(per_byte)))
-                    .unwrap_or_default()
-            );
-        }
-    }
-    if !svg.is_empty() {
+    if let Some(figure) = figures::traffic(records) {
         out.push_str("<h2 id=\"flash\">What was written to the flash</h2>\n");
-        figure(
-            out,
-            "By cause",
-            "Only the first part is new host data; the rest is the drive's own work. A longer bar means more data \
-             written.",
-            &svg,
-        );
+        figure.html(out);
     }
 }
 
-fn table(out: &mut String, records: &[Labelled], metrics: &[Metric]) {
+fn table(out: &mut String, records: &[Labelled], metrics: &[Metric], links: &Links) {
     out.push_str("<h2 id=\"all\">All figures</h2>\n<div class=\"scroll\"><table><thead><tr><th></th>");
-    for run in records {
-        let _ = write!(out, "<th>{}</th>", escape(&run.label));
+    for (i, run) in records.iter().enumerate() {
+        let _ = write!(out, "<th>{}</th>", links.label(i, &run.label));
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     for metric in metrics {
@@ -211,9 +232,4 @@ fn over_seeds(out: &mut String, records: &[Labelled], metrics: &[Metric]) {
         out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table></div>\n");
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

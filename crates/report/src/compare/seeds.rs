@@ -25,6 +25,21 @@ pub(super) struct Spread {
     pub highest: f64,
 }
 
+impl Spread {
+    /// The spread of these values; `None` where there are none.
+    pub(super) fn of(mut values: Vec<f64>) -> Option<Spread> {
+        values.sort_by(f64::total_cmp);
+        let (&lowest, &highest) = (values.first()?, values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len().is_multiple_of(2) {
+            f64::midpoint(values[middle - 1], values[middle])
+        } else {
+            values[middle]
+        };
+        Some(Spread { lowest, median, highest })
+    }
+}
+
 /// The groups, in the order of their first runs. None where no two runs differ in their seed alone: there is nothing to
 /// take together.
 pub(super) fn groups(records: &[Labelled]) -> Vec<Group> {
@@ -40,6 +55,27 @@ pub(super) fn groups(records: &[Labelled]) -> Vec<Group> {
         return Vec::new();
     }
     groups.into_iter().map(|runs| Group { label: label(records, &runs), runs }).collect()
+}
+
+/// What `labels` say that not all of them do: words that all have are left out, and of `key=value` the key where it is
+/// the same in all. The labels themselves where nothing is left of one.
+pub(super) fn short<'a>(labels: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
+    let all: Vec<Vec<&str>> = labels.clone().map(|label| label.split(' ').collect()).collect();
+    let in_all = |word: &str| all.iter().all(|words| words.contains(&word));
+    let key = |word: &str| word.split_once('=').map(|(key, _)| format!("{key}="));
+    let key_in_all = |key: &str| all.iter().all(|words| words.iter().any(|word| word.starts_with(key)));
+    let shorter = |words: &Vec<&str>| {
+        let own = words.iter().filter(|word| !in_all(word));
+        let own = own.map(|word| match key(word) {
+            Some(key) if key_in_all(&key) => &word[key.len()..],
+            _ => word,
+        });
+        own.collect::<Vec<_>>().join(" ")
+    };
+    let short: Vec<String> = all.iter().map(shorter).collect();
+    let different = short.iter().collect::<BTreeSet<_>>().len() == short.len();
+    let enough = different && short.iter().all(|label| !label.is_empty());
+    if enough { short } else { labels.map(str::to_owned).collect() }
 }
 
 /// Whether two runs were made with the same but for the seed.
@@ -62,6 +98,11 @@ fn label(records: &[Labelled], runs: &[usize]) -> String {
 }
 
 impl Group {
+    /// Which of the records its runs are, by their place.
+    pub(super) fn runs(&self) -> &[usize] {
+        &self.runs
+    }
+
     /// How many runs it has.
     pub(super) fn len(&self) -> usize {
         self.runs.len()
@@ -69,16 +110,7 @@ impl Group {
 
     /// `metric` over its runs; `None` where none of them has it.
     pub(super) fn spread(&self, metric: &Metric) -> Option<Spread> {
-        let mut values: Vec<f64> = self.runs.iter().filter_map(|&i| metric.values[i]).collect();
-        values.sort_by(f64::total_cmp);
-        let (&lowest, &highest) = (values.first()?, values.last()?);
-        let middle = values.len() / 2;
-        let median = if values.len().is_multiple_of(2) {
-            f64::midpoint(values[middle - 1], values[middle])
-        } else {
-            values[middle]
-        };
-        Some(Spread { lowest, median, highest })
+        Spread::of(self.runs.iter().filter_map(|&i| metric.values[i]).collect())
     }
 }
 
@@ -228,6 +260,15 @@ mod tests {
         let labels: Vec<&str> = groups.iter().map(|group| group.label.as_str()).collect();
         assert_eq!((labels, groups[0].len()), (vec!["none", "lru"], 3));
         assert_eq!(iops(&records), ["110 (100 to 140)", "200 (190 to 210) *"]);
+    }
+
+    #[test]
+    fn labels_say_what_differs() {
+        let of = |labels: &[&str]| short(labels.iter().copied());
+        assert_eq!(of(&["a=1 b=2", "a=1 b=3"]), ["2", "3"]);
+        assert_eq!(of(&["a=1 b=2 x", "a=2 b=2"]), ["1 x", "2"]);
+        assert_eq!(of(&["a", "a b"]), ["a", "a b"]);
+        assert_eq!(of(&["before", "after"]), ["before", "after"]);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The figures of an experiment as plots.
 
 use super::{Figure, Form, Point, Series};
-use crate::plot::{Axis, COLOURS, Candle, CandleChart, CandleSeries, GroupSeries, GroupedBars, LineChart, place_name};
+use crate::page::height;
+use crate::plot::{
+    Axis, COLOURS, Candle, CandleChart, CandleSeries, GroupSeries, GroupedBars, LineChart, Plot, place_name,
+};
 use crate::quantity::Quantity;
 use tidewater_base::units::significant;
 
@@ -10,8 +13,8 @@ const GROUPS_MAX: usize = 120;
 
 /// A figure, drawn.
 pub(crate) struct Drawn {
-    /// The plot and its legend; empty when the figure has nothing that can be drawn.
-    pub svg: String,
+    /// The plot; nothing when the figure has nothing that can be drawn.
+    pub plot: Option<Plot>,
     /// Points that have no place in it: not finite, not positive on a logarithmic axis, or of groups beyond as many as
     /// can be distinguished.
     pub left_out: usize,
@@ -36,19 +39,19 @@ pub(crate) fn draw(figure: &Figure, palette: &Palette, width: f64) -> Drawn {
         }
     }
     if series.is_empty() {
-        return Drawn { svg: String::new(), left_out };
+        return Drawn { plot: None, left_out };
     }
     if grouped(figure) {
         let places = groups(&series);
         let beyond = |point: &&Point| places.last().is_some_and(|last| point.x > *last);
         left_out += series.iter().flat_map(|(_, points)| points).filter(beyond).count();
     }
-    let svg = match figure.form {
+    let plot = match figure.form {
         Form::Lines => lines(figure, palette, width, &series),
         Form::Bars => bars(figure, palette, width, &series),
         Form::Candles => candles(figure, palette, width, &series),
     };
-    Drawn { svg, left_out }
+    Drawn { plot: Some(plot), left_out }
 }
 
 fn grouped(figure: &Figure) -> bool {
@@ -148,7 +151,7 @@ fn says(series: &Series, point: &Point) -> String {
     format!("{} at {}: {}", legend_name(series), place_name(point.x), significant(point.y))
 }
 
-fn lines(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, Vec<Point>)]) -> String {
+fn lines(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, Vec<Point>)]) -> Plot {
     let places: Vec<f64> = series.iter().flat_map(|(_, points)| points).map(|point| point.x).collect();
     let label = if figure.x_log { format!("{}, log scale", figure.x_label) } else { figure.x_label.clone() };
     let drawn = series.iter().map(|(one, points)| {
@@ -166,12 +169,12 @@ fn lines(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, Vec
     LineChart {
         title: &figure.title,
         width,
-        height: 320.0,
+        height: height(width, 320.0),
         x: Axis::places(label, &places, figure.x_log),
         y: y_axis(figure, series),
         series: drawn.collect(),
     }
-    .svg()
+    .plot()
 }
 
 /// The places of all series, in order.
@@ -192,7 +195,7 @@ fn by_group<'a>(points: &'a [Point], places: &[f64]) -> Vec<Option<&'a Point>> {
     places.iter().map(|place| points.iter().find(|point| point.x == *place)).collect()
 }
 
-fn bars(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, Vec<Point>)]) -> String {
+fn bars(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, Vec<Point>)]) -> Plot {
     let places = groups(series);
     let drawn = series.iter().map(|(one, points)| GroupSeries {
         name: legend_name(one),
@@ -203,15 +206,15 @@ fn bars(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, Vec<
     GroupedBars {
         title: &figure.title,
         width,
-        height: 320.0,
+        height: height(width, 320.0),
         x: group_axis(figure, &places),
         y: y_axis(figure, series),
         series: drawn.collect(),
     }
-    .svg()
+    .plot()
 }
 
-fn candles(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, Vec<Point>)]) -> String {
+fn candles(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, Vec<Point>)]) -> Plot {
     let places = groups(series);
     let candle = |one: &Series, point: &Point| Candle {
         median: point.y,
@@ -232,10 +235,10 @@ fn candles(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, V
     CandleChart {
         title: &figure.title,
         width,
-        height: 320.0,
+        height: height(width, 320.0),
         x: group_axis(figure, &places),
         y: y_axis(figure, series),
         series: drawn.collect(),
     }
-    .svg()
+    .plot()
 }

@@ -6,9 +6,9 @@ mod json;
 mod page;
 mod summary;
 
-pub(crate) use chart::{Drawn, Palette, draw};
 pub use json::{DocumentError, array_to_json};
-pub use page::{measurement_page, page};
+pub(crate) use page::shown;
+pub use page::{figures, measurement_page, page};
 pub use summary::summary;
 pub(crate) use summary::wrapped;
 

@@ -1,11 +1,14 @@
 //! Experiments as one HTML page: the paper beside ours.
 
-use super::chart::{Drawn, Palette, draw};
+use super::chart::{Palette, draw};
 use super::summary::tally;
-use super::{Cell, Experiment, Form};
+use super::{Cell, Experiment, Figure as Shown, Form};
+use crate::figure::{self, Figure, name_of};
 use crate::html::{document, escape};
-use crate::page::{FULL, HALF, figure};
+use crate::page::{FULL, HALF};
+use crate::table::{self, Table, Values};
 use std::fmt::Write;
+use std::rc::Rc;
 use tidewater_base::units::{count, decimal, plural};
 
 /// Raw rows that a page shows; the document has all of them.
@@ -167,7 +170,12 @@ fn section(out: &mut String, one: &Experiment, words: &Words) {
             escape(&tally(one.holding(), one.failures(), one.checks.len()))
         );
     }
-    figures(out, one);
+    let figures = figures_of(one);
+    if figures.len() > 1 {
+        figure::pair(out, &figures)
+    } else {
+        figure::all(out, &figures)
+    }
     checks(out, one, words);
     list(out, "Further findings", &one.found);
     list(out, "Differences from the paper", &one.differences);
@@ -176,38 +184,71 @@ fn section(out: &mut String, one: &Experiment, words: &Words) {
     rows(out, one);
 }
 
-fn figures(out: &mut String, one: &Experiment) {
-    let palette = Palette::of(&one.figures);
-    let pair = one.figures.len() > 1;
-    if pair {
-        out.push_str("<div class=\"pair\">\n");
+/// Every figure of the page of these experiments, in its order.
+pub fn figures(experiments: &[Experiment]) -> Vec<Figure<'_>> {
+    experiments.iter().flat_map(figures_of).collect()
+}
+
+/// The figures of one: called after it, and counted where there are several.
+fn figures_of(one: &Experiment) -> Vec<Figure<'_>> {
+    shown(&name_of(&one.name), &one.figures)
+}
+
+/// These figures as parts of a page, side by side where there are several.
+pub(crate) fn shown<'a>(name: &str, figures: &'a [Shown]) -> Vec<Figure<'a>> {
+    let palette = Rc::new(Palette::of(figures));
+    let width = if figures.len() > 1 { HALF } else { FULL };
+    let named = |i: usize| if figures.len() > 1 { format!("{name}-{}", i + 1) } else { name.to_owned() };
+    let one = |(i, shown): (usize, &'a Shown)| {
+        let drawn = draw(shown, &palette, width);
+        let how = match drawn.plot {
+            Some(_) => how(shown, drawn.left_out),
+            None => "No data to plot.".to_owned(),
+        };
+        let palette = Rc::clone(&palette);
+        let plot = move |width| draw(shown, &palette, width).plot.unwrap_or_default();
+        Figure::new(named(i), &*shown.title, how, width, data(shown), plot)
+    };
+    figures.iter().enumerate().map(one).collect()
+}
+
+/// How a figure is read, as HTML.
+fn how(shown: &Shown, left_out: usize) -> String {
+    let mut how = String::new();
+    if shown.form == Form::Candles {
+        how.push_str("Whiskers: minimum to maximum. Boxes: the middle half. Bars: the median. ");
     }
-    for shown in &one.figures {
-        let Drawn { svg, left_out } = draw(shown, &palette, if pair { HALF } else { FULL });
-        if svg.is_empty() {
-            figure(out, &shown.title, "No data to plot.", "");
-            continue;
-        }
-        let mut how = String::new();
-        if shown.form == Form::Candles {
-            how.push_str("Whiskers: minimum to maximum. Boxes: the middle half. Bars: the median. ");
-        }
-        if shown.series.iter().any(|series| series.from_paper) {
-            how.push_str("Dashed: the paper's values. ");
-        }
-        if left_out > 0 {
-            let _ = write!(
-                how,
-                "{} cannot be drawn, and {} left out. ",
-                plural(left_out as u64, "point"),
-                if left_out == 1 { "is" } else { "are" }
-            );
-        }
-        figure(out, &shown.title, how.trim_end(), &svg);
+    if shown.series.iter().any(|series| series.from_paper) {
+        how.push_str("Dashed: the paper's values. ");
     }
-    if pair {
-        out.push_str("</div>\n");
+    if left_out > 0 {
+        let _ = write!(
+            how,
+            "{} cannot be drawn, and {} left out. ",
+            plural(left_out as u64, "point"),
+            if left_out == 1 { "is" } else { "are" }
+        );
     }
+    how.truncate(how.trim_end().len());
+    how
+}
+
+/// The numbers of a figure: a row for each point.
+fn data(shown: &Shown) -> Table {
+    let points = || shown.series.iter().flat_map(|series| series.points.iter().map(move |point| (series, point)));
+    let number =
+        |value: &dyn Fn(&super::Point) -> Option<f64>| Values::Float(points().map(|(_, point)| value(point)).collect());
+    let mut columns = vec![
+        ("series", Values::Text(points().map(|(series, _)| Some(series.name.clone())).collect())),
+        ("from_paper", Values::Flag(points().map(|(series, _)| Some(series.from_paper)).collect())),
+        ("x", number(&|point| Some(point.x))),
+        ("y", number(&|point| Some(point.y))),
+    ];
+    if shown.form == Form::Candles {
+        let names = ["lowest", "lower_quartile", "upper_quartile", "highest"];
+        columns.extend((0..4).map(|i| (names[i], number(&move |point| point.spread.map(|spread| spread[i])))));
+    }
+    table::named(columns)
 }
 
 fn checks(out: &mut String, one: &Experiment, words: &Words) {

@@ -1,10 +1,12 @@
 //! A log as one HTML page: what it costs on each side, and how it stands.
 
 use super::{LogRecord, Side, State};
+use crate::figure::{self, Figure};
 use crate::html::{document, escape};
-use crate::page::{Curve, FULL, HALF, cdf_chart, figure, tail_chart, tile};
-use crate::plot::{Axis, LineChart, Segment, Series, stacked_bar};
+use crate::page::{Curve, FULL, Words, height, pair, tile};
+use crate::plot::{Axis, COLOURS, LineChart, Plot, Segment, Series, stacked_bar};
 use crate::quantity::Quantity;
+use crate::table::{self, Values};
 use std::fmt::Write;
 use tidewater_base::units::{bytes, count, grouped, mib_per_second, micros, part, plural_exact, seconds, setting};
 
@@ -77,32 +79,50 @@ fn latency(out: &mut String, record: &LogRecord) {
          until its log is durable; with few workers most of that is the time in which a group fills. A <b>commit</b> \
          is what a group takes once it is handed over: that is the side alone.</p>\n",
     );
-    let curves = |of: fn(&Side) -> &crate::record::Latency| -> Vec<Curve<'_>> {
-        let sides = record.sides.iter().enumerate().filter(|(_, side)| of(side).count > 0);
-        sides.map(|(i, side)| (name(side).to_owned(), i % crate::plot::COLOURS, 0, of(side))).collect()
-    };
-    let pairs = [("Commit", curves(|side| &side.commit_us)), ("Transaction", curves(|side| &side.latency_us))];
-    for (what, curves) in pairs.into_iter().filter(|(_, curves)| !curves.is_empty()) {
-        out.push_str("<div class=\"pair\">\n");
-        figure(
-            out,
-            &format!("{what}: distribution"),
-            "How many were durable within a time. Further left is faster. Dots: 50, 90, 99, 99.9 and 99.99 %.",
-            &cdf_chart(
-                &curves,
-                &format!("Cumulative distribution of the latency of a {} by side", what.to_lowercase()),
-                HALF,
-            ),
-        );
-        figure(
-            out,
-            &format!("{what}: tail"),
-            "The same curves with the slowest spread out: each line up is ten times rarer.",
-            &tail_chart(&curves, &format!("Tail of the latency of a {} by side", what.to_lowercase()), HALF),
-        );
-        out.push_str("</div>\n");
+    for figures in latencies(record) {
+        figure::pair(out, &figures);
     }
     table(out, record);
+}
+
+/// Every figure of the page, in its order.
+pub fn figures(record: &LogRecord) -> Vec<Figure<'_>> {
+    let mut all: Vec<Figure> = latencies(record).into_iter().flatten().collect();
+    let with_state = record.sides.iter().filter_map(|side| Some((side, side.state.as_ref()?)));
+    // Only one side has a ring; of several, each name says its side.
+    for (i, (side, state)) in with_state.enumerate() {
+        let of_side = [ring(state), backlog(side, state)].into_iter().flatten();
+        all.extend(of_side.map(|figure| {
+            let name = format!("{}-{}", figure.name(), side.to);
+            if i > 0 { figure.named(name) } else { figure }
+        }));
+    }
+    all
+}
+
+/// The figures of commits, and those of transactions.
+fn latencies(record: &LogRecord) -> [Vec<Figure<'_>>; 2] {
+    type Of = fn(&Side) -> &crate::record::Latency;
+    let parts: [(&str, Of); 2] = [("Commit", |side| &side.commit_us), ("Transaction", |side| &side.latency_us)];
+    parts.map(|(what, of)| {
+        let sides = record.sides.iter().enumerate().filter(|(_, side)| of(side).count > 0);
+        let curves: Vec<Curve> = sides.map(|(i, side)| (name(side).to_owned(), i % COLOURS, 0, of(side))).collect();
+        let lower = what.to_lowercase();
+        let words = Words {
+            titles: [format!("{what}: distribution"), format!("{what}: tail")],
+            how: [
+                "How many were durable within a time. Further left is faster. Dots: 50, 90, 99, 99.9 and 99.99 %.",
+                "The same curves with the slowest spread out: each line up is ten times rarer.",
+            ],
+            alt: [
+                format!("Cumulative distribution of the latency of a {lower} by side"),
+                format!("Tail of the latency of a {lower} by side"),
+            ],
+            column: "side",
+            name: lower,
+        };
+        pair(curves, words)
+    })
 }
 
 /// A column for each side: there are few, and figures are compared along a row.
@@ -145,24 +165,32 @@ fn standing(out: &mut String, side: &Side, state: &State) {
         seconds(side.simulated_seconds)
     );
     survival(out, state);
+    figure::all(out, ring(state).as_slice());
+    figure::all(out, backlog(side, state).as_slice());
+    ends(out, side, state);
+}
+
+/// What the ring's memory held at the end.
+fn ring(state: &State) -> Option<Figure<'_>> {
     let waiting = state.credited.saturating_sub(state.left_ring).min(state.ring_bytes);
     let kept = state.left_ring.saturating_sub(state.in_ring_from.min(state.left_ring)).min(state.ring_bytes - waiting);
-    let segment = |name, colour, value: u64| Segment { name, colour, value: value as f64, says: bytes(value) };
-    let segments = [
-        segment("waits for flash", 1, waiting),
-        segment("has left, and can still be read here", 0, kept),
-        segment("not used yet", 6, state.ring_bytes - waiting - kept),
+    let parts = [
+        ("waits for flash", 1, waiting),
+        ("has left, and can still be read here", 0, kept),
+        ("not used yet", 6, state.ring_bytes - waiting - kept),
     ];
-    figure(
-        out,
-        "The ring's memory",
-        &format!("What its {} held. The host may store into what does not wait.", bytes(state.ring_bytes)),
-        &stacked_bar("What the ring's memory holds", FULL, &segments, state.ring_bytes as f64),
-    );
-    if state.backlog.len() > 1 {
-        backlog(out, side, state);
-    }
-    ends(out, side, state);
+    let bar = move |width| {
+        let segment = |(name, colour, value)| Segment { name, colour, value: value as f64, says: bytes(value) };
+        stacked_bar("What the ring's memory holds", width, &parts.map(segment))
+    };
+    bar(FULL)?;
+    let how = format!("What its {} held. The host may store into what does not wait.", bytes(state.ring_bytes));
+    let data = table::named(vec![
+        ("state", Values::Text(parts.iter().map(|(name, ..)| Some((*name).to_owned())).collect())),
+        ("bytes", Values::Count(parts.iter().map(|(.., bytes)| Some(*bytes)).collect())),
+    ]);
+    let draw = move |width| bar(width).unwrap_or_default();
+    Some(Figure::new("ring-memory", "The ring's memory", how, FULL, data, draw))
 }
 
 /// In a sentence, what outlives a loss of power.
@@ -196,14 +224,12 @@ fn survival(out: &mut String, state: &State) {
     out.push_str("</div>\n");
 }
 
-fn backlog(out: &mut String, side: &Side, state: &State) {
-    let kib = |bytes: u64| bytes as f64 / 1024.0;
-    let in_ring = state.backlog.iter().map(|&(at, bytes, _)| (at, kib(bytes))).collect();
-    let not_on_flash = state.backlog.iter().map(|&(at, _, bytes)| (at, kib(bytes))).collect();
+/// What waited for flash, over time.
+fn backlog<'a>(side: &Side, state: &'a State) -> Option<Figure<'a>> {
+    if state.backlog.len() < 2 {
+        return None;
+    }
     let most = |of: fn(&(f64, u64, u64)) -> u64| state.backlog.iter().map(of).max().unwrap_or(0);
-    let (ring_most, most) = (most(|point| point.1), most(|point| point.2));
-    let first = state.backlog.first().map_or(0.0, |point| point.0);
-    let last = state.backlog.last().map_or(1.0, |point| point.0);
     // Little's law: what waits is what comes in a second times how long it waits.
     let wait = if side.log_bytes_per_second > 0.0 {
         let us = state.backlog_mean() / side.log_bytes_per_second * 1e6;
@@ -215,10 +241,27 @@ fn backlog(out: &mut String, side: &Side, state: &State) {
         "What was credited and had not left the ring: {} at most, of {}. Near the ring's size the ring waits for \
          flash, and then so do commits. What was credited and not on flash: {} at most; where bytes leave the ring for \
          a die's register (<code>fast.release</code>), that is more than the ring holds.{wait}",
-        bytes(ring_most),
+        bytes(most(|point| point.1)),
         bytes(state.ring_bytes),
-        bytes(most)
+        bytes(most(|point| point.2))
     );
+    let points = &state.backlog;
+    let data = table::named(vec![
+        ("time_s", Values::Float(points.iter().map(|point| Some(point.0)).collect())),
+        ("in_ring_bytes", Values::Count(points.iter().map(|point| Some(point.1)).collect())),
+        ("not_on_flash_bytes", Values::Count(points.iter().map(|point| Some(point.2)).collect())),
+    ]);
+    let most = most(|point| point.2);
+    let draw = move |width| backlog_chart(points, most, width);
+    Some(Figure::new("waits-for-flash", "What waits for flash", how, FULL, data, draw))
+}
+
+fn backlog_chart(backlog: &[(f64, u64, u64)], most: u64, width: f64) -> Plot {
+    let kib = |bytes: u64| bytes as f64 / 1024.0;
+    let in_ring = backlog.iter().map(|&(at, bytes, _)| (at, kib(bytes))).collect();
+    let not_on_flash = backlog.iter().map(|&(at, _, bytes)| (at, kib(bytes))).collect();
+    let first = backlog.first().map_or(0.0, |point| point.0);
+    let last = backlog.last().map_or(1.0, |point| point.0);
     let line = |name: &str, colour: usize, points: Vec<(f64, f64)>| Series {
         name: name.to_owned(),
         colour,
@@ -229,13 +272,13 @@ fn backlog(out: &mut String, side: &Side, state: &State) {
     };
     let chart = LineChart {
         title: "Bytes that wait for flash, over time",
-        width: FULL,
-        height: 260.0,
+        width,
+        height: height(width, 260.0),
         x: Axis::span(Quantity::Seconds, "time", first, last),
         y: Axis::from_zero(Quantity::Ratio, "KiB that wait for flash", kib(most).max(1.0)),
         series: vec![line("not on flash", 0, not_on_flash), line("in the ring", 1, in_ring)],
     };
-    figure(out, "What waits for flash", &how, &chart.svg());
+    chart.plot()
 }
 
 fn ends(out: &mut String, side: &Side, state: &State) {

@@ -1,20 +1,30 @@
 //! What the flash did for the host, and what it did for itself.
 
-use super::{FULL, HALF, figure};
+use super::{FULL, HALF, height};
+use crate::figure::{self, Figure};
 use crate::html::escape;
 use crate::plot::{Segment, heat_map, histogram, stacked_bar};
 use crate::record::{Flash, Record, Utilization, ratio};
+use crate::table::{self, Values};
 use std::fmt::Write;
 use tidewater_base::units::{bytes, count, grouped, percent, significant};
 
 pub(super) fn section(out: &mut String, record: &Record) {
     out.push_str("<h2 id=\"flash\">Inside the drive</h2>\n");
-    traffic(out, record);
-    utilization(out, &record.utilization);
+    match traffic(record) {
+        Some(figure) => figure.html(out),
+        None => out.push_str("<p class=\"muted\">Nothing was programmed into the flash.</p>\n"),
+    }
+    figure::all(out, utilization(record).as_slice());
     out.push_str("<div class=\"pair\">\n");
-    wear(out, record);
+    figure::all(out, wear(record).as_slice());
     counters(out, record);
     out.push_str("</div>\n");
+}
+
+/// The figures of what the flash did.
+pub(super) fn figures(record: &Record) -> Vec<Figure<'_>> {
+    [traffic(record), utilization(record), wear(record)].into_iter().flatten().collect()
 }
 
 /// The parts of what was programmed, in the order of the page.
@@ -33,22 +43,21 @@ pub(crate) fn programmed_bytes(flash: &Flash) -> u64 {
     flash.units_total().saturating_mul(flash.unit_bytes)
 }
 
-fn traffic(out: &mut String, record: &Record) {
+fn traffic(record: &Record) -> Option<Figure<'_>> {
     let flash = &record.flash;
-    let segments: Vec<Segment> = programmed(flash)
-        .into_iter()
-        .map(|(name, colour, units)| Segment {
-            name,
-            colour,
-            value: units as f64,
-            says: bytes(units.saturating_mul(flash.unit_bytes)),
-        })
-        .collect();
-    let svg = stacked_bar("What was programmed into the flash", FULL, &segments, flash.units_total() as f64);
-    if svg.is_empty() {
-        out.push_str("<p class=\"muted\">Nothing was programmed into the flash.</p>\n");
-        return;
-    }
+    let bar = |width| {
+        let segments: Vec<Segment> = programmed(flash)
+            .into_iter()
+            .map(|(name, colour, units)| Segment {
+                name,
+                colour,
+                value: units as f64,
+                says: bytes(units.saturating_mul(flash.unit_bytes)),
+            })
+            .collect();
+        stacked_bar("What was programmed into the flash", width, &segments)
+    };
+    bar(FULL)?;
     let how = format!(
         "Everything programmed, by cause. Only the first part is new host data. Garbage collection copies valid data \
          out of blocks before they are erased, the mapping table records where data is, padding fills pages that could \
@@ -63,14 +72,20 @@ fn traffic(out: &mut String, record: &Record) {
             )
         })
     );
-    figure(out, "What was written to the flash", &how, &svg);
+    let parts = programmed(flash);
+    let data = table::named(vec![
+        ("cause", Values::Text(parts.iter().map(|(name, ..)| Some((*name).to_owned())).collect())),
+        ("units", Values::Count(parts.iter().map(|(.., units)| Some(*units)).collect())),
+        ("bytes", Values::Count(parts.iter().map(|(.., units)| units.checked_mul(flash.unit_bytes)).collect())),
+    ]);
+    let draw = move |width| bar(width).unwrap_or_default();
+    Some(Figure::new("flash-writes", "What was written to the flash", how, FULL, data, draw))
 }
 
-fn utilization(out: &mut String, usage: &Utilization) {
-    let svg = heat_map("How busy each die and each channel was", FULL, usage);
-    if svg.is_empty() {
-        return;
-    }
+fn utilization(record: &Record) -> Option<Figure<'_>> {
+    const TITLE: &str = "How busy each die and each channel was";
+    let usage = &record.utilization;
+    heat_map(TITLE, FULL, usage)?;
     let dies = usage.dies.len() as f64;
     let mean = |part: fn(&crate::record::DieUse) -> f64| usage.dies.iter().map(part).sum::<f64>() / dies;
     let how = format!(
@@ -81,16 +96,40 @@ fn utilization(out: &mut String, usage: &Utilization) {
         percent(mean(|die| die.program_share)),
         percent(mean(|die| die.erase_share))
     );
-    figure(out, "How busy channels and dies were", &how, &svg);
+    let draw = move |width| heat_map(TITLE, width, usage).unwrap_or_default();
+    Some(Figure::new("utilization", "How busy channels and dies were", how, FULL, busy(usage), draw))
 }
 
-fn wear(out: &mut String, record: &Record) {
+/// How busy each die was, and, without a number of a die, each channel's bus.
+fn busy(usage: &Utilization) -> table::Table {
+    let buses = || {
+        let channels: std::collections::BTreeSet<u32> = usage.dies.iter().map(|die| die.channel).collect();
+        channels.into_iter().filter_map(|channel| Some((channel, usage.channels.get(channel as usize)?)))
+    };
+    let dies = || usage.dies.iter();
+    let number = |value: u32| Some(u64::from(value));
+    let share = |of: fn(&crate::record::DieUse) -> f64| {
+        Values::Float(dies().map(|die| Some(of(die))).chain(buses().map(|_| None)).collect())
+    };
+    let busy = dies().map(|die| Some(die.busy_share())).chain(buses().map(|(_, bus)| Some(bus.busy_share)));
+    let channels = dies().map(|die| die.channel).chain(buses().map(|(channel, _)| channel));
+    table::named(vec![
+        ("channel", Values::Count(channels.map(number).collect())),
+        ("die", Values::Count(dies().map(|die| number(die.die)).chain(buses().map(|_| None)).collect())),
+        ("busy_share", Values::Float(busy.collect())),
+        ("read_share", share(|die| die.read_share)),
+        ("program_share", share(|die| die.program_share)),
+        ("erase_share", share(|die| die.erase_share)),
+    ])
+}
+
+fn wear(record: &Record) -> Option<Figure<'_>> {
     let wear = &record.wear;
-    let svg =
-        histogram("Blocks by how often they were erased", HALF, 280.0, &wear.histogram, "erases of a block", "blocks");
-    if svg.is_empty() {
-        return;
-    }
+    let draw = move |width| {
+        let title = "Blocks by how often they were erased";
+        histogram(title, width, height(width, 280.0), &wear.histogram, "erases of a block", "blocks")
+    };
+    draw(HALF)?;
     let mut how = format!(
         "Erase counts of blocks: from {} to {}, {} on average. A narrow distribution means even wear",
         grouped(wear.min),
@@ -106,7 +145,8 @@ fn wear(out: &mut String, record: &Record) {
         );
     }
     how.push('.');
-    figure(out, "Wear", &how, &svg);
+    let draw = move |width| draw(width).unwrap_or_default();
+    Some(Figure::new("wear", "Wear", how, HALF, table::wear(record), draw))
 }
 
 fn counters(out: &mut String, record: &Record) {

@@ -1,8 +1,9 @@
 //! Latency: the distribution, its tail, and the percentiles.
 
-use super::{FULL, HALF, figure, measured, operation, operation_colour};
+use super::{HALF, height, measured, operation, operation_colour};
+use crate::figure::{self, Figure};
 use crate::html::escape;
-use crate::plot::{Axis, LineChart, Series, thin};
+use crate::plot::{Axis, LineChart, Plot, Series, thin};
 use crate::quantity::Quantity;
 use crate::record::{Distribution, Latency, Record};
 use std::fmt::Write;
@@ -36,12 +37,18 @@ fn steps(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     points.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]).chain(points.last().copied()).collect()
 }
 
-/// The points of a cumulative curve, from 0 to 1, whatever the record left out.
-fn cumulative(latency: &Latency) -> Vec<(f64, f64)> {
-    let mut points = thin(&latency.cdf, POINTS_MAX);
-    if points.is_empty() {
-        points.extend(at_percentiles(latency).into_iter().zip(PERCENTILES).map(|(value, (share, _))| (value, share)));
+/// The points of a cumulative curve as the record has them: its percentiles where it has no others.
+fn shown(latency: &Latency) -> Vec<(f64, f64)> {
+    if latency.cdf.is_empty() {
+        at_percentiles(latency).into_iter().zip(PERCENTILES).map(|(value, (share, _))| (value, share)).collect()
+    } else {
+        latency.cdf.clone()
     }
+}
+
+/// The points that are drawn, from 0 to 1, whatever the record left out.
+fn cumulative(latency: &Latency) -> Vec<(f64, f64)> {
+    let mut points = thin(&shown(latency), POINTS_MAX);
     let first = points.first().map_or(latency.max, |point| point.0);
     points.insert(0, (if latency.min > 0.0 { latency.min.min(first) } else { first }, 0.0));
     let last = points.last().map_or(latency.max, |point| point.0);
@@ -56,7 +63,7 @@ fn range(curves: &[Curve]) -> (f64, f64) {
     (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max))
 }
 
-fn chart(curves: &[Curve], title: &str, width: f64, y: Axis) -> String {
+fn chart(curves: &[Curve], title: &str, width: f64, y: Axis) -> Plot {
     let (min, max) = range(curves);
     let series = curves
         .iter()
@@ -70,18 +77,74 @@ fn chart(curves: &[Curve], title: &str, width: f64, y: Axis) -> String {
         })
         .collect();
     let x = Axis::log(Quantity::Micros, "latency, log scale", min, max);
-    LineChart { title, width, height: 320.0, x, y, series }.svg()
+    LineChart { title, width, height: height(width, 320.0), x, y, series }.plot()
 }
 
 /// The share of requests within each latency.
-pub(crate) fn cdf_chart(curves: &[Curve], title: &str, width: f64) -> String {
+fn cdf_chart(curves: &[Curve], title: &str, width: f64) -> Plot {
     chart(curves, title, width, Axis::rounded(Quantity::Share, "share of requests", 1.0))
 }
 
 /// The same, with the slowest requests spread out.
-pub(crate) fn tail_chart(curves: &[Curve], title: &str, width: f64) -> String {
+fn tail_chart(curves: &[Curve], title: &str, width: f64) -> Plot {
     let samples = curves.iter().map(|(.., latency)| latency.count).max().unwrap_or(1);
     chart(curves, title, width, Axis::nines("share of requests, the slowest spread out", samples))
+}
+
+/// What the figures of a latency are called, and say.
+pub(crate) struct Words {
+    /// What both names begin with: `commit`.
+    pub name: String,
+    /// The title of the distribution, and of the tail.
+    pub titles: [String; 2],
+    /// How they are read.
+    pub how: [&'static str; 2],
+    /// What they show, for those who do not see it.
+    pub alt: [String; 2],
+    /// What tells the curves apart, as the name of a column.
+    pub column: &'static str,
+}
+
+/// The two figures of a latency: its distribution, and its tail.
+pub(crate) fn pair<'a>(curves: Vec<Curve<'a>>, words: Words) -> Vec<Figure<'a>> {
+    if curves.is_empty() {
+        return Vec::new();
+    }
+    let rows: Vec<(&str, (f64, f64))> = curves
+        .iter()
+        .flat_map(|(name, .., latency)| shown(latency).into_iter().map(move |point| (name.as_str(), point)))
+        .collect();
+    let data = crate::table::curves(words.column, ["latency_us", "share"], &rows);
+    let [distribution, tail] = words.titles;
+    let [how, how_tail] = words.how;
+    let [alt, alt_tail] = words.alt;
+    let names = ["distribution", "tail"].map(|part| format!("{}-{part}", words.name));
+    let same = curves.clone();
+    vec![
+        Figure::new(&*names[0], distribution, how, HALF, data.clone(), move |width| cdf_chart(&same, &alt, width)),
+        Figure::new(&*names[1], tail, how_tail, HALF, data, move |width| tail_chart(&curves, &alt_tail, width))
+            .with_data_of(&names[0]),
+    ]
+}
+
+/// The latencies of a run by operation.
+pub(super) fn figures(record: &Record) -> Vec<Figure<'_>> {
+    let measured = measured(record);
+    let curves =
+        measured.iter().map(|(name, latency)| (operation(name), operation_colour(name), 0, *latency)).collect();
+    let words = Words {
+        name: "latency".into(),
+        titles: ["Distribution".into(), "Tail".into()],
+        how: [
+            "How many requests were done within a time: follow a curve up to 50 % for the typical request. Further \
+             left is faster. Dots: 50, 90, 99, 99.9 and 99.99 %.",
+            "The same curves with the slowest requests spread out: each line up is ten times rarer. A curve that \
+             bends right has a few requests that waited very long.",
+        ],
+        alt: ["Cumulative distribution of latency by operation".into(), "Tail of the latency by operation".into()],
+        column: "operation",
+    };
+    pair(curves, words)
 }
 
 pub(super) fn section(out: &mut String, record: &Record) {
@@ -91,8 +154,6 @@ pub(super) fn section(out: &mut String, record: &Record) {
         out.push_str("<p class=\"muted\">No request was completed.</p>\n");
         return;
     }
-    let curves: Vec<Curve> =
-        measured.iter().map(|(name, latency)| (operation(name), operation_colour(name), 0, *latency)).collect();
     out.push_str("<p class=\"muted\">From the submission of a request to its completion at the host");
     for (name, latency) in measured.iter().filter(|(name, _)| matches!(*name, "read" | "write")) {
         let _ = write!(out, ". Half of the {name}s took at most {}", micros(latency.p50));
@@ -100,22 +161,8 @@ pub(super) fn section(out: &mut String, record: &Record) {
             let _ = write!(out, "; one in a hundred took more than {}", micros(latency.p99));
         }
     }
-    out.push_str(".</p>\n<div class=\"pair\">\n");
-    figure(
-        out,
-        "Distribution",
-        "How many requests were done within a time: follow a curve up to 50 % for the typical request. Further left is \
-         faster. Dots: 50, 90, 99, 99.9 and 99.99 %.",
-        &cdf_chart(&curves, "Cumulative distribution of latency by operation", HALF),
-    );
-    figure(
-        out,
-        "Tail",
-        "The same curves with the slowest requests spread out: each line up is ten times rarer. A curve that bends \
-         right has a few requests that waited very long.",
-        &tail_chart(&curves, "Tail of the latency by operation", HALF),
-    );
-    out.push_str("</div>\n");
+    out.push_str(".</p>\n");
+    figure::pair(out, &figures(record));
     table(out, record);
 }
 
@@ -147,13 +194,20 @@ fn table(out: &mut String, record: &Record) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// The cumulative distribution of destage lengths.
-pub(super) fn destage_chart(destage: &Distribution) -> String {
-    let mut points = thin(&destage.cdf, POINTS_MAX);
-    if let Some(&(first, _)) = points.first() {
-        points.insert(0, (first, 0.0));
+/// The cumulative distribution of destage lengths, as the record has it.
+pub(super) fn destage_points(destage: &Distribution) -> Vec<(f64, f64)> {
+    if destage.cdf.is_empty() {
+        vec![(destage.mean, 0.0), (destage.max.max(destage.mean), 1.0)]
     } else {
-        points.extend([(destage.mean, 0.0), (destage.max.max(destage.mean), 1.0)]);
+        destage.cdf.clone()
+    }
+}
+
+/// The cumulative distribution of destage lengths.
+pub(super) fn destage_chart(destage: &Distribution, width: f64) -> Plot {
+    let mut points = thin(&destage_points(destage), POINTS_MAX);
+    if let Some(&(first, _)) = points.first().filter(|_| !destage.cdf.is_empty()) {
+        points.insert(0, (first, 0.0));
     }
     let longest = points.last().map_or(1.0, |point| point.0).max(destage.max);
     let x = Axis::log(Quantity::Count, "pages in a destage, log scale", 1.0, longest);
@@ -166,5 +220,6 @@ pub(super) fn destage_chart(destage: &Distribution) -> String {
         pieces: vec![steps(&points)],
         dots: Vec::new(),
     }];
-    LineChart { title: "Cumulative distribution of the destage length", width: FULL, height: 260.0, x, y, series }.svg()
+    let title = "Cumulative distribution of the destage length";
+    LineChart { title, width, height: height(width, 260.0), x, y, series }.plot()
 }

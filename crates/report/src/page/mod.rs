@@ -5,14 +5,22 @@ mod latency;
 mod setup;
 mod time;
 
+use crate::figure::{self, Figure};
 use crate::html::{document, escape};
 use crate::record::{Latency, Record, ratio};
+use crate::table;
 use std::fmt::Write;
 use tidewater_base::units::{bytes, count, grouped, mib_per_second, micros, percent, plural, seconds, significant};
 
 pub(crate) use flash::{programmed, programmed_bytes};
-pub(crate) use latency::{Curve, cdf_chart, tail_chart};
+pub(crate) use latency::{Curve, Words, pair};
 pub(crate) use setup::command;
+
+/// The height of a plot that is `most` high on the page, where it is `width` wide: narrower ones are lower, too, as far
+/// as axes leave room.
+pub(crate) fn height(width: f64, most: f64) -> f64 {
+    most.min((width * 0.62).round().max(170.0))
+}
 
 /// Width of a plot over the whole page, in pixels.
 pub(crate) const FULL: f64 = 1044.0;
@@ -79,9 +87,13 @@ pub(crate) fn operation_colour(name: &str) -> usize {
     }
 }
 
-/// A plot with what it is and how to read it. `how` and `svg` are HTML.
-pub(crate) fn figure(out: &mut String, title: &str, how: &str, svg: &str) {
-    let _ = writeln!(out, "<figure>\n<figcaption><h3>{}</h3><p>{how}</p></figcaption>\n{svg}</figure>", escape(title));
+/// Every figure of the page, in its order.
+pub fn figures(record: &Record) -> Vec<Figure<'_>> {
+    let mut all = latency::figures(record);
+    all.extend(time::figures(record));
+    all.extend(flash::figures(record));
+    all.extend(destage(record));
+    all
 }
 
 fn header(out: &mut String, record: &Record) {
@@ -242,23 +254,32 @@ fn buffers(out: &mut String, record: &Record) {
         );
     }
     out.push_str("</tbody></table></div>\n");
+    figure::all(out, destage(record).as_slice());
+}
+
+/// How many pages leave the write buffer together.
+fn destage(record: &Record) -> Option<Figure<'_>> {
     let destage = &record.destage_length_pages;
-    if destage.count > 0 {
-        let buffer = &record.write_buffer;
-        let along = match (buffer.pages_merged, buffer.padding_reads) {
-            (0, 0) => String::new(),
-            (merged, padding) => format!(
-                " {} of these pages came from the read cache and {} were read from flash to complete blocks.",
-                count(merged as f64),
-                count(padding as f64)
-            ),
-        };
-        let how = format!(
-            "Pages destaged from the write buffer to flash together: {} on average over {}. Long runs mean large \
-             program operations and blocks replaced whole; clean pages written along make runs longer, too.{along}",
-            significant(destage.mean),
-            plural(destage.count, "destage")
-        );
-        figure(out, "Destage length", &how, &latency::destage_chart(destage));
+    let buffer = &record.write_buffer;
+    let shown = [buffer, &record.read_cache].iter().any(|cache| cache.is_present());
+    if destage.count == 0 || !shown {
+        return None;
     }
+    let along = match (buffer.pages_merged, buffer.padding_reads) {
+        (0, 0) => String::new(),
+        (merged, padding) => format!(
+            " {} of these pages came from the read cache and {} were read from flash to complete blocks.",
+            count(merged as f64),
+            count(padding as f64)
+        ),
+    };
+    let how = format!(
+        "Pages destaged from the write buffer to flash together: {} on average over {}. Long runs mean large \
+         program operations and blocks replaced whole; clean pages written along make runs longer, too.{along}",
+        significant(destage.mean),
+        plural(destage.count, "destage")
+    );
+    let data = table::pairs(["pages", "share"], &latency::destage_points(destage));
+    let draw = move |width| latency::destage_chart(destage, width);
+    Some(Figure::new("destage-length", "Destage length", how, FULL, data, draw))
 }

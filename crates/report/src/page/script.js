@@ -1,7 +1,14 @@
-// Values under the pointer. The page is complete without it.
+// Values under the pointer, and figures to take along. The page is complete without it.
 "use strict";
 (() => {
   const tip = document.getElementById("tip");
+  const svgNs = "http://www.w3.org/2000/svg";
+  const make = (name, attributes, parent) => {
+    const element = document.createElementNS(svgNs, name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (parent) parent.append(element);
+    return element;
+  };
   const short = v => {
     const m = Math.abs(v), d = m >= 99.95 ? 0 : m >= 9.995 ? 1 : m >= 0.9995 ? 2 : 3;
     return m > 0 && m < 0.09995 ? String(Number(v.toPrecision(2))) : String(Number(v.toFixed(d)));
@@ -32,9 +39,7 @@
       points: path.getAttribute("d").split(/[ML]/).slice(1).map(p => p.split(" ").map(Number)),
     }));
     if (!lines.length) continue;
-    const cursor = document.createElementNS("http://www.w3.org/2000/svg", "path");
-    cursor.setAttribute("class", "cursor");
-    svg.append(cursor);
+    const cursor = make("path", { class: "cursor" }, svg);
     const away = () => { tip.hidden = true; cursor.removeAttribute("d"); };
     svg.addEventListener("pointerleave", away);
     svg.addEventListener("pointermove", event => {
@@ -55,6 +60,80 @@
       tip.style.left = (event.clientX + 16 + wide > room ? event.clientX - 16 - wide : event.clientX + 16) + "px";
       tip.style.top = (event.clientY + 14) + "px";
     });
+  }
+  // A figure as a document of its own, on a light ground: the plot, and its legend above or below as it stands here.
+  const pen = document.createElement("canvas").getContext("2d");
+  const drawLegend = (legend, width, into) => {
+    let x = 2, y = 0;
+    pen.font = "12px Inter, Helvetica, Arial, sans-serif";
+    for (const item of legend ? legend.children : []) {
+      const key = item.querySelector("svg"), box = key.viewBox.baseVal, words = item.textContent.trim();
+      const wide = box.width + 6 + pen.measureText(words).width * 1.05;
+      if (x > 2 && x + wide > width) { x = 2; y += 17; }
+      const mark = make("g", { class: key.getAttribute("class"), transform: `translate(${x} ${y + (17 - box.height) / 2})` }, into);
+      for (const part of key.children) mark.append(part.cloneNode(true));
+      make("text", { x: x + box.width + 6, y: y + 12.5 }, into).textContent = words;
+      x += wide + 16;
+    }
+    return legend ? y + 23 : 0;
+  };
+  const standalone = figure => {
+    const plot = figure.querySelector("svg.plot"), legend = figure.querySelector(".legend"), { width, height } = plot.viewBox.baseVal;
+    const whole = make("svg", { xmlns: svgNs });
+    make("title", {}, whole).textContent = plot.getAttribute("aria-label");
+    make("desc", {}, whole).textContent = figure.querySelector("figcaption").innerText;
+    make("style", {}, whole).textContent = document.getElementById("paper").textContent;
+    const ground = make("path", { fill: "#fff" }, whole), keys = make("g", {}, whole), body = make("g", {}, whole);
+    for (const part of plot.children) if (part.getAttribute("class") !== "cursor") body.append(part.cloneNode(true));
+    const rows = drawLegend(legend, width, keys), all = height + rows, edge = 8;
+    const below = legend && legend.compareDocumentPosition(plot) & Node.DOCUMENT_POSITION_PRECEDING;
+    (below ? keys : body).setAttribute("transform", `translate(0 ${below ? height + 6 : rows})`);
+    const [w, h] = [width + 2 * edge, all + 2 * edge];
+    for (const [key, value] of [["width", w], ["height", h], ["viewBox", `${-edge} ${-edge} ${w} ${h}`]]) whole.setAttribute(key, value);
+    ground.setAttribute("d", `M${-edge} ${-edge}h${w}v${h}h${-w}z`);
+    return new XMLSerializer().serializeToString(whole);
+  };
+  const save = (figure, name) => {
+    const link = document.createElement("a"), address = URL.createObjectURL(new Blob([standalone(figure)], { type: "image/svg+xml" }));
+    link.href = address;
+    link.download = name + ".svg";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(address), 60000);
+  };
+  // Where a browser has no clipboard for pages from files, a selected text is copied.
+  const copySelected = text => {
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    if (!done) throw new Error("not copied");
+  };
+  const copy = async text => {
+    try { await navigator.clipboard.writeText(text); } catch (_) { copySelected(text); }
+  };
+  for (const bar of document.querySelectorAll(".save")) {
+    const figure = bar.closest("figure"), name = figure.id.replace("figure-", "");
+    bar.hidden = false;
+    for (const button of bar.querySelectorAll("button")) {
+      const words = button.textContent, title = figure.querySelector("h3").textContent;
+      const say = text => { button.textContent = text; button.setAttribute("aria-label", `${text}: ${title}`); };
+      say(words);
+      button.addEventListener("click", async () => {
+        let said = "saved";
+        try {
+          if (button.dataset.save === "svg") save(figure, name);
+          else {
+            const source = document.getElementById(figure.dataset.from || figure.id);
+            await copy(source.querySelector(".data").textContent);
+            said = "copied";
+          }
+        } catch (_) { said = "the browser does not allow it"; }
+        say(said);
+        setTimeout(() => say(words), 1500);
+      });
+    }
   }
   // A folded list would be lost on paper.
   addEventListener("beforeprint", () => { for (const fold of document.querySelectorAll("details")) fold.open = true; });

@@ -1,9 +1,11 @@
 //! The run over time.
 
-use super::{FULL, figure};
-use crate::plot::{Axis, LineChart, Series};
+use super::{FULL, height};
+use crate::figure::{self, Figure};
+use crate::plot::{Axis, LineChart, Plot, Series};
 use crate::quantity::Quantity;
 use crate::record::{Record, TimePoint, TimeSeries};
+use crate::table;
 use tidewater_base::units::seconds;
 
 /// Points of one line that are drawn.
@@ -13,6 +15,8 @@ const POINTS_MAX: usize = 700;
 struct Line {
     name: &'static str,
     colour: usize,
+    /// Its column in the table of the time series.
+    column: &'static str,
     value: fn(&TimePoint) -> f64,
     /// Latencies: an interval without requests has none, and the worst of merged ones counts.
     latency: bool,
@@ -20,10 +24,20 @@ struct Line {
 
 pub(super) fn section(out: &mut String, record: &Record) {
     out.push_str("<h2 id=\"time\">Over time</h2>\n");
-    let series = &record.time_series;
-    if series.points.is_empty() {
+    if record.time_series.points.is_empty() {
         out.push_str("<p class=\"muted\">The run was too short to be cut into intervals.</p>\n");
         return;
+    }
+    out.push_str("<div class=\"dense\">\n");
+    figure::all(out, &figures(record));
+    out.push_str("</div>\n");
+}
+
+/// The figures over time.
+pub(super) fn figures(record: &Record) -> Vec<Figure<'_>> {
+    let series = &record.time_series;
+    if series.points.is_empty() {
+        return Vec::new();
     }
     let merged = series.points.len().div_ceil(POINTS_MAX);
     let interval = interval(series);
@@ -35,18 +49,18 @@ pub(super) fn section(out: &mut String, record: &Record) {
             seconds(interval * merged as f64)
         )
     };
-    let rate = |name, colour, value| Line { name, colour, value, latency: false };
-    let delay = |name, colour, value| Line { name, colour, value, latency: true };
+    let rate = |name, colour, column, value| Line { name, colour, column, value, latency: false };
+    let delay = |name, colour, column, value| Line { name, colour, column, value, latency: true };
     // Records of older builds have the mean of both together alone, and so have runs of neither.
     let mut delays = vec![
-        delay("read", 0, |p| p.read_latency_us.unwrap_or(0.0)),
-        delay("write", 1, |p| p.write_latency_us.unwrap_or(0.0)),
+        delay("read", 0, "read_latency_us", |p| p.read_latency_us.unwrap_or(0.0)),
+        delay("write", 1, "write_latency_us", |p| p.write_latency_us.unwrap_or(0.0)),
     ];
     let apart = series.points.iter().any(|p| p.read_latency_us.is_some() || p.write_latency_us.is_some());
     if !apart {
-        delays = vec![delay("mean", 6, |p| p.mean_latency_us)];
+        delays = vec![delay("mean", 6, "mean_latency_us", |p| p.mean_latency_us)];
     }
-    delays.push(delay("99 % within", 3, |p| p.p99_latency_us.unwrap_or(0.0)));
+    delays.push(delay("99 % within", 3, "p99_latency_us", |p| p.p99_latency_us.unwrap_or(0.0)));
     let latency = format!(
         "The mean of {} in each interval{}. A hump is queueing, often behind garbage collection. A gap is a time \
          without requests.",
@@ -57,43 +71,51 @@ pub(super) fn section(out: &mut String, record: &Record) {
         },
         if merged > 1 { ", the highest of the intervals in a point" } else { "" }
     );
-    out.push_str("<div class=\"dense\">\n");
-    let panels: [(&str, String, Vec<Line>, Quantity, &'static str); 4] = [
+    let panels: [(&str, &str, String, Vec<Line>, Quantity, &'static str); 4] = [
         (
+            "requests-over-time",
             "Requests per second",
             format!(
                 "{each}. A level line is a steady drive; a drop is often the start of garbage collection, or a \
                      pause of the workload."
             ),
-            vec![rate("read", 0, |p| p.read_iops), rate("write", 1, |p| p.write_iops)],
+            vec![rate("read", 0, "read_iops", |p| p.read_iops), rate("write", 1, "write_iops", |p| p.write_iops)],
             Quantity::Count,
             "requests per second",
         ),
         (
+            "bandwidth-over-time",
             "Bandwidth",
             "The same requests by their size.".to_owned(),
-            vec![rate("read", 0, |p| p.read_mib_s), rate("write", 1, |p| p.write_mib_s)],
+            vec![rate("read", 0, "read_mib_s", |p| p.read_mib_s), rate("write", 1, "write_mib_s", |p| p.write_mib_s)],
             Quantity::MibPerSecond,
             "MiB/s",
         ),
-        ("Latency", latency, delays, Quantity::Micros, "latency, log scale"),
+        ("latency-over-time", "Latency", latency, delays, Quantity::Micros, "latency, log scale"),
         (
+            "erases-over-time",
             "Blocks erased",
             "Erases in each interval, of blocks that held data and of blocks that held the map. What was still valid \
              in a block was copied before; often nothing was. None means that no block had to be given back yet."
                 .to_owned(),
-            vec![rate("erases", 2, |p| p.erases as f64)],
+            vec![rate("erases", 2, "erases", |p| p.erases as f64)],
             Quantity::Count,
             "erases",
         ),
     ];
-    for (title, how, lines, quantity, label) in panels {
-        let svg = panel(series, &lines, title, quantity, label, merged);
-        if !svg.is_empty() {
-            figure(out, title, &how, &svg);
+    let mut figures = Vec::new();
+    for (name, title, how, lines, quantity, label) in panels {
+        let lines: Vec<Line> =
+            lines.into_iter().filter(|line| series.points.iter().any(|point| (line.value)(point) > 0.0)).collect();
+        if lines.is_empty() {
+            continue;
         }
+        let columns: Vec<&str> = ["time_s"].into_iter().chain(lines.iter().map(|line| line.column)).collect();
+        let data = table::time_series(record).only(&columns);
+        let draw = move |width| panel(series, &lines, title, quantity, label, merged, width);
+        figures.push(Figure::new(name, title, how, FULL, data, draw));
     }
-    out.push_str("</div>\n");
+    figures
 }
 
 /// The interval, also of a record that forgot to say it.
@@ -105,7 +127,7 @@ fn interval(series: &TimeSeries) -> f64 {
     series.points.windows(2).map(|pair| pair[1].t_seconds - pair[0].t_seconds).find(|d| *d > 0.0).unwrap_or(1.0)
 }
 
-/// One panel; empty if none of its lines has a value.
+/// One panel.
 fn panel(
     series: &TimeSeries,
     lines: &[Line],
@@ -113,14 +135,10 @@ fn panel(
     quantity: Quantity,
     label: &'static str,
     merged: usize,
-) -> String {
-    let present: Vec<&Line> =
-        lines.iter().filter(|line| series.points.iter().any(|point| (line.value)(point) > 0.0)).collect();
-    if present.is_empty() {
-        return String::new();
-    }
+    width: f64,
+) -> Plot {
     let interval = interval(series);
-    let drawn: Vec<Series> = present
+    let drawn: Vec<Series> = lines
         .iter()
         .map(|line| Series {
             name: line.name.to_owned(),
@@ -140,7 +158,8 @@ fn panel(
     };
     let end = series.points.iter().map(|point| point.t_seconds).fold(0.0, f64::max) + interval;
     let x = Axis::from_zero(Quantity::Seconds, "time on the drive's clock", end);
-    LineChart { title: &format!("{title} over time"), width: FULL, height: 230.0, x, y, series: drawn }.svg()
+    let title = &format!("{title} over time");
+    LineChart { title, width, height: height(width, 230.0), x, y, series: drawn }.plot()
 }
 
 /// The pieces of a line. Where intervals were left out, a rate falls to zero and a latency has a gap.
@@ -180,9 +199,9 @@ mod tests {
     #[test]
     fn a_rate_falls_to_zero_where_nothing_happened_and_a_latency_has_a_gap() {
         let points = [at(0.0, 5.0), at(1.0, 6.0), at(9.0, 7.0)];
-        let rate = Line { name: "", colour: 0, value: |p| p.read_iops, latency: false };
+        let rate = Line { name: "", colour: 0, column: "", value: |p| p.read_iops, latency: false };
         assert_eq!(pieces(&points, &rate, 1.0, 1), [vec![(0.5, 5.0), (1.5, 6.0), (2.5, 0.0), (8.5, 0.0), (9.5, 7.0)]]);
-        let latency = Line { name: "", colour: 0, value: |p| p.mean_latency_us, latency: true };
+        let latency = Line { name: "", colour: 0, column: "", value: |p| p.mean_latency_us, latency: true };
         assert_eq!(pieces(&points, &latency, 1.0, 1), [vec![(0.5, 5.0), (1.5, 6.0)], vec![(9.5, 7.0)]]);
     }
 }

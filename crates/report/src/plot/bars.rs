@@ -1,6 +1,6 @@
 //! Bars: histograms, one stacked bar, and rows of horizontal bars.
 
-use super::{Axis, close_plot, open_plot};
+use super::{Axis, Key, Mark, Plot, text};
 use crate::html::escape;
 use crate::quantity::Quantity;
 use std::fmt::Write;
@@ -15,19 +15,17 @@ pub(crate) struct Segment<'a> {
     pub says: String,
 }
 
-/// One bar that shows how a whole is made up, as long as the whole is of `longest`. Empty if there is no whole.
-pub(crate) fn stacked_bar(title: &str, width: f64, segments: &[Segment], longest: f64) -> String {
+/// One bar that shows how a whole is made up. Nothing if there is no whole.
+pub(crate) fn stacked_bar(title: &str, width: f64, segments: &[Segment]) -> Option<Plot> {
     let whole: f64 = segments.iter().map(|segment| segment.value.max(0.0)).sum();
     if !(whole > 0.0 && whole.is_finite()) {
-        return String::new();
+        return None;
     }
     let mut out = String::new();
-    open_plot(&mut out, title, width, 46.0, "");
-    let bar_width = width * (whole / longest).clamp(0.0, 1.0);
     let mut x = 0.0;
     for segment in segments.iter().filter(|segment| segment.value > 0.0) {
         let share = segment.value / whole;
-        let wide = share * bar_width;
+        let wide = share * width;
         let _ = writeln!(
             out,
             "<g class=\"c{}\"><path class=\"bar\" d=\"M{x:.2} 2h{wide:.2}v42h-{wide:.2}z\"><title>{}: {} \
@@ -49,21 +47,21 @@ pub(crate) fn stacked_bar(title: &str, width: f64, segments: &[Segment], longest
         out.push_str("</g>\n");
         x += wide;
     }
-    close_plot(&mut out);
-    out.push_str("<ul class=\"legend\">");
-    for segment in segments {
-        let _ = write!(
-            out,
-            "<li><svg class=\"key c{}\" viewBox=\"0 0 12 12\" aria-hidden=\"true\"><path class=\"bar\" \
-             d=\"M0 0h12v12h-12z\"/></svg>{} <b>{}</b> <span class=\"muted\">{}</span></li>",
-            segment.colour,
-            escape(segment.name),
-            escape(&part(segment.value.max(0.0) / whole)),
-            escape(&segment.says)
-        );
-    }
-    out.push_str("</ul>\n");
-    out
+    let key = |segment: &Segment| Key {
+        mark: Mark::Bar,
+        colour: segment.colour,
+        name: segment.name.to_owned(),
+        figure: part(segment.value.max(0.0) / whole),
+        more: segment.says.clone(),
+    };
+    let legend = segments.iter().map(key).collect();
+    let title = title.to_owned();
+    Some(Plot { title, width, height: 46.0, attributes: String::new(), body: out, legend, legend_below: true })
+}
+
+/// A plot without a legend.
+fn plain(title: &str, width: f64, height: f64, body: String) -> Plot {
+    Plot { title: title.to_owned(), width, height, body, ..Plot::default() }
 }
 
 /// A histogram of `(value, how many)`, grouped into at most `bars_max` bars. `noun` names what is counted.
@@ -74,10 +72,10 @@ pub(crate) fn histogram(
     values: &[(u64, u64)],
     label: &str,
     noun: &str,
-) -> String {
+) -> Option<Plot> {
     const BARS_MAX: u64 = 48;
     let (Some(low), Some(high)) = (values.iter().map(|v| v.0).min(), values.iter().map(|v| v.0).max()) else {
-        return String::new();
+        return None;
     };
     let span = high.abs_diff(low);
     let group = (span / BARS_MAX).saturating_add(1);
@@ -96,7 +94,6 @@ pub(crate) fn histogram(
     let pitch = ((right - left) / bars as f64).min(64.0);
     let start = left + ((right - left) - pitch * bars as f64) / 2.0;
     let mut out = String::new();
-    open_plot(&mut out, title, width, height, "");
     for (value, name) in y.ticks() {
         let at = bottom - y.place(value) * (bottom - top);
         let _ = writeln!(out, "<path class=\"grid\" d=\"M{left} {at:.1}H{right:.1}\"/>");
@@ -140,8 +137,71 @@ pub(crate) fn histogram(
         height - 6.0,
         escape(label)
     );
-    close_plot(&mut out);
-    out
+    Some(plain(title, width, height, out))
+}
+
+/// A row of stacked bars.
+pub(crate) struct Row<'a> {
+    /// What it is called, foreign or not.
+    pub name: String,
+    /// Its parts; every row has the same.
+    pub segments: Vec<Segment<'a>>,
+    /// What stands right of it.
+    pub says: String,
+}
+
+/// How much of a row of bars is for names.
+const NAMES: f64 = 0.34;
+/// Size of the words in a row.
+const WORDS: f64 = 13.0;
+
+/// Stacked bars, one a row, on one scale.
+pub(crate) fn stacked_rows(title: &str, width: f64, rows: &[Row]) -> Plot {
+    let whole = |row: &Row| row.segments.iter().map(|segment| segment.value.max(0.0)).sum::<f64>();
+    let longest = rows.iter().map(whole).fold(0.0, f64::max);
+    // Many rows are lower, down to what can still be read.
+    let pitch = (720.0 / rows.len().max(1) as f64).clamp(16.0, 28.0);
+    let room = rows.iter().map(|row| text::width(&row.says, WORDS)).fold(0.0, f64::max);
+    let names = rows.iter().map(|row| text::width(&row.name, WORDS)).fold(0.0, f64::max);
+    let left = (names + 12.0).min(width * NAMES);
+    let full = (width - left - room - 16.0).max(20.0);
+    let mut out = String::new();
+    for (i, row) in rows.iter().enumerate() {
+        let (y, tall) = (2.0 + i as f64 * pitch, pitch - 5.0);
+        let _ = writeln!(
+            out,
+            "<text class=\"name\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            left - 8.0,
+            y + tall / 2.0 + 4.5,
+            escape(&text::both_ends(&row.name, WORDS, left - 10.0))
+        );
+        let mut x = left;
+        for segment in row.segments.iter().filter(|segment| segment.value > 0.0) {
+            let wide = full * (segment.value / longest).clamp(0.0, 1.0);
+            let _ = writeln!(
+                out,
+                "<g class=\"c{}\"><path class=\"bar\" d=\"M{x:.2} {y:.1}h{wide:.2}v{tall:.1}h-{wide:.2}z\">\
+                 <title>{}: {} {}</title></path></g>",
+                segment.colour,
+                escape(&row.name),
+                escape(segment.name),
+                escape(&segment.says)
+            );
+            x += wide;
+        }
+        let _ = writeln!(
+            out,
+            "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            x + 8.0,
+            y + tall / 2.0 + 4.5,
+            escape(&row.says)
+        );
+    }
+    let segments = rows.first().map(|row| &row.segments[..]).unwrap_or_default();
+    let shown = |i: &usize| rows.iter().any(|row| row.segments.get(*i).is_some_and(|segment| segment.value > 0.0));
+    let key = |i: usize| Key::new(Mark::Bar, segments[i].colour, segments[i].name);
+    let legend = (0..segments.len()).filter(shown).map(key).collect();
+    Plot { legend, ..plain(title, width, pitch * rows.len() as f64 + 4.0, out) }
 }
 
 /// A row of a bar chart.
@@ -158,24 +218,20 @@ pub(crate) struct Bar<'a> {
 }
 
 /// Horizontal bars from 0, one a row, each with its name and value.
-pub(crate) fn horizontal_bars(title: &str, width: f64, bars: &[Bar]) -> String {
+pub(crate) fn horizontal_bars(title: &str, width: f64, bars: &[Bar]) -> Plot {
     const PITCH: f64 = 30.0;
     let most = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
     let height = PITCH * bars.len() as f64 + 4.0;
     let mut out = String::new();
-    open_plot(&mut out, title, width, height, "");
-    // A third of the row is for the name, a quarter for the value.
-    let (left, full) = (width * 0.34, width * 0.42);
-    let letters = (left / 7.0) as usize;
+    let names = bars.iter().map(|bar| text::width(bar.name, WORDS)).fold(0.0, f64::max);
+    let left = (names + 12.0).min(width * NAMES);
+    let says = |bar: &Bar| text::width(&format!("{} ★ {}", bar.says, bar.change), WORDS) + 18.0;
+    let full = (width - left - bars.iter().map(says).fold(0.0, f64::max)).max(20.0);
     for (i, bar) in bars.iter().enumerate() {
         let y = 2.0 + i as f64 * PITCH;
         let wide = (full * (bar.value / most).clamp(0.0, 1.0)).max(1.0);
         let wide = if wide.is_finite() { wide } else { 1.0 };
-        let short: String = if bar.name.chars().count() > letters {
-            bar.name.chars().take(letters.saturating_sub(1)).chain(['…']).collect()
-        } else {
-            bar.name.to_owned()
-        };
+        let short = text::both_ends(bar.name, WORDS, left - 10.0);
         let (class, mark) = if bar.best { ("value best", " ★") } else { ("value", "") };
         let _ = writeln!(
             out,
@@ -196,6 +252,5 @@ pub(crate) fn horizontal_bars(title: &str, width: f64, bars: &[Bar]) -> String {
             escape(&bar.change)
         );
     }
-    close_plot(&mut out);
-    out
+    plain(title, width, height, out)
 }

@@ -1,7 +1,7 @@
 //! Candlesticks: lowest, lower quartile, median, upper quartile and highest of many measurements.
 
 use super::grouped::legend;
-use super::{Axis, Frame, close_plot};
+use super::{Axis, Frame, Plot};
 use crate::html::escape;
 use std::fmt::Write;
 
@@ -49,10 +49,11 @@ const BOX_MAX: f64 = 34.0;
 
 impl CandleChart<'_> {
     /// The chart with its legend.
-    pub(crate) fn svg(&self) -> String {
-        let mut out = legend(self.series.iter().map(|series| (&*series.name, series.colour, series.outline)));
+    pub(crate) fn plot(&self) -> Plot {
+        let mut out = String::new();
+        let legend = legend(self.series.iter().map(|series| (&*series.name, series.colour, series.outline)));
         let frame = Frame { title: self.title, width: self.width, height: self.height, x: &self.x, y: &self.y };
-        frame.open(&mut out, false);
+        frame.axes(&mut out, false);
         let each = frame.pitch() * 0.8 / self.series.len().max(1) as f64;
         let half = (each * 0.38).min(BOX_MAX / 2.0);
         for (i, series) in self.series.iter().enumerate() {
@@ -64,8 +65,7 @@ impl CandleChart<'_> {
             }
             out.push_str("</g>\n");
         }
-        close_plot(&mut out);
-        out
+        frame.plot(false, legend, out)
     }
 }
 
@@ -112,12 +112,12 @@ mod tests {
             y: Axis::span(Quantity::Ratio, "y", 4.0, 8.0),
             series: vec![CandleSeries { name: "ours".into(), colour: 0, outline: false, candles }],
         };
-        let svg = chart(vec![Some(candle), Some(alone)]).svg();
+        let svg = chart(vec![Some(candle), Some(alone)]).plot().html();
         // The axis runs from 4 at 256 to 8 at 26.
         assert!(svg.contains(" 256.0V227.2M"), "{svg}");
         assert!(svg.contains(" 141.0V26.0\""), "{svg}");
         assert_eq!(svg.matches("class=\"box\"").count(), 1, "{svg}");
         assert_eq!(svg.matches("class=\"median\"").count(), 2, "{svg}");
-        assert!(!chart(vec![None, None]).svg().contains("median"));
+        assert!(!chart(vec![None, None]).plot().html().contains("median"));
     }
 }

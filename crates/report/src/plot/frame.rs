@@ -1,9 +1,12 @@
 //! The frame of a chart: two axes with their names, marks and grid.
 
-use super::{Axis, open_plot};
+use super::text::shortened;
+use super::{Axis, Key, Plot};
 use crate::html::escape;
 use std::fmt::Write;
 
+/// Size of what names an axis.
+const WORDS: f64 = 12.0;
 /// Room for the names of the y axis.
 const LEFT: f64 = 68.0;
 /// Room for half a name of the x axis.
@@ -46,18 +49,24 @@ impl Frame<'_> {
         (self.x.place(1.0) - self.x.place(0.0)) * (self.width - LEFT - RIGHT)
     }
 
-    /// Opens the SVG and draws the axes. Lines that run up from the x axis, and the values under the pointer, belong to
-    /// axes on which every place means something: `continuous`.
-    pub(super) fn open(&self, out: &mut String, continuous: bool) {
-        let (width, height) = (self.width, self.height);
-        let (right, bottom) = (width - RIGHT, self.bottom());
-        let data = if continuous {
-            let (x, y) = (self.x.data(), self.y.data());
-            format!(" data-box=\"{LEFT} {right} {TOP} {bottom}\" data-x=\"{x}\" data-y=\"{y}\"")
-        } else {
-            String::new()
-        };
-        open_plot(out, self.title, width, height, &data);
+    /// The plot whose drawing is `body`, axes included.
+    pub(super) fn plot(&self, continuous: bool, legend: Vec<Key>, body: String) -> Plot {
+        let attributes = if continuous { self.data() } else { String::new() };
+        let (title, width, height) = (self.title.to_owned(), self.width, self.height);
+        Plot { title, width, height, attributes, body, legend, legend_below: false }
+    }
+
+    /// What the page's script needs to say the values under the pointer.
+    fn data(&self) -> String {
+        let (right, bottom) = (self.width - RIGHT, self.bottom());
+        let (x, y) = (self.x.data(), self.y.data());
+        format!(" data-box=\"{LEFT} {right} {TOP} {bottom}\" data-x=\"{x}\" data-y=\"{y}\"")
+    }
+
+    /// Draws the axes. Lines that run up from the x axis belong to axes on which every place means something:
+    /// `continuous`.
+    pub(super) fn axes(&self, out: &mut String, continuous: bool) {
+        let (right, bottom) = (self.width - RIGHT, self.bottom());
         self.marks_of_x(out, continuous);
         for (value, name) in self.y.ticks() {
             let y = bottom - self.y.place(value) * (bottom - TOP);
@@ -74,12 +83,16 @@ impl Frame<'_> {
             }
         }
         let _ = writeln!(out, "<path class=\"axis\" d=\"M{LEFT} {bottom:.1}H{right:.1}\"/>");
-        let _ = writeln!(out, "<text class=\"label\" x=\"2\" y=\"12\">{}</text>", escape(&self.y.label));
+        let _ = writeln!(
+            out,
+            "<text class=\"label\" x=\"2\" y=\"12\">{}</text>",
+            escape(&shortened(&self.y.label, WORDS, self.width - 4.0))
+        );
         let _ = writeln!(
             out,
             "<text class=\"label\" x=\"{right:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            height - 6.0,
-            escape(&self.x.label)
+            self.height - 6.0,
+            escape(&shortened(&self.x.label, WORDS, right - 4.0))
         );
     }
 

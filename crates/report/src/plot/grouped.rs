@@ -1,6 +1,6 @@
 //! Bars in groups, upright: one group for each place, one bar of it for each series.
 
-use super::{Axis, Frame, close_plot};
+use super::{Axis, Frame, Key, Mark, Plot};
 use crate::html::escape;
 use std::fmt::Write;
 
@@ -37,10 +37,11 @@ const BAR_MAX: f64 = 44.0;
 
 impl GroupedBars<'_> {
     /// The chart with its legend.
-    pub(crate) fn svg(&self) -> String {
-        let mut out = legend(self.series.iter().map(|series| (&*series.name, series.colour, series.outline)));
+    pub(crate) fn plot(&self) -> Plot {
+        let mut out = String::new();
+        let legend = legend(self.series.iter().map(|series| (&*series.name, series.colour, series.outline)));
         let frame = Frame { title: self.title, width: self.width, height: self.height, x: &self.x, y: &self.y };
-        frame.open(&mut out, false);
+        frame.axes(&mut out, false);
         // Bars stand on zero where the axis has one, else on its lower edge.
         let ground = frame.at((0.0, 0.0)).1;
         let wide = (frame.pitch() * 0.78 / self.series.len().max(1) as f64).min(BAR_MAX);
@@ -66,29 +67,15 @@ impl GroupedBars<'_> {
             }
             out.push_str("</g>\n");
         }
-        close_plot(&mut out);
-        out
+        frame.plot(false, legend, out)
     }
 }
 
 /// The names of series that are drawn as areas; nothing where one name says no more than the title.
-pub(super) fn legend<'a>(series: impl Iterator<Item = (&'a str, usize, bool)> + Clone) -> String {
-    let mut out = String::new();
-    if series.clone().count() < 2 && !series.clone().any(|(.., outline)| outline) {
-        return out;
-    }
-    out.push_str("<ul class=\"legend\">");
-    for (name, colour, outline) in series {
-        let _ = write!(
-            out,
-            "<li><svg class=\"key c{colour}\" viewBox=\"0 0 14 12\" aria-hidden=\"true\"><path class=\"{}\" \
-             d=\"M1 1h12v10h-12z\"/></svg>{}</li>",
-            if outline { "outline" } else { "bar" },
-            escape(name)
-        );
-    }
-    out.push_str("</ul>\n");
-    out
+pub(super) fn legend<'a>(series: impl Iterator<Item = (&'a str, usize, bool)> + Clone) -> Vec<Key> {
+    let needed = series.clone().count() > 1 || series.clone().any(|(.., outline)| outline);
+    let mark = |outline: bool| if outline { Mark::Outline } else { Mark::Bar };
+    series.filter(|_| needed).map(|(name, colour, outline)| Key::new(mark(outline), colour, name)).collect()
 }
 
 #[cfg(test)]
@@ -107,7 +94,8 @@ mod tests {
             y,
             series: vec![GroupSeries { name: "one".into(), colour: 1, outline: true, bars }],
         }
-        .svg()
+        .plot()
+        .html()
     }
 
     /// The heights of the bars, upwards.

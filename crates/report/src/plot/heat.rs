@@ -1,6 +1,6 @@
 //! The channel by die heat map.
 
-use super::{Axis, close_plot, open_plot};
+use super::{Axis, Plot};
 use crate::quantity::Quantity;
 use crate::record::{Utilization, ratio};
 use std::collections::BTreeSet;
@@ -9,13 +9,13 @@ use tidewater_base::units::percent;
 
 /// The opacity of a cell above which its number is written in the colour for strong cells: below and above it, a number
 /// has a contrast of at least 4.5 : 1 (WCAG 2.1, 1.4.3).
-const ON_CELL_FROM: f64 = 0.75;
+pub(super) const ON_CELL_FROM: f64 = 0.75;
 
-/// A cell for each die and a row for the channels' buses, the busier the stronger its colour. Empty if no dies are
+/// A cell for each die and a row for the channels' buses, the busier the stronger its colour. Nothing if no dies are
 /// known.
-pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> String {
+pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> Option<Plot> {
     if usage.dies.is_empty() {
-        return String::new();
+        return None;
     }
     // By rank, not by number: numbers are foreign and may be anything.
     let columns: Vec<u32> = usage.dies.iter().map(|die| die.channel).collect::<BTreeSet<_>>().into_iter().collect();
@@ -36,7 +36,6 @@ pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> String {
     let has_buses = !usage.channels.is_empty();
     let height = bus_top + if has_buses { tall } else { -10.0 } + 40.0;
     let mut out = String::new();
-    open_plot(&mut out, title, width, height.round(), "");
     let with_text = wide >= 44.0 && tall >= 16.0;
     let mut cell = |column: usize, y: f64, share: f64, says: String| {
         let x = left + column as f64 * wide;
@@ -115,16 +114,17 @@ pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> String {
             bus_top + tall / 2.0 + 3.0
         );
     }
-    key(&mut out, width, height, &scale);
-    close_plot(&mut out);
-    out
+    key(&mut out, width, height, &scale, "busy");
+    Some(Plot { title: title.to_owned(), width, height: height.round(), body: out, ..Plot::default() })
 }
 
-/// The scale, bottom right.
-fn key(out: &mut String, width: f64, height: f64, scale: &Axis) {
+/// The scale, bottom right, and what it is of.
+pub(super) fn key(out: &mut String, width: f64, height: f64, scale: &Axis, what: &str) {
     const STEPS: u32 = 20;
-    let (wide, y) = (200.0, height - 22.0);
-    let x = width - wide - 34.0;
+    // On its right is room for the name of its end.
+    let end = scale.ticks().last().map_or(0.0, |(_, name)| super::text::width(name, 11.5));
+    let (wide, y) = (200.0f64.min(width * 0.45), height - 22.0);
+    let x = width - wide - end.max(22.0) - 12.0;
     for step in 0..STEPS {
         let part = f64::from(step) / f64::from(STEPS);
         let _ = writeln!(
@@ -138,6 +138,7 @@ fn key(out: &mut String, width: f64, height: f64, scale: &Axis) {
     }
     let ticks = scale.ticks();
     let ends = [ticks.first(), ticks.last()];
+    let low = ticks.first().map_or(0.0, |(_, name)| super::text::width(name, 11.5));
     for ((_, name), (at, anchor)) in ends.into_iter().flatten().zip([(x - 6.0, "end"), (x + wide + 6.0, "start")]) {
         let _ = writeln!(
             out,
@@ -147,8 +148,8 @@ fn key(out: &mut String, width: f64, height: f64, scale: &Axis) {
     }
     let _ = writeln!(
         out,
-        "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">busy</text>",
-        x - 30.0,
+        "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{what}</text>",
+        x - low - 14.0,
         y + 8.5
     );
 }

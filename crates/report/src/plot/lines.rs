@@ -1,6 +1,6 @@
 //! Line charts.
 
-use super::{Axis, Frame, close_plot};
+use super::{Axis, Frame, Key, Mark, Plot};
 use crate::html::escape;
 use std::fmt::Write;
 
@@ -38,18 +38,17 @@ pub(crate) struct LineChart<'a> {
 
 impl LineChart<'_> {
     /// The chart, with a legend if it has several lines.
-    pub(crate) fn svg(&self) -> String {
+    pub(crate) fn plot(&self) -> Plot {
         let mut out = String::new();
-        if self.series.len() > 1 || self.series.iter().any(|series| series.dash > 0) {
-            out.push_str(&legend(&self.series));
-        }
+        let several = self.series.len() > 1 || self.series.iter().any(|series| series.dash > 0);
+        let key = |series: &Series| Key::new(Mark::Line(series.dash), series.colour, &series.name);
+        let legend = self.series.iter().filter(|_| several).map(key).collect();
         let frame = Frame { title: self.title, width: self.width, height: self.height, x: &self.x, y: &self.y };
-        frame.open(&mut out, true);
+        frame.axes(&mut out, true);
         for series in &self.series {
             line(&mut out, &frame, series);
         }
-        close_plot(&mut out);
-        out
+        frame.plot(true, legend, out)
     }
 }
 
@@ -85,20 +84,4 @@ fn line(out: &mut String, frame: &Frame, series: &Series) {
         );
     }
     out.push_str("</g>\n");
-}
-
-fn legend(series: &[Series]) -> String {
-    let mut out = String::from("<ul class=\"legend\">");
-    for series in series {
-        let _ = write!(
-            out,
-            "<li><svg class=\"key c{}\" viewBox=\"0 0 26 10\" aria-hidden=\"true\"><path class=\"line d{}\" \
-             d=\"M1 5H25\"/></svg>{}</li>",
-            series.colour,
-            series.dash,
-            escape(&series.name)
-        );
-    }
-    out.push_str("</ul>\n");
-    out
 }

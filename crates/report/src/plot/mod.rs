@@ -5,43 +5,31 @@
 
 mod bars;
 mod candles;
+mod drawing;
 mod frame;
+mod grid;
 mod grouped;
 mod heat;
 mod lines;
 mod scale;
+mod spread;
+pub(crate) mod text;
 
-pub(crate) use bars::{Bar, Segment, histogram, horizontal_bars, stacked_bar};
+pub(crate) use bars::{Bar, Row, Segment, histogram, horizontal_bars, stacked_bar, stacked_rows};
 pub(crate) use candles::{Candle, CandleChart, CandleSeries};
+pub use drawing::Margins;
+pub(crate) use drawing::{Key, Mark, Plot, STYLE, units};
+pub(crate) use grid::Grid;
 pub(crate) use grouped::{GroupSeries, GroupedBars};
 pub(crate) use heat::heat_map;
 pub(crate) use lines::{LineChart, Series};
 pub(crate) use scale::{Axis, place_name};
+pub(crate) use spread::{SpreadChart, SpreadSeries, Whiskers};
 
-use crate::html::escape;
 use frame::Frame;
-use std::fmt::Write;
 
 /// Colours in the style sheet.
 pub(crate) const COLOURS: usize = 8;
-
-/// Opens a plot: `width` by `height` are its units, which are pixels at full size. On a narrow screen it keeps a size
-/// at which it can be read, and moves within its frame. `data` is for the page's script: attributes, each behind a
-/// blank.
-fn open_plot(out: &mut String, title: &str, width: f64, height: f64, data: &str) {
-    let size = if width > crate::page::HALF { "frame wide" } else { "frame" };
-    let _ = writeln!(
-        out,
-        "<div class=\"{size}\"><svg class=\"plot\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
-         aria-label=\"{}\"{data}>",
-        escape(title)
-    );
-}
-
-/// Closes what [`open_plot`] opened.
-fn close_plot(out: &mut String) {
-    out.push_str("</svg></div>\n");
-}
 
 /// At most `limit` of the points, evenly spread, first and last included.
 pub(crate) fn thin<T: Copy>(points: &[T], limit: usize) -> Vec<T> {

@@ -115,6 +115,14 @@ impl Axis {
         axis
     }
 
+    /// The same with a name for each place, which are in order.
+    pub(crate) fn named_places(label: impl Into<Cow<'static, str>>, places: Vec<(f64, String)>, log: bool) -> Axis {
+        let at: Vec<f64> = places.iter().map(|place| place.0).collect();
+        let mut axis = Axis::places(label, &at, log);
+        axis.named = places;
+        axis
+    }
+
     /// Places side by side, equally far apart: 0, 1, 2 and so on, each with a name.
     pub(crate) fn groups(label: impl Into<Cow<'static, str>>, names: Vec<String>) -> Axis {
         Axis {

@@ -4,7 +4,7 @@
 mod page;
 mod summary;
 
-pub use page::page;
+pub use page::{figures, page};
 pub use summary::summary;
 
 use crate::experiment::Figure;

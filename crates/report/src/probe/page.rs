@@ -2,9 +2,9 @@
 
 use super::summary::headline;
 use super::{Answer, ProbeRecord, Stage};
-use crate::experiment::{Drawn, Palette, draw};
+use crate::experiment::shown;
+use crate::figure::{self, Figure, name_of};
 use crate::html::{document, escape};
-use crate::page::{FULL, HALF, figure};
 use std::fmt::Write;
 use tidewater_base::units::{bytes, plural_exact, seconds};
 
@@ -84,23 +84,17 @@ fn section(out: &mut String, stage: &Stage) {
         });
         out.push_str("</ul>\n");
     }
-    let palette = Palette::of(&stage.figures);
-    let pair = stage.figures.len() > 1;
-    if pair {
-        out.push_str("<div class=\"pair\">\n");
-    }
-    for shown in &stage.figures {
-        let Drawn { svg, left_out } = draw(shown, &palette, if pair { HALF } else { FULL });
-        let how = match (svg.is_empty(), left_out) {
-            (true, _) => "No data to plot.".to_owned(),
-            (_, 0) => String::new(),
-            (_, left_out) => format!("{} cannot be drawn.", plural_exact(left_out as u64, "point")),
-        };
-        figure(out, &shown.title, &how, &svg);
-    }
-    if pair {
-        out.push_str("</div>\n");
-    }
+    let figures = figures_of(stage);
+    if figures.len() > 1 { figure::pair(out, &figures) } else { figure::all(out, &figures) }
+}
+
+/// Every figure of the page, in its order.
+pub fn figures(record: &ProbeRecord) -> Vec<Figure<'_>> {
+    record.stages.iter().flat_map(figures_of).collect()
+}
+
+fn figures_of(stage: &Stage) -> Vec<Figure<'_>> {
+    shown(&name_of(&stage.name), &stage.figures)
 }
 
 #[cfg(test)]
