@@ -6,7 +6,7 @@ use tidewater_tests::html::drawable;
 use tidewater_tests::{run_refused, run_well};
 
 /// A run of some milliseconds.
-const JOB: &str = "rw=randrw,bs=4k,iodepth=8,size=4m,number_ios=4000";
+const JOB: &str = "rw=randrw,bs=4k,iodepth=8,size=64m,number_ios=20000";
 
 fn names(list: &str) -> Vec<&str> {
     list.lines().filter_map(|line| line.split_whitespace().next()).collect()

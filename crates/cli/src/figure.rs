@@ -42,12 +42,16 @@ fn find<'a, 'b>(figures: &'a [Figure<'b>], name: &str) -> Result<&'a Figure<'b>,
     if let Some(figure) = figures.iter().find(|figure| figure.name() == plain) {
         return Ok(figure);
     }
-    let failure = Failure::usage(format_args!("there is no figure {name:?} here"));
+    Err(among(figures, Failure::usage(format_args!("there is no figure {name:?} here"))))
+}
+
+/// A failure that names the figures there are.
+pub fn among(figures: &[Figure<'_>], failure: Failure) -> Failure {
     if figures.is_empty() {
-        return Err(failure.help("these files have nothing to draw"));
+        return failure.help("these files have nothing to draw");
     }
     let names: Vec<&str> = figures.iter().map(Figure::name).collect();
-    Err(failure.help(format_args!("there are: {}", names.join(", "))))
+    failure.help(format_args!("there are: {}", names.join(", ")))
 }
 
 /// The figures there are: a line for each, its name and what it shows.

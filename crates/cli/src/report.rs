@@ -58,8 +58,11 @@ pub fn command(report: &Report) -> Result<(), Failure> {
     let name = report.figure.as_ref().or(if drawn { report.y.first() } else { None });
     if drawn || name.is_some() {
         let format = figure::format_of(&target, path)?;
-        let name = name.map_or("", String::as_str);
-        return figure::write(&documents.figures(&axes)?, name, report.width, format, &target);
+        let figures = documents.figures(&axes)?;
+        let Some(name) = name else {
+            return Err(figure::among(&figures, Failure::usage(format_args!("{}: name its --figure", path.display()))));
+        };
+        return figure::write(&figures, name, report.width, format, &target);
     }
     if report.pages {
         pages(&documents, &files)?;
@@ -86,7 +89,7 @@ fn pages(documents: &Documents, files: &[SourceFile]) -> Result<(), Failure> {
 fn runs(files: &[SourceFile], texts: &[String]) -> Result<Vec<Labelled>, Failure> {
     let mut runs = Vec::new();
     for (file, text) in files.iter().zip(texts) {
-        runs.extend(records(&file.path, text, file.label.clone())?);
+        runs.extend(records(&file.path, text, &file.label)?);
     }
     Ok(runs)
 }
@@ -294,12 +297,15 @@ fn text(path: &Path) -> Result<String, Failure> {
     }
 }
 
-/// The records of one file: a record, or an array of them as `compare --json` writes it.
-fn records(path: &Path, text: &str, name: String) -> Result<Vec<Labelled>, Failure> {
+/// The records of one file: a record, one that a sweep keeps, or an array of them as `compare --json` writes it.
+fn records(path: &Path, text: &str, name: &str) -> Result<Vec<Labelled>, Failure> {
     let wrong = |why: &dyn std::fmt::Display| Failure::usage(format_args!("{}: {why}", path.display()));
     if !text.trim_start().starts_with('[') {
-        let record = Record::from_json(text).map_err(|error| wrong(&error))?;
-        return Ok(vec![Labelled { label: name, record }]);
+        // A sweep keeps with each record what decides it.
+        let kept = serde_json::from_str::<Run>(text).ok();
+        let record = kept.as_ref().map_or(text, |kept| kept.record.get());
+        let record = Record::from_json(record).map_err(|error| wrong(&error))?;
+        return Ok(vec![Labelled { label: name.to_owned(), record }]);
     }
     let runs: Vec<Run> =
         serde_json::from_str(text).map_err(|error| wrong(&format_args!("not a comparison: {error}")))?;
@@ -311,7 +317,7 @@ fn records(path: &Path, text: &str, name: String) -> Result<Vec<Labelled>, Failu
         .collect()
 }
 
-/// One run of a comparison.
+/// One run of a comparison or a sweep.
 #[derive(serde::Deserialize)]
 struct Run {
     label: String,
@@ -356,8 +362,10 @@ mod tests {
         std::fs::write(&file, array(&runs)).unwrap();
         let written = text(&file).unwrap();
         assert_eq!([Kind::of(&written), Kind::of(&runs[0].record.to_json())], [Kind::Run; 2]);
-        assert_eq!(records(&file, &written, "x".into()).unwrap(), runs);
-        assert!(records(&file, "[1]", "x".into()).unwrap_err().message.contains("not a comparison"));
+        assert_eq!(records(&file, &written, "x").unwrap(), runs);
+        let kept = format!("{{\"label\": \"b\", \"point\": {{}}, \"record\": {}}}", runs[1].record.to_json());
+        assert_eq!(records(&file, &kept, "a=2").unwrap(), runs[1..]);
+        assert!(records(&file, "[1]", "x").unwrap_err().message.contains("not a comparison"));
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -50,9 +50,11 @@ pub(super) struct Chosen {
 
 /// What was varied, the seed aside. What follows from one of the others is left out.
 pub(super) fn knobs(records: &[Labelled]) -> Vec<Knob> {
-    let rows = header::varies(records).into_iter().filter(|(name, _)| name != "seed");
+    let mut rows: Vec<header::Row> = header::varies(records).into_iter().filter(|(name, _)| name != "seed").collect();
+    // A capacity mostly follows from what was varied.
+    rows.sort_by_key(|(name, _)| name == "capacity");
     let mut knobs: Vec<Knob> = Vec::new();
-    let found: Vec<Knob> = rows.map(|(name, values)| knob(name, &values)).collect();
+    let found: Vec<Knob> = rows.into_iter().map(|(name, values)| knob(name, &values)).collect();
     for (i, knob) in found.iter().enumerate() {
         let follows = |other: &Knob| {
             let mut known: BTreeMap<usize, usize> = BTreeMap::new();
@@ -212,6 +214,7 @@ pub(super) mod tests {
                     record.profile.settings.insert("buffer.write_policy".into(), policy.into());
                     record.profile.settings.insert("buffer.write_size".into(), size.into());
                     record.profile.settings.insert("of.the_size".into(), format!("x{size}"));
+                    record.capacity_bytes = 1000 + p as u64;
                     let label = format!("buffer.write_policy={policy} buffer.write_size={size} seed={seed}");
                     runs.push(Labelled { label, record });
                 }

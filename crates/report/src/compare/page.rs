@@ -151,6 +151,11 @@ fn runs(out: &mut String, records: &[Labelled], metrics: &[Metric], links: &Link
             records.len()
         );
     }
+    let _ = writeln!(
+        out,
+        "<p class=\"muted\">Distributions of latency are drawn for up to {COLUMNS_MAX} runs: give <code>tidewater \
+         report</code> the records of those to be compared.</p>"
+    );
     head(out, "run", &[], &metrics);
     for (i, run) in records.iter().enumerate().take(ROWS_MAX) {
         let _ = write!(out, "<tr><th>{}</th>", links.label(i, &run.label));

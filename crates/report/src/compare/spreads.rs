@@ -109,6 +109,13 @@ fn chart(metric: &Metric, chosen: &Chosen, cells: &Cells, width: f64) -> Plot {
         label: chosen.x.name.clone(),
         places: chosen.x.levels.iter().map(|level| (level.word.clone(), level.number)).collect(),
         y: y_axis(metric, cells),
+        // The values of several knobs say which is which.
+        of: chosen
+            .colour
+            .as_ref()
+            .map(|knob| knob.name.clone())
+            .filter(|name| !name.contains(", "))
+            .unwrap_or_default(),
         series: series.collect(),
     }
     .plot()

@@ -67,11 +67,11 @@
     let x = 2, y = 0;
     pen.font = "12px Inter, Helvetica, Arial, sans-serif";
     for (const item of legend ? legend.children : []) {
-      const key = item.querySelector("svg"), box = key.viewBox.baseVal, words = item.textContent.trim();
+      const key = item.querySelector("svg"), box = key ? key.viewBox.baseVal : { width: -6, height: 0 }, words = item.textContent.trim();
       const wide = box.width + 6 + pen.measureText(words).width * 1.05;
       if (x > 2 && x + wide > width) { x = 2; y += 17; }
-      const mark = make("g", { class: key.getAttribute("class"), transform: `translate(${x} ${y + (17 - box.height) / 2})` }, into);
-      for (const part of key.children) mark.append(part.cloneNode(true));
+      const mark = make("g", { class: key ? key.getAttribute("class") : "", transform: `translate(${x} ${y + (17 - box.height) / 2})` }, into);
+      if (key) for (const part of key.children) mark.append(part.cloneNode(true));
       make("text", { x: x + box.width + 6, y: y + 12.5 }, into).textContent = words;
       x += wide + 16;
     }

@@ -19,6 +19,8 @@ pub(crate) struct Plot {
     pub body: String,
     /// What its colours and strokes mean.
     pub legend: Vec<Key>,
+    /// What the entries of the legend are values of; may be empty.
+    pub legend_title: String,
     /// The legend stands below the plot, not above.
     pub legend_below: bool,
 }
@@ -121,6 +123,9 @@ impl Plot {
             return;
         }
         out.push_str("<ul class=\"legend\">");
+        if !self.legend_title.is_empty() {
+            let _ = write!(out, "<li class=\"muted\">{}</li>", escape(&self.legend_title));
+        }
         for key in &self.legend {
             let (wide, high, mark) = key.mark.svg();
             let _ = write!(
@@ -172,6 +177,11 @@ impl Plot {
     fn drawn_legend(&self) -> (String, f64) {
         let mut out = String::new();
         let (mut x, mut y) = (2.0, 0.0);
+        if !self.legend.is_empty() && !self.legend_title.is_empty() {
+            let words = shortened(&self.legend_title, WORDS, self.width - 4.0);
+            let _ = writeln!(out, "<text class=\"label\" x=\"{x:.1}\" y=\"12.5\">{}</text>", escape(&words));
+            x += width(&words, WORDS) + BETWEEN;
+        }
         for key in &self.legend {
             let (mark_wide, mark_high, mark) = key.mark.svg();
             let words = [&key.name, &key.figure, &key.more].map(|word| word.trim()).join(" ");

@@ -8,7 +8,7 @@ use std::fmt::Write;
 /// Size of what names an axis.
 const WORDS: f64 = 12.0;
 /// Room for the names of the y axis.
-const LEFT: f64 = 68.0;
+const LEFT: f64 = 72.0;
 /// Room for half a name of the x axis.
 const RIGHT: f64 = 18.0;
 /// Room for what the y axis shows.
@@ -53,7 +53,7 @@ impl Frame<'_> {
     pub(super) fn plot(&self, continuous: bool, legend: Vec<Key>, body: String) -> Plot {
         let attributes = if continuous { self.data() } else { String::new() };
         let (title, width, height) = (self.title.to_owned(), self.width, self.height);
-        Plot { title, width, height, attributes, body, legend, legend_below: false }
+        Plot { title, width, height, attributes, body, legend, ..Plot::default() }
     }
 
     /// What the page's script needs to say the values under the pointer.

@@ -41,6 +41,8 @@ pub(crate) struct SpreadChart<'a> {
     pub places: Vec<(String, Option<f64>)>,
     /// The axis of the values.
     pub y: Axis,
+    /// What the series are values of; may be empty.
+    pub of: String,
     /// In the order of the legend.
     pub series: Vec<SpreadSeries>,
 }
@@ -127,7 +129,7 @@ impl SpreadChart<'_> {
             }
             out.push_str("</g>\n");
         }
-        frame.plot(false, self.legend(lines), out)
+        Plot { legend_title: self.of.clone(), ..frame.plot(false, self.legend(lines), out) }
     }
 
     /// A row for each place: its name on the left.
@@ -199,6 +201,7 @@ impl SpreadChart<'_> {
             height,
             body: out,
             legend: self.legend(false),
+            legend_title: self.of.clone(),
             ..Plot::default()
         }
     }
@@ -228,6 +231,7 @@ mod tests {
             label: "knob".into(),
             places,
             y: Axis::rounded(Quantity::Ratio, "value", 10.0),
+            of: String::new(),
             series: vec![SpreadSeries {
                 name: "one".into(),
                 place: 0,
