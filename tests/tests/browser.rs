@@ -193,7 +193,8 @@ fn figures_are_saved_as_svg_and_copied_as_data() {
         const texts = await Promise.all(saved.map(blob => blob.text()));
         const parsed = texts.map(text => new DOMParser().parseFromString(text, 'image/svg+xml'));
         say('documents', parsed.filter(svg => !svg.querySelector('parsererror') && svg.querySelector('text')).length);
-        say('legends', parsed.filter(svg => [...svg.querySelectorAll('text')].some(t => t.textContent === 'write')).length);
+        const words = svg => [...svg.querySelectorAll('text')].map(text => text.textContent);
+        say('legends', parsed.filter(svg => words(svg).includes('write')).length);
     });</script></body>";
     let page = std::fs::read_to_string(folder.path().join("report.html")).expect("it was written");
     let copy = folder.path().join("taken.html");

@@ -42,7 +42,8 @@ pub(crate) fn document(head_title: &str, body: &str) -> String {
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
          script-src 'unsafe-inline'\">\n\
-         <title>{}</title>\n<style>\n{}</style>\n<style id=\"paper\" media=\"not all\">\n{}</style>\n</head>\n<body>\n<main>\n{body}</main>\n\
+         <title>{}</title>\n<style>\n{}</style>\n\
+         <style id=\"paper\" media=\"not all\">\n{}</style>\n</head>\n<body>\n<main>\n{body}</main>\n\
          <div id=\"tip\" role=\"status\" hidden></div>\n<script>\n{}</script>\n</body>\n</html>\n",
         escape(head_title),
         include_str!("page/style.css"),

@@ -114,7 +114,8 @@ fn number(value: &str) -> Option<f64> {
     digits.parse::<f64>().ok().map(|number| number * factor)
 }
 
-/// Names are alike however their words are joined; a drive is what `profile` chooses, a load what `trace` or `job` does.
+/// Names are alike however their words are joined; a drive is what `profile` chooses, a load what `trace` or `job`
+/// does.
 fn alike(knob: &str, asked: &str) -> bool {
     let plain = |name: &str| name.to_lowercase().replace([' ', '-'], "_");
     let (knob, asked) = (plain(knob), plain(asked));

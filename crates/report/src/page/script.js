@@ -67,18 +67,23 @@
     let x = 2, y = 0;
     pen.font = "12px Inter, Helvetica, Arial, sans-serif";
     for (const item of legend ? legend.children : []) {
-      const key = item.querySelector("svg"), box = key ? key.viewBox.baseVal : { width: -6, height: 0 }, words = item.textContent.trim();
+      const key = item.querySelector("svg"), words = item.textContent.trim();
+      const box = key ? key.viewBox.baseVal : { width: -6, height: 0 };
       const wide = box.width + 6 + pen.measureText(words).width * 1.05;
       if (x > 2 && x + wide > width) { x = 2; y += 17; }
-      const mark = make("g", { class: key ? key.getAttribute("class") : "", transform: `translate(${x} ${y + (17 - box.height) / 2})` }, into);
-      if (key) for (const part of key.children) mark.append(part.cloneNode(true));
+      if (key) {
+        const place = `translate(${x} ${y + (17 - box.height) / 2})`;
+        const mark = make("g", { class: key.getAttribute("class"), transform: place }, into);
+        for (const part of key.children) mark.append(part.cloneNode(true));
+      }
       make("text", { x: x + box.width + 6, y: y + 12.5 }, into).textContent = words;
       x += wide + 16;
     }
     return legend ? y + 23 : 0;
   };
   const standalone = figure => {
-    const plot = figure.querySelector("svg.plot"), legend = figure.querySelector(".legend"), { width, height } = plot.viewBox.baseVal;
+    const plot = figure.querySelector("svg.plot"), legend = figure.querySelector(".legend");
+    const { width, height } = plot.viewBox.baseVal;
     const whole = make("svg", { xmlns: svgNs });
     make("title", {}, whole).textContent = plot.getAttribute("aria-label");
     make("desc", {}, whole).textContent = figure.querySelector("figcaption").innerText;
@@ -89,12 +94,14 @@
     const below = legend && legend.compareDocumentPosition(plot) & Node.DOCUMENT_POSITION_PRECEDING;
     (below ? keys : body).setAttribute("transform", `translate(0 ${below ? height + 6 : rows})`);
     const [w, h] = [width + 2 * edge, all + 2 * edge];
-    for (const [key, value] of [["width", w], ["height", h], ["viewBox", `${-edge} ${-edge} ${w} ${h}`]]) whole.setAttribute(key, value);
+    const size = { width: w, height: h, viewBox: `${-edge} ${-edge} ${w} ${h}` };
+    for (const [key, value] of Object.entries(size)) whole.setAttribute(key, value);
     ground.setAttribute("d", `M${-edge} ${-edge}h${w}v${h}h${-w}z`);
     return new XMLSerializer().serializeToString(whole);
   };
   const save = (figure, name) => {
-    const link = document.createElement("a"), address = URL.createObjectURL(new Blob([standalone(figure)], { type: "image/svg+xml" }));
+    const link = document.createElement("a"), file = new Blob([standalone(figure)], { type: "image/svg+xml" });
+    const address = URL.createObjectURL(file);
     link.href = address;
     link.download = name + ".svg";
     link.click();

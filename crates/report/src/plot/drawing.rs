@@ -156,7 +156,8 @@ impl Plot {
         let scale = self.width / wide * mm;
         let (plot_y, legend_y) = if self.legend_below { (0.0, self.height + 6.0) } else { (legend_height, 0.0) };
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.2}mm\" height=\"{:.2}mm\" viewBox=\"{:.1} {:.1} {wide:.1} \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.2}mm\" height=\"{:.2}mm\" \
+             viewBox=\"{:.1} {:.1} {wide:.1} \
              {high:.1}\" role=\"img\">\n<title>{}</title>\n<desc>{}</desc>\n<style>\n{STYLE}</style>\n\
              <path fill=\"#fff\" d=\"M{:.1} {:.1}h{wide:.1}v{high:.1}h-{wide:.1}z\"/>\n\
              <g transform=\"translate(0 {legend_y:.1})\">\n{legend}</g>\n<g transform=\"translate(0 {plot_y:.1})\">\n\
