@@ -175,11 +175,12 @@ pub enum Command {
     /// read the log without the primary's. If a promotion cuts bytes that were read, the command ends and names them.
     #[command(after_help = examples::TAIL)]
     Tail(files::Tail),
-    /// Make a page or a table from records of earlier runs
+    /// Make a page, a table or a figure from records of earlier runs
     ///
     /// Reads records that `replay --json` or `compare --json` wrote: one record gives its summary or report, several
-    /// give a comparison. Documents of `experiment run --json` give one page or their checks, the document of `probe
-    /// --json` its page or verdicts, and that of `log --json` its page or table.
+    /// give a comparison, and so does the directory of a sweep. Documents of `experiment run --json` give one page or
+    /// their checks, the document of `probe --json` its page or verdicts, and that of `log --json` its page or table.
+    /// Each figure of a page can be written alone, for a paper.
     #[command(after_help = examples::REPORT)]
     Report(Report),
     /// Print the completion script of a shell

@@ -27,7 +27,7 @@ pub struct Report {
     /// Width of the figure: `column` (83.8 mm, 3.3 inches), `page` (177.8 mm, 7 inches), or millimetres
     #[arg(long, value_name = "WIDTH", value_parser = width, default_value = "column")]
     pub width: f64,
-    /// Of several runs: what was varied from left to right [default: the numbers with the most values]
+    /// What was varied from left to right [default: the numbers with the most values]
     #[arg(long, value_name = "KEY", help_heading = "Several runs")]
     pub x: Option<String>,
     /// What was varied that has a colour for each value [default: all else that was varied]
