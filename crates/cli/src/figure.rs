@@ -15,18 +15,11 @@ pub fn format_of(target: &Target, path: &Path) -> Result<Format, Failure> {
     if target.is_a_file() { Format::of(path).map_err(Failure::refused) } else { Ok(Format::Svg) }
 }
 
-/// Writes the figure of that name, and says its caption.
+/// Writes a figure, and says its caption.
 ///
 /// # Errors
-/// No such figure, and a file that can't be written.
-pub fn write(
-    figures: &[Figure<'_>],
-    name: &str,
-    millimetres: f64,
-    format: Format,
-    target: &Target,
-) -> Result<(), Failure> {
-    let figure = find(figures, name)?;
+/// A file that can't be written.
+pub fn write(figure: &Figure<'_>, millimetres: f64, format: Format, target: &Target) -> Result<(), Failure> {
     let drawing = Drawing::new(figure, millimetres).map_err(Failure::run)?;
     target.write_bytes(&drawing.encode(format).map_err(Failure::run)?)?;
     if target.is_stdout() {
@@ -37,7 +30,11 @@ pub fn write(
     output::print(&format!("figure: {} ({format}, {width:.1} x {height:.1} mm)\n{caption}\n", target.name()))
 }
 
-fn find<'a, 'b>(figures: &'a [Figure<'b>], name: &str) -> Result<&'a Figure<'b>, Failure> {
+/// The figure of that name.
+///
+/// # Errors
+/// None, with the names there are.
+pub fn find<'a, 'b>(figures: &'a [Figure<'b>], name: &str) -> Result<&'a Figure<'b>, Failure> {
     let plain = name.to_lowercase().replace('_', "-");
     if let Some(figure) = figures.iter().find(|figure| figure.name() == plain) {
         return Ok(figure);

@@ -55,14 +55,19 @@ pub fn command(report: &Report) -> Result<(), Failure> {
         return output::print(&documents.summary());
     };
     let drawn = target.is_a_file() && tidewater_figures::Format::of(path).is_ok();
-    let name = report.figure.as_ref().or(if drawn { report.y.first() } else { None });
-    if drawn || name.is_some() {
+    if drawn || report.figure.is_some() {
         let format = figure::format_of(&target, path)?;
         let figures = documents.figures(&axes)?;
-        let Some(name) = name else {
-            return Err(figure::among(&figures, Failure::usage(format_args!("{}: name its --figure", path.display()))));
+        let figure = match (&report.figure, figures.first()) {
+            (Some(name), _) => figure::find(&figures, name)?,
+            // What --y names comes first.
+            (None, Some(first)) if !axes.y.is_empty() => first,
+            _ => {
+                let failure = Failure::usage(format_args!("{}: name its --figure", path.display()));
+                return Err(figure::among(&figures, failure));
+            }
         };
-        return figure::write(&figures, name, report.width, format, &target);
+        return figure::write(figure, report.width, format, &target);
     }
     if report.pages {
         pages(&documents, &files)?;

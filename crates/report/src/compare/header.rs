@@ -125,7 +125,8 @@ pub(super) fn section(out: &mut String, records: &[Labelled], each: bool, links:
     }
     if !each {
         out.push_str("<h3>What varies</h3>\n<dl class=\"settings\">\n");
-        for (name, values) in &varies {
+        // What a drive is in words follows from the rest.
+        for (name, values) in varies.iter().filter(|(name, _)| !WORDS.contains(&name.as_str())) {
             let _ = writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(&listed(values)));
         }
         out.push_str("</dl>\n");

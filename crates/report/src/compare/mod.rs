@@ -187,10 +187,19 @@ fn warnings(records: &[Labelled]) -> Vec<String> {
             match labels.len() == records.len() {
                 true if numbers.is_empty() => text.to_owned(),
                 true => format!("all runs: {text}{numbers}"),
-                false => format!("{}: {text}{numbers}", labels.join(", ")),
+                false => format!("{}: {text}{numbers}", named(&labels)),
             }
         })
         .collect()
+}
+
+/// These labels; of many, the first ones and how many more there are.
+fn named(labels: &[&str]) -> String {
+    const SHOWN: usize = 3;
+    if labels.len() <= 2 * SHOWN {
+        return labels.join(", ");
+    }
+    format!("{} and {} more runs", labels[..SHOWN].join(", "), labels.len() - SHOWN)
 }
 
 /// A text without its numbers and the units behind them.
@@ -285,6 +294,7 @@ mod tests {
             with("b", &[&late("3 s"), "of all", "1 command failed"]),
             with("c", &["of all"]),
         ];
+        assert_eq!(named(&["a", "b", "c", "d", "e", "f", "g"]), "a, b, c and 4 more runs");
         assert_eq!(
             warnings(&runs),
             [
