@@ -57,17 +57,19 @@ pub(super) fn groups(records: &[Labelled]) -> Vec<Group> {
     groups.into_iter().map(|runs| Group { label: label(records, &runs), runs }).collect()
 }
 
-/// What `labels` say that not all of them do: words that all have are left out, and of `key=value` the key where it is
-/// the same in all. The labels themselves where nothing is left of one.
+/// What `labels` say that not all of them do: words that all have are left out, and of several `key=value` the keys
+/// that are the same in all. The labels themselves where nothing is left of one.
 pub(super) fn short<'a>(labels: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let all: Vec<Vec<&str>> = labels.clone().map(|label| label.split(' ').collect()).collect();
     let in_all = |word: &str| all.iter().all(|words| words.contains(&word));
     let key = |word: &str| word.split_once('=').map(|(key, _)| format!("{key}="));
     let key_in_all = |key: &str| all.iter().all(|words| words.iter().any(|word| word.starts_with(key)));
+    let own = |words: &Vec<&str>| words.iter().filter(|word| !in_all(word)).count();
+    let several = all.iter().any(|words| own(words) > 1);
     let shorter = |words: &Vec<&str>| {
         let own = words.iter().filter(|word| !in_all(word));
         let own = own.map(|word| match key(word) {
-            Some(key) if key_in_all(&key) => &word[key.len()..],
+            Some(key) if several && key_in_all(&key) => &word[key.len()..],
             _ => word,
         });
         own.collect::<Vec<_>>().join(" ")
@@ -265,7 +267,8 @@ mod tests {
     #[test]
     fn labels_say_what_differs() {
         let of = |labels: &[&str]| short(labels.iter().copied());
-        assert_eq!(of(&["a=1 b=2", "a=1 b=3"]), ["2", "3"]);
+        assert_eq!(of(&["a=1 b=2", "a=1 b=3"]), ["b=2", "b=3"]);
+        assert_eq!(of(&["a=1 b=2 s=1", "a=2 b=3 s=1"]), ["1 2", "2 3"]);
         assert_eq!(of(&["a=1 b=2 x", "a=2 b=2"]), ["1 x", "2"]);
         assert_eq!(of(&["a", "a b"]), ["a", "a b"]);
         assert_eq!(of(&["before", "after"]), ["before", "after"]);
