@@ -35,7 +35,7 @@ pub struct Axes {
     pub y: Vec<String>,
 }
 
-/// Combinations of further knobs that have a colour each; more could not be told apart.
+/// Combinations of further knobs that have a colour each; more could not be distinguished.
 const COLOURED_MAX: usize = 16;
 
 /// The knobs of a figure.

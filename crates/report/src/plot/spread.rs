@@ -21,7 +21,7 @@ pub(crate) struct Whiskers {
 pub(crate) struct SpreadSeries {
     /// Its name, foreign or not.
     pub name: String,
-    /// Counted from 0; more than [`COLOURS`] are told apart by their strokes.
+    /// Counted from 0; more than [`COLOURS`] are distinguished by their strokes.
     pub place: usize,
     /// For each place of the axis its value, or nothing.
     pub points: Vec<Option<Whiskers>>,
