@@ -106,7 +106,7 @@ fn key_figures(out: &mut String, records: &[Labelled], metrics: &[Metric], axes:
 }
 
 /// The figures that tables of many runs have: those that are drawn.
-fn columns<'m>(metrics: &'m [Metric]) -> Vec<&'m Metric> {
+fn columns(metrics: &[Metric]) -> Vec<&Metric> {
     metrics.iter().filter(|metric| metric.bars && metric.values.iter().any(Option::is_some)).collect()
 }
 

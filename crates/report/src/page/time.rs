@@ -22,6 +22,9 @@ struct Line {
     latency: bool,
 }
 
+/// A panel to be: its name, its title, how it is read, its lines, what they measure, and what the axis is called.
+type Panel = (&'static str, &'static str, String, Vec<Line>, Quantity, &'static str);
+
 pub(super) fn section(out: &mut String, record: &Record) {
     out.push_str("<h2 id=\"time\">Over time</h2>\n");
     if record.time_series.points.is_empty() {
@@ -71,7 +74,7 @@ pub(super) fn figures(record: &Record) -> Vec<Figure<'_>> {
         },
         if merged > 1 { ", the highest of the intervals in a point" } else { "" }
     );
-    let panels: [(&str, &str, String, Vec<Line>, Quantity, &'static str); 4] = [
+    let panels: [Panel; 4] = [
         (
             "requests-over-time",
             "Requests per second",

@@ -213,7 +213,7 @@ fn dash(place: usize) -> usize {
 }
 
 fn dot(x: f64, y: f64, place: usize) -> String {
-    let class = if place / COLOURS % 2 == 0 { "ring" } else { "hollow" };
+    let class = if (place / COLOURS).is_multiple_of(2) { "ring" } else { "hollow" };
     format!("<circle class=\"dot {class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>")
 }
 
