@@ -5,33 +5,12 @@ use crate::failure::{Failure, Status};
 use crate::interrupt;
 use crate::output;
 use crate::progress::Whole;
-use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use tidewater_base::units::{self, plural};
-use tidewater_report::compare::Labelled;
-use tidewater_report::table::{self, Column, Table, Values};
-use tidewater_study::sweep::{self, Folder, Kept, Named, Sweep};
+use tidewater_study::sweep::{self, Folder, Index, Named, STATISTICS, Sweep, TABLE};
 use tidewater_study::{Follow, Grid, How};
 use tidewater_tables::{Format, encode};
-
-/// The table of a sweep, in its folder.
-const TABLE: &str = "table.parquet";
-/// Its figures over seeds.
-const STATISTICS: &str = "statistics.parquet";
-
-/// What stands in the index of a sweep's folder.
-#[derive(Serialize)]
-struct Index<'a> {
-    version: &'a str,
-    runs: Vec<Entry<'a>>,
-}
-
-#[derive(Serialize)]
-struct Entry<'a> {
-    label: &'a str,
-    record: String,
-}
 
 /// `tidewater sweep`.
 ///
@@ -51,11 +30,7 @@ pub fn command(given: &Given) -> Result<(), Failure> {
         return output::print(&list(&runs, given)?);
     }
     let folder = Folder::open(&given.out)?;
-    let record = |run: &Named| format!("runs/{}.json", run.name);
-    folder.write_index(&Index {
-        version: env!("CARGO_PKG_VERSION"),
-        runs: runs.iter().map(|run| Entry { label: &run.plan.label, record: record(run) }).collect(),
-    })?;
+    folder.write_index(&Index::of(&runs))?;
     if given.retry_failed {
         folder.forget_failed()?;
     }
@@ -75,7 +50,7 @@ pub fn command(given: &Given) -> Result<(), Failure> {
     let reasons: Vec<String> = there.iter().filter_map(|run| run.failure.clone()).collect();
     let mut text = format!("{} made, {} found", plural(done.made as u64, "run"), done.found);
     if there.len() == names.len() {
-        let (table, statistics) = tables_of(there);
+        let (table, statistics) = sweep::tables(there);
         folder.write(TABLE, &encode(&table, Format::Parquet).map_err(Failure::run)?)?;
         if statistics.rows() > 0 {
             folder.write(STATISTICS, &encode(&statistics, Format::Parquet).map_err(Failure::run)?)?;
@@ -135,24 +110,6 @@ fn list(runs: &[Named], given: &Given) -> Result<String, Failure> {
         units::bytes(how.memory.total() >> 20 << 20),
     );
     Ok(text)
-}
-
-/// A row for each run in the order of the sweep (those that failed have their reason and no figures), and the figures
-/// over seeds.
-fn tables_of(kept: Vec<Kept>) -> (Table, Table) {
-    let failures: Vec<Option<String>> = kept.iter().map(|run| run.failure.clone()).collect();
-    let labels: Vec<String> = kept.iter().map(|run| run.label.clone()).collect();
-    let with_figures: Vec<bool> = kept.iter().map(|run| run.record.is_some()).collect();
-    let records: Vec<Labelled> = kept
-        .into_iter()
-        .filter_map(|Kept { label, record, .. }| record.map(|record| Labelled { label, record }))
-        .collect();
-    let mut table = table::runs(&records).spread(&with_figures);
-    if let Some(Column { values, .. }) = table.columns.first_mut() {
-        *values = Values::Text(labels.into_iter().map(Some).collect());
-    }
-    table.columns.push(Column { name: "failure".into(), values: Values::Text(failures) });
-    (table, table::statistics(&records))
 }
 
 /// What tells one build of this program from another: records of another one are not taken for its own.

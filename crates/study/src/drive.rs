@@ -1,6 +1,6 @@
 //! A drive as a study names it: a profile by name or by the path of its file, with settings changed.
 
-use crate::{Failure, Setting, reason};
+use crate::{Failure, Setting, Subject, reason};
 use std::path::{Path, PathBuf};
 use tidewater_core::ftl::Precondition;
 use tidewater_core::profile::{self, Profile};
@@ -61,8 +61,10 @@ fn look_up(given: &Path) -> Result<(Profile, Option<Profile>), Failure> {
     }
     let is_path = given.components().count() > 1 || given.extension().is_some() || given.exists();
     if !is_path {
-        let failure = Failure::usage(format_args!("there is no profile `{name}`"));
-        return Err(match meant(&name, profile::names()) {
+        let meant = meant(&name, profile::names());
+        let subject = Subject::Profile { key: None, suggestion: meant.map(str::to_owned) };
+        let failure = Failure::usage(format_args!("there is no profile `{name}`")).of(subject);
+        return Err(match meant {
             Some(meant) => {
                 failure.help(format_args!("did you mean `{meant}`? `tidewater profile list` names them all"))
             }
@@ -72,7 +74,7 @@ fn look_up(given: &Path) -> Result<(Profile, Option<Profile>), Failure> {
         });
     }
     let text = read(given).map_err(|failure| if given.exists() { failure } else { absent(given, failure) })?;
-    let profile = Profile::parse(&text, &name).map_err(Failure::refused)?;
+    let profile = Profile::parse(&text, &name).map_err(|error| about(&error))?;
     let origin = profile::builtin(&profile.name).or_else(|| profile::base(&text));
     Ok((profile, origin))
 }
@@ -124,6 +126,17 @@ pub fn prepare(given: &Path, settings: &[Setting]) -> Result<Drive, Failure> {
     Ok(drive)
 }
 
+/// The profile in a text, as the built-in one that it is a change of and what it changes in that.
+///
+/// # Errors
+/// When the text is no profile.
+pub fn changes(text: &str, name: &str) -> Result<(String, Vec<Setting>), Failure> {
+    let profile = Profile::parse(text, name).map_err(|error| about(&error))?;
+    let origin = profile::base(text).or_else(|| profile::builtin(&profile.name)).unwrap_or_else(Profile::generic);
+    let changed = differences(&origin, &profile).iter().map(|change| change.parse()).collect::<Result<_, _>>();
+    Ok((origin.name, changed.map_err(Failure::run)?))
+}
+
 /// What makes one profile of another, as `KEY=VALUE`; its name and its description apart.
 fn differences(from: &Profile, to: &Profile) -> Vec<String> {
     let (before, after) = (from.settings(), to.settings());
@@ -161,8 +174,14 @@ pub fn change(mut profile: Profile, settings: &[Setting]) -> Result<Drive, Failu
     Ok(Drive { name: profile.name.clone(), profile, about, changed, notes })
 }
 
+/// What is wrong with a profile.
+fn about(error: &profile::ProfileError) -> Failure {
+    let suggestion = error.meant().map(str::to_owned);
+    Failure::refused(error).of(Subject::Profile { key: error.key.clone(), suggestion })
+}
+
 fn refusal(profile: &Profile, error: profile::ProfileError) -> Failure {
-    let failure = Failure::refused(&error);
+    let failure = about(&error);
     match &*error.problem {
         profile::Problem::UnknownKey { meant: None } => {
             failure.help(format_args!("`tidewater profile show {}` lists every key", profile.name))

@@ -12,6 +12,28 @@ pub struct Failure {
     pub help: Option<String>,
     /// What was asked for can't be had; otherwise it was begun, and went wrong.
     pub usage: bool,
+    /// What it is about, for programs.
+    pub subject: Subject,
+}
+
+/// What a failure is about, where that is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Subject {
+    /// Nothing of these.
+    #[default]
+    Other,
+    /// A profile.
+    Profile {
+        /// The key in question, such as `nand.channels`.
+        key: Option<String>,
+        /// What was perhaps meant.
+        suggestion: Option<String>,
+    },
+    /// A trace.
+    Trace {
+        /// The line, counted from 1 after decompression.
+        line: Option<u64>,
+    },
 }
 
 impl fmt::Display for Failure {
@@ -28,12 +50,12 @@ impl std::error::Error for Failure {}
 impl Failure {
     /// What was asked for can't be had.
     pub fn usage(message: impl fmt::Display) -> Failure {
-        Failure { message: message.to_string(), help: None, usage: true }
+        Failure { message: message.to_string(), help: None, usage: true, subject: Subject::Other }
     }
 
     /// What was begun, and went wrong.
     pub fn run(message: impl fmt::Display) -> Failure {
-        Failure { message: message.to_string(), help: None, usage: false }
+        Failure { message: message.to_string(), help: None, usage: false, subject: Subject::Other }
     }
 
     /// Input that cannot be used, in words of another crate that may end with what to do about it.
@@ -63,6 +85,11 @@ impl Failure {
     /// The same, with what to do about it.
     pub fn help(self, help: impl fmt::Display) -> Failure {
         Failure { help: Some(help.to_string()), ..self }
+    }
+
+    /// The same, with what it is about.
+    pub fn of(self, subject: Subject) -> Failure {
+        Failure { subject, ..self }
     }
 }
 

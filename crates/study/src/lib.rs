@@ -12,8 +12,8 @@ pub mod trace;
 mod values;
 mod vary;
 
-pub use drive::{Drive, DriveSpec, change, find, meant, prepare, read, settings};
-pub use failure::{Failure, reason, without_number};
+pub use drive::{Drive, DriveSpec, change, changes, find, meant, prepare, read, settings};
+pub use failure::{Failure, Subject, reason, without_number};
 pub use load::{Load, LoadSpec, Origin};
 pub use many::{Follow, How, Ready, ready, run_all};
 pub use one::{Listeners, One, RunFailure, memory_needed};

@@ -1,7 +1,7 @@
 //! Traces by name, and how they are read.
 
 use crate::drive::meant;
-use crate::{Failure, Range};
+use crate::{Failure, Range, Subject};
 use std::path::Path;
 use std::sync::Arc;
 use tidewater_sim::trace::{Columns, Format, Input, Options, samples};
@@ -46,7 +46,8 @@ pub fn find(given: &Path) -> Result<Input, Failure> {
         return Ok(input);
     }
     if !given.exists() {
-        let failure = Failure::usage(format_args!("{name}: no such file, and no bundled sample of that name"));
+        let failure = Failure::usage(format_args!("{name}: no such file, and no bundled sample of that name"))
+            .of(Subject::Trace { line: None });
         let names = samples::FORMATS.iter().map(|(name, ..)| *name).chain(["sample", samples::DEMO]);
         return Err(match meant(&name, names).filter(|_| given.components().count() == 1) {
             Some(meant) => failure.help(format_args!("did you mean the bundled `{meant}`?")),
@@ -70,7 +71,11 @@ pub fn options(reading: &Reading, scan: bool) -> Options {
 
 /// What is wrong with a source, and what to do about it.
 pub fn refusal(error: &SourceError) -> Failure {
-    let failure = Failure::refused(error);
+    let line = match error {
+        SourceError::Malformed { line, .. } => Some(*line),
+        _ => None,
+    };
+    let failure = Failure::refused(error).of(Subject::Trace { line });
     match error {
         SourceError::Malformed { .. } | SourceError::MalformedRecord { .. } => {
             failure.help("--skip-bad counts and skips such lines; --format NAME reads the trace in another format")

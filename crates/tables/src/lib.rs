@@ -2,7 +2,7 @@
 
 mod requests;
 
-pub use requests::{REQUEST_COLUMNS, Requests};
+pub use requests::{Batches, REQUEST_COLUMNS, Requests, request_schema};
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema};

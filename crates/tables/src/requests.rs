@@ -7,7 +7,7 @@ use arrow::ipc::writer::FileWriter;
 use arrow::record_batch::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tidewater_report::requests::{CsvRequests, RequestDone, RequestSink};
 
 /// The columns, with what they are: those of the CSV.
@@ -45,7 +45,7 @@ impl<W: io::Write + Send> Requests<W> {
     /// # Errors
     /// When the head of the file can't be written.
     pub fn new(out: W, format: Format) -> io::Result<Requests<W>> {
-        let schema = schema();
+        let schema = request_schema();
         Ok(Requests(match format {
             Format::Csv => Kind::Csv(CsvRequests::new(out)),
             Format::Parquet => {
@@ -115,6 +115,46 @@ impl<W: io::Write + Send> Writer<W> {
     }
 }
 
+/// Takes requests, and keeps them as Arrow pieces in memory.
+#[derive(Clone, Default)]
+pub struct Batches(Arc<Mutex<Vec<RecordBatch>>>);
+
+impl Batches {
+    /// Where they go in.
+    pub fn sink(&self) -> impl RequestSink + Send + use<> {
+        BatchSink { pieces: Box::default(), done: Arc::clone(&self.0) }
+    }
+
+    /// The pieces, with the columns of [`request_schema`].
+    pub fn take(self) -> Vec<RecordBatch> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+struct BatchSink {
+    pieces: Box<Pieces>,
+    done: Arc<Mutex<Vec<RecordBatch>>>,
+}
+
+impl BatchSink {
+    fn keep(&mut self) -> io::Result<()> {
+        let piece = self.pieces.take()?;
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
+        Ok(())
+    }
+}
+
+impl RequestSink for BatchSink {
+    fn take(&mut self, request: &RequestDone) -> io::Result<()> {
+        self.pieces.add(request);
+        if self.pieces.rows == PIECE { self.keep() } else { Ok(()) }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        if self.pieces.rows > 0 { self.keep() } else { Ok(()) }
+    }
+}
+
 /// The requests of the piece that is being filled.
 #[derive(Default)]
 struct Pieces {
@@ -152,11 +192,12 @@ impl Pieces {
             Arc::new(self.latency.finish()),
             Arc::new(self.status.finish()),
         ];
-        RecordBatch::try_new(schema(), columns).map_err(io::Error::other)
+        RecordBatch::try_new(request_schema(), columns).map_err(io::Error::other)
     }
 }
 
-fn schema() -> Arc<Schema> {
+/// The names and types of the columns of requests.
+pub fn request_schema() -> Arc<Schema> {
     let kind = |name: &str| match name {
         "operation" | "status" => DataType::Utf8,
         "arrival_us" | "latency_us" => DataType::Float64,

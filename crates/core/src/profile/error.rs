@@ -63,6 +63,18 @@ impl ProfileError {
     pub(crate) fn new(key: impl Into<String>, problem: Problem) -> ProfileError {
         ProfileError { file: None, at: None, key: Some(key.into()), problem: Box::new(problem) }
     }
+
+    /// What was perhaps meant.
+    pub fn meant(&self) -> Option<&str> {
+        match &*self.problem {
+            Problem::UnknownSection { meant }
+            | Problem::UnknownKey { meant }
+            | Problem::UnknownMemory { meant }
+            | Problem::UnknownBase { meant, .. }
+            | Problem::Value { meant, .. } => meant.as_deref(),
+            Problem::Syntax(_) | Problem::Missing(_) | Problem::Conflict(_) | Problem::Placement(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for ProfileError {

@@ -3,10 +3,12 @@
 
 mod folder;
 mod identity;
+mod outcome;
 pub(crate) mod plan;
 
 pub use folder::{Folder, State};
 pub use identity::digest_of_file;
+pub use outcome::{Index, STATISTICS, TABLE, tables};
 pub use plan::Sweep;
 
 use crate::many::{Follow, How, Ready};
