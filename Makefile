@@ -11,7 +11,7 @@ REPORT ?= report.html
 PAPERS ?= papers.html
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster papers build install pgo test test-guest test-databases check fmt bench
+.PHONY: help setup demo demo-cluster papers build install pgo test test-guest test-databases check fmt bench python
 .PHONY: bench-databases torture deb tarball oci test-packages docs pictures clean
 
 help: ## This list
@@ -83,6 +83,10 @@ papers: build ## Repeat the experiments of papers and write papers.html
 		echo; echo 'The figures, for your browser: file://$(abspath $(PAPERS))'; \
 	fi; \
 	exit $$status
+
+python: ## Build the Python package's wheel into target/python/wheels, and test it (ARGS='-k name' picks tests)
+	@scripts/setup.sh
+	@scripts/python.sh $(ARGS)
 
 test: ## Run every test
 	@scripts/setup.sh --browser

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every test of the workspace, then says what was skipped and why. Arguments, such as `--package tidewater-core`,
+# Runs every test of the workspace, Python's too, then says what was skipped and why. Arguments, such as `--package tidewater-core`,
 # choose others: they go to `cargo test` in place of `--workspace`.
 #
 # A test that lacks something (the shared traces, a browser) prints `SKIPPED (n): what is missing`, where n is the
@@ -17,6 +17,11 @@ log=$target/test.log
 status=0
 # --show-output: SKIPPED lines of passing tests are part of the result.
 cargo test --locked --no-fail-fast "$@" -- --show-output 2>&1 | tee "$log" || status=$?
+
+# The Python package, of the debug build.
+if [ "$*" = --workspace ]; then
+    PYTHON_PROFILE=dev scripts/python.sh 2>&1 | tee -a "$log" || status=$?
+fi
 
 # Sums of the runners' closing lines: passed, failed, ignored.
 read -r passed failed ignored < <(awk '

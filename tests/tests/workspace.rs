@@ -39,6 +39,7 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
             "tables", "figures",
         ]),
     ),
+    ("python", Some(&["core", "report", "sim", "study", "tables"])),
     ("bench", None),
     ("tests", None),
 ];
@@ -148,6 +149,10 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
     (
         "crates/serve/src/engine/sched.rs",
         "one system call that no library wraps: the scheduler's slice of the device's thread",
+    ),
+    (
+        "python/src/capsules.rs",
+        "tables that another library of Python hands over by a pointer in a capsule (Arrow PyCapsule interface)",
     ),
     (
         "tests/tests/nets/tun.rs",

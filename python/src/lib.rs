@@ -1,0 +1,31 @@
+//! What the Python package `tidewater` does in Rust. The package is `python/tidewater`: it has the classes that users
+//! see, and hands over plans as text (the TOML of `tidewater sweep`).
+
+mod capsules;
+mod drive;
+mod errors;
+mod frame;
+mod record;
+mod run;
+mod sweep;
+mod table;
+mod work;
+
+/// The module `tidewater._native`.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::drive::{changes, drive, keys, profiles, show};
+    #[pymodule_export]
+    use super::frame::Data;
+    #[pymodule_export]
+    use super::record::{Run, comparison, tables};
+    #[pymodule_export]
+    use super::run::{compare, replay};
+    #[pymodule_export]
+    use super::sweep::{Sweep, build, make_one};
+    #[pymodule_export]
+    use super::table::Table;
+    #[pymodule_export]
+    use super::work::fail;
+}

@@ -1,0 +1,98 @@
+//! Runs: a load on a drive, and several side by side.
+
+use crate::frame::Data;
+use crate::record::Run;
+use crate::work::{Shared, wait};
+use crate::{errors, sweep};
+use pyo3::prelude::*;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidewater_report::requests::RequestSink;
+use tidewater_study::sweep::Sweep;
+use tidewater_study::{self as study, Failure, How, Listeners, One, Origin, RunFailure, Setting};
+use tidewater_tables::{Batches, Format, Requests};
+
+/// Makes the one run of a plan. `data`: the trace, where it is no file. `keep`: whether requests are kept; `file`: where
+/// they are written.
+///
+/// # Errors
+/// What can't be run, and signals.
+#[pyfunction]
+pub fn replay(
+    py: Python<'_>,
+    plan: String,
+    data: Option<&Data>,
+    keep: bool,
+    file: Option<PathBuf>,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Run> {
+    let input = data.map(|data| data.input("data frame"));
+    let shared = Shared::default();
+    let (cancelled, share) = (Arc::clone(&shared.cancelled), shared.clone());
+    let made = wait(py, &shared, progress, move || {
+        let plan = Sweep::parse(&plan, Path::new(""))?.plans()?.remove(0);
+        let drive = plan.drive.prepare()?;
+        let origin = match input {
+            Some(input) => Origin::Traces(vec![input]),
+            None => Origin::find(&plan.load)?,
+        };
+        let kept = keep.then(Batches::default);
+        let sink: Option<Box<dyn RequestSink + Send>> = match (&kept, &file) {
+            (Some(kept), _) => Some(Box::new(kept.sink())),
+            (None, Some(path)) => Some(requests(path)?),
+            (None, None) => None,
+        };
+        let listeners = Listeners {
+            progress: Some(Box::new(move |progress| share.set(progress.share.unwrap_or(0.0)))),
+            cancelled,
+            requests: sink,
+            ..Listeners::default()
+        };
+        let run = One { origin: &origin, load: &plan.load, drive: &drive, given: &plan.drive };
+        let record = run.run(listeners).map_err(|failure| match failure {
+            RunFailure::Run(failure) => failure,
+            RunFailure::Output(error) => Failure::run(format_args!("the requests can't be written: {error}")),
+        })?;
+        Ok(Run::new(record, kept.map(Batches::take)))
+    })?;
+    made.map_err(|failure: Failure| errors::of(py, &failure))
+}
+
+/// Requests as a table in a file.
+fn requests(path: &Path) -> Result<Box<dyn RequestSink + Send>, Failure> {
+    let format = Format::of(path).map_err(Failure::refused)?;
+    let wrong = |error| Failure::run(format_args!("cannot write {}: {error}", path.display()));
+    let file = std::io::BufWriter::new(std::fs::File::create(path).map_err(wrong)?);
+    Ok(Box::new(Requests::new(file, format).map_err(wrong)?))
+}
+
+/// A run of a comparison: its label, what is varied, and its record.
+pub type Compared = (String, Vec<(String, String)>, Run);
+
+/// Makes the runs of a plan, as many at once as there are jobs and memory for.
+///
+/// # Errors
+/// The first run that can't be had, and signals.
+#[pyfunction]
+pub fn compare(
+    py: Python<'_>,
+    plan: String,
+    jobs: Option<usize>,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Vec<Compared>> {
+    let shared = Shared::default();
+    let follow = shared.clone();
+    let made = wait(py, &shared, progress, move || {
+        let ready = study::ready(Sweep::parse(&plan, Path::new(""))?.plans()?)?;
+        let how = How::new(jobs, Arc::clone(&follow.cancelled));
+        let outcomes = study::run_all(&ready, &how, &sweep::follow(follow, ready.len()));
+        let mut runs = Vec::new();
+        for (run, outcome) in ready.iter().zip(outcomes) {
+            let Some(outcome) = outcome else { continue };
+            let point = run.plan.point.iter().map(|Setting { key, value }| (key.clone(), value.clone())).collect();
+            runs.push((run.plan.label.clone(), point, Run::new(outcome?, None)));
+        }
+        Ok(runs)
+    })?;
+    made.map_err(|failure: Failure| errors::of(py, &failure))
+}

@@ -1,0 +1,101 @@
+//! Work beside the interpreter: it runs on a thread of its own while other Python threads run, the caller's signals are
+//! looked at meanwhile, and a panic becomes an exception.
+
+use crate::errors;
+use pyo3::prelude::*;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often signals are looked at: Ctrl-C is to be answered within 50 ms.
+const LOOK: Duration = Duration::from_millis(15);
+/// How long work that was asked to end is waited for, before its caller goes on without it.
+const END: Duration = Duration::from_millis(20);
+/// Looks between two reports of progress.
+const LOOKS_BETWEEN_REPORTS: u32 = 6;
+
+/// What work and its caller share.
+#[derive(Clone, Default)]
+pub struct Shared {
+    /// Set when the caller wants it to end.
+    pub cancelled: Arc<AtomicBool>,
+    /// What is done, in millionths of a run, summed over all runs.
+    done: Arc<AtomicU64>,
+}
+
+impl Shared {
+    /// A run went on by this share of it.
+    pub fn add(&self, share: f64) {
+        self.done.fetch_add((share * 1e6) as u64, Ordering::Relaxed);
+    }
+
+    /// This share is done of a single run.
+    pub fn set(&self, share: f64) {
+        self.done.store((share * 1e6) as u64, Ordering::Relaxed);
+    }
+
+    fn runs(&self) -> f64 {
+        self.done.load(Ordering::Relaxed) as f64 / 1e6
+    }
+}
+
+/// Does the work, and waits for it. `progress` is called with the runs done so far, a fraction of them included.
+///
+/// # Errors
+/// The exception of a signal's handler or of `progress`, which end the work early; a panic of the work.
+pub fn wait<T: Send + 'static>(
+    py: Python<'_>,
+    shared: &Shared,
+    progress: Option<&Bound<'_, PyAny>>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> PyResult<T> {
+    let (send, receive) = sync_channel(1);
+    let thread = std::thread::Builder::new().name("tidewater".into()).spawn(move || {
+        // A caller that went on without it takes no result.
+        let _ = send.send(std::panic::catch_unwind(AssertUnwindSafe(work)));
+    });
+    thread.map_err(|error| errors::run(py, &format!("no thread can be started: {error}")))?;
+    let receive = Mutex::new(receive);
+    let next = |time| {
+        py.detach(|| {
+            let receive = receive.lock().unwrap_or_else(PoisonError::into_inner);
+            receive.recv_timeout(time)
+        })
+    };
+    let mut looks = 0;
+    loop {
+        match next(LOOK) {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(panic)) => return Err(errors::internal(py, words(&*panic))),
+            Err(RecvTimeoutError::Disconnected) => return Err(errors::internal(py, "a thread ended without a result")),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        looks += 1;
+        let reported = match progress {
+            Some(report) if looks % LOOKS_BETWEEN_REPORTS == 0 => report.call1((shared.runs(),)).map(drop),
+            _ => Ok(()),
+        };
+        if let Err(error) = py.check_signals().and(reported) {
+            shared.cancelled.store(true, Ordering::Relaxed);
+            // What can't be broken off, such as filling the drive, ends by itself, and its result is dropped.
+            let _ = next(END);
+            return Err(error);
+        }
+    }
+}
+
+fn words(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without words")
+}
+
+/// Panics with this message, as a bug would: for tests of what callers see.
+///
+/// # Errors
+/// Always.
+#[pyfunction]
+pub fn fail(py: Python<'_>, message: String) -> PyResult<()> {
+    wait(py, &Shared::default(), None, move || -> () { std::panic::panic_any(message) })
+}

@@ -1,0 +1,85 @@
+"""What is to be run, as the text that `tidewater sweep` takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidewater.drive import Drive
+    from tidewater.load import Load
+
+#: A value of a setting: what ``--set`` takes, or a number.
+Scalar = str | int | float | bool
+#: Values that vary: a list, a range of numbers, or a text such as ``"1..5"``.
+Values = Scalar | Iterable[Scalar]
+
+
+def text_of(value: Scalar) -> str:
+    """A value as ``--set`` takes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def flat(settings: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+    """Settings by full keys: ``{"nand": {"channels": 4}}`` is ``[("nand.channels", "4")]``."""
+    found: list[tuple[str, str]] = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found += flat(value, f"{before}{key}.")
+        elif isinstance(value, (list, tuple)):
+            found.append((f"{before}{key}", ",".join(text_of(one) for one in value)))
+        else:
+            found.append((f"{before}{key}", text_of(value)))
+    return found
+
+
+def quoted(value: Scalar) -> str:
+    """A value in TOML."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    # JSON's text of a word is TOML's too, once DEL is written out.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def listed(values: Values) -> list[str]:
+    """Values as a plan has them; a text stays whole, with its range."""
+    if isinstance(values, (str, int, float)):
+        return [text_of(values)]
+    return [text_of(value) for value in values]
+
+
+def plan(
+    drive: Drive,
+    load: Load | None,
+    *,
+    precondition: str,
+    seed: int,
+    power_cut: str | None = None,
+    vary: Mapping[str, Values] | None = None,
+    sample: int | None = None,
+    sample_seed: int = 1,
+    skip: Sequence[str] = (),
+) -> str:
+    """The text of a plan."""
+    lines = [f"profile = {quoted(drive.profile)}", f"precondition = {quoted(precondition)}", f"seed = {int(seed)}"]
+    if skip:
+        lines.append(f"skip = [{', '.join(quoted(one) for one in skip)}]")
+    if drive.settings:
+        lines += ["", "[set]", *(f"{quoted(key)} = {quoted(value)}" for key, value in drive.settings)]
+    lines += ["", "[load]", *(load.lines() if load else ())]
+    if power_cut is not None:
+        lines.append(f"power-cut = {quoted(power_cut)}")
+    if vary:
+        varied = [f"{quoted(key)} = [{', '.join(map(quoted, listed(values)))}]" for key, values in vary.items()]
+        # A sampled design draws from the values; seeds are made for each point of it.
+        seeds = [line for line in varied if line.startswith('"seed"')]
+        if sample is None:
+            lines += ["", "[vary]", *varied]
+        else:
+            lines += ["", "[vary]", *seeds] if seeds else []
+            lines += ["", "[sample]", f"points = {int(sample)}", f"seed = {int(sample_seed)}", "[sample.vary]"]
+            lines += [line for line in varied if line not in seeds]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Builds the Python package `tidewater` and runs its tests in a virtual environment of its own (target/python/venv):
+# `make python`. PYTHON_PROFILE=dev takes the debug build that other tests have, as CI does. Arguments go to pytest:
+# `-m slow` runs the long tests.
+#
+# Where there is no Python 3.10 or later, or no package registry, it says SKIPPED.
+set -euo pipefail
+# shellcheck source=scripts/toolchain.sh
+. "$(dirname "${BASH_SOURCE[0]}")/toolchain.sh"
+cd "$root"
+
+skip() {
+    echo "SKIPPED (1): $1"
+    exit 0
+}
+say() { printf 'python: %s\n' "$*"; }
+
+profile=${PYTHON_PROFILE:-abi}
+target=$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)
+out=$target/python
+mkdir -p "$out"
+
+# The newest Python that is new enough and can make virtual environments.
+works() { "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; }
+python=
+for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11 python3.10}; do
+    if works "$candidate"; then
+        python=$candidate
+        break
+    fi
+done
+[ -n "$python" ] || skip 'no Python 3.10 or later with venv (Debian: python3-venv)'
+
+venv=$out/venv
+lock=python/requirements.lock
+# Made anew when its packages or its interpreter change.
+stamp="$("$python" -c 'import sys; print(sys.version, sys.executable)') $(sha256sum "$lock")"
+if [ "$(cat "$out/stamp" 2>/dev/null)" != "$stamp" ]; then
+    say "a virtual environment with $("$python" --version)"
+    rm -rf "$venv" "$out/stamp"
+    "$python" -m venv "$venv"
+    if ! "$venv/bin/pip" install --quiet --disable-pip-version-check --no-input --require-hashes --only-binary :all: \
+        --requirement "$lock" >"$out/pip.log" 2>&1; then
+        tail -n 3 "$out/pip.log" >&2
+        skip 'the packages of python/requirements.lock can not be had: is there a package registry?'
+    fi
+    echo "$stamp" >"$out/stamp"
+fi
+
+say "building the wheel ($profile)"
+rm -rf "$out/wheels"
+"$venv/bin/maturin" build --quiet --locked --manifest-path python/Cargo.toml --profile "$profile" \
+    --interpreter "$venv/bin/python" --out "$out/wheels"
+"$venv/bin/pip" install --quiet --disable-pip-version-check --no-input --no-index --no-deps --force-reinstall \
+    "$out"/wheels/*.whl
+
+say 'checking types'
+"$venv/bin/mypy" --config-file python/pyproject.toml --cache-dir "$out/mypy" python/tidewater python/tests
+
+# From another directory: what is tested is the wheel.
+cd "$out"
+exec "$venv/bin/pytest" -p no:cacheprovider --rootdir "$root/python" --config-file "$root/python/pyproject.toml" "$@" \
+    --doctest-modules --doctest-glob='*.md' "$root/python/tests" "$root/python/README.md" --pyargs tidewater
