@@ -122,7 +122,9 @@ torture: ## Run the long tests: power cut at every event, and the like
 	@scripts/setup.sh
 	@scripts/torture.sh $(ARGS)
 	@# Names of tests choose among those alone: test-guest ARGS='--long NAME' runs one long guest.
-	@if [ -z '$(ARGS)' ]; then scripts/guest.sh --long && scripts/databases.sh --rounds 50; fi
+	@if [ -z '$(ARGS)' ]; then \
+		scripts/guest.sh --long && scripts/databases.sh --rounds 50 && scripts/python.sh -m slow; \
+	fi
 
 clean: ## Remove what was built
 	rm -rf '$(TARGET_DIR)' report.html papers.html

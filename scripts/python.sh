@@ -47,6 +47,19 @@ if [ "$(cat "$out/stamp" 2>/dev/null)" != "$stamp" ]; then
     echo "$stamp" >"$out/stamp"
 fi
 
+# The programs, which the wheel has beside the module.
+say "building programs ($profile)"
+cargo build --quiet --locked --package tidewater --bin tidewater --profile "$profile"
+cargo build --quiet --locked --package tidewater-shim --profile "$profile"
+built=$target/$([ "$profile" = dev ] && echo debug || echo "$profile")
+bin=python/tidewater/_bin
+mkdir -p "$bin"
+for file in tidewater libtidewater_shim.so; do
+    # Without what a debugger needs, where there is a tool for that.
+    strip -o "$bin/$file" "$built/$file" 2>/dev/null || cp "$built/$file" "$bin/$file"
+done
+chmod 755 "$bin/tidewater"
+
 say "building the wheel ($profile)"
 rm -rf "$out/wheels"
 "$venv/bin/maturin" build --quiet --locked --manifest-path python/Cargo.toml --profile "$profile" \
@@ -60,4 +73,4 @@ say 'checking types'
 # From another directory: what is tested is the wheel.
 cd "$out"
 exec "$venv/bin/pytest" -p no:cacheprovider --rootdir "$root/python" --config-file "$root/python/pyproject.toml" "$@" \
-    --doctest-modules --doctest-glob='*.md' "$root/python/tests" "$root/python/README.md" --pyargs tidewater
+    --doctest-modules "$root/python/tests" --pyargs tidewater

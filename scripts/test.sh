@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every test of the workspace, Python's too, then says what was skipped and why. Arguments, such as `--package tidewater-core`,
-# choose others: they go to `cargo test` in place of `--workspace`.
+# Runs every test of the workspace, and those of the Python package, then says what was skipped and why. Arguments, such
+# as `--package tidewater-core`, choose others: they go to `cargo test` in place of `--workspace`.
 #
 # A test that lacks something (the shared traces, a browser) prints `SKIPPED (n): what is missing`, where n is the
 # number of cases it left out. Those lines are added up at the end: nothing is skipped in silence.

@@ -12,8 +12,8 @@ use tidewater_study::sweep::Sweep;
 use tidewater_study::{self as study, Failure, How, Listeners, One, Origin, RunFailure, Setting};
 use tidewater_tables::{Batches, Format, Requests};
 
-/// Makes the one run of a plan. `data`: the trace, where it is no file. `keep`: whether requests are kept; `file`: where
-/// they are written.
+/// Makes the one run of a plan. `data`: the trace, where it is no file. `keep`: whether requests are kept; `file`:
+/// where they are written.
 ///
 /// # Errors
 /// What can't be run, and signals.

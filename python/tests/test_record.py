@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "docs/reference/record.schema.json"
 MODULE = ROOT / "python/tidewater/record.py"
 
-HEAD = '''"""The record of a run, field by field. Made from docs/reference/record.schema.json by tests/test_record.py."""
+HEAD = '''"""The record of a run, field by field, from docs/reference/record.schema.json (tests/test_record.py)."""
 
 from __future__ import annotations
 

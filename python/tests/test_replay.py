@@ -276,7 +276,8 @@ print(took, *others)
 """
     took = []
     for _ in range(3):
-        printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        printed = ended.stdout.split()
         assert len(printed) == 1, printed
         took.append(float(printed[0]))
     # 50 ms is what is asked for; a loaded machine may take longer.

@@ -115,6 +115,17 @@ def test_a_trace_in_memory_is_in_the_folder_once(tmp_path: Path) -> None:
     )
 
 
+def test_workers_in_another_directory_find_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    Path("mine.csv").write_text("".join(f"{at},w,{at * 4096},4096\n" for at in range(100)))
+    Path("mine.toml").write_text('base = "tiny"\n')
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=os.chdir, initargs=("/",)) as workers:
+        trace = tw.Trace("mine.csv", columns="time_us,op,offset,bytes")
+        grid = tw.sweep(tw.Drive("mine.toml"), trace, {"seed": [1, 2]}, out="out", executor=workers)
+    assert grid.failures == {} and [run.requests for run in grid] == [100, 100]
+
+
 def test_a_worker_of_another_build_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make = runs.make_one
 

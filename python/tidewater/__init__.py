@@ -7,6 +7,8 @@
 True
 """
 
+from typing import TYPE_CHECKING, Any
+
 from tidewater.drive import Drive, Key, keys, profiles
 from tidewater.errors import InternalError, PlanError, ProfileError, RunError, TidewaterError, TraceError
 from tidewater.load import ArrowStream, Job, Load, Trace
@@ -15,16 +17,24 @@ from tidewater.result import Result
 from tidewater.runs import Comparison, Grid, Runs, compare, sweep
 from tidewater.table import Table
 
+if TYPE_CHECKING:
+    from tidewater.live import Device, serve
+    from tidewater.study import Experiment, Finding, Probe, experiment, experiments, probe
+
 __all__ = [
     "ArrowStream",
     "Comparison",
+    "Device",
     "Drive",
+    "Experiment",
+    "Finding",
     "Grid",
     "InternalError",
     "Job",
     "Key",
     "Load",
     "PlanError",
+    "Probe",
     "ProfileError",
     "Record",
     "Result",
@@ -35,7 +45,30 @@ __all__ = [
     "Trace",
     "TraceError",
     "compare",
+    "experiment",
+    "experiments",
     "keys",
+    "probe",
     "profiles",
+    "serve",
     "sweep",
 ]
+
+#: What is imported when it is first used: it takes modules that few programs need.
+_LATER = {
+    "live": ["Device", "serve"],
+    "study": ["Experiment", "Finding", "Probe", "experiment", "experiments", "probe"],
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _LATER.items():
+        if name in names:
+            from importlib import import_module
+
+            return getattr(import_module(f"tidewater.{module}"), name)
+    raise AttributeError(f"module 'tidewater' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -42,8 +42,8 @@ class View:
         return [*super().__dir__(), *type(self)._fields]
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={self._data[name]!r}" for name in type(self)._fields if _is_plain(self._data.get(name)))
-        return f"{type(self).__name__}({shown})"
+        plain = (name for name in type(self)._fields if _is_plain(self._data.get(name)))
+        return f"{type(self).__name__}({', '.join(f'{name}={self._data[name]!r}' for name in plain)})"
 
 
 class Map(Mapping[str, T], Generic[T]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
@@ -35,6 +36,10 @@ class Load:
     def data(self) -> _native.Data | None:
         """A trace in memory."""
         return None
+
+    def at(self, folder: Path) -> Load:
+        """The same load for other processes: by full paths, a trace in memory as a file in this folder."""
+        return self
 
 
 class Trace(Load):
@@ -114,18 +119,17 @@ class Trace(Load):
         return self._data
 
     def at(self, folder: Path) -> Trace:
-        """The same trace as a file in this folder, called by its content; a trace that is a file stays where it is."""
         if self._data is None:
-            return self
-        import os
-
-        place = folder / f"{self._data.digest()}.csv"
-        if not place.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            part = place.with_suffix(f".{os.getpid()}")
-            self._data.write(part)
-            part.replace(place)
-        filed = Trace(str(place))
+            # The bundled sample has its name before any file.
+            filed = Trace([path if path == "sample" else full(path) for path in self._paths])
+        else:
+            place = folder / f"{self._data.digest()}.csv"
+            if not place.exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                part = place.with_suffix(f".{os.getpid()}")
+                self._data.write(part)
+                part.replace(place)
+            filed = Trace(str(place))
         filed._options = dict(self._options)
         return filed
 
@@ -162,6 +166,11 @@ class Job(Load):
     def lines(self) -> list[str]:
         return [f"job = {quoted(self.job)}", *super().lines()]
 
+    def at(self, folder: Path) -> Job:
+        filed = Job(full(self.job))
+        filed._options = dict(self._options)
+        return filed
+
     def __repr__(self) -> str:
         return f"Job({self.job!r}{''.join(f', {key}={value!r}' for key, value in self._options.items())})"
 
@@ -176,6 +185,11 @@ def load_of(given: LoadLike) -> Load:
     if isinstance(given, str) and re.match(r"[a-z_0-9]+=", given):
         return Job(given)
     return Trace(given)
+
+
+def full(path: str) -> str:
+    """The full path of what is a file; any other text as it is."""
+    return os.path.abspath(path) if os.path.isfile(path) else path
 
 
 def _plain(key: str, value: Scalar) -> str:

@@ -32,8 +32,12 @@ def plot(
     figure = Figure(figsize=(5.0, 3.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for group, by_place in series.items():
-        at = [number for place, number in zip(places, numbers, strict=True) if place in by_place]
+    # Series stand beside each other, so that whiskers do not hide each other.
+    gaps = [abs(a - b) for a, b in zip(sorted(numbers), sorted(numbers)[1:], strict=False)]
+    aside = 0.06 * min(gaps, default=1.0)
+    for position, (group, by_place) in enumerate(series.items()):
+        shift = (position - (len(series) - 1) / 2) * aside
+        at = [number + shift for place, number in zip(places, numbers, strict=True) if place in by_place]
         values = [by_place[place] for place in places if place in by_place]
         middle = [median(one) for one in values]
         below = [centre - min(one) for centre, one in zip(middle, values, strict=True)]

@@ -1,4 +1,4 @@
-"""The record of a run, field by field. Made from docs/reference/record.schema.json by tests/test_record.py."""
+"""The record of a run, field by field, from docs/reference/record.schema.json (tests/test_record.py)."""
 
 from __future__ import annotations
 

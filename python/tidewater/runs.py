@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, wait
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 from tidewater import _native
 from tidewater._plan import Values, plan
 from tidewater._progress import Bar
+from tidewater.drive import Drive
 from tidewater.errors import PlanError, RunError
-from tidewater.load import Load, LoadLike, Trace, load_of
+from tidewater.load import Load, LoadLike, full, load_of
 from tidewater.result import Progress, Result
 from tidewater.table import Table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from concurrent.futures import Executor, Future
 
-    from tidewater.drive import Drive
+    from matplotlib.figure import Figure
 
 #: Options of a run that vary, besides the keys of a profile, as they are called here.
 _OPTIONS = {"queue_depth": "queue-depth", "power_cut": "power-cut"}
@@ -206,6 +204,8 @@ def compare(
     >>> [run.label for run in runs]
     ['channels=1', 'channels=2']
     """
+    import tempfile
+
     names = _named(vary)
     with tempfile.TemporaryDirectory(prefix="tidewater-") as folder:
         given = _filed(load, Path(folder))
@@ -260,12 +260,16 @@ def sweep(
     """
     keeper = None
     if out is None:
+        import tempfile
+
         keeper = tempfile.TemporaryDirectory(prefix="tidewater-")
         out = keeper.name
     folder = Path(out)
     names = _named(vary)
     _native.Sweep.open(folder)
     given = _filed(load, folder.absolute() / "traces")
+    if drive.profile not in _native.profiles():
+        drive = Drive(full(drive.profile), dict(drive.settings))
     text = plan(
         drive,
         given,
@@ -285,6 +289,8 @@ def sweep(
             _spread(native, text, folder.absolute(), executor, bar)
         if missing := native.missing():
             if executor is not None:
+                import warnings
+
                 warnings.warn(f"{len(missing)} runs were lost by the executor, and are made here", stacklevel=2)
             native.make(jobs, bar.report)
     return Grid(list(names), native, folder, keeper)
@@ -292,6 +298,8 @@ def sweep(
 
 def _spread(native: _native.Sweep, text: str, folder: Path, executor: Executor, bar: Bar) -> None:
     """Has workers make what is missing; runs of workers that died are handed out once more."""
+    from concurrent.futures import wait
+
     for _ in range(2):
         missing = native.missing()
         done = len(native.runs()) - len(missing)
@@ -358,5 +366,4 @@ def _filed(load: LoadLike | None, folder: Path) -> Load | None:
     """The load, whose trace is a file: processes share it by its content."""
     if load is None:
         return None
-    given = load_of(load)
-    return given.at(folder) if isinstance(given, Trace) else given
+    return load_of(load).at(folder)

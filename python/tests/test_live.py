@@ -1,0 +1,75 @@
+"""The program, served devices, probes and experiments."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tidewater as tw
+from tidewater import _program
+
+try:
+    _program.program()
+except tw.RunError:
+    pytest.skip("the wheel was built without programs", allow_module_level=True)
+
+
+def test_the_console_script_is_the_program() -> None:
+    script = Path(sys.executable).parent / "tidewater"
+    said = subprocess.run([script, "--version"], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("tidewater 0.")
+    failed = subprocess.run([script, "replay", "--no-such-option"], capture_output=True, text=True, check=False)
+    assert failed.returncode == 2 and "--no-such-option" in failed.stderr
+
+
+def test_the_preload_library_is_beside_the_program() -> None:
+    folder = Path(_program.program()).parent
+    assert (folder / "libtidewater_shim.so").is_file() and os.access(folder / "tidewater", os.X_OK)
+
+
+def test_an_image_outlives_its_device(tmp_path: Path) -> None:
+    for _ in range(2):
+        with tw.serve("tiny", size="8MiB", image=tmp_path / "image") as device:
+            assert device.status()["capacity"] == "8MiB"
+    assert (tmp_path / "image").stat().st_size > 0
+
+
+def test_a_device_answers_and_takes_faults() -> None:
+    with tw.serve("tiny", size="8MiB") as device:
+        status = device.status()
+        assert status["state"]
+        assert "tidewater_" in device.metrics()
+        device.fault("delay", by_ns=1000)
+        assert len(device.ask("fault-list")["faults"]) == 1
+        device.fault("clear")
+        assert device.ask("fault-list")["faults"] == []
+        device.power_cut()
+        with pytest.raises(tw.RunError):
+            device.ask("make-coffee")
+        process = device._process
+    assert process.returncode == 0
+    assert not Path(device.control).exists()
+
+
+def test_a_device_that_cannot_be_served_says_why(tmp_path: Path) -> None:
+    (tmp_path / "image").write_text("no image of ours")
+    with pytest.raises(tw.TidewaterError, match="image"):
+        tw.serve("tiny", size="8MiB", image=tmp_path / "image")
+
+
+def test_an_experiment_has_checks_and_rows(tmp_path: Path) -> None:
+    names = tw.experiments()
+    assert len(names) >= 25
+    with pytest.raises(tw.PlanError):
+        tw.experiment("x-ssd/fig0")
+
+
+def test_a_probe_finds_what_the_profile_says() -> None:
+    found = tw.probe(tw.Drive("tiny"), stages=["read-cache"], largest_cache="1MiB")
+    assert found.record["stages"] and all(0 <= finding.confidence <= 1 for finding in found)
+    assert {finding.verdict for finding in found} <= {"found", "absent", "cannot-tell"}
+    assert found.report().startswith("<!DOCTYPE html>")
+    with pytest.raises(tw.TidewaterError):
+        tw.probe("/no/such/drive")
