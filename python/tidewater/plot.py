@@ -20,7 +20,8 @@ def plot(
     """:meth:`Runs.plot`."""
     # Without pyplot: a figure that no window of its own shows, and that is freed with its last reference.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+
+    from tidewater._figure import Shown
 
     series: dict[str, dict[str, list[float]]] = {}
     for place, group, value in _points(runs, x, y, hue):
@@ -29,7 +30,7 @@ def plot(
     if not places:
         raise PlanError(f"no run has {y}", help="name a column of table, or a path of the record")
     numbers, unit = _numbers(places)
-    figure = Figure(figsize=(5.0, 3.4), layout="constrained")
+    figure = Shown(figsize=(5.0, 3.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     # Series stand beside each other, so that whiskers do not hide each other.
@@ -52,6 +53,10 @@ def plot(
             capsize=4,
             label=group or None,
         )
+    # Values such as 1, 2, 4, ... 512 would lie upon each other.
+    if min(numbers) > 0 and max(numbers) >= 32 * min(numbers):
+        axes.set_xscale("log")
+        axes.minorticks_off()
     axes.set_xticks(numbers, [f"{place}" for place in places])
     axes.set_xlabel(x if not unit or unit in places[0] else f"{x} [{unit}]")
     axes.set_ylabel(label or y)
