@@ -12,7 +12,7 @@ PAPERS ?= papers.html
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-cluster papers build install pgo test test-guest test-databases check fmt bench python
-.PHONY: bench-databases torture deb tarball oci test-packages docs pictures clean
+.PHONY: python-cluster bench-databases torture deb tarball oci test-packages docs pictures clean
 
 help: ## This list
 	@echo 'Tidewater: a software-defined solid-state drive. The targets:'
@@ -87,6 +87,10 @@ papers: build ## Repeat the experiments of papers and write papers.html
 python: ## Build the Python package's wheel into target/python/wheels, and test it (ARGS='-k name' picks tests)
 	@scripts/setup.sh
 	@scripts/python.sh $(ARGS)
+
+python-cluster: ## The same, with the tests of Ray and MPI
+	@scripts/setup.sh
+	@PYTHON_CLUSTER=1 scripts/python.sh $(ARGS)
 
 test: ## Run every test
 	@scripts/setup.sh --browser

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Python package `tidewater` and runs its tests in a virtual environment of its own (target/python/venv):
 # `make python`. PYTHON_PROFILE=dev takes the debug build that other tests have, as CI does. Arguments go to pytest:
-# `-m slow` runs the long tests.
+# `-m slow` runs the long tests. PYTHON_CLUSTER=1, `make python-cluster`: with Ray and MPI too (target/python/cluster).
 #
 # Where there is no Python 3.10 or later, or no package registry, it says SKIPPED.
 set -euo pipefail
@@ -33,18 +33,22 @@ done
 
 venv=$out/venv
 lock=python/requirements.lock
+if [ -n "${PYTHON_CLUSTER:-}" ]; then
+    venv=$out/cluster
+    lock=python/requirements-cluster.lock
+fi
 # Made anew when its packages or its interpreter change.
 stamp="$("$python" -c 'import sys; print(sys.version, sys.executable)') $(sha256sum "$lock")"
-if [ "$(cat "$out/stamp" 2>/dev/null)" != "$stamp" ]; then
+if [ "$(cat "$venv.stamp" 2>/dev/null)" != "$stamp" ]; then
     say "a virtual environment with $("$python" --version)"
-    rm -rf "$venv" "$out/stamp"
+    rm -rf "$venv" "$venv.stamp"
     "$python" -m venv "$venv"
     if ! "$venv/bin/pip" install --quiet --disable-pip-version-check --no-input --require-hashes --only-binary :all: \
         --requirement "$lock" >"$out/pip.log" 2>&1; then
         tail -n 3 "$out/pip.log" >&2
-        skip 'the packages of python/requirements.lock can not be had: is there a package registry?'
+        skip "the packages of $lock can not be had: is there a package registry?"
     fi
-    echo "$stamp" >"$out/stamp"
+    echo "$stamp" >"$venv.stamp"
 fi
 
 # The programs, which the wheel has beside the module.

@@ -298,7 +298,7 @@ def sweep(
 
 def _spread(native: _native.Sweep, text: str, folder: Path, executor: Executor, bar: Bar) -> None:
     """Has workers make what is missing; runs of workers that died are handed out once more."""
-    from concurrent.futures import wait
+    from concurrent.futures import CancelledError, wait
 
     for _ in range(2):
         missing = native.missing()
@@ -316,7 +316,7 @@ def _spread(native: _native.Sweep, text: str, folder: Path, executor: Executor, 
                 ended, pending = wait(pending, timeout=0.2)
                 done += len(ended)
                 for future in ended:
-                    error = future.exception()
+                    error = CancelledError() if future.cancelled() else future.exception()
                     if isinstance(error, PlanError):
                         raise error
                     lost |= error is not None
