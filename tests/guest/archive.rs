@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 /// Bytes of the disk, whatever the archive's length: the same for every job.
-const DISK_LEN: usize = 32 << 20;
+const DISK_LEN: usize = 64 << 20;
 
 /// Kind bits of a mode, as in inode(7).
 const FOLDER: u32 = 0o040_755;

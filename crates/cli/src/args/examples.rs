@@ -203,7 +203,7 @@ Examples:
 
   # A sweep: its page, and medians over one setting with a colour for each value of another
   tidewater report study --pages -o study.html
-  tidewater report study --x nand.channels --colour profile --y read_p99_us -o p99.pdf --width page";
+  tidewater report study --x nand.channels --colour profile --y read_p99_us -o p99.pdf";
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:
