@@ -243,7 +243,7 @@ def sweep(
         Combinations that are left out, such as ``"profile=tlc-client seed!=1"``.
     out
         The folder; a second call makes what is missing. Without one it goes away with the result. `tidewater sweep`
-        makes the same.
+        reads it, and makes its own runs: those of another build.
     executor
         Any ``concurrent.futures.Executor``: processes, Dask, Ray, MPI. Workers see `out` (on a cluster, a shared
         directory). What a worker that dies had begun is made again.

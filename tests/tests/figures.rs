@@ -86,7 +86,6 @@ fn a_sweep_has_a_page_figures_over_its_settings_and_links_to_its_runs() {
 fn the_data_of_a_page_is_that_of_the_tables() {
     let folder = tempfile::tempdir().expect("a folder");
     run_well(folder.path(), &["replay", "--job", JOB, "--json", "run.json"]);
-    // Both from the record: the last digit of a number that was read from text may differ from what was written.
     run_well(folder.path(), &["report", "run.json", "-o", "run.html"]);
     let page = String::from_utf8(holds(folder.path(), "run.html")).expect("text");
     let data = |name: &str| {

@@ -3,6 +3,8 @@
 #[path = "../../report/examples/sample/experiment.rs"]
 #[allow(dead_code, reason = "shared: each test uses part of it")]
 mod experiments;
+#[path = "../../report/examples/sample/log.rs"]
+mod logs;
 #[path = "../../report/examples/sample/record.rs"]
 #[allow(dead_code, reason = "shared: each test uses part of it")]
 mod sample;
@@ -15,7 +17,7 @@ use tidewater_figures::{COLUMN_MM, DPI, Drawing, Error, Format, PAGE_MM, WIDTH_M
 use tidewater_report::compare::{self, Axes, Labelled};
 use tidewater_report::experiment::{self, Experiment, Form, Point, Series};
 use tidewater_report::figure::Figure;
-use tidewater_report::log::{self, LogRecord, Side, State};
+use tidewater_report::log;
 use tidewater_report::probe::{self, ProbeRecord, Stage, TargetInfo};
 
 /// The document as a program that knows our font reads it.
@@ -27,10 +29,10 @@ fn parsed(svg: &[u8]) -> usvg::Tree {
 }
 
 /// The words of a document, and whether any of them lies outside of it.
-fn words(group: &usvg::Group, size: usvg::Size, words: &mut Vec<String>) {
+fn words(group: &usvg::Group, size: usvg::Size, all: &mut Vec<String>) {
     for node in group.children() {
         match node {
-            usvg::Node::Group(group) => words_within(group, size, words),
+            usvg::Node::Group(group) => words(group, size, all),
             usvg::Node::Text(text) => {
                 let at = node.abs_bounding_box();
                 let said: String = text.chunks().iter().map(|chunk| chunk.text()).collect();
@@ -39,15 +41,11 @@ fn words(group: &usvg::Group, size: usvg::Size, words: &mut Vec<String>) {
                     && at.right() < size.width() + 0.1
                     && at.bottom() < size.height() + 0.1;
                 assert!(within, "{said:?} is cut off: {at:?} in {size:?}");
-                words.push(said);
+                all.push(said);
             }
             _ => {}
         }
     }
-}
-
-fn words_within(group: &usvg::Group, size: usvg::Size, all: &mut Vec<String>) {
-    words(group, size, all);
 }
 
 /// The characters that a PDF says its glyphs are: what makes its text selectable.
@@ -132,54 +130,7 @@ fn of_experiments() {
 
 #[test]
 fn of_a_log() {
-    let run = sample::rich();
-    let latency = run.latency("write").unwrap();
-    let side = |to: &str, state| Side {
-        to: to.into(),
-        transactions: 1_000,
-        transactions_per_second: 5_000.0,
-        log_bytes: 1 << 20,
-        log_bytes_per_second: 5_242_880.0,
-        simulated_seconds: 0.2,
-        latency_us: latency.clone(),
-        commit_us: latency.clone(),
-        stalls: 3,
-        pages_destaged: 250,
-        pages_partial: 2,
-        credit_reads: 70,
-        state,
-    };
-    let state = State {
-        arrived: 1_000_400,
-        credited: 1_000_000,
-        left_ring: 950_000,
-        destaged: 900_000,
-        in_ring_from: 868_928,
-        readable_from: 0,
-        ring_bytes: 131_072,
-        queue_bytes: 32_768,
-        queue_bytes_max: 20_000,
-        log_bytes_max: 1 << 26,
-        survives: true,
-        energy_needed_joules: 0.002,
-        energy_stored_joules: 1.0,
-        backlog: (0..50).map(|i| (f64::from(i) * 0.002, 20_000 + 700 * i as u64, 40_000 + 900 * i as u64)).collect(),
-    };
-    let record = LogRecord {
-        schema: log::SCHEMA.into(),
-        version: "0.1.0".into(),
-        command_line: None,
-        profile: "villars".into(),
-        description: String::new(),
-        set: Vec::new(),
-        workload: "tpcc on 4 workers".into(),
-        workers: 4,
-        group_bytes: 16 << 10,
-        seed: 1,
-        notes: Vec::new(),
-        sides: vec![side("fast", Some(state)), side("conventional", None)],
-    };
-    every("log", &log::figures(&record));
+    every("log", &log::figures(&logs::record()));
 }
 
 #[test]

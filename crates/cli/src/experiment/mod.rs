@@ -71,7 +71,7 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
             let outcome = if interrupt::requested() || shown.is_over() {
                 Err(ExperimentError::Cancelled.into())
             } else if let Some(own) = own.get(name) {
-                own.run(given, &how, &whole, i)
+                own::run(own, &how, &whole, i)
             } else {
                 experiments::run(name, options).map_err(Wrong::from)
             };

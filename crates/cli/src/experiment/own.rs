@@ -10,40 +10,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidewater_report::Record;
 use tidewater_report::experiment::Experiment;
 use tidewater_study::experiment::{Options, Own};
-use tidewater_study::{self as study, Follow, How, Plan};
-
-/// One of a file, and its runs.
-pub struct Ready {
-    own: Own,
-    plans: Vec<Plan>,
-}
+use tidewater_study::{self as study, Follow, How};
 
 /// Those of the names that are files.
 ///
 /// # Errors
 /// When one can't be read, or says what can't be run.
-pub fn find<'n>(names: &[&'n str], given: &ExperimentRun) -> Result<HashMap<&'n str, Ready>, Failure> {
+pub fn find<'n>(names: &[&'n str], given: &ExperimentRun) -> Result<HashMap<&'n str, Own>, Failure> {
     let files = names.iter().filter(|name| name.ends_with(".toml"));
-    files
-        .map(|name| {
-            let mut own = Own::from_file(Path::new(name))?;
-            let plans = own.plans(given.seed, given.quick)?;
-            Ok((*name, Ready { own, plans }))
-        })
-        .collect()
+    files.map(|name| Ok((*name, Own::from_file(Path::new(name), given.seed, given.quick)?))).collect()
 }
 
-impl Ready {
-    /// Runs it as number `index` of the whole.
-    pub fn run(&self, given: &ExperimentRun, how: &How, whole: &Arc<Whole>, index: usize) -> Result<Experiment, Wrong> {
-        let shares = Mutex::new(vec![0.0; self.plans.len()]);
-        let follow: Arc<dyn Follow> = Arc::new(Shares { whole: Arc::clone(whole), index, shares });
-        let options = Options { seed: given.seed, how, follow };
-        match self.own.run(self.plans.clone(), &options) {
-            Ok(Some(experiment)) => Ok(experiment),
-            Ok(None) => Err(Wrong::Cancelled),
-            Err(failure) => Err(Wrong::Failed(failure.into())),
-        }
+/// Runs one as number `index` of the whole.
+pub fn run(own: &Own, how: &How, whole: &Arc<Whole>, index: usize) -> Result<Experiment, Wrong> {
+    let shares = Mutex::new(vec![0.0; own.runs()]);
+    let follow: Arc<dyn Follow> = Arc::new(Shares { whole: Arc::clone(whole), index, shares });
+    match own.run(&Options { how, follow }) {
+        Ok(Some(experiment)) => Ok(experiment),
+        Ok(None) => Err(Wrong::Cancelled),
+        Err(failure) => Err(Wrong::Failed(failure.into())),
     }
 }
 

@@ -107,6 +107,11 @@ pub struct Row {
 }
 
 impl Rows {
+    /// The place of a key, by its name or the last part of it.
+    pub fn key(&self, name: &str) -> Option<usize> {
+        self.keys.iter().position(|key| is_called(key, name))
+    }
+
     /// A row as a map: keys by their last part, and columns.
     fn map(&self, Row { values, numbers }: &Row) -> Value {
         let keys = self.keys.iter().map(|key| short(key).to_owned()).zip(values.iter().map(Value::from));
@@ -118,7 +123,7 @@ impl Rows {
     fn chosen(&self, values: &[Value], given: &Kwargs) -> Result<Vec<&Row>, Error> {
         let mut named = Vec::new();
         for name in given.args() {
-            let Some(at) = self.keys.iter().position(|key| short(key) == name || key == name) else {
+            let Some(at) = self.key(name) else {
                 return Err(wrong(format!("`{name}` does not vary")));
             };
             named.push((at, text(&given.get::<Value>(name)?)));
@@ -158,6 +163,11 @@ impl Object for Fields {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         self.0.get(key.as_str()?).cloned()
     }
+}
+
+/// Whether a key is meant by a name: its own, or the last part of it.
+pub fn is_called(key: &str, name: &str) -> bool {
+    key == name || short(key) == name
 }
 
 /// The last part of a key: `over_provisioning` of `ftl.over_provisioning`.

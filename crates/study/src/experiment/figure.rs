@@ -1,6 +1,6 @@
 //! Figures of an experiment's file.
 
-use super::expression::{Row, Rows, short};
+use super::expression::{Row, Rows, is_called, short};
 use crate::Failure;
 use serde::Deserialize;
 use tidewater_base::units;
@@ -50,7 +50,7 @@ impl FigureTable {
             return Err(wrong("an experiment of one's own has the forms `lines` and `bars`".into()));
         }
         for key in [Some(&self.x), self.series.as_ref()].into_iter().flatten() {
-            if key == "seed" || !keys.iter().any(|other| other == key || short(other) == key) {
+            if key == "seed" || !keys.iter().any(|other| is_called(other, key)) {
                 return Err(wrong(format!("`{key}` does not vary")));
             }
         }
@@ -65,8 +65,7 @@ impl FigureTable {
     /// # Errors
     /// When a value on the x axis is no number.
     pub fn draw(&self, rows: &Rows) -> Result<Figure, Failure> {
-        let at = |key: &String| rows.keys.iter().position(|other| other == key || short(other) == key);
-        let (x, series) = (at(&self.x), self.series.as_ref().and_then(at));
+        let (x, series) = (rows.key(&self.x), self.series.as_ref().and_then(|key| rows.key(key)));
         let y = rows.columns.iter().position(|column| *column == self.y).unwrap_or_default();
         let mut lines: Vec<Series> = Vec::new();
         for Row { values, numbers } in rows.rows.iter() {

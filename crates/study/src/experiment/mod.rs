@@ -3,10 +3,10 @@
 mod expression;
 mod figure;
 
+use crate::Failure;
 use crate::many::{Follow, How, one, ready};
 use crate::sweep::plan::{Given, LoadTable, PlanTable, Scalar};
 use crate::vary::Plan;
-use crate::{Failure, Setting};
 use expression::{Expression, Names, Row, Rows, median, short};
 use figure::FigureTable;
 use minijinja::Value;
@@ -27,10 +27,11 @@ use toml::Spanned;
 pub const TEMPLATE: &str = include_str!("template.toml");
 
 /// An experiment as a file describes it, checked as far as it can be without a run.
-#[derive(Debug)]
 pub struct Own {
     path: PathBuf,
     file: File,
+    seed: u64,
+    plans: Vec<Plan>,
     values: Vec<Expression>,
     checks: Vec<(Expression, Expression)>,
 }
@@ -76,6 +77,20 @@ struct Quick {
     vary: BTreeMap<Spanned<String>, Given>,
 }
 
+impl Quick {
+    fn change(self, mut table: PlanTable) -> Result<PlanTable, Failure> {
+        table.set.extend(self.set);
+        table.load = self.load.unwrap_or(table.load);
+        for (key, values) in self.vary {
+            let Some(place) = table.vary.keys().find(|other| other.get_ref() == key.get_ref()).cloned() else {
+                return Err(Failure::usage(format_args!("quick.vary: {} does not vary", key.get_ref())));
+            };
+            table.vary.insert(place, values);
+        }
+        Ok(table)
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ColumnTable {
@@ -98,8 +113,6 @@ struct CheckTable {
 
 /// How to run it.
 pub struct Options<'a> {
-    /// What [`Own::plans`] was given.
-    pub seed: u64,
     /// Memory, traces, and whether it shall end; jobs are those of the surrounding [`pool::with_jobs`].
     pub how: &'a How,
     /// Gets the progress of the runs.
@@ -107,22 +120,33 @@ pub struct Options<'a> {
 }
 
 impl Own {
-    /// Reads the file. Paths in it begin at its folder.
+    /// Reads the file. Paths in it begin at its folder. `seed`: 1 for the seeds of the file; each one more makes them
+    /// one larger. `quick`: with what the file's `[quick]` changes.
     ///
     /// # Errors
-    /// When it can't be read, or says what can't be.
-    pub fn from_file(path: &Path) -> Result<Own, Failure> {
+    /// When it can't be read, or says what can't be run, read off or drawn.
+    pub fn from_file(path: &Path, seed: u64, quick: bool) -> Result<Own, Failure> {
         let text = crate::read(path)?;
-        Own::parse(&text, path)
+        Own::parse(&text, path, seed, quick)
             .map_err(|failure| Failure { message: format!("{}: {}", path.display(), failure.message), ..failure })
     }
 
-    fn parse(text: &str, path: &Path) -> Result<Own, Failure> {
-        let file: File = toml::from_str(text).map_err(|error| Failure::usage(error.to_string().trim_end()))?;
-        if file.run.is_none() || file.columns.is_empty() {
+    fn parse(text: &str, path: &Path, seed: u64, quick: bool) -> Result<Own, Failure> {
+        let mut file: File = toml::from_str(text).map_err(|error| Failure::usage(error.to_string().trim_end()))?;
+        let Some(table) = file.run.take().filter(|_| !file.columns.is_empty()) else {
             return Err(Failure::usage("an experiment needs [run], as a sweep's plan, and at least one [[columns]]")
                 .help("`tidewater experiment template` prints one to begin with"));
-        }
+        };
+        let table = match file.quick.take().filter(|_| quick) {
+            Some(quick) => quick.change(table)?,
+            None if quick => {
+                return Err(Failure::usage("has no [quick]").help(
+                    "say there what a first look changes: a shorter job in [quick.load], fewer seeds in \
+                           [quick.vary]",
+                ));
+            }
+            None => table,
+        };
         let expression = |place: String, text: &str| {
             Expression::new(text).map_err(|why| Failure::usage(format_args!("{place}: `{text}`: {why}")))
         };
@@ -138,7 +162,14 @@ impl Own {
             Ok((expression(place("measured"), &check.measured)?, expression(place("holds"), &check.holds)?))
         });
         let checks = checks.collect::<Result<_, Failure>>()?;
-        Ok(Own { path: path.to_owned(), file, values, checks })
+        let mut plans = table.sweep(path.parent().unwrap_or(Path::new("")))?.plans()?;
+        for plan in &mut plans {
+            plan.drive.seed = plan.drive.seed.wrapping_add(seed.wrapping_sub(1));
+        }
+        let keys: Vec<&str> = plans.iter().flat_map(|plan| &plan.point).map(|setting| setting.key.as_str()).collect();
+        let columns: Vec<&str> = file.columns.iter().map(|column| column.name.as_str()).collect();
+        file.figures.iter().try_for_each(|figure| figure.check(&keys, &columns))?;
+        Ok(Own { path: path.to_owned(), file, seed, plans, values, checks })
     }
 
     /// Its name: that of the file, without its ending.
@@ -146,57 +177,20 @@ impl Own {
         self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Its title.
-    pub fn title(&self) -> &str {
-        &self.file.title
-    }
-
-    /// The runs, once. `seed`: 1 for those of the file; each one more makes them one larger. `quick`: with what the
-    /// file's `[quick]` changes.
-    ///
-    /// # Errors
-    /// What can't be run, or drawn.
-    pub fn plans(&mut self, seed: u64, quick: bool) -> Result<Vec<Plan>, Failure> {
-        let mut table = self.file.run.take().unwrap_or_default();
-        if quick {
-            let Some(changes) = self.file.quick.take() else {
-                return Err(Failure::usage(format_args!("{}: has no [quick]", self.path.display())).help(
-                    "say there what a first look changes: a shorter job in [quick.load], fewer seeds in \
-                           [quick.vary]",
-                ));
-            };
-            table.set.extend(changes.set);
-            table.load = changes.load.unwrap_or(table.load);
-            for (key, values) in changes.vary {
-                let Some(place) = table.vary.keys().find(|other| other.get_ref() == key.get_ref()).cloned() else {
-                    return Err(Failure::usage(format_args!("quick.vary: {} does not vary", key.get_ref())));
-                };
-                table.vary.insert(place, values);
-            }
-        }
-        let sweep = table.sweep(self.path.parent().unwrap_or(Path::new("")))?;
-        let mut plans = sweep.plans()?;
-        for plan in &mut plans {
-            plan.drive.seed = plan.drive.seed.wrapping_add(seed.wrapping_sub(1));
-        }
-        let keys: Vec<&str> = plans.iter().flat_map(|plan| &plan.point).map(|setting| setting.key.as_str()).collect();
-        for figure in &self.file.figures {
-            figure.check(&keys, &self.file.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>())?;
-        }
-        Ok(plans)
+    /// How many runs it has.
+    pub fn runs(&self) -> usize {
+        self.plans.len()
     }
 
     /// Runs it. `None`: it was asked to end.
     ///
     /// # Errors
     /// A run that fails, and an expression without a value.
-    pub fn run(&self, plans: Vec<Plan>, options: &Options<'_>) -> Result<Option<Experiment>, Failure> {
+    pub fn run(&self, options: &Options<'_>) -> Result<Option<Experiment>, Failure> {
         let place =
             |failure: Failure| Failure { message: format!("{}: {}", self.path.display(), failure.message), ..failure };
-        let points: Vec<Vec<Setting>> = plans.iter().map(|plan| plan.point.clone()).collect();
-        let runs = ready(plans).map_err(place)?;
-        let follow = &options.follow;
-        let how = options.how;
+        let runs = ready(self.plans.clone()).map_err(place)?;
+        let Options { how, follow } = options;
         how.expect(runs.iter());
         // A name that is wrong is found by the first run that ends, and ends the others.
         let wrong = std::sync::atomic::AtomicBool::new(false);
@@ -222,8 +216,7 @@ impl Own {
                 None => return Ok(None),
             }
         }
-        let rows = self.over_seeds(&points, &rows);
-        self.document(&rows, options).map(Some).map_err(place)
+        self.document(&self.over_seeds(&rows)).map(Some).map_err(place)
     }
 
     /// What the columns are for a run.
@@ -250,8 +243,9 @@ impl Own {
     }
 
     /// A row for each point without its seed, with the median over seeds.
-    fn over_seeds(&self, points: &[Vec<Setting>], measured: &[Vec<f64>]) -> Rows {
-        let keys = points.iter().flatten().map(|setting| setting.key.as_str()).filter(|key| *key != "seed");
+    fn over_seeds(&self, measured: &[Vec<f64>]) -> Rows {
+        let points = || self.plans.iter().map(|plan| &plan.point);
+        let keys = points().flatten().map(|setting| setting.key.as_str()).filter(|key| *key != "seed");
         let mut of_rows: Vec<String> = Vec::new();
         for key in keys {
             if !of_rows.iter().any(|other| other == key) {
@@ -259,7 +253,7 @@ impl Own {
             }
         }
         let mut groups: Vec<(Vec<String>, Vec<&Vec<f64>>)> = Vec::new();
-        for (point, numbers) in points.iter().zip(measured) {
+        for (point, numbers) in points().zip(measured) {
             let value = |key: &String| point.iter().find(|setting| setting.key == *key).map(|one| one.value.clone());
             let values: Vec<String> = of_rows.iter().map(|key| value(key).unwrap_or_default()).collect();
             match groups.iter_mut().find(|(other, _)| *other == values) {
@@ -278,7 +272,7 @@ impl Own {
         Rows { keys: of_rows, rows: Arc::new(rows.collect()), columns }
     }
 
-    fn document(&self, rows: &Rows, options: &Options<'_>) -> Result<Experiment, Failure> {
+    fn document(&self, rows: &Rows) -> Result<Experiment, Failure> {
         let file = &self.file;
         let mut names = self.parameters();
         let mut checks = Vec::new();
@@ -312,7 +306,7 @@ impl Own {
             source: file.source.clone(),
             description: file.description.trim().to_owned(),
             version: env!("CARGO_PKG_VERSION").into(),
-            seed: options.seed,
+            seed: self.seed,
             parameters: file.parameters.iter().map(parameter).collect(),
             columns: rows.keys.iter().map(of_key).chain(file.columns.iter().map(of_column)).collect(),
             rows: rows.rows.iter().map(cells).collect(),

@@ -15,18 +15,14 @@ impl Follow for Ended {
 
 /// The experiment of a text, run with so many jobs, and how many runs it made.
 fn run(text: &str, jobs: usize) -> (Result<Option<Experiment>, Failure>, usize) {
-    let mut own = match Own::parse(text, Path::new("folder/mine.toml")) {
+    let own = match Own::parse(text, Path::new("folder/mine.toml"), 1, true) {
         Ok(own) => own,
-        Err(failure) => return (Err(failure), 0),
-    };
-    let plans = match own.plans(1, true) {
-        Ok(plans) => plans,
         Err(failure) => return (Err(failure), 0),
     };
     let ended = Arc::new(Ended::default());
     let how = How::new(Some(jobs), Arc::new(AtomicBool::new(false)));
-    let options = Options { seed: 1, how: &how, follow: Arc::clone(&ended) as Arc<dyn Follow> };
-    let outcome = pool::with_jobs(jobs, || own.run(plans, &options));
+    let options = Options { how: &how, follow: Arc::clone(&ended) as Arc<dyn Follow> };
+    let outcome = pool::with_jobs(jobs, || own.run(&options));
     (outcome, ended.0.load(Ordering::Relaxed))
 }
 
