@@ -156,9 +156,13 @@ fn lock_as(file: &File, lane: u8, kind: libc::c_int) -> Result<(), LogError> {
 
 /// The file's header, and which file it is.
 fn look_at(file: &File, lane: u8) -> Result<(RingHeader, (u64, u64)), LogError> {
-    let mut bytes = [0; RingHeader::SIZE];
-    file.read_exact_at(&mut bytes, 0).map_err(|error| wrong(error.to_string()))?;
-    let header = RingHeader::parse(&bytes).map_err(|error| wrong(error.to_string()))?;
+    let read = || {
+        let mut bytes = [0; RingHeader::SIZE];
+        file.read_exact_at(&mut bytes, 0).map_err(|error| wrong(error.to_string()))?;
+        RingHeader::parse(&bytes).map_err(|error| wrong(error.to_string()))
+    };
+    // Once more, where the device was just writing it.
+    let header = read().or_else(|_| read())?;
     if u16::from(lane) >= header.lanes {
         return Err(LogError::NoLane { lane, lanes: header.lanes });
     }
@@ -606,7 +610,7 @@ mod tests {
     use crate::lane::OFFSET_END;
     use crate::writers::OFFSETS;
     use tidewater_wire::log::{RING_IDLE, RingSlot};
-    use tidewater_wire::vendor::LANES_MAX;
+    use tidewater_wire::vendor::{Epoch, LANES_MAX};
 
     const RING: u64 = 4096;
     const GENERATION: u64 = 1;
@@ -654,6 +658,25 @@ mod tests {
         let error = log.append(&[b"one more"]).expect_err("no device takes it");
         assert!(error.to_string().contains("used up"), "{error}");
         assert_eq!((log.end(), log.tail()), (OFFSET_END, OFFSET_END), "nothing was appended");
+    }
+
+    /// Between the first look at a ring and its taking up, or two takings up, the device may have become primary anew.
+    #[test]
+    fn records_have_the_epoch_of_the_generation_that_they_are_written_in() {
+        let file = ring(64);
+        let (mut header, identity) = look_at(&file, 0).expect("it is a ring");
+        let device = file.try_clone().expect("a descriptor");
+        let mut ring = Ring::mapped(file, header, identity, 0).expect("it is mapped");
+        for (generation, epoch) in [(2, Epoch::new(3, 0)), (3, Epoch::new(5, 1))] {
+            (header.generation[0], header.epoch) = (generation, epoch);
+            let mut lane = [RingLane::new(0, 0, 0, 0); LANES_MAX];
+            lane[0] = RingLane::new(generation, 64, 64, 64);
+            let page = RingPage { open: true, lane, ..RingPage::default() };
+            device.write_all_at(&header.to_bytes(), 0).expect("there is room");
+            device.write_all_at(&page.to_bytes(), RING_FILE_BAR2 + RING_PAGE_OFFSET).expect("there is room");
+            assert!(ring.take_up().expect("it stands").is_new);
+            assert_eq!((ring.generation, ring.header().epoch), (generation, epoch));
+        }
     }
 
     #[test]

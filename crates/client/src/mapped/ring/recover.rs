@@ -1,6 +1,6 @@
 //! What a ring is found to hold when it is taken up: whole records, and holes that are sealed.
 
-use super::{Recovered, Ring, wrong};
+use super::{Recovered, Ring, look_at, wrong};
 use crate::LogError;
 use crate::lane::OFFSET_END;
 use crate::mapped::memory::fence;
@@ -59,6 +59,9 @@ impl Ring {
         }
         let (generation, taken) = (self.counter(RingLane::GENERATION_OFFSET), self.taken());
         (self.generation, self.begin) = (generation, taken);
+        // The device stores a generation's epoch before it publishes the generation. What this handle has read before
+        // may be of an epoch that has ended since, and readers take records of one for a deposed writer's.
+        self.header.epoch = look_at(&self.file, self.lane)?.0.epoch;
         let mut recovered = Recovered::default();
         let is_new = self.mine.load(GENERATION) != generation;
         let tail = if is_new { self.counter(RingLane::START_OFFSET) } else { self.tail() };
