@@ -1,6 +1,7 @@
 //! The byte window through the front door: commands, stores and loads, as a front end brings them, beside block
 //! commands.
 
+mod counts;
 mod power_cut;
 mod rig;
 

@@ -5,9 +5,10 @@
 //! order but that of one word; those that have not are lost with the power, so that any subset of what was not synced
 //! comes back.
 
+use super::counts::Counts;
 use super::rig::{BLOCKS, PAGE, Rig, Victim, pattern, profile};
 use std::collections::HashMap;
-use std::{fmt, rc::Rc};
+use std::rc::Rc;
 use tidewater_base::{Instant, Rng};
 use tidewater_core::content::Whereabouts;
 use tidewater_core::device::Output;
@@ -85,37 +86,6 @@ struct Page {
     /// A write that has not completed.
     writing: Option<Bytes>,
     busy: bool,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Counts {
-    events: u64,
-    cuts: u64,
-    nested: u64,
-    dumps_cut: u64,
-    pins: u64,
-    stores: u64,
-    syncs: u64,
-    flushes: u64,
-    unpins: u64,
-    writes: u64,
-    deallocations: u64,
-    reads: u64,
-    refused: u64,
-    lives: u64,
-}
-
-impl fmt::Display for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { events, cuts, nested, dumps_cut, pins, stores, syncs, .. } = self;
-        let Counts { flushes, unpins, writes, deallocations, reads, refused, lives, .. } = self;
-        write!(
-            f,
-            "{events} events, {cuts} cuts, {nested} nested cuts, {dumps_cut} dumps cut short, {pins} pins, {stores} \
-             stores, {syncs} syncs, {flushes} flushes, {unpins} unpins, {writes} block writes, {deallocations} \
-             deallocations, {reads} block reads, {refused} refused, {lives} losses"
-        )
-    }
 }
 
 struct Bench {
