@@ -3,7 +3,7 @@
 use super::knobs::{self, Axes};
 use super::metrics::{Better, Metric, metrics, operations};
 use super::spreads::{map, over_knobs};
-use super::{Labelled, capital, seeds};
+use super::{Labelled, capital, figure_name, seeds};
 use crate::figure::{Figure, name_of};
 use crate::page::{FULL, HALF, Words, operation, pair, programmed};
 use crate::plot::{Bar, COLOURS, Plot, Row, Segment, horizontal_bars, stacked_rows};
@@ -49,12 +49,11 @@ pub(super) fn key<'a>(records: &'a [Labelled], metrics: &[Metric], axes: &Axes) 
 
 /// The figures of these names, as columns or on the page.
 fn asked<'m>(metrics: &'m [Metric], names: &[String]) -> Result<Vec<&'m Metric>, String> {
-    let column = |metric: &Metric| table::column_name(&metric.name) + metric.quantity.column_suffix();
     let find = |name: &String| {
         let plain = table::column_name(name);
-        let found = |metric: &&Metric| table::column_name(&metric.name) == plain || column(metric) == plain;
+        let found = |metric: &&Metric| table::column_name(&metric.name) == plain || figure_name(metric) == plain;
         metrics.iter().find(found).ok_or_else(|| {
-            let names: Vec<String> = metrics.iter().map(column).collect();
+            let names: Vec<String> = metrics.iter().map(figure_name).collect();
             format!("these runs have no figure {name}; there are: {}", names.join(", "))
         })
     };
@@ -69,7 +68,7 @@ fn bars<'a>(records: &[Labelled], metric: &Metric) -> Figure<'a> {
         Better::Lower => "Shorter is better.",
         Better::Neither => "",
     };
-    let column = table::column_name(&metric.name) + metric.quantity.column_suffix();
+    let column = figure_name(&metric);
     let data = table::named(vec![
         ("run", Values::Text(records.iter().map(|run| Some(run.label.clone())).collect())),
         (&*column, Values::Float(metric.values.clone())),

@@ -3,7 +3,7 @@
 use super::knobs::{Chosen, Knob};
 use super::metrics::{Better, Metric};
 use super::seeds::Spread;
-use super::{Labelled, capital};
+use super::{Labelled, capital, figure_name};
 use crate::figure::{Figure, name_of};
 use crate::page::{HALF, height};
 use crate::plot::{Axis, Grid, Plot, SpreadChart, SpreadSeries, Whiskers};
@@ -151,7 +151,7 @@ fn data(metric: &Metric, chosen: &Chosen, cells: &Cells) -> Table {
     if let Some(colour) = &chosen.colour {
         columns.push((colour.name.as_str(), level(colour, &|row| row.1)));
     }
-    let column = table::column_name(&metric.name) + metric.quantity.column_suffix();
+    let column = figure_name(metric);
     columns.push(("n", Values::Count(rows.iter().map(|(.., cell)| Some(cell.runs as u64)).collect())));
     let names = [format!("{column}_median"), format!("{column}_lowest"), format!("{column}_highest")];
     columns.push((&names[0], number(|spread| spread.median)));
