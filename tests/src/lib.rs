@@ -127,7 +127,7 @@ pub fn binary(build: Build) -> &'static Path {
         cargo.args(["--profile", profile]).arg("--target-dir").arg(&target);
         let output = cargo.output().expect("cargo starts");
         if !output.status.success() {
-            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+            return Err(end_of(&output.stderr));
         }
         let name = format!("tidewater{}", std::env::consts::EXE_SUFFIX);
         Ok(target.join(if profile == "dev" { "debug" } else { profile }).join(name))
@@ -170,7 +170,14 @@ fn build(what: &[&str]) {
         cargo.arg("--release");
     }
     let output = cargo.output().expect("cargo starts");
-    assert!(output.status.success(), "{what:?} does not build:\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{what:?} does not build:\n{}", end_of(&output.stderr));
+}
+
+/// The end of what a build said, without the long line in which a linker's command is repeated.
+fn end_of(errors: &[u8]) -> String {
+    let errors = String::from_utf8_lossy(errors);
+    let lines: Vec<&str> = errors.lines().filter(|line| line.len() < 1_000).collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
 /// Builds a C program or library of `tests/programs`. `None`: there is no C compiler.
