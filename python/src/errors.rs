@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
 use std::fmt::Display;
+use tidewater_client::LogError;
 use tidewater_study::{Failure, Subject};
 
 /// The exception of that name, with these attributes.
@@ -44,6 +45,16 @@ pub fn usage(py: Python<'_>, why: &dyn Display) -> PyErr {
 /// What was begun went wrong.
 pub fn run(py: Python<'_>, why: &dyn Display) -> PyErr {
     of(py, &Failure::run(why))
+}
+
+/// Why an operation on a log failed.
+pub fn log(py: Python<'_>, error: &LogError) -> PyErr {
+    let make = || {
+        let attributes = PyDict::new(py);
+        attributes.set_item("errno", error.errno())?;
+        exception(py, "LogError", &error.to_string(), &attributes)
+    };
+    make().unwrap_or_else(|error| error)
 }
 
 /// A bug of ours, in the words of its panic.

@@ -5,6 +5,7 @@ mod capsules;
 mod drive;
 mod errors;
 mod frame;
+mod log;
 mod record;
 mod run;
 mod sweep;
@@ -18,6 +19,8 @@ mod _native {
     use super::drive::{changes, drive, keys, profiles, show};
     #[pymodule_export]
     use super::frame::Data;
+    #[pymodule_export]
+    use super::log::Log;
     #[pymodule_export]
     use super::record::{Run, comparison, tables};
     #[pymodule_export]

@@ -6,10 +6,11 @@ use crate::table::Table;
 use crate::work::{Shared, wait};
 use pyo3::prelude::*;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidewater_report::Record;
 use tidewater_study::sweep::{self as study, Folder, Index, Named, STATISTICS, TABLE};
-use tidewater_study::{Failure, Follow, How, Setting};
+use tidewater_study::{Failure, Follow, How, Setting, SharedTraces};
 use tidewater_tables::{Format, encode};
 
 /// What tells one build of this module from another: the digest of its file.
@@ -176,6 +177,21 @@ impl Sweep {
     }
 }
 
+/// Traces that an earlier call of [`make_one`] read, and the digests that they had.
+static TRACES: Mutex<Option<(Vec<String>, Arc<SharedTraces>)>> = Mutex::new(None);
+
+/// How one run of a sweep is made here: with the traces of the call before, if its own have the same content.
+fn one_of_many(decided_by: &[String], cancelled: Arc<AtomicBool>) -> How {
+    let digests: Vec<String> = decided_by.iter().filter(|line| line.starts_with("trace ")).cloned().collect();
+    let mut how = How::new(Some(1), cancelled);
+    let mut kept = TRACES.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*kept {
+        Some((of, traces)) if *of == digests => how.traces = Arc::clone(traces),
+        _ => *kept = Some((digests, Arc::clone(&how.traces))),
+    }
+    how
+}
+
 /// Makes the run at this place of a plan, under the name that the caller found for it. `build`: of this module.
 ///
 /// # Errors
@@ -202,9 +218,10 @@ pub fn make_one(
         let plan = plans.into_iter().nth(at).ok_or_else(|| Failure::usage("the plan has no such run"))?;
         let run = tidewater_study::ready(vec![plan.clone()]).map(|mut ready| ready.remove(0));
         let folder = Folder::open(&out)?;
+        let how = one_of_many(&decided_by, cancelled);
         let named = Named { name, decided_by, run, plan };
         let follow = follow(Shared::default(), 1);
-        study::run(vec![named], &folder, &How::new(Some(1), cancelled), &follow).map(drop)
+        study::run(vec![named], &folder, &how, &follow).map(drop)
     })?;
     made.map_err(|failure: Failure| errors::of(py, &failure))
 }

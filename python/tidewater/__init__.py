@@ -10,7 +10,7 @@ True
 from typing import TYPE_CHECKING, Any
 
 from tidewater.drive import Drive, Key, keys, profiles
-from tidewater.errors import InternalError, PlanError, ProfileError, RunError, TidewaterError, TraceError
+from tidewater.errors import InternalError, LogError, PlanError, ProfileError, RunError, TidewaterError, TraceError
 from tidewater.load import ArrowStream, Job, Load, Trace
 from tidewater.record import Record
 from tidewater.result import Result
@@ -19,6 +19,7 @@ from tidewater.table import Table
 
 if TYPE_CHECKING:
     from tidewater.live import Device, serve
+    from tidewater.log import Log, LogRecord, Written
     from tidewater.study import Experiment, Finding, Probe, experiment, experiments, probe
 
 __all__ = [
@@ -33,6 +34,9 @@ __all__ = [
     "Job",
     "Key",
     "Load",
+    "Log",
+    "LogError",
+    "LogRecord",
     "PlanError",
     "Probe",
     "ProfileError",
@@ -44,6 +48,7 @@ __all__ = [
     "TidewaterError",
     "Trace",
     "TraceError",
+    "Written",
     "compare",
     "experiment",
     "experiments",
@@ -57,6 +62,7 @@ __all__ = [
 #: What is imported when it is first used: it takes modules that few programs need.
 _LATER = {
     "live": ["Device", "serve"],
+    "log": ["Log", "LogRecord", "Written"],
     "study": ["Experiment", "Finding", "Probe", "experiment", "experiments", "probe"],
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["InternalError", "PlanError", "ProfileError", "RunError", "TidewaterError", "TraceError"]
+__all__ = ["InternalError", "LogError", "PlanError", "ProfileError", "RunError", "TidewaterError", "TraceError"]
 
 
 class TidewaterError(Exception):
@@ -64,6 +64,18 @@ class PlanError(TidewaterError, ValueError):
 
 class RunError(TidewaterError, RuntimeError):
     """What was begun, and went wrong."""
+
+
+class LogError(RunError):
+    """Why an operation on a log failed."""
+
+    #: The error as a number of the system (:mod:`errno`): ``EAGAIN`` the ring is full, ``ENOSPC`` trim the log,
+    #: ``ENXIO`` the bytes are gone, ``ETIMEDOUT`` wait again, ``EPIPE`` the device has gone, ``ESTALE`` reattach.
+    errno: int | None
+
+    def __init__(self, message: str, *, help: str | None = None, errno: int | None = None) -> None:
+        super().__init__(message, help=help)
+        self.errno = errno
 
 
 class InternalError(TidewaterError, RuntimeError):

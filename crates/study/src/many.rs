@@ -75,7 +75,7 @@ pub struct How {
     /// The memory that they share.
     pub memory: Memory,
     /// Traces that were read, for the runs that share them.
-    pub traces: SharedTraces,
+    pub traces: Arc<SharedTraces>,
     /// Drives that were made, for the runs that begin with the same.
     pub drives: Arc<SharedDrives>,
     /// Set from outside, runs end early, their records marked as partial, and no further one begins.
@@ -88,7 +88,7 @@ impl How {
     pub fn new(jobs: Option<usize>, cancelled: Arc<AtomicBool>) -> How {
         let jobs = jobs.unwrap_or_else(pool::default_jobs);
         let tenth = free_memory() / 10;
-        let (traces, drives) = (SharedTraces::new(tenth * 2), Arc::new(SharedDrives::new(tenth)));
+        let (traces, drives) = (Arc::new(SharedTraces::new(tenth * 2)), Arc::new(SharedDrives::new(tenth)));
         How { jobs, memory: Memory::new(tenth * 6), traces, drives, cancelled }
     }
 }
