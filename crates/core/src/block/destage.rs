@@ -31,7 +31,8 @@ impl Block {
         self.caches.write.leaving().iter().for_each(|page| ftl.prefetch(page.lpn));
         self.caches.write.leaving().iter().for_each(|page| ftl.prefetch_overwritten(page.lpn));
         self.caches.write.outlook(self.caches.write.leaving().len(), &mut |lpn| ftl.prefetch(lpn));
-        let mut moved = false;
+        let keeps = self.caches.write.keeps_destaged() && !self.caches.lent && self.caches.read.is_enabled();
+        let (mut moved, mut kept) = (false, 0u64);
         while let Some(&page) = self.caches.write.leaving().first() {
             if !ftl.can_write() {
                 break;
@@ -42,6 +43,13 @@ impl Block {
             if let Some(version) = copy.unwrap_or(Some(version)) {
                 ftl.write(cx.now, &mut cx.events, page.lpn, version, Owner::None);
             }
+            if keeps && page.part == Part::Dirty {
+                self.caches.cache(page.lpn);
+                kept += 1;
+            }
+        }
+        if kept > 0 {
+            cx.memories[self.caches.read_port].write(cx.now, kept << cx.shift.unit);
         }
         moved
     }

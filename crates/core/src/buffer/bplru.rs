@@ -1,7 +1,7 @@
 //! `bplru`: blocks leave in the order of their last write, padded to whole blocks (Kim and Ahn, *BPLRU: a buffer
 //! management scheme for improving random writes in flash storage*, FAST 2008).
 
-use super::policy::{Part, Policy, Run, Setting, Victim};
+use super::policy::{Leaving, Policy, Run, Setting, Victim};
 use super::structure::{Blocks, List};
 
 /// Block-level LRU with page padding and LRU compensation. O(1) for a page and the tree's O(log n); padding costs as
@@ -12,8 +12,8 @@ pub struct Bplru {
     order: List,
     padding: bool,
     units: u32,
-    /// Dirty pages of the block that leaves.
-    held: Vec<u32>,
+    /// Room for the pages of the block that leaves.
+    held: Vec<Leaving>,
 }
 
 impl Bplru {
@@ -31,14 +31,7 @@ impl Bplru {
     fn pad(&mut self, block: u32, victim: &mut Victim) {
         let first = block * self.blocks.size();
         let end = first.saturating_add(self.blocks.size()).min(self.units);
-        self.held.clear();
-        self.held.extend(victim.rest().iter().map(|page| page.lpn));
-        victim.clear();
-        let mut held = self.held.iter().copied().peekable();
-        for lpn in first..end {
-            if held.next_if_eq(&lpn).is_some() { victim.push(lpn) } else { victim.push_clean(lpn, Part::Padding) }
-        }
-        victim.set_sorted();
+        victim.pad(first, end, &mut self.held);
     }
 }
 
@@ -103,6 +96,7 @@ impl Policy for Bplru {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::Part;
     use crate::buffer::conformance::{Model, same_order, setting, victims};
 
     /// Blocks from the oldest to the newest, with the page that continues their sequence.

@@ -3,8 +3,9 @@
 
 mod threshold;
 
-use super::policy::{Policy, Run, Setting, Victim};
+use super::policy::{Leaving, Part, Policy, Run, Setting, Victim};
 use super::structure::{Blocks, Heap, List, Place};
+use super::{CbmMerge, CbmRuns};
 use threshold::Threshold;
 
 /// The page region holds blocks that were written at random, its pages in LRU order; the block region holds blocks that
@@ -19,7 +20,9 @@ use threshold::Threshold;
 /// - The least popular block of the block region leaves; of equals, the one that has the most dirty pages,
 ///   then the one with the lowest number. When the block
 ///   region is empty, the least recently written page of the page region leaves with its block's other pages.
-/// - With them go the block's pages in the read cache (merge-on-flush).
+/// - With them go the block's pages in the read cache (merge-on-flush): all, or as `cbm_merge` reads the slides.
+/// - Beyond the slides, and off by default: runs judged for each block (`cbm_runs`), destaged pages kept in the read
+///   cache (`cbm_keep`), half-full blocks completed from flash (`cbm_padding`), ageing of popularity (`cbm_age`).
 ///
 /// O(log n) for a page: one tree finds the block of pages in both regions and in the read cache.
 #[derive(Clone, Debug)]
@@ -32,10 +35,38 @@ pub struct Cbm {
     threshold: Threshold,
     /// Pages of a run that is sequential.
     sequential: u32,
-    merge: bool,
-    /// The page that was written last, and the pages of the run that it ends.
+    merge: CbmMerge,
+    keep: bool,
+    /// The run that goes on.
+    going: Going,
+    /// By block, if runs are looked for so.
+    runs: Option<Vec<Going>>,
+    padding: bool,
+    units: u32,
+    /// Room for the pages of the block that leaves.
+    leaving: Vec<Leaving>,
+    /// Writes after which popularity is halved, and those since that was done; 0: never.
+    age: u64,
+    written: u64,
+}
+
+/// The page that was written last, and the pages of the run that it ends.
+#[derive(Clone, Copy, Debug)]
+struct Going {
     last: u32,
     run: u32,
+}
+
+impl Going {
+    const NONE: Going = Going { last: u32::MAX, run: 0 };
+
+    /// A page is written: whether it continues the run.
+    fn on(&mut self, lpn: u32) -> bool {
+        let continues = lpn == self.last.wrapping_add(1);
+        self.run = if continues { self.run.saturating_add(1) } else { 1 };
+        self.last = lpn;
+        continues
+    }
 }
 
 /// The block popularity list: the least popular first, then the most dirty pages. The mark of a block is its
@@ -50,6 +81,7 @@ fn key<'a>(blocks: &'a Blocks) -> impl Fn(u32) -> Place<'a, u32> {
 impl Cbm {
     pub(super) fn new(setting: &Setting) -> Cbm {
         let capacity = setting.capacity;
+        let by_block = setting.profile.cbm_runs == CbmRuns::Block;
         Cbm {
             blocks: Blocks::new(capacity + setting.cached, setting.block),
             recency: List::new(capacity + setting.cached),
@@ -57,18 +89,66 @@ impl Cbm {
             threshold: Threshold::new(setting.profile.cbm_threshold, setting.block, capacity),
             sequential: setting.sequential,
             merge: setting.profile.cbm_merge,
-            last: u32::MAX,
-            run: 0,
+            keep: setting.profile.cbm_keep,
+            going: Going::NONE,
+            runs: by_block.then(|| vec![Going::NONE; capacity + setting.cached]),
+            padding: setting.profile.cbm_padding,
+            units: setting.units,
+            leaving: Vec::with_capacity(if setting.profile.cbm_padding { setting.block as usize } else { 0 }),
+            age: (setting.profile.cbm_age * capacity as f64).ceil() as u64,
+            written: 0,
         }
     }
 
     /// Whether a page continues the run before it; and whether its run is sequential, as far as its command tells.
-    fn classify(&mut self, lpn: u32, run: Run) -> (bool, bool) {
-        let continues = lpn == self.last.wrapping_add(1);
-        self.run = if continues { self.run.saturating_add(1) } else { 1 };
-        self.last = lpn;
+    fn classify(&mut self, lpn: u32, run: Run, number: u32) -> (bool, bool) {
+        let going = match &mut self.runs {
+            None => &mut self.going,
+            Some(runs) => {
+                let going = &mut runs[number as usize];
+                if self.blocks.mark(number) == 0 {
+                    // The number may have been another block's.
+                    *going = Going::NONE;
+                }
+                going
+            }
+        };
+        let continues = going.on(lpn);
         let to_come = run.end.saturating_sub(lpn + 1);
-        (continues, self.run.saturating_add(to_come) >= self.sequential)
+        (continues, going.run.saturating_add(to_come) >= self.sequential)
+    }
+
+    /// A page was written: popularity ages.
+    fn grow_older(&mut self) {
+        if self.age == 0 {
+            return;
+        }
+        self.written += 1;
+        if self.written >= self.age {
+            self.written = 0;
+            self.blocks.halve_marks();
+            self.popularity.update_all(key(&self.blocks));
+        }
+    }
+
+    /// Of the clean pages of the block that leaves, keeps those that are merged, and asks for those that are missing.
+    fn complete(&self, first: u32, victim: &mut Victim, leaving: &mut Vec<Leaving>) {
+        let size = self.blocks.size();
+        match self.merge {
+            CbmMerge::Always | CbmMerge::Off => {}
+            CbmMerge::Whole if victim.rest().len() as u32 == size => {}
+            CbmMerge::Whole => victim.retain(|page| page.part == Part::Dirty),
+            CbmMerge::Run => {
+                let run = victim.rest().iter().zip(first..).take_while(|(page, lpn)| page.lpn == *lpn);
+                let (pages, dirty) =
+                    run.fold((0, false), |(pages, dirty), (page, _)| (pages + 1, dirty || page.part == Part::Dirty));
+                let end = if dirty { first + pages } else { first };
+                victim.retain(|page| page.part == Part::Dirty || page.lpn < end);
+            }
+        }
+        if self.padding && victim.rest().len() as u32 * 2 >= size {
+            victim.pad(first, first.saturating_add(size).min(self.units), leaving);
+        }
     }
 
     /// A block moves from the page region to the block region.
@@ -93,7 +173,8 @@ impl Policy for Cbm {
             None => return false,
         };
         self.threshold.count_write();
-        let (continues, sequential) = self.classify(lpn, run);
+        self.grow_older();
+        let (continues, sequential) = self.classify(lpn, run, number);
         if !continues || self.blocks.split(lpn).1 == 0 || self.blocks.mark(number) == 0 {
             self.blocks.set_mark(number, self.blocks.mark(number).saturating_add(1));
         }
@@ -144,7 +225,11 @@ impl Policy for Cbm {
             }
         };
         self.threshold.count_victim(self.blocks.count(number));
-        self.blocks.evict(number, self.merge, victim);
+        let first = self.blocks.block(number) * self.blocks.size();
+        self.blocks.evict(number, self.cooperates(), victim);
+        let mut leaving = std::mem::take(&mut self.leaving);
+        self.complete(first, victim, &mut leaving);
+        self.leaving = leaving;
     }
 
     fn len(&self) -> usize {
@@ -160,7 +245,11 @@ impl Policy for Cbm {
     }
 
     fn cooperates(&self) -> bool {
-        self.merge
+        self.merge != CbmMerge::Off
+    }
+
+    fn keeps_destaged(&self) -> bool {
+        self.keep
     }
 
     fn cached(&mut self, lpn: u32) {

@@ -1,7 +1,7 @@
 //! What every policy must keep to, whatever its order: no dirty page is lost, capacity is kept, a flush empties, and a
 //! read finds the newest write. And a frame in which a policy's order is held against a naive model of it.
 
-use super::{Buffer, POLICIES, Part, Policy, Run, Setting, Victim};
+use super::{Buffer, CbmMerge, CbmRuns, POLICIES, Part, Policy, Run, Setting, Victim};
 use crate::profile::Profile;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +106,10 @@ struct Rig {
 
 impl Rig {
     fn new(name: &'static str, capacity: usize, block: u32) -> Rig {
-        let setting = Setting { units: PAGES, ..setting(capacity, block) };
+        Rig::of(name, Setting { units: PAGES, ..setting(capacity, block) })
+    }
+
+    fn of(name: &'static str, setting: Setting) -> Rig {
         Rig {
             name,
             buffer: Buffer::new(name, &setting, true),
@@ -183,6 +186,10 @@ impl Rig {
             }
             assert!(self.buffer.contains(lpn) && !self.buffer.is_dirty(lpn), "{}", self.name);
         }
+        self.cache(lpn);
+    }
+
+    fn cache(&mut self, lpn: u32) {
         let (buffer, in_cache) = (&mut self.buffer, &mut self.in_cache);
         assert!(self.cache.fill(lpn, |gone| {
             buffer.uncached(gone);
@@ -211,6 +218,9 @@ impl Rig {
             let version = self.buffer.take_leaving(true);
             if page.part == Part::Dirty {
                 self.flash.insert(page.lpn, version);
+                if self.buffer.keeps_destaged() {
+                    self.cache(page.lpn);
+                }
             } else {
                 assert_eq!(self.flash.get(&page.lpn), self.newest.get(&page.lpn), "{}: {page:?} is stale", self.name);
             }
@@ -246,6 +256,33 @@ proptest! {
             }
             rig.apply(&Operation::Flush);
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_reading_of_cbm_conforms(
+        operations in prop::collection::vec(operation(), 1..300),
+        capacity in 1..40usize,
+        block in 1..20u32,
+        threshold in 0..4u32,
+        merge in prop::sample::select(&[CbmMerge::Always, CbmMerge::Run, CbmMerge::Whole, CbmMerge::Off][..]),
+        runs in prop::sample::select(&[CbmRuns::All, CbmRuns::Block][..]),
+        (keep, padding) in any::<(bool, bool)>(),
+        age in prop::sample::select(&[0.0, 0.1, 0.25, 4.0][..]),
+    ) {
+        let mut setting = Setting { units: PAGES, ..setting(capacity, block) };
+        let of = &mut setting.profile;
+        (of.cbm_merge, of.cbm_runs, of.cbm_keep, of.cbm_padding, of.cbm_age) = (merge, runs, keep, padding, age);
+        of.cbm_threshold = threshold;
+        let mut rig = Rig::of("cbm", setting);
+        for operation in &operations {
+            rig.apply(operation);
+            rig.check();
+        }
+        rig.apply(&Operation::Flush);
     }
 }
 

@@ -18,7 +18,7 @@ mod section;
 mod structure;
 
 pub use policy::{Leaving, Part, Policy, Run, Setting, Victim};
-pub use section::BufferProfile;
+pub use section::{BufferProfile, CbmMerge, CbmRuns};
 use std::collections::BTreeMap;
 use tidewater_base::Instant;
 
@@ -134,6 +134,7 @@ pub struct Buffer {
     clean: usize,
     keeps_clean: bool,
     cooperates: bool,
+    keeps_destaged: bool,
     /// Pages that leave, and are on their way to flash only as it takes them.
     victim: Victim,
     versions: Option<BTreeMap<u32, u64>>,
@@ -154,6 +155,7 @@ impl Buffer {
         Buffer {
             keeps_clean: policy.keeps_clean(),
             cooperates: policy.cooperates(),
+            keeps_destaged: policy.keeps_destaged(),
             policy,
             capacity: setting.capacity,
             held: 0,
@@ -235,6 +237,12 @@ impl Buffer {
     #[inline]
     pub fn cooperates(&self) -> bool {
         self.cooperates
+    }
+
+    /// Whether a page that was destaged stays as a clean page of the read cache.
+    #[inline]
+    pub fn keeps_destaged(&self) -> bool {
+        self.keeps_destaged
     }
 
     /// Whether a page is held; not counted as an access.

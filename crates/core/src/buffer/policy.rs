@@ -99,6 +99,20 @@ impl Victim {
         &self.pages[self.gone..]
     }
 
+    /// What is missing of the pages from `first` up to `end`, among which all that leave are, goes along as padding.
+    /// `held`: room for the numbers of those that leave.
+    pub(super) fn pad(&mut self, first: u32, end: u32, held: &mut Vec<Leaving>) {
+        held.clear();
+        held.extend_from_slice(self.rest());
+        self.clear();
+        let mut held = held.iter().copied().peekable();
+        for lpn in first..end {
+            let leaving = held.next_if(|page| page.lpn == lpn);
+            self.pages.push(leaving.unwrap_or(Leaving { lpn, part: Part::Padding }));
+        }
+        self.set_sorted();
+    }
+
     pub(super) fn retain(&mut self, keep: impl FnMut(&Leaving) -> bool) {
         debug_assert_eq!(self.gone, 0, "a victim is trimmed before its first page goes");
         self.pages.retain(keep);
@@ -206,6 +220,10 @@ pub trait Policy: fmt::Debug + Send {
 
     /// Whether it wants to know what the read cache holds.
     fn cooperates(&self) -> bool {
+        false
+    }
+    /// Whether a page that was destaged stays as a clean page of the read cache.
+    fn keeps_destaged(&self) -> bool {
         false
     }
     /// The read cache has taken in a page that is not dirty here.

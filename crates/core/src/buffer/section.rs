@@ -1,5 +1,27 @@
 //! What a profile says of the write buffer and the read cache.
 
+/// Which clean pages of a block the policy `cbm` merges with its dirty ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CbmMerge {
+    /// All that the read cache has.
+    Always,
+    /// Those that continue the run from the first page of the block, if that has a dirty page.
+    Run,
+    /// All, if the block is whole by that.
+    Whole,
+    /// None.
+    Off,
+}
+
+/// In what the policy `cbm` looks for runs of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CbmRuns {
+    /// In all that is written.
+    All,
+    /// In what is written to each block.
+    Block,
+}
+
 /// `[buffer]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BufferProfile {
@@ -24,8 +46,16 @@ pub struct BufferProfile {
     pub cbm_threshold: u32,
     /// `cbm`: bytes of a run of writes that is sequential.
     pub cbm_sequential: u64,
-    /// `cbm`: a block leaves with its pages in the read cache (merge-on-flush).
-    pub cbm_merge: bool,
+    /// `cbm`: which of its pages in the read cache a block leaves with (merge-on-flush).
+    pub cbm_merge: CbmMerge,
+    /// `cbm`: what a run of writes is looked for in.
+    pub cbm_runs: CbmRuns,
+    /// `cbm`: a page that was destaged stays as a clean page of the read cache.
+    pub cbm_keep: bool,
+    /// `cbm`: a block of which half its pages or more leave is completed from flash.
+    pub cbm_padding: bool,
+    /// `cbm`: popularity is halved whenever so many buffers full of pages were written, 0 (never) to 64.
+    pub cbm_age: f64,
     /// `bplru`: a block leaves with all its pages, read from flash if need be (page padding).
     pub bplru_padding: bool,
     /// `cflru`: the clean-first region as a share of the buffer, 0 to 1.

@@ -2,9 +2,10 @@
 //! (`keys.rs`), which `tidewater profile show` prints and `docs/reference/profile.md` lists.
 
 use super::{
-    Access, Arbitration, BufferProfile, DestagePriority, Doorbells, DriveProfile, FastProfile, FlashProfile,
-    FtlProfile, Gate, GcVictim, HmbProfile, HostProfile, Interrupts, LinkProfile, Mapping, MemoryKind, MemoryProfile,
-    OnWrap, Profile, QueuePriority, Release, ServeProfile, SlcProfile, Survives, Timing, WhenFull, WindowProfile,
+    Access, Arbitration, BufferProfile, CbmMerge, CbmRuns, DestagePriority, Doorbells, DriveProfile, FastProfile,
+    FlashProfile, FtlProfile, Gate, GcVictim, HmbProfile, HostProfile, Interrupts, LinkProfile, Mapping, MemoryKind,
+    MemoryProfile, OnWrap, Profile, QueuePriority, Release, ServeProfile, SlcProfile, Survives, Timing, WhenFull,
+    WindowProfile,
 };
 use tidewater_base::Duration;
 use tidewater_nand::{Cell, Config as NandProfile};
@@ -56,7 +57,11 @@ impl Profile {
                 read_size: 16 * MIB,
                 cbm_threshold: 0,
                 cbm_sequential: 64 * KIB,
-                cbm_merge: true,
+                cbm_merge: CbmMerge::Always,
+                cbm_runs: CbmRuns::All,
+                cbm_keep: false,
+                cbm_padding: false,
+                cbm_age: 0.0,
                 bplru_padding: true,
                 cflru_window: 0.33,
             },

@@ -10,7 +10,7 @@ mod tests;
 mod text;
 mod value;
 
-pub use crate::buffer::BufferProfile;
+pub use crate::buffer::{BufferProfile, CbmMerge, CbmRuns};
 pub use builtin::{builtin, builtin_text, names};
 pub use error::{Downgrade, Problem, ProfileError};
 pub use keys::{KeyInfo, suggestion};

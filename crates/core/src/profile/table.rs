@@ -4,8 +4,8 @@
 use super::keys::{Access, KeyInfo};
 use super::value::{Field, Kind, choices};
 use super::{
-    Access as HostAccess, Arbitration, DestagePriority, Doorbells, Gate, GcVictim, Interrupts, Mapping, MemoryKind,
-    OnWrap, QueuePriority, Release, Survives, Timing, WhenFull,
+    Access as HostAccess, Arbitration, CbmMerge, CbmRuns, DestagePriority, Doorbells, Gate, GcVictim, Interrupts,
+    Mapping, MemoryKind, OnWrap, QueuePriority, Release, Survives, Timing, WhenFull,
 };
 use tidewater_base::Duration;
 use tidewater_nand::Cell;
@@ -29,6 +29,16 @@ choices!(Mapping {
 choices!(GcVictim {
     Greedy = "greedy": "the superblock with the fewest valid units",
     CostBenefit = "cost-benefit": "the best ratio of free space times age to the cost of copying",
+});
+choices!(CbmMerge {
+    Always = "always": "all of them",
+    Run = "run": "those that continue the run from the first page of the block, if that has a dirty page",
+    Whole = "whole": "all of them, if the block is whole by that",
+    Off = "off": "none",
+});
+choices!(CbmRuns {
+    All = "all": "all that is written: a write to another block ends a run",
+    Block = "block": "what is written to each block, whatever is written to others in between",
 });
 choices!(WhenFull {
     Direct = "direct": "past it, to blocks in their own mode",
@@ -327,9 +337,24 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
              sequential: its blocks go to the block region at once.",
             "A quarter of the 256 KB block of the paper's drive (CBM, MSST 2014). An assumption: its slides say that \
              writes are classified, but give no length.";
-        cbm_merge, Kind::Switch,
-            "`cbm`: a block leaves with its clean pages in the read cache (merge-on-flush).",
-            "The paper's scheme (CBM, MSST 2014); `false` shows what it gains.";
+        cbm_merge, Kind::Choice(CbmMerge::WORDS),
+            "`cbm`: which of its clean pages in the read cache a block leaves with (merge-on-flush).",
+            "What the slides say literally (CBM, MSST 2014): `the dirty pages and clean pages are merged`. `run` reads \
+             it by its aim, `flush pages as sequential as possible`; `whole` by the abstract's, `to maximize the \
+             possibility of forming full block write`.";
+        cbm_runs, Kind::Choice(CbmRuns::WORDS),
+            "`cbm`: what a run of writes is looked for in.",
+            "An assumption: the slides (CBM, MSST 2014) do not say whether writes to other blocks end a run.";
+        cbm_keep, Kind::Switch,
+            "`cbm`: a page that was destaged stays as a clean page of the read cache. Not where that is in host memory.",
+            "The slides do not change the behaviour of the read cache (CBM, MSST 2014): it has what was read.";
+        cbm_padding, Kind::Switch,
+            "`cbm`: a block of which half its pages or more leave is completed from flash (page padding).",
+            "Not in the slides (CBM, MSST 2014): ours, after BPLRU.";
+        cbm_age, Kind::Number { min: 0.0, max: 64.0 },
+            "`cbm`: the popularity of every block is halved whenever so many buffers full of pages were written. 0: \
+             never.",
+            "Not in the slides (CBM, MSST 2014): ours. They let popularity grow as long as a block is there.";
         bplru_padding, Kind::Switch,
             "`bplru`: a block leaves with all its pages, read from flash where the buffer does not have them (page \
              padding).",

@@ -31,7 +31,9 @@ fn off(profile: &Profile) -> Vec<&'static str> {
     let (buffer, ftl) = (&profile.buffer, &profile.ftl);
     when(buffer.write_policy == "none", &["buffer.write_size=333KiB", "buffer.write_watermark=12%"]);
     when(buffer.read_policy == "none", &["buffer.read_size=77KiB"]);
-    let merges = ["buffer.cbm_threshold=3", "buffer.cbm_sequential=8KiB", "buffer.cbm_merge=false"];
+    let merges = ["buffer.cbm_threshold=3", "buffer.cbm_sequential=8KiB", "buffer.cbm_merge=off"];
+    let beyond = ["buffer.cbm_runs=block", "buffer.cbm_keep=true", "buffer.cbm_padding=true", "buffer.cbm_age=0.5"];
+    when(buffer.write_policy != "cbm", &beyond);
     when(buffer.write_policy != "cbm", &merges);
     when(buffer.write_policy != "bplru", &["buffer.bplru_padding=false"]);
     when(buffer.write_policy != "cflru", &["buffer.cflru_window=10%"]);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::buffer::conformance::{Model, same_order, setting, victims};
-use crate::buffer::{Buffer, Part};
+use crate::buffer::{Buffer, BufferProfile, Part};
 use std::collections::BTreeMap;
 
 const THRESHOLD: u32 = 3;
@@ -144,9 +144,10 @@ fn the_page_region_gives_victims_only_when_the_block_region_is_empty() {
 /// block is merged; together with what the read cache has, the whole block is written in order.
 #[test]
 fn merge_on_flush_completes_a_block_from_the_read_cache() {
-    for merge in [true, false] {
+    for rule in [CbmMerge::Always, CbmMerge::Run, CbmMerge::Whole, CbmMerge::Off] {
+        let merge = rule != CbmMerge::Off;
         let mut setting = setting(8, 4);
-        setting.profile.cbm_merge = merge;
+        setting.profile.cbm_merge = rule;
         let mut buffer = Buffer::new("cbm", &setting, true);
         assert_eq!(buffer.cooperates(), merge);
         buffer.write(0, 1, Run::of_one(0));
@@ -166,6 +167,114 @@ fn merge_on_flush_completes_a_block_from_the_read_cache() {
         assert_eq!((counts.evicted, counts.evictions, counts.merged), (2, 1, if merge { 2 } else { 0 }));
         assert_eq!(counts.lengths.iter().position(|&n| n > 0), Some(leaving.len()));
     }
+}
+
+/// What leaves of a block of eight pages of which some are dirty and some in the read cache: dirty pages, merged ones
+/// and padding, as letters; a dot stays behind.
+fn leaves(dirty: &[u32], cached: &[u32], change: impl FnOnce(&mut BufferProfile)) -> String {
+    let mut setting = Setting { cached: 16, units: 29, ..setting(16, 8) };
+    change(&mut setting.profile);
+    setting.profile.cbm_threshold = 1;
+    let mut cbm = Cbm::new(&setting);
+    cached.iter().for_each(|&lpn| cbm.cached(lpn));
+    write(&mut cbm, dirty);
+    let mut victim = Victim::default();
+    cbm.evict(1, &mut victim);
+    let first = dirty[0] / 8 * 8;
+    let letter = |lpn| match victim.rest().iter().find(|page| page.lpn == lpn).map(|page| page.part) {
+        Some(Part::Dirty) => 'd',
+        Some(Part::Cached) => 'c',
+        Some(Part::Padding) => 'p',
+        None => '.',
+    };
+    assert!(
+        victim.rest().is_sorted_by_key(|page| page.lpn) && victim.rest().iter().all(|page| page.lpn / 8 * 8 == first)
+    );
+    (first..first + 8).map(letter).collect()
+}
+
+#[test]
+fn a_reading_of_merge_on_flush_says_which_clean_pages_go_along() {
+    use CbmMerge::{Always, Off, Run, Whole};
+    let of = |rule: CbmMerge, dirty: &[u32], cached: &[u32]| leaves(dirty, cached, |profile| profile.cbm_merge = rule);
+    let gap: (&[u32], &[u32]) = (&[9, 11], &[8, 10, 14]);
+    let found = [Always, Run, Whole, Off].map(|rule| of(rule, gap.0, gap.1));
+    assert_eq!(found, ["cdcd..c.", "cdcd....", ".d.d....", ".d.d...."]);
+    // The run from the first page has no dirty one: nothing is won by writing it again.
+    let apart = [Always, Run, Whole, Off].map(|rule| of(rule, &[12], &[8, 9, 13]));
+    assert_eq!(apart, ["cc..dc..", "....d...", "....d...", "....d..."]);
+    let whole = [Always, Run, Whole, Off].map(|rule| of(rule, &[3, 5], &[0, 1, 2, 4, 6, 7]));
+    assert_eq!(whole, ["cccdcdcc", "cccdcdcc", "cccdcdcc", "...d.d.."]);
+    // Without its first page a block has no run that could be written in place.
+    assert_eq!(of(Run, &[1, 2, 3], &[4]), ".ddd....");
+}
+
+#[test]
+fn a_block_that_is_half_full_is_completed_from_flash() {
+    let pad = |dirty: &[u32], cached: &[u32]| {
+        leaves(dirty, cached, |profile| {
+            (profile.cbm_merge, profile.cbm_padding) = (CbmMerge::Run, true);
+        })
+    };
+    assert_eq!(pad(&[8, 11, 13], &[]), "d..d.d..", "three of eight");
+    assert_eq!(pad(&[8, 11, 13], &[9]), "dcpdpdpp", "and one that is merged");
+    assert_eq!(pad(&[8, 11, 13], &[15]), "d..d.d..", "one that is not merged does not count");
+    assert_eq!(pad(&[24, 25, 26, 28], &[]), "dddpd...", "the drive ends within the block");
+}
+
+#[test]
+fn a_run_may_be_looked_for_in_each_block() {
+    for (runs, at_once) in [(CbmRuns::All, false), (CbmRuns::Block, true)] {
+        let mut setting = Setting { sequential: 4, ..setting(40, 8) };
+        (setting.profile.cbm_threshold, setting.profile.cbm_runs) = (8, runs);
+        let mut cbm = Cbm::new(&setting);
+        // Two streams in turn, of which each is one.
+        write(&mut cbm, &[0, 8, 1, 9, 2, 10]);
+        assert_eq!(block_region(&cbm), 0);
+        write(&mut cbm, &[3, 11]);
+        assert_eq!(block_region(&cbm), if at_once { 8 } else { 0 });
+        // One access each, or four.
+        let popular = [0, 1].map(|block| {
+            let number = cbm.blocks.number(block).unwrap();
+            cbm.blocks.mark(number)
+        });
+        assert_eq!(popular, if at_once { [1, 1] } else { [4, 4] });
+        // What a block did before it left says nothing of the next that has its number.
+        (0..2).for_each(|_| _ = victims(&mut cbm, 1));
+        (0..12).for_each(|_| _ = victims(&mut cbm, 1));
+        write(&mut cbm, &[20]);
+        assert_eq!(block_region(&cbm), 0);
+    }
+}
+
+/// The same rules, with a count that is halved of all blocks.
+#[derive(Default)]
+struct Ageing {
+    naive: Naive,
+    written: u32,
+}
+
+impl Model for Ageing {
+    fn write(&mut self, lpn: u32, run: Run) {
+        self.written += 1;
+        if self.written.is_multiple_of(10) {
+            self.naive.popularity.values_mut().for_each(|count| *count = count.div_ceil(2));
+        }
+        self.naive.write(lpn, run);
+    }
+    fn remove(&mut self, lpn: u32) {
+        self.naive.remove(lpn);
+    }
+    fn evict(&mut self) -> Vec<u32> {
+        self.naive.evict()
+    }
+}
+
+#[test]
+fn popularity_ages() {
+    let mut setting = setting(40, 8);
+    (setting.profile.cbm_threshold, setting.sequential, setting.profile.cbm_age) = (THRESHOLD, SEQUENTIAL, 0.25);
+    same_order(Cbm::new(&setting), Ageing::default(), 40, 200);
 }
 
 #[test]

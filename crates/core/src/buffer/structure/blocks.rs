@@ -154,6 +154,11 @@ impl Blocks {
         self.blocks[number as usize].mark = mark;
     }
 
+    /// Halves the policy's count of every block, rounded up.
+    pub fn halve_marks(&mut self) {
+        self.blocks.iter_mut().for_each(|block| block.mark = block.mark.div_ceil(2));
+    }
+
     /// Counts in the mark how many pages of the block were written one after another from its first, whatever was
     /// written to other blocks in between. True: this page was the last of all.
     #[inline]

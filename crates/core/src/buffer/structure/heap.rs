@@ -55,6 +55,11 @@ impl Heap {
         self.sink(at, &key);
     }
 
+    /// Keys have changed, of any of the numbers.
+    pub fn update_all<K: Ord>(&mut self, key: impl Fn(u32) -> K) {
+        (0..self.order.len() / 2).rev().for_each(|at| self.sink(at, &key));
+    }
+
     /// Takes out a number that is in.
     pub fn remove<K: Ord>(&mut self, n: u32, key: impl Fn(u32) -> K) {
         let at = self.places[n as usize] as usize;
@@ -129,6 +134,10 @@ mod tests {
                     keys[n as usize] = rng.below(1_000) << 8 | u64::from(n);
                     heap.update(n, |n| keys[n as usize]);
                 }
+            }
+            if rng.below(100) == 0 {
+                keys.iter_mut().zip(0..).for_each(|(key, n)| *key = rng.below(1_000) << 8 | n);
+                heap.update_all(|n| keys[n as usize]);
             }
             let mut sorted: Vec<u32> = within.iter().copied().collect();
             sorted.sort_by_key(|&n| keys[n as usize]);

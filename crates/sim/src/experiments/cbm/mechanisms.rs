@@ -6,13 +6,13 @@ use crate::run::Pacing;
 use crate::workload::{Synth, SynthSpec};
 use tidewater_report::experiment::{Cell, Form};
 
-/// What it is called, the policy, and whether CBM merges on flush.
-const WAYS: [(&str, &str, bool); 5] = [
-    ("cbm", "cbm", true),
-    ("cbm without merge-on-flush", "cbm", false),
-    ("fab", "fab", true),
-    ("bplru", "bplru", true),
-    ("bpac", "bpac", true),
+/// What it is called, the policy, and which clean pages CBM merges on flush.
+const WAYS: [(&str, &str, &str); 5] = [
+    ("cbm", "cbm", "always"),
+    ("cbm without merge-on-flush", "cbm", "off"),
+    ("fab", "fab", "always"),
+    ("bplru", "bplru", "always"),
+    ("bpac", "bpac", "always"),
 ];
 
 /// What the flash is managed by: what it is called, and settings.
