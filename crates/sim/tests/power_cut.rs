@@ -11,8 +11,8 @@ use tidewater_core::host::Submission;
 use tidewater_core::profile::{Mapping, Profile};
 use tidewater_nand::Fault;
 use tidewater_testkit::torture::{
-    Counts, Effort, Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, mapping_scenarios,
-    slc_scenarios, torture, with_hybrid_mapping, with_mapping_cache, worn_out,
+    Counts, Effort, Scenario, all_scenarios, buffer_scenarios, cbm_scenarios, fragile, hybrid_scenarios,
+    mapping_scenarios, slc_scenarios, torture, with_hybrid_mapping, with_mapping_cache, worn_out,
 };
 use tidewater_wire::nvme::Sqe;
 
@@ -83,6 +83,16 @@ fn every_buffer_policy_keeps_the_promises_in_every_memory_on_fast() {
 fn every_buffer_policy_keeps_the_promises_in_every_memory_on_faster() {
     let counts = every_buffer_policy_keeps_the_promises_on(Mapping::Faster);
     assert!(counts.isolated > 0, "{counts}");
+}
+
+/// Clean pages that go along by another rule, padding, and pages that stay in the read cache.
+#[test]
+fn every_reading_of_cbm_keeps_the_promises() {
+    for mapping in [Mapping::Page, Mapping::Fast] {
+        let counts = campaign(&cbm_scenarios(mapping), sampled_buffers(150), 1..2);
+        assert!(counts.cuts >= 1_800 && counts.nested_cuts >= 900 && counts.states.len() >= 150, "{counts}");
+        assert!(counts.reads_checked > 0 && counts.destaged > 0, "{counts}");
+    }
 }
 
 /// Blocks in single-level mode and their folding, at every event.
@@ -334,6 +344,15 @@ fn every_event_of_the_recovery_is_cut() {
 fn every_buffer_policy_for_many_seeds_on(mapping: Mapping) {
     campaign(&buffer_scenarios(mapping), Effort::sampled(4_000), 100..102);
     campaign(&buffer_scenarios(mapping), Effort { warm_up: 500, ..Effort::exhaustive(100) }, 200..201);
+}
+
+#[test]
+#[ignore = "a long run, for `make torture`"]
+fn every_reading_of_cbm_at_every_event() {
+    for mapping in [Mapping::Page, Mapping::Fast, Mapping::Faster] {
+        campaign(&cbm_scenarios(mapping), Effort::sampled(2_000), 100..101);
+        campaign(&cbm_scenarios(mapping), Effort { warm_up: 500, ..Effort::exhaustive(100) }, 200..201);
+    }
 }
 
 #[test]

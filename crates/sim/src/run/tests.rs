@@ -124,7 +124,9 @@ fn merge_on_flush_saves_the_copies_of_the_slides_example() {
     let page = |at: u64, op: Op, page: u64| request(at * 10_000, op, page * 4096, 4096);
     let (w, r) = (Op::Write, Op::Read);
     let requests = [(w, 0), (r, 2), (w, 1), (r, 3), (w, 4), (w, 5), (w, 8), (w, 9)];
-    for (merge, merges, copied, went_along) in [("false", (0, 1, 0), 2, 0), ("true", (1, 0, 0), 0, 2)] {
+    for (merge, merges, copied, went_along) in
+        [("off", (0, 1, 0), 2, 0), ("always", (1, 0, 0), 0, 2), ("run", (1, 0, 0), 0, 2), ("whole", (1, 0, 0), 0, 2)]
+    {
         let profile = with(
             tiny(),
             &[

@@ -66,9 +66,8 @@ const HYBRID_WRITES: Load = load("rw=randwrite,bs=4k,iodepth=8,size=16m,number_i
 const MIXED: Load = load("rw=randrw,rwmixread=50,bs=4k,iodepth=16,size=16m,number_ios=6000,norandommap=1").steady();
 const SKEWED_MIX: Load =
     load("rw=randrw,rwmixread=50,bs=4k,iodepth=8,size=16m,number_ios=20000,random_distribution=zipf:1.1,norandommap=1");
-// Four sequential streams in turn, and skewed writes between them.
-const STREAMS: Load =
-    load("rw=randwrite,bs=4k,iodepth=8,size=16m,number_ios=20000,random_distribution=zipf:1.2,norandommap=1");
+// Four sequential streams in turn.
+const STREAMS: Load = load("rw=write,bs=4k,iodepth=4,size=4m,numjobs=4,offset_increment=4m,number_ios=3000");
 // Both queues are never empty, and few commands are worked on at once: the order of fetching decides.
 const CLASSES: Load =
     load("rw=randrw,rwmixread=30,bs=4k,iodepth=64,size=16m,number_ios=6000,norandommap=1").queue_by_operation();
@@ -163,10 +162,13 @@ pub const KNOBS: &[Knob] = knobs! {
         => "64MiB": Change(WRITE_HITS);
     "buffer.cbm_merge", CBM, SKEWED_MIX => "off": Fall(PAGES_MERGED), Fall(DESTAGE_LENGTH);
     "buffer.cbm_runs", &["buffer.write_policy=cbm", "buffer.write_size=1MiB", "buffer.cbm_threshold=64",
-        "buffer.cbm_sequential=16KiB"], STREAMS => "block": Change(WRITE_HITS), Change(DESTAGE_LENGTH);
+        "buffer.cbm_sequential=16KiB"], STREAMS => "block": Change(DESTAGE_LENGTH);
     "buffer.cbm_keep", CBM, SKEWED_MIX => "true": Rise(READ_HITS);
-    "buffer.cbm_padding", CBM, SKEWED_MIX => "true": Rise(PADDING_READS), Rise(DESTAGE_LENGTH);
-    "buffer.cbm_age", CBM, SKEWED_MIX => "0.25": Change(WRITE_HITS);
+    "buffer.cbm_padding", &["buffer.write_policy=cbm", "buffer.write_size=1MiB"],
+        load("rw=randwrite,bs=128k,iodepth=1,size=16m,number_ios=200")
+        => "true": Rise(PADDING_READS), Rise(DESTAGE_LENGTH);
+    "buffer.cbm_age", &["buffer.write_policy=cbm", "buffer.write_size=1MiB", "buffer.cbm_threshold=2"], SKEWED_WRITES
+        => "0.25": Change(WRITE_HITS);
     "buffer.bplru_padding", &["buffer.write_policy=bplru"], WRITES
         => "false": Fall(PADDING_READS), Fall(DESTAGE_LENGTH);
     // What is read is let go sooner, and leaves room for what is written.

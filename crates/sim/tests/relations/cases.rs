@@ -199,6 +199,13 @@ fn drive(rng: &mut Rng, of: &Profile) -> Vec<String> {
         8 => settings.extend(["slc.size=1MiB".into(), "ftl.map_memory=dram".into(), "ftl.map_size=32KiB".into()]),
         _ => settings.push("slc.size=1MiB".into()),
     }
+    if settings.iter().any(|setting| setting == "buffer.write_policy=cbm") {
+        settings.push(format!("buffer.cbm_merge={}", pick(rng, &["always", "run", "whole", "off"])));
+        settings.push(format!("buffer.cbm_runs={}", pick(rng, &["all", "block"])));
+        settings.push(format!("buffer.cbm_keep={}", pick(rng, &["true", "false"])));
+        settings.push(format!("buffer.cbm_padding={}", pick(rng, &["true", "false"])));
+        settings.push(format!("buffer.cbm_age={}", pick(rng, &["0", "0.25", "2"])));
+    }
     if chance(rng, 10) {
         settings.extend(["nand.program_fail_rate=3e-5".into(), "ftl.spare_blocks=15%".into()]);
     }

@@ -14,8 +14,8 @@ pub use host::Mix;
 pub use lent::{LentCounts, LentEffort, lent_scenarios, torture_lent};
 pub use log::{LogCounts, LogEffort, LogScenario, group_scenarios, log_scenarios, torture_log, torture_split};
 pub use scenario::{
-    Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, mapping_scenarios, slc_scenarios,
-    with_hybrid_mapping, with_mapping_cache, worn_out,
+    Scenario, all_scenarios, buffer_scenarios, cbm_scenarios, fragile, hybrid_scenarios, mapping_scenarios,
+    slc_scenarios, with_hybrid_mapping, with_mapping_cache, worn_out,
 };
 
 use host::Host;

@@ -5,7 +5,9 @@ use crate::profile::few_pages;
 use tidewater_base::Duration;
 use tidewater_core::buffer::POLICIES;
 use tidewater_core::ftl::Precondition;
-use tidewater_core::profile::{GcVictim, Mapping, MemoryKind, MemoryProfile, Profile, Survives, WhenFull};
+use tidewater_core::profile::{
+    CbmMerge, CbmRuns, GcVictim, Mapping, MemoryKind, MemoryProfile, Profile, Survives, WhenFull,
+};
 use tidewater_nand::{Cell, Fault, FaultPlan};
 use tidewater_sim::oracle::Durability;
 
@@ -192,38 +194,63 @@ pub fn all_scenarios() -> Vec<Scenario> {
 pub fn buffer_scenarios(mapping: Mapping) -> Vec<Scenario> {
     let mut all = Vec::new();
     for &policy in POLICIES {
-        for memory in ["volatile", "capacitors", "NVM"] {
-            if policy == "none" && memory != "volatile" {
-                continue;
+        for memory in MEMORIES {
+            if policy != "none" || memory == "volatile" {
+                all.push(buffered(policy, memory, mapping, all.len() as u32));
             }
-            let mut p = tiny();
-            p.ftl.mapping = mapping;
-            if mapping != Mapping::Page {
-                // Logs of several sizes, with an isolation area and without.
-                let i = all.len() as u32;
-                p.ftl.log_blocks = 4 + i % 5;
-                p.ftl.log_write_points = 1 + i % 2;
-                p.ftl.merges_max = 1 + i % 3;
-                p.ftl.isolation_share = [0.0, 0.25, 0.5][i as usize % 3];
-            }
-            match memory {
-                "capacitors" => set_memory(&mut p, MemoryKind::Dram, Survives::ByCapacitors),
-                "NVM" => set_memory(&mut p, MemoryKind::Nvm, Survives::ByItself),
-                _ => {}
-            }
-            p.buffer.write_policy = policy.into();
-            p.buffer.write_watermark = if memory == "volatile" { 0.5 } else { 1.0 };
-            p.buffer.read_policy = "lru".into();
-            p.buffer.read_size = 32 << 10;
-            p.buffer.read_memory = "sram".into();
-            all.push(Scenario {
-                precondition: Precondition::Filled(if memory == "volatile" { 0.5 } else { 0.9 }),
-                mix: if memory == "NVM" { Mix::DEALLOCATE } else { Mix::ALL },
-                ..scenario(&format!("{policy}, {memory}, {mapping:?}"), p)
-            });
         }
     }
     all
+}
+
+/// Every reading of `cbm`, in each kind of memory.
+pub fn cbm_scenarios(mapping: Mapping) -> Vec<Scenario> {
+    let readings = [
+        (CbmMerge::Run, CbmRuns::Block, true, false, 0.25),
+        (CbmMerge::Whole, CbmRuns::All, true, true, 0.0),
+        (CbmMerge::Off, CbmRuns::Block, false, true, 1.0),
+        (CbmMerge::Always, CbmRuns::Block, true, true, 0.1),
+    ];
+    let mut all = Vec::new();
+    for reading in readings {
+        for memory in MEMORIES {
+            let mut made = buffered("cbm", memory, mapping, all.len() as u32);
+            let of = &mut made.profile.buffer;
+            (of.cbm_merge, of.cbm_runs, of.cbm_keep, of.cbm_padding, of.cbm_age) = reading;
+            all.push(Scenario { name: format!("{}, {reading:?}", made.name), ..made });
+        }
+    }
+    all
+}
+
+const MEMORIES: [&str; 3] = ["volatile", "capacitors", "NVM"];
+
+/// The `i`th drive with such a buffer.
+fn buffered(policy: &str, memory: &str, mapping: Mapping, i: u32) -> Scenario {
+    let mut p = tiny();
+    p.ftl.mapping = mapping;
+    if mapping != Mapping::Page {
+        // Logs of several sizes, with an isolation area and without.
+        p.ftl.log_blocks = 4 + i % 5;
+        p.ftl.log_write_points = 1 + i % 2;
+        p.ftl.merges_max = 1 + i % 3;
+        p.ftl.isolation_share = [0.0, 0.25, 0.5][i as usize % 3];
+    }
+    match memory {
+        "capacitors" => set_memory(&mut p, MemoryKind::Dram, Survives::ByCapacitors),
+        "NVM" => set_memory(&mut p, MemoryKind::Nvm, Survives::ByItself),
+        _ => {}
+    }
+    p.buffer.write_policy = policy.into();
+    p.buffer.write_watermark = if memory == "volatile" { 0.5 } else { 1.0 };
+    p.buffer.read_policy = "lru".into();
+    p.buffer.read_size = 32 << 10;
+    p.buffer.read_memory = "sram".into();
+    Scenario {
+        precondition: Precondition::Filled(if memory == "volatile" { 0.5 } else { 0.9 }),
+        mix: if memory == "NVM" { Mix::DEALLOCATE } else { Mix::ALL },
+        ..scenario(&format!("{policy}, {memory}, {mapping:?}"), p)
+    }
 }
 
 /// Drives whose host writes go to an SLC cache first: fixed, dynamic and both, past it when it is full or waiting for
