@@ -27,11 +27,7 @@ use threshold::Threshold;
 /// O(log n) for a page: one tree finds the block of pages in both regions and in the read cache.
 #[derive(Clone, Debug)]
 pub struct Cbm {
-    blocks: Blocks,
-    /// The page region.
-    recency: List,
-    /// The block region.
-    popularity: Heap,
+    regions: Regions,
     threshold: Threshold,
     /// Pages of a run that is sequential.
     sequential: u32,
@@ -78,119 +74,59 @@ fn key<'a>(blocks: &'a Blocks) -> impl Fn(u32) -> Place<'a, u32> {
     }
 }
 
-impl Cbm {
-    pub(super) fn new(setting: &Setting) -> Cbm {
-        let capacity = setting.capacity;
-        let by_block = setting.profile.cbm_runs == CbmRuns::Block;
-        Cbm {
-            blocks: Blocks::new(capacity + setting.cached, setting.block),
-            recency: List::new(capacity + setting.cached),
-            popularity: Heap::new(capacity),
-            threshold: Threshold::new(setting.profile.cbm_threshold, setting.block, capacity),
-            sequential: setting.sequential,
-            merge: setting.profile.cbm_merge,
-            keep: setting.profile.cbm_keep,
-            going: Going::NONE,
-            runs: by_block.then(|| vec![Going::NONE; capacity + setting.cached]),
-            padding: setting.profile.cbm_padding,
-            units: setting.units,
-            leaving: Vec::with_capacity(if setting.profile.cbm_padding { setting.block as usize } else { 0 }),
-            age: (setting.profile.cbm_age * capacity as f64).ceil() as u64,
-            written: 0,
-        }
-    }
-
-    /// Whether a page continues the run before it; and whether its run is sequential, as far as its command tells.
-    fn classify(&mut self, lpn: u32, run: Run, number: u32) -> (bool, bool) {
-        let going = match &mut self.runs {
-            None => &mut self.going,
-            Some(runs) => {
-                let going = &mut runs[number as usize];
-                if self.blocks.mark(number) == 0 {
-                    // The number may have been another block's.
-                    *going = Going::NONE;
-                }
-                going
-            }
-        };
-        let continues = going.on(lpn);
-        let to_come = run.end.saturating_sub(lpn + 1);
-        (continues, going.run.saturating_add(to_come) >= self.sequential)
-    }
-
-    /// A page was written: popularity ages.
-    fn grow_older(&mut self) {
-        if self.age == 0 {
-            return;
-        }
-        self.written += 1;
-        if self.written >= self.age {
-            self.written = 0;
-            self.blocks.halve_marks();
-            self.popularity.update_all(key(&self.blocks));
-        }
-    }
-
-    /// Of the clean pages of the block that leaves, keeps those that are merged, and asks for those that are missing.
-    fn complete(&self, first: u32, victim: &mut Victim, leaving: &mut Vec<Leaving>) {
-        let size = self.blocks.size();
-        match self.merge {
-            CbmMerge::Always | CbmMerge::Off => {}
-            CbmMerge::Whole if victim.rest().len() as u32 == size => {}
-            CbmMerge::Whole => victim.retain(|page| page.part == Part::Dirty),
-            CbmMerge::Run => {
-                let run = victim.rest().iter().zip(first..).take_while(|(page, lpn)| page.lpn == *lpn);
-                let (pages, dirty) =
-                    run.fold((0, false), |(pages, dirty), (page, _)| (pages + 1, dirty || page.part == Part::Dirty));
-                let end = if dirty { first + pages } else { first };
-                victim.retain(|page| page.part == Part::Dirty || page.lpn < end);
-            }
-        }
-        if self.padding && victim.rest().len() as u32 * 2 >= size {
-            victim.pad(first, first.saturating_add(size).min(self.units), leaving);
-        }
-    }
-
-    /// A block moves from the page region to the block region.
-    fn migrate(&mut self, number: u32) {
-        for n in self.blocks.nodes(number) {
-            self.recency.remove(n);
-        }
-        self.popularity.push(number, key(&self.blocks));
-    }
+/// The two regions, with the pages that the read cache has aside.
+#[derive(Clone, Debug)]
+struct Regions {
+    blocks: Blocks,
+    /// The page region.
+    recency: List,
+    /// The block region.
+    popularity: Heap,
 }
 
-impl Policy for Cbm {
-    fn contains(&self, lpn: u32) -> bool {
-        self.blocks.contains(lpn)
+impl Regions {
+    /// `aside`: pages beside those of the buffer.
+    fn new(capacity: usize, aside: usize, block: u32) -> Regions {
+        Regions {
+            blocks: Blocks::new(capacity + aside, block),
+            recency: List::new(capacity + aside),
+            popularity: Heap::new(capacity),
+        }
     }
 
-    fn write(&mut self, lpn: u32, run: Run, room: bool) -> bool {
-        let held = self.blocks.find(lpn);
-        let (n, number) = match held {
-            Some(n) => (n, self.blocks.number_of(n)),
-            None if room => self.blocks.insert(lpn),
-            None => return false,
-        };
-        self.threshold.count_write();
-        self.grow_older();
-        let (continues, sequential) = self.classify(lpn, run, number);
-        if !continues || self.blocks.split(lpn).1 == 0 || self.blocks.mark(number) == 0 {
+    /// The node of a page, its block, and whether it was held; `None`: it is not, and there is no room.
+    fn hold(&mut self, lpn: u32, room: bool) -> Option<(u32, u32, bool)> {
+        match self.blocks.find(lpn) {
+            Some(n) => Some((n, self.blocks.number_of(n), true)),
+            None => room.then(|| {
+                let (n, number) = self.blocks.insert(lpn);
+                (n, number, false)
+            }),
+        }
+    }
+
+    /// A page that is held is written. `migrates`: so many dirty pages make its block one for the block region.
+    fn write(&mut self, (n, number, held): (u32, u32, bool), access: Access, migrates: u32) {
+        let offset = self.blocks.split(self.blocks.lpn(n)).1;
+        if !access.continues || offset == 0 || self.blocks.mark(number) == 0 {
             self.blocks.set_mark(number, self.blocks.mark(number).saturating_add(1));
         }
         if self.popularity.contains(number) {
             self.popularity.update(number, key(&self.blocks));
-            return held.is_some();
+            return;
         }
-        if held.is_some() {
+        if held {
             self.recency.renew(n);
         } else {
             self.recency.push_newest(n);
         }
-        if sequential || self.blocks.count(number) >= self.threshold.now() {
-            self.migrate(number);
+        if access.sequential || self.blocks.count(number) >= migrates {
+            // From the page region to the block region.
+            for n in self.blocks.nodes(number) {
+                self.recency.remove(n);
+            }
+            self.popularity.push(number, key(&self.blocks));
         }
-        held.is_some()
     }
 
     fn remove(&mut self, lpn: u32) -> bool {
@@ -209,35 +145,142 @@ impl Policy for Cbm {
         true
     }
 
-    fn evict(&mut self, _most: usize, victim: &mut Victim) {
-        let number = match self.popularity.first() {
-            Some(number) => {
-                self.popularity.remove(number, key(&self.blocks));
-                number
-            }
-            None => {
-                let Some(n) = self.recency.oldest() else { return };
-                let number = self.blocks.number_of(n);
-                for n in self.blocks.nodes(number) {
-                    self.recency.remove(n);
+    /// Takes the block that leaves out of its region. `None`: there is none.
+    fn choose(&mut self) -> Option<u32> {
+        if let Some(number) = self.popularity.first() {
+            self.popularity.remove(number, key(&self.blocks));
+            return Some(number);
+        }
+        let number = self.blocks.number_of(self.recency.oldest()?);
+        for n in self.blocks.nodes(number) {
+            self.recency.remove(n);
+        }
+        Some(number)
+    }
+
+    /// The popularity of every block is halved.
+    fn halve(&mut self) {
+        self.blocks.halve_marks();
+        self.popularity.update_all(key(&self.blocks));
+    }
+}
+
+/// How a page is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Access {
+    /// It continues the run before it.
+    continues: bool,
+    /// Its run is sequential, as far as its command tells.
+    sequential: bool,
+}
+
+impl Cbm {
+    pub(super) fn new(setting: &Setting) -> Cbm {
+        let capacity = setting.capacity;
+        let by_block = setting.profile.cbm_runs == CbmRuns::Block;
+        Cbm {
+            regions: Regions::new(capacity, setting.cached, setting.block),
+            threshold: Threshold::new(setting),
+            sequential: setting.sequential,
+            merge: setting.profile.cbm_merge,
+            keep: setting.profile.cbm_keep,
+            going: Going::NONE,
+            runs: by_block.then(|| vec![Going::NONE; capacity + setting.cached]),
+            padding: setting.profile.cbm_padding,
+            units: setting.units,
+            leaving: Vec::with_capacity(if setting.profile.cbm_padding { setting.block as usize } else { 0 }),
+            age: (setting.profile.cbm_age * capacity as f64).ceil() as u64,
+            written: 0,
+        }
+    }
+
+    fn classify(&mut self, lpn: u32, run: Run, number: u32) -> Access {
+        let going = match &mut self.runs {
+            None => &mut self.going,
+            Some(runs) => {
+                let going = &mut runs[number as usize];
+                if self.regions.blocks.mark(number) == 0 {
+                    // The number may have been another block's.
+                    *going = Going::NONE;
                 }
-                number
+                going
             }
         };
-        self.threshold.count_victim(self.blocks.count(number));
-        let first = self.blocks.block(number) * self.blocks.size();
-        self.blocks.evict(number, self.cooperates(), victim);
+        let continues = going.on(lpn);
+        let to_come = run.end.saturating_sub(lpn + 1);
+        Access { continues, sequential: going.run.saturating_add(to_come) >= self.sequential }
+    }
+
+    /// A page was written: popularity ages.
+    fn grow_older(&mut self) {
+        if self.age == 0 {
+            return;
+        }
+        self.written += 1;
+        if self.written >= self.age {
+            self.written = 0;
+            self.regions.halve();
+            self.threshold.halve();
+        }
+    }
+
+    /// Of the clean pages of the block that leaves, keeps those that are merged, and asks for those that are missing.
+    fn complete(&self, first: u32, victim: &mut Victim, leaving: &mut Vec<Leaving>) {
+        let size = self.regions.blocks.size();
+        match self.merge {
+            CbmMerge::Always | CbmMerge::Off => {}
+            CbmMerge::Whole if victim.rest().len() as u32 == size => {}
+            CbmMerge::Whole => victim.retain(|page| page.part == Part::Dirty),
+            CbmMerge::Run => {
+                let run = victim.rest().iter().zip(first..).take_while(|(page, lpn)| page.lpn == *lpn);
+                let (pages, dirty) =
+                    run.fold((0, false), |(pages, dirty), (page, _)| (pages + 1, dirty || page.part == Part::Dirty));
+                let end = if dirty { first + pages } else { first };
+                victim.retain(|page| page.part == Part::Dirty || page.lpn < end);
+            }
+        }
+        if self.padding && victim.rest().len() as u32 * 2 >= size {
+            victim.pad(first, first.saturating_add(size).min(self.units), leaving);
+        }
+    }
+}
+
+impl Policy for Cbm {
+    fn contains(&self, lpn: u32) -> bool {
+        self.regions.blocks.contains(lpn)
+    }
+
+    fn write(&mut self, lpn: u32, run: Run, room: bool) -> bool {
+        let Some(place) = self.regions.hold(lpn, room) else { return false };
+        let (_, number, held) = place;
+        self.grow_older();
+        let access = self.classify(lpn, run, number);
+        self.threshold.count_write(lpn, access);
+        self.regions.write(place, access, self.threshold.now());
+        held
+    }
+
+    fn remove(&mut self, lpn: u32) -> bool {
+        self.threshold.forget(lpn);
+        self.regions.remove(lpn)
+    }
+
+    fn evict(&mut self, _most: usize, victim: &mut Victim) {
+        let Some(number) = self.regions.choose() else { return };
+        let blocks = &mut self.regions.blocks;
+        let first = blocks.block(number) * blocks.size();
+        blocks.evict(number, self.merge != CbmMerge::Off, victim);
         let mut leaving = std::mem::take(&mut self.leaving);
         self.complete(first, victim, &mut leaving);
         self.leaving = leaving;
     }
 
     fn len(&self) -> usize {
-        self.blocks.len()
+        self.regions.blocks.len()
     }
 
     fn pages(&self) -> Vec<u32> {
-        self.blocks.pages()
+        self.regions.blocks.pages()
     }
 
     fn boxed_clone(&self) -> Box<dyn Policy> {
@@ -253,11 +296,11 @@ impl Policy for Cbm {
     }
 
     fn cached(&mut self, lpn: u32) {
-        self.blocks.insert_aside(lpn);
+        self.regions.blocks.insert_aside(lpn);
     }
 
     fn uncached(&mut self, lpn: u32) {
-        self.blocks.remove_aside(lpn);
+        self.regions.blocks.remove_aside(lpn);
     }
 }
 

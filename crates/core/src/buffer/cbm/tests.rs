@@ -69,7 +69,7 @@ fn cbm(capacity: usize, block: u32, threshold: u32) -> Cbm {
 
 /// Dirty pages of the block region.
 fn block_region(cbm: &Cbm) -> usize {
-    cbm.blocks.len() - cbm.recency.len()
+    cbm.regions.blocks.len() - cbm.regions.recency.len()
 }
 
 fn write(cbm: &mut Cbm, lpns: &[u32]) {
@@ -87,9 +87,9 @@ fn blocks_leave_as_the_rules_say() {
 fn a_block_migrates_when_it_has_as_many_pages_as_the_threshold() {
     let mut cbm = cbm(40, 8, 3);
     write(&mut cbm, &[0, 8, 2, 10]);
-    assert_eq!((cbm.recency.len(), block_region(&cbm)), (4, 0));
+    assert_eq!((cbm.regions.recency.len(), block_region(&cbm)), (4, 0));
     write(&mut cbm, &[4]);
-    assert_eq!((cbm.recency.len(), block_region(&cbm)), (2, 3), "all pages of block 0");
+    assert_eq!((cbm.regions.recency.len(), block_region(&cbm)), (2, 3), "all pages of block 0");
     write(&mut cbm, &[6]);
     assert_eq!(block_region(&cbm), 4, "a block of the block region takes its pages there");
 }
@@ -104,10 +104,10 @@ fn a_sequential_write_goes_to_the_block_region_at_once() {
     write(&mut cbm, &[24, 25, 26, 27, 28]);
     assert_eq!(block_region(&cbm), 1);
     write(&mut cbm, &[29]);
-    assert_eq!((block_region(&cbm), cbm.recency.len()), (7, 0));
+    assert_eq!((block_region(&cbm), cbm.regions.recency.len()), (7, 0));
     // A gap ends the run.
     write(&mut cbm, &[31, 32, 33, 34, 35, 37]);
-    assert_eq!(cbm.recency.len(), 5, "page 31 joins its block; the others are random");
+    assert_eq!(cbm.regions.recency.len(), 5, "page 31 joins its block; the others are random");
 }
 
 #[test]
@@ -235,8 +235,8 @@ fn a_run_may_be_looked_for_in_each_block() {
         assert_eq!(block_region(&cbm), if at_once { 8 } else { 0 });
         // One access each, or four.
         let popular = [0, 1].map(|block| {
-            let number = cbm.blocks.number(block).unwrap();
-            cbm.blocks.mark(number)
+            let number = cbm.regions.blocks.number(block).unwrap();
+            cbm.regions.blocks.mark(number)
         });
         assert_eq!(popular, if at_once { [1, 1] } else { [4, 4] });
         // What a block did before it left says nothing of the next that has its number.

@@ -233,6 +233,18 @@ impl Blocks {
         victim.sort();
     }
 
+    /// Takes out every page of a block that has none aside.
+    pub fn drop_block(&mut self, number: u32) {
+        self.len -= usize::from(self.blocks[number as usize].count);
+        let mut n = self.blocks[number as usize].first;
+        while n != NO_PAGE {
+            let next = self.links[n as usize].next;
+            debug_assert!(!self.is_aside(n));
+            self.unlink(n, number);
+            n = next;
+        }
+    }
+
     /// The nodes of a block's pages that are not aside.
     pub fn nodes(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
         let first = Some(self.blocks[number as usize].first).filter(|&n| n != NO_PAGE);
