@@ -460,6 +460,12 @@ pub enum ExperimentCommand {
     /// List the experiments, one a line, the name first
     #[command(after_help = examples::EXPERIMENT_LIST)]
     List,
+    /// Print every statement of the papers with its verdict
+    ///
+    /// A statement is shown, shown by a fit, differs, was not measured, or has nothing here that it could be held
+    /// against. The results are those of the last whole run of all experiments that was recorded, or those of a file.
+    #[command(after_help = examples::EXPERIMENT_LEDGER)]
+    Ledger(ExperimentLedger),
     /// Run experiments and check each statement of the paper
     ///
     /// Runs experiments on every processor and prints, for each statement of the paper, the expected value, the
@@ -472,6 +478,23 @@ pub enum ExperimentCommand {
     /// of that; and figures.
     #[command(after_help = examples::EXPERIMENT_TEMPLATE)]
     Template,
+}
+
+/// `tidewater experiment ledger`.
+#[derive(Debug, Args)]
+pub struct ExperimentLedger {
+    /// The statements of this source alone [default: all]
+    #[arg(long, value_name = "SOURCE", value_parser = sources())]
+    pub source: Option<String>,
+    /// Decide the statements by the results that `experiment run --json` wrote into this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub from: Option<PathBuf>,
+    /// Print the counts alone
+    #[arg(long, conflicts_with = "json")]
+    pub counts: bool,
+    /// Print one JSON array, an object for each statement
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `tidewater experiment run`.
@@ -597,6 +620,11 @@ fn experiments() -> impl clap::builder::TypedValueParser<Value = String> {
         }
     }
     Experiments(PossibleValuesParser::new(tidewater_sim::experiments::all().iter().map(|info| info.name)))
+}
+
+/// Names of the ledger's sources, as a list that help and completions can show.
+fn sources() -> PossibleValuesParser {
+    PossibleValuesParser::new(tidewater_sim::experiments::ledger::sources().iter().map(|source| &*source.key))
 }
 
 /// Names of trace formats, as a list that help and completions can show.

@@ -158,7 +158,7 @@ impl Documents {
                 compare::page_over(runs, &title, axes, &pages).map_err(Failure::usage)?
             }
             Documents::Runs(runs) => page(&runs[0].record),
-            Documents::Experiments(experiments) => experiment::page(experiments),
+            Documents::Experiments(experiments) => crate::experiment::page_of(experiments),
             Documents::Probe(record) => probe::page(record),
             Documents::Log(record) => log::page(record),
         })

@@ -3,14 +3,16 @@
 //! [`record`] is the run record: one JSON document with every figure of a run and all that reproduces it. The rest
 //! reads records and nothing else, so a page can be made from a record years later, on another machine: [`summary()`]
 //! for the terminal, [`page()`] for one HTML page, [`compare`] for several records side by side. [`experiment`] is the
-//! same for experiments of papers: a document, its text and its page; [`probe`] for drives that were probed, [`log`]
-//! for logs. [`table`] has the figures as columns, for programs; [`mod@figure`] has them as drawings, for papers.
+//! same for experiments of papers: a document, its text and its page; [`ledger`] has every statement of the papers with
+//! its verdict; [`probe`] is for drives that were probed, [`log`] for logs. [`table`] has the figures as columns, for
+//! programs; [`mod@figure`] has them as drawings, for papers.
 
 pub mod compare;
 pub mod experiment;
 pub mod figure;
 mod html;
 mod json;
+pub mod ledger;
 pub mod log;
 mod page;
 mod plot;

@@ -229,6 +229,8 @@ fn whatever_a_document_says_the_page_is_sound() {
         one.columns = vec![Column { name: evil.into(), doc: evil.into() }];
         one.rows = numbers.into_iter().map(|number| vec![number.into()]).chain([vec![evil.into()]]).collect();
         one.checks = vec![Check {
+            name: evil.into(),
+            fitted: vec![evil.into()],
             statement: evil.into(),
             expected: evil.into(),
             measured: evil.into(),

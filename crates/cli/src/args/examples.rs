@@ -153,12 +153,28 @@ Examples:
 pub(super) const EXPERIMENT: &str = "\
 Examples:
   tidewater experiment list
+  tidewater experiment ledger --counts
   tidewater experiment run x-ssd/fig10 --report fig10.html
   tidewater experiment run --all --report papers.html";
 
 pub(super) const EXPERIMENT_LIST: &str = "\
 Examples:
   tidewater experiment list";
+
+pub(super) const EXPERIMENT_LEDGER: &str = "\
+Examples:
+  # How many statements of each paper are shown, shown by a fit, or differ
+  tidewater experiment ledger --counts
+
+  # Those of one paper, each with what decides it
+  tidewater experiment ledger --source x-ssd
+
+  # What differs, and why
+  tidewater experiment ledger --json | jq '.[] | select(.verdict == \"differs\") | {says, ours, because}'
+
+  # The same of a run of your own
+  tidewater experiment run --all --json all.json
+  tidewater experiment ledger --from all.json";
 
 pub(super) const EXPERIMENT_TEMPLATE: &str = "\
 Examples:

@@ -1,6 +1,9 @@
 //! `tidewater experiment`: the experiments of papers, and whether what they say is what is measured.
 
+mod ledger;
 mod own;
+
+pub use ledger::page_of;
 
 use crate::args::{ExperimentCommand, ExperimentRun};
 use crate::failure::{Failure, Status};
@@ -10,7 +13,7 @@ use crate::progress::Whole;
 use crate::report::width;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidewater_report::experiment::{Experiment, array_to_json, page, summary};
+use tidewater_report::experiment::{Experiment, array_to_json, summary};
 use tidewater_sim::experiments::{self, ExperimentError, Options};
 use tidewater_sim::pool;
 use tidewater_study::How;
@@ -28,6 +31,7 @@ const TRACES: &str = "TIDEWATER_TRACES";
 pub fn command(command: &ExperimentCommand) -> Result<(), Failure> {
     match command {
         ExperimentCommand::List => output::print(&list()),
+        ExperimentCommand::Ledger(given) => ledger::command(given),
         ExperimentCommand::Template => output::print(tidewater_study::experiment::TEMPLATE),
         ExperimentCommand::Run(given) => run(given),
     }
@@ -206,7 +210,7 @@ fn deliver(done: &[Experiment], several: bool, json: Option<&Target>, report: Op
         files.push((of("json"), target, Box::new(move || target.write(&text()))));
     }
     if let Some(target) = report {
-        files.push((of("report"), target, Box::new(move || target.write(&page(done)))));
+        files.push((of("report"), target, Box::new(move || target.write(&page_of(done)))));
     }
     output::deliver(&ending(done), files)
 }
@@ -233,11 +237,16 @@ fn ending(done: &[Experiment]) -> String {
     let holding: usize = done.iter().map(Experiment::holding).sum();
     let of: usize = done.iter().map(|one| one.checks.len()).sum();
     let failures: usize = done.iter().map(Experiment::failures).sum();
+    let by_fit = match done.iter().map(Experiment::by_fit).sum() {
+        0 => String::new(),
+        some => format!(", {some} of them by a fit"),
+    };
     let losses = match of - holding - failures {
         0 => String::new(),
         losses => format!(" {losses} of the others have a documented explanation."),
     };
-    format!("\n{} experiments: {holding} of {of} checks hold.{losses}\n", done.len())
+    let ledger = ledger::counts(done);
+    format!("\n{} experiments: {holding} of {of} checks hold{by_fit}.{losses}\n{ledger}", done.len())
 }
 
 /// A failure when a check does not hold and has no explanation.
@@ -275,6 +284,8 @@ mod tests {
 
     fn experiment(name: &str, checks: &[bool]) -> Experiment {
         let check = |ok: &bool| Check {
+            name: String::new(),
+            fitted: Vec::new(),
             statement: "s".into(),
             expected: "e".into(),
             measured: "m".into(),

@@ -11,7 +11,15 @@ fn series(name: &str, from_paper: bool, points: &[(f64, f64)]) -> Series {
 }
 
 fn check(statement: &str, expected: &str, measured: &str, ok: bool) -> Check {
-    Check { statement: statement.into(), expected: expected.into(), measured: measured.into(), ok, because: None }
+    Check {
+        name: String::new(),
+        statement: statement.into(),
+        expected: expected.into(),
+        measured: measured.into(),
+        ok,
+        fitted: Vec::new(),
+        because: None,
+    }
 }
 
 /// An experiment without rows, checks and figures.

@@ -8,7 +8,7 @@ mod summary;
 
 pub use json::{DocumentError, array_to_json};
 pub(crate) use page::shown;
-pub use page::{figures, measurement_page, page};
+pub use page::{figures, measurement_page, page, page_with};
 pub use summary::summary;
 pub(crate) use summary::wrapped;
 
@@ -68,6 +68,11 @@ impl Experiment {
     pub fn holding(&self) -> usize {
         self.checks.iter().filter(|check| check.ok).count()
     }
+
+    /// How many of those that hold were fitted to.
+    pub fn by_fit(&self) -> usize {
+        self.checks.iter().filter(|check| check.ok && !check.fitted.is_empty()).count()
+    }
 }
 
 /// A value that an experiment was run with.
@@ -115,6 +120,9 @@ impl From<&str> for Cell {
 /// A statement of the paper.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
+    /// Its name within the experiment: `dram-flat`; empty where it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// What the paper says.
     pub statement: String,
     /// What therefore has to be measured, in words or figures.
@@ -123,6 +131,9 @@ pub struct Check {
     pub measured: String,
     /// Whether it holds.
     pub ok: bool,
+    /// What was fitted to this very statement: a parameter and to what. Then that the check holds shows little.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fitted: Vec<String>,
     /// Of one that does not hold, the mechanism that makes it so, where that was found: then it is a known loss, and no
     /// failure of the experiment.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,6 +5,7 @@ use super::summary::tally;
 use super::{Cell, Experiment, Figure as Shown, Form};
 use crate::figure::{self, Figure, name_of};
 use crate::html::{document, escape};
+use crate::ledger::{self, Line};
 use crate::page::{FULL, HALF};
 use crate::table::{self, Table, Values};
 use std::fmt::Write;
@@ -38,15 +39,21 @@ const OF_OURS: Words = Words {
 
 /// One page of `experiments`, with all their figures. Needs nothing else: no script, no network.
 pub fn page(experiments: &[Experiment]) -> String {
-    page_in(experiments, &OF_PAPERS)
+    page_in(experiments, &[], &OF_PAPERS)
+}
+
+/// The same for several experiments, with every statement of the papers that they repeat: counts by paper at the top, a
+/// table of all at the end.
+pub fn page_with(experiments: &[Experiment], lines: &[Line<'_>]) -> String {
+    page_in(experiments, lines, &OF_PAPERS)
 }
 
 /// The same for a measurement that repeats no paper: its checks are aims of ours.
 pub fn measurement_page(measurement: &Experiment) -> String {
-    page_in(std::slice::from_ref(measurement), &OF_OURS)
+    page_in(std::slice::from_ref(measurement), &[], &OF_OURS)
 }
 
-fn page_in(experiments: &[Experiment], words: &Words) -> String {
+fn page_in(experiments: &[Experiment], lines: &[Line<'_>], words: &Words) -> String {
     let mut body = String::with_capacity(128 << 10);
     let ids = ids(experiments);
     let title = match experiments {
@@ -61,7 +68,7 @@ fn page_in(experiments: &[Experiment], words: &Words) -> String {
             section(&mut body, one, words);
         }
         _ => {
-            contents(&mut body, experiments, &ids);
+            contents(&mut body, experiments, lines, &ids);
             for (one, id) in experiments.iter().zip(&ids) {
                 let _ = writeln!(
                     body,
@@ -70,6 +77,9 @@ fn page_in(experiments: &[Experiment], words: &Words) -> String {
                     origin(one)
                 );
                 section(&mut body, one, words);
+            }
+            if !lines.is_empty() {
+                ledger::lines_html(&mut body, lines);
             }
         }
     }
@@ -103,15 +113,17 @@ fn ids(experiments: &[Experiment]) -> Vec<String> {
     ids
 }
 
-fn contents(out: &mut String, experiments: &[Experiment], ids: &[String]) {
-    let sum = |count: fn(&Experiment) -> usize| experiments.iter().map(count).sum();
-    let (holding, failures, of) = (sum(Experiment::holding), sum(Experiment::failures), sum(|one| one.checks.len()));
-    let _ = writeln!(
-        out,
-        "<p class=\"lead\">{}: {}</p>\n</header>",
-        plural(experiments.len() as u64, "experiment"),
-        sentence_within(&tally(holding, failures, of))
-    );
+fn contents(out: &mut String, experiments: &[Experiment], lines: &[Line<'_>], ids: &[String]) {
+    if lines.is_empty() {
+        let _ = writeln!(
+            out,
+            "<p class=\"lead\">{}: {}</p>\n</header>",
+            plural(experiments.len() as u64, "experiment"),
+            sentence_within(&tally(experiments))
+        );
+    } else {
+        ledger::contents(out, lines);
+    }
     out.push_str(
         "<div class=\"scroll\"><table class=\"top\"><thead><tr><th>experiment</th><th class=\"words\">what it \
          shows</th>\
@@ -167,7 +179,7 @@ fn section(out: &mut String, one: &Experiment, words: &Words) {
             out,
             "<div class=\"banner\" role=\"alert\"><b>{}</b> {}</div>",
             words.missed,
-            escape(&tally(one.holding(), one.failures(), one.checks.len()))
+            escape(&tally(std::slice::from_ref(one)))
         );
     }
     let figures = figures_of(one);
@@ -261,17 +273,21 @@ fn checks(out: &mut String, one: &Experiment, words: &Words) {
          <th class=\"words\">{}</th><th class=\"words\">expected</th><th class=\"words\">measured</th>\
          <th>holds</th></tr></thead>\n<tbody>\n",
         words.heading,
-        escape(&tally(one.holding(), one.failures(), one.checks.len())),
+        escape(&tally(std::slice::from_ref(one))),
         words.column
     );
     for check in &one.checks {
         let (row, class, mark) = match (check.ok, &check.because) {
+            (true, _) if !check.fitted.is_empty() => ("", "yes", "✓ yes, by a fit"),
             (true, _) => ("", "yes", "✓ yes"),
             (false, Some(_)) => (" class=\"broken\"", "no", "✗ no, explained"),
             (false, None) => (" class=\"broken\"", "no", "✗ no"),
         };
         let because = check.because.as_ref().filter(|_| !check.ok);
-        let because = because.map(|why| format!("<br><b>because</b> {}", escape(why))).unwrap_or_default();
+        let mut because = because.map(|why| format!("<br><b>because</b> {}", escape(why))).unwrap_or_default();
+        for fitted in &check.fitted {
+            let _ = write!(because, "<br><b>fitted</b> {}", escape(fitted));
+        }
         let _ = writeln!(
             out,
             "<tr{row}><td class=\"words\">{}</td><td class=\"words\">{}</td><td class=\"words\">{}{because}</td>\

@@ -14,6 +14,7 @@ pub fn summary(experiment: &Experiment, width: usize) -> String {
     for check in &experiment.checks {
         out.push('\n');
         let mark = match (check.ok, &check.because) {
+            (true, _) if !check.fitted.is_empty() => "fit     ",
             (true, _) => "ok      ",
             (false, Some(_)) => "LOSS    ",
             (false, None) => "FAILED  ",
@@ -21,6 +22,9 @@ pub fn summary(experiment: &Experiment, width: usize) -> String {
         wrapped(&mut out, mark, "        ", &check.statement, width);
         wrapped(&mut out, "        expected  ", "                  ", &check.expected, width);
         wrapped(&mut out, "        measured  ", "                  ", &check.measured, width);
+        for fitted in &check.fitted {
+            wrapped(&mut out, "        fitted    ", "                  ", fitted, width);
+        }
         if let Some(because) = check.because.as_ref().filter(|_| !check.ok) {
             wrapped(&mut out, "        because   ", "                  ", because, width);
         }
@@ -43,11 +47,17 @@ pub fn summary(experiment: &Experiment, width: usize) -> String {
 
 /// How many of how many checks of an experiment hold, in words.
 fn verdict(experiment: &Experiment) -> String {
-    tally(experiment.holding(), experiment.failures(), experiment.checks.len())
+    tally(std::slice::from_ref(experiment))
 }
 
 /// How many of how many checks hold, in words.
-pub(super) fn tally(holding: usize, failures: usize, of: usize) -> String {
+pub(super) fn tally(experiments: &[Experiment]) -> String {
+    let sum = |count: fn(&Experiment) -> usize| experiments.iter().map(count).sum::<usize>();
+    let (holding, failures, of) = (sum(Experiment::holding), sum(Experiment::failures), sum(|one| one.checks.len()));
+    let by_fit = match sum(Experiment::by_fit) {
+        0 => String::new(),
+        some => format!(", {some} of them by a fit"),
+    };
     let explained = match (of - holding, of - holding - failures) {
         (_, 0) => String::new(),
         (1, 1) => "; the other one has a documented explanation".to_owned(),
@@ -56,9 +66,10 @@ pub(super) fn tally(holding: usize, failures: usize, of: usize) -> String {
     };
     match (holding, of) {
         (_, 0) => "Nothing was checked.".to_owned(),
-        (1, 1) => "The check holds.".to_owned(),
-        (holding, of) if holding == of => format!("All {of} checks hold."),
-        (holding, of) => format!("{holding} of {of} checks hold{explained}."),
+        (1, 1) if by_fit.is_empty() => "The check holds.".to_owned(),
+        (1, 1) => "The check holds, by a fit.".to_owned(),
+        (holding, of) if holding == of => format!("All {of} checks hold{by_fit}."),
+        (holding, of) => format!("{holding} of {of} checks hold{by_fit}{explained}."),
     }
 }
 

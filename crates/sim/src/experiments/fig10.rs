@@ -51,12 +51,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     let above = measured.iter().all(|of| of[0].iter().zip(&of[1]).all(|(wc, uc)| wc > uc));
     let least =
         measured.iter().flat_map(|of| of[0].iter().zip(&of[1]).map(|(wc, uc)| wc / uc)).fold(f64::MAX, f64::min);
-    findings.checks.push(check(
-        "WC is faster than UC mode in all sizes",
-        "a ratio above 1 everywhere",
-        format!("at least {least:.2}"),
-        above,
-    ));
+    findings.checks.push(check("wc-above-uc", "a ratio above 1 everywhere", format!("at least {least:.2}"), above));
     let share = |of: &[f64]| {
         let best = of.iter().copied().fold(0.0, f64::max);
         of.iter().map(|rate| rate / best).collect::<Vec<f64>>()
@@ -67,16 +62,11 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     };
     let sram = share(&measured[0][0]);
     let below = sizes.iter().zip(&sram).filter(|&(&size, _)| size < 64.0).all(|(_, &share)| share < 0.9);
-    findings.checks.push(check(
-        "For SRAM, the maximum throughput can only be achieved when sending 64 bytes at once",
-        "every smaller size below 90 % of it",
-        words(&sram),
-        below,
-    ));
+    findings.checks.push(check("sram-at-64", "every smaller size below 90 % of it", words(&sram), below));
     let dram = share(&measured[1][0]);
     let flat = sizes.iter().zip(&dram).all(|(&size, &share)| if size >= 16.0 { share > 0.95 } else { share < 0.9 });
     findings.checks.push(check(
-        "For DRAM, the maximum throughput is reached with 16 bytes or more",
+        "dram-from-16",
         "16 bytes and more above 95 % of it, less below 90 %",
         words(&dram),
         flat,

@@ -30,6 +30,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     let conventional = setting.number("conventional_percent")? / 100.0;
     let bytes = setting.number("write_bytes")? as u64;
     let depth = setting.number("depth")? as u16;
+    let ring = setting.number("ring_mib")? as u64;
     let bandwidth_of_ring = setting.number("ring_memory_bytes_per_second")? as u64;
     let time = setting.time("run_ms", 1e-3, options.quick)?;
     let warm = Duration::from_ps(time.as_ps() / 4);
@@ -47,7 +48,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         let profile = setting.profile(&[
             ("memory.fast-dram.bandwidth", format!("{bandwidth_of_ring}B/s")),
             ("fast.memory", "fast-dram".into()),
-            ("fast.size", "16MiB".into()),
+            ("fast.size", format!("{ring}MiB")),
             ("fast.priority", priority.into()),
         ])?;
         let flash = flash_bandwidth(&profile);
@@ -76,14 +77,14 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     let served = loads.iter().zip(neutral).filter(|(load, _)| room(**load));
     let served_ok = served.clone().all(|(&load, point)| point.0 > wanted * 0.95 && point.1 > load * 0.95);
     findings.checks.push(check(
-        "With neutral priority, the device services both workloads until its capacity",
+        "neutral-serves",
         "both get 95 % of what they ask for while they ask for at most 90 % of the flash",
         list(served.map(|(_, point)| point.0 + point.1), "% of the flash"),
         served_ok,
     ));
     let last = loads.len() - 1;
     findings.checks.push(check(
-        "At which point the workloads start interfering with one another, and both suffer reduced bandwidth",
+        "neutral-both-suffer",
         "at the highest load each gets less than 97 % of what it asks for",
         format!(
             "block writes {:.1} of {wanted:.0} %, log {:.1} of {:.0} %",
@@ -92,13 +93,13 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         neutral[last].0 < wanted * 0.97 && neutral[last].1 < loads[last] * 0.97,
     ));
     findings.checks.push(check(
-        "With conventional priority, the conventional throughput is preserved independently of the fast workload",
+        "conventional-preserved",
         "95 % of what they ask for at every load",
         list(for_blocks.iter().map(|point| point.0), "% of the flash"),
         for_blocks.iter().all(|point| point.0 > wanted * 0.95),
     ));
     findings.checks.push(check(
-        "A similar result is obtained with destage priority",
+        "destage-preserved",
         "the log gets 95 % of what it asks for at every load",
         list(for_log.iter().map(|point| point.1), "% of the flash"),
         loads.iter().zip(for_log).all(|(load, point)| point.1 > load * 0.95),

@@ -8,6 +8,7 @@ mod fig12;
 mod fig13;
 mod fig9;
 mod hmb;
+pub mod ledger;
 mod movements;
 mod setting;
 mod window;
@@ -136,9 +137,10 @@ pub fn run(name: &str, mut options: Options<'_>) -> Result<Experiment, Experimen
     let Findings { columns, rows, mut checks, found, mut figures } = (entry.run)(&setting, &mut options)?;
     // Nothing left the buffers of a quick run, or no trace was there.
     figures.retain(|figure| figure.series.iter().any(|series| !series.points.is_empty()));
-    setting.check_losses(checks.iter().map(|check| check.statement.as_str()))?;
+    setting.check_losses(checks.iter().map(|check| check.name.as_str()))?;
+    ledger::spell(name, &mut checks)?;
     for check in checks.iter_mut().filter(|check| !check.ok) {
-        check.because = setting.loss(&check.statement);
+        check.because = setting.loss(&check.name);
     }
     Ok(Experiment {
         schema: SCHEMA.into(),
@@ -163,8 +165,17 @@ fn column(name: &str, doc: &str) -> Column {
     Column { name: name.into(), doc: doc.into() }
 }
 
-fn check(statement: &str, expected: impl Into<String>, measured: impl Into<String>, ok: bool) -> Check {
-    Check { statement: statement.into(), expected: expected.into(), measured: measured.into(), ok, because: None }
+/// What decides a statement of the ledger, which names it and has the words.
+fn check(name: &str, expected: impl Into<String>, measured: impl Into<String>, ok: bool) -> Check {
+    Check {
+        name: name.into(),
+        statement: String::new(),
+        expected: expected.into(),
+        measured: measured.into(),
+        ok,
+        fitted: Vec::new(),
+        because: None,
+    }
 }
 
 /// A figure of lines or bars over logarithmic places.

@@ -66,7 +66,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         ],
         rows: steps.iter().map(|&(who, step, moved)| vec![who.into(), step.into(), moved.into()]).collect(),
         checks: vec![check(
-            "The VILLARS device can perform in two data movements what the application does using four",
+            "two-against-four",
             "2 and 4, within 2 %",
             format!("{by_device:.2} and {by_application:.2}"),
             (by_device / 2.0 - 1.0).abs() < 0.02 && (by_application / 4.0 - 1.0).abs() < 0.02,

@@ -48,11 +48,11 @@ struct Given {
     doc: String,
 }
 
-/// A statement that does not hold, and why.
+/// A check that does not hold, and why.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Loss {
-    statement: String,
+    check: String,
     because: String,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Setting {
     pub(super) description: String,
     pub(super) fitted: Vec<String>,
     pub(super) differences: Vec<String>,
-    /// Statements that do not hold here, and the mechanism that was found: each names its statement.
+    /// Checks that do not hold here, and the mechanism that was found: each names its check.
     #[serde(default)]
     losses: Vec<Loss>,
     parameters: BTreeMap<String, Given>,
@@ -93,21 +93,21 @@ impl Setting {
         self.parameters.iter().map(parameter).collect()
     }
 
-    /// Why a statement does not hold, where that is known.
-    pub(super) fn loss(&self, statement: &str) -> Option<String> {
-        self.losses.iter().find(|loss| loss.statement == statement).map(|loss| loss.because.trim().to_owned())
+    /// Why a check does not hold, where that is known.
+    pub(super) fn loss(&self, check: &str) -> Option<String> {
+        self.losses.iter().find(|loss| loss.check == check).map(|loss| loss.because.trim().to_owned())
     }
 
     /// # Errors
-    /// When a loss is explained of which the experiment states nothing.
+    /// When a loss is explained of which the experiment has no check.
     pub(super) fn check_losses<'s>(
         &self,
-        stated: impl Iterator<Item = &'s str> + Clone,
+        checks: impl Iterator<Item = &'s str> + Clone,
     ) -> Result<(), ExperimentError> {
-        match self.losses.iter().find(|loss| !stated.clone().any(|statement| statement == loss.statement)) {
+        match self.losses.iter().find(|loss| !checks.clone().any(|check| check == loss.check)) {
             Some(loss) => Err(ExperimentError::Refused(format!(
-                "experiments/{}.toml: losses: `{}` is no statement of this experiment",
-                self.name, loss.statement
+                "experiments/{}.toml: losses: this experiment has no check `{}`",
+                self.name, loss.check
             ))),
             None => Ok(()),
         }

@@ -5,6 +5,7 @@ use super::*;
 use crate::host::{Commit, Durable, Memory, MemorySpec, NoLog, Sink, Workers, WorkersSpec, drive};
 use crate::workload::log::{LogSource, LogSpec};
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use tidewater_core::cost::{Rate, Server};
 
 /// A memory, a queue of bytes in front of it, and a counter of the contiguous bytes in it.
@@ -124,6 +125,24 @@ impl Rig {
     }
 }
 
+/// Asserts that `docs/internals/host-model.md` has this table between the marks of `id`, after writing it there if
+/// `UPDATE_DOCS` is set.
+fn check_page(id: &str, table: &str) {
+    static PAGE: Mutex<()> = Mutex::new(());
+    let _alone = PAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/internals/host-model.md");
+    let page = std::fs::read_to_string(path).expect("the page is there");
+    let (start, end) = (format!("<!-- {id} -->\n"), format!("<!-- end {id} -->"));
+    let from = page.find(&start).unwrap_or_else(|| panic!("no {start} in {path}")) + start.len();
+    let to = from + page[from..].find(&end).unwrap_or_else(|| panic!("no {end} in {path}"));
+    let table = format!("\n{table}\n");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        let page = format!("{}{table}{}", &page[..from], &page[to..]);
+        return std::fs::write(path, page).expect("the page can be written");
+    }
+    assert!(page[from..to] == table, "`{id}`: UPDATE_DOCS=1 cargo test -p tidewater-sim figure_\nfound:\n{table}");
+}
+
 const SIZES: [u64; 4] = [8, 16, 32, 64];
 const SRAM: u64 = 4_000_000_000;
 const FAST_DRAM: u64 = 1_600_000_000;
@@ -158,8 +177,11 @@ fn figure_11_a_queue_as_large_as_the_write_needs_no_check_of_the_credit() {
         let mut rig = Rig::new(SRAM, 2);
         (0..32).map(|i| rig.append(i * size, size, queue).as_us_f64()).sum::<f64>() / 32.0
     };
+    let mut table = String::from("| write | queue 1 KiB | 4 KiB | 16 KiB | 32 KiB |\n|---|---|---|---|---|\n");
     for size in sizes {
         let latency = queues.map(|queue| mean(size, queue));
+        let cells = latency.map(|us| format!(" {us:.2} |")).concat();
+        table += &format!("| {} KiB |{cells}\n", size >> 10);
         for (i, queue) in queues.into_iter().enumerate() {
             if queue >= size {
                 // The bytes on the wire and one or two round trips.
@@ -173,6 +195,7 @@ fn figure_11_a_queue_as_large_as_the_write_needs_no_check_of_the_credit() {
     }
     let throughput = (32 << 10) as f64 / mean(32 << 10, 32 << 10);
     assert!((1300.0..1455.0).contains(&throughput), "{throughput} MB/s");
+    check_page("figure 11", &table);
 }
 
 /// A log on the fast side: one commit at a time, so that it can be run to its end at once.
@@ -222,6 +245,7 @@ fn tpcc(count: u32, commit_bytes: u64, mut sink: impl Sink) -> (f64, f64) {
 fn figure_9_memory_and_sram_are_alike_and_dram_pushes_back_at_8_workers() {
     let group = WorkersSpec::default().commit_bytes;
     let mut last = f64::MAX;
+    let mut table = String::from("| workers | no log | memory | SRAM | DRAM |\n|---|---|---|---|---|\n");
     for count in [1, 2, 4, 8] {
         let no_log = tpcc(count, 1, NoLog::default());
         let memory = tpcc(count, group, Memory::new(MemorySpec::default()));
@@ -233,5 +257,8 @@ fn figure_9_memory_and_sram_are_alike_and_dram_pushes_back_at_8_workers() {
         last = sram.1;
         let pushed_back = dram.0 < 0.95 * sram.0 && dram.1 > 1.5 * sram.1;
         assert_eq!(pushed_back, count == 8, "{count} workers: {dram:?} and {sram:?}");
+        let cells = [no_log, memory, sram, dram].map(|(rate, us)| format!(" {:.1} ktxn/s, {us:.0} us |", rate / 1e3));
+        table += &format!("| {count} |{}\n", cells.concat());
     }
+    check_page("figure 9", &table);
 }

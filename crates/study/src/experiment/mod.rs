@@ -283,10 +283,12 @@ impl Own {
             let ok = holds.holds(&names, rows).map_err(wrong)?;
             names.remove("measured");
             checks.push(Check {
+                name: String::new(),
                 statement: check.statement.clone(),
                 expected: check.expected.clone().unwrap_or_else(|| holds.to_string()),
                 measured: rounded(&value),
                 ok,
+                fitted: Vec::new(),
                 because: check.because.clone().filter(|_| !ok),
             });
         }

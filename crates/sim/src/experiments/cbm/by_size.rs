@@ -110,25 +110,25 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
 
 fn statements(findings: &mut Findings, table: &Table) {
     findings.checks.push(check(
-        "CBM erases fewest blocks",
+        "fewest-erasures",
         "the fewest of CBM, FAB, BPLRU and BPAC at every size, or within 2 % of them",
         table.standing(|m| m.erases, "fewer"),
         table.leads(|m| m.erases),
     ));
     findings.checks.push(check(
-        "CBM has the shortest average response time",
+        "shortest-response",
         "the shortest of CBM, FAB, BPLRU and BPAC at every size, or within 2 % of it",
         table.standing(|m| m.response_us, "shorter"),
         table.leads(|m| m.response_us),
     ));
     findings.checks.push(check(
-        "A page region for random writes improves the buffer's hits: pages are not evicted because their block is",
+        "most-hits",
         "at least the hit ratios of FAB and BPLRU, or within 2 % of them",
         table.side_by_side(&PAPERS, |m| m.hit_ratio * 100.0, "%"),
         table.is_above(&["fab", "bplru"], |m| m.hit_ratio),
     ));
     findings.checks.push(check(
-        "CBM flushes as sequentially as possible: its destages are long",
+        "longest-destages",
         "longer than those of FAB, BPAC and LRU, or within 2 % of them (BPLRU's are padded to whole blocks)",
         table.side_by_side(&["cbm", "fab", "bpac", "lru"], |m| m.length, "pages"),
         table.is_above(&["fab", "bpac", "lru"], |m| m.length),

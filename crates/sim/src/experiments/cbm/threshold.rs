@@ -78,7 +78,7 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
         }
     }
     findings.checks.push(check(
-        "The value of the threshold is dynamically adjusted according to workloads",
+        "near-the-best",
         "on each workload erasures within 5 % of the best fixed threshold's (the number is ours)",
         worst.join("; "),
         tracks,

@@ -13,7 +13,9 @@ const PATTERNS: [(&str, &str); 4] = [
     ("randwrite", "random write"),
 ];
 const SEQUENTIAL_READ: usize = 0;
+const SEQUENTIAL_WRITE: usize = 1;
 const RANDOM_READ: usize = 2;
+const RANDOM_WRITE: usize = 3;
 
 /// One load of both: the threads of fio's job file, and how many requests each has under way.
 struct Load {
@@ -87,7 +89,6 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
     let about = setting.number("about_equal")?;
     let helps = setting.number("helps")?;
     let far = setting.number("far_below")?;
-    let close = setting.number("close")?;
     let mut findings = Findings {
         columns: vec![
             column("drive", "the profile"),
@@ -159,14 +160,14 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
         .flat_map(|p| twin_of.iter().filter(|(x, _)| *x != b).map(move |&(x, y)| off(x, p) / off(y, p)))
         .collect();
     findings.checks.push(check(
-        "LIGHT: when the HMB is disabled, SSD-A and SSD-C have much worse I/O performance than SSD-D",
+        "light-worse",
         format!("at most {far} of it, in every pattern"),
         list(worse.iter().map(|share| 100.0 * share), "% (A, C of D; sequential read, write, random read, write)"),
         worse.iter().all(|&share| share <= far),
     ));
     let equal: Vec<f64> = patterns().map(|p| off(b, p) / off(e, p)).collect();
     findings.checks.push(check(
-        "LIGHT: SSD-B achieves an I/O performance that is similar to that of SSD-E when HMB is disabled",
+        "light-b-like-e",
         format!("within {:.0} % in every pattern", 100.0 * about),
         list(equal.iter().map(|share| 100.0 * share), "% (sequential read, write, random read, write)"),
         equal.iter().all(|share| (share - 1.0).abs() <= about),
@@ -174,54 +175,78 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
     let reads = [SEQUENTIAL_READ, RANDOM_READ];
     let gains: Vec<f64> = [a, c].iter().flat_map(|&x| reads.map(|p| gain(light[x][p]))).collect();
     findings.checks.push(check(
-        "LIGHT: the I/O performances of SSD-A and SSD-C are improved when the I/O patterns are sequential read and \
-         random read",
+        "light-reads-improved",
         format!("by at least {:.0} %", 100.0 * (helps - 1.0)),
         list(gains.iter().map(|g| 100.0 * (g - 1.0)), "% (A, A, C, C)"),
         gains.iter().all(|&g| g >= helps),
     ));
-    let similar: Vec<f64> = [a, c].iter().map(|&x| light[x][RANDOM_READ][1] / light[x][SEQUENTIAL_READ][1]).collect();
+    let writes = [SEQUENTIAL_WRITE, RANDOM_WRITE];
+    let of_writes = |of: &[Vec<Pair>], among: &[usize]| -> Vec<f64> {
+        among.iter().flat_map(|&x| writes.map(|p| gain(of[x][p]))).collect()
+    };
+    let changed = of_writes(light, &[a, c]);
     findings.checks.push(check(
-        "LIGHT: the performances of sequential read and random read become almost similar when HMB is used (A, C)",
-        format!("random reads at least {close} of sequential ones"),
-        list(similar.iter().map(|share| 100.0 * share), "%"),
-        similar.iter().all(|&share| share >= close),
+        "light-writes-unchanged",
+        format!("writes by less than {:.0} %", 100.0 * (helps - 1.0)),
+        list(changed.iter().map(|g| 100.0 * (g - 1.0)), "% (A sequential, random, C sequential, random)"),
+        changed.iter().all(|&g| g < helps),
     ));
+    // Both ways: as far below as above.
+    let alike = |of: &[Vec<Pair>], among: &[usize], hmb: usize| -> Vec<f64> {
+        among.iter().map(|&x| of[x][RANDOM_READ][hmb] / of[x][SEQUENTIAL_READ][hmb]).collect()
+    };
+    let similar = |name: &str, of: &[Vec<Pair>], among: &[usize], drives: &str| {
+        let [off, on] = [0, 1].map(|hmb| alike(of, among, hmb));
+        let percent = |shares: &[f64]| list(shares.iter().map(|share| 100.0 * share), "%");
+        check(
+            name,
+            format!("random reads within {:.0} % of sequential ones", 100.0 * about),
+            format!("{} of sequential ones, {} without the HMB ({drives})", percent(&on), percent(&off)),
+            on.iter().all(|&share| (share - 1.0).abs() <= about),
+        )
+    };
+    findings.checks.push(similar("light-reads-similar", light, &[a, c], "A, C"));
     let of_b: Vec<f64> = patterns().map(|p| gain(light[b][p])).collect();
     findings.checks.push(check(
-        "LIGHT: the performance of SSD-B is improved only when the workload pattern is random read",
+        "light-b-random-reads",
         format!("random reads by at least {:.0} %, the others by less", 100.0 * (helps - 1.0)),
         list(of_b.iter().map(|g| 100.0 * (g - 1.0)), "% (sequential read, write, random read, write)"),
         patterns().all(|p| (of_b[p] >= helps) == (p == RANDOM_READ)),
     ));
     let below: Vec<f64> = twin_of.iter().flat_map(|&(x, y)| reads.map(|p| heavy[x][p][0] / heavy[y][p][0])).collect();
     findings.checks.push(check(
-        "HEAVY: the gap in read performances between the two types of SSDs is substantial (A, B, C without HMB)",
+        "heavy-reads-worse",
+        format!("at most {far} of the twin, sequential and random"),
+        list(below.iter().map(|share| 100.0 * share), "% (A, A, B, B, C, C)"),
+        below.iter().all(|&share| share <= far),
+    ));
+    let below: Vec<f64> = twin_of.iter().flat_map(|&(x, y)| writes.map(|p| heavy[x][p][0] / heavy[y][p][0])).collect();
+    findings.checks.push(check(
+        "heavy-writes-worse",
         format!("at most {far} of the twin, sequential and random"),
         list(below.iter().map(|share| 100.0 * share), "% (A, A, B, B, C, C)"),
         below.iter().all(|&share| share <= far),
     ));
     let random: Vec<f64> = [a, b, c].iter().map(|&x| gain(heavy[x][RANDOM_READ])).collect();
     findings.checks.push(check(
-        "HEAVY: the performance of random read is improved again in all the SSDs",
+        "heavy-random-reads-improved",
         format!("by at least {:.0} %", 100.0 * (helps - 1.0)),
         list(random.iter().map(|g| 100.0 * (g - 1.0)), "% (A, B, C)"),
         random.iter().all(|&g| g >= helps),
     ));
-    let similar: Vec<f64> =
-        [a, b, c].iter().map(|&x| heavy[x][RANDOM_READ][1] / heavy[x][SEQUENTIAL_READ][1]).collect();
+    let changed = of_writes(heavy, &[a, b, c]);
     findings.checks.push(check(
-        "HEAVY: the performance of random read becomes similar to that of sequential read in SSD-A, SSD-B, and SSD-C \
-         when HMB is used",
-        format!("random reads at least {close} of sequential ones"),
-        list(similar.iter().map(|share| 100.0 * share), "% (A, B, C)"),
-        similar.iter().all(|&share| share >= close),
+        "heavy-writes-unchanged",
+        format!("writes by less than {:.0} %", 100.0 * (helps - 1.0)),
+        list(changed.iter().map(|g| 100.0 * (g - 1.0)), "% (A sequential, random, B, B, C, C)"),
+        changed.iter().all(|&g| g < helps),
     ));
+    findings.checks.push(similar("heavy-reads-similar", heavy, &[a, b, c], "A, B, C"));
     let best =
         |p: usize, by_drive: &[Vec<Pair>]| (0..drives.len()).all(|x| by_drive[x][p][1] <= 1.01 * by_drive[f][p][1]);
     let strongest = patterns().filter(|&p| best(p, heavy)).count() + patterns().filter(|&p| best(p, light)).count();
     findings.checks.push(check(
-        "SSD-F exhibits better I/O performance than other SSDs overall",
+        "f-best",
         "none is more than 1 % ahead of it in six of eight panels, and in all of HEAVY",
         format!("in {strongest} of {}", 2 * PATTERNS.len()),
         strongest >= 6 && patterns().all(|p| best(p, heavy)),

@@ -76,7 +76,7 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
         let within = |(found, wanted): (&Option<f64>, &f64)| found.is_some_and(|at| (at / wanted - 1.0).abs() <= 0.05);
         let spell_all = |found: &[Option<f64>]| found.iter().map(|k| spell(*k, "")).collect::<Vec<_>>().join(", ");
         findings.checks.push(check(
-            &format!("{drive}: the latency sharply increases when d is 2,000, 4,000, 8,000 and 16,000"),
+            &format!("knees-{drive}"),
             "each within 5 %",
             spell_all(&found),
             found.iter().zip(&knees).all(within),
@@ -85,15 +85,20 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
         let (least, largest) =
             (per_mib.iter().copied().fold(f64::INFINITY, f64::min), per_mib.iter().copied().fold(0.0, f64::max));
         findings.checks.push(check(
-            &format!(
-                "{drive}: the HMB size and number of sections when the latency sharply increases are proportional"
-            ),
+            &format!("proportional-{drive}"),
             "sections for each MiB differ by at most 5 %",
             list(per_mib.iter().copied(), "sections for each MiB"),
             per_mib.len() == sizes.len() && largest <= least * 1.05,
         ));
+        let unit = per_mib.iter().map(|sections| 1048576.0 / sections).fold(0.0, f64::max);
         findings.checks.push(check(
-            &format!("{drive}: when HMB is not used, the SSDs show high latency in general"),
+            &format!("unit-{drive}"),
+            "4 KB, within 10 %",
+            format!("{unit:.0} bytes of host memory for each section"),
+            (unit / 4096.0 - 1.0).abs() <= 0.1,
+        ));
+        findings.checks.push(check(
+            &format!("high-without-{drive}"),
             "at every d more than 1.25 times what it is with the HMB below the knee",
             format!("at least {off:.0} us, with the HMB {fast:.0} us"),
             off > 1.25 * fast,
@@ -123,7 +128,7 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
     let off = few(&curves[0].2);
     let on = lent.first().map_or(off, |(_, _, curve)| few(curve));
     findings.checks.push(check(
-        &format!("{one_size}: when the number of sections is less than {FEW}, we can see a small difference"),
+        &format!("few-{one_size}"),
         "a difference of less than 10 %, with the HMB and without",
         format!("{on:.1} us with it, {off:.1} us without"),
         on != off && (on / off - 1.0).abs() < 0.1,
@@ -132,9 +137,7 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
     let same_as_off = curves.iter().filter(|(_, lent, curve)| !lent && *curve == curves[0].2).count();
     let verdict = if lent.len() > 1 { "sizes can be compared" } else { "cannot conclude" };
     findings.checks.push(check(
-        &format!(
-            "{one_size}: we cannot conclude that it uses HMB as mapping table cache, as it takes one HMB size only"
-        ),
+        &format!("cannot-conclude-{one_size}"),
         "cannot conclude",
         format!("{verdict}: of {} sizes {} is taken, the others are as the HMB off", sizes.len(), lent.len()),
         lent.len() == 1 && same_as_off == sizes.len(),

@@ -2,7 +2,7 @@
 
 use super::super::setting::{ExperimentError, Setting};
 use super::super::{Findings, Options, check, column, figure, series};
-use super::{PAGE, Timed, device, pin, profile, run_timed};
+use super::{PAGE, Timed, bytes, device, pin, profile, run_timed};
 use crate::host::{Request, WindowRequest};
 use tidewater_report::experiment::Form;
 use tidewater_wire::vendor::WindowCommand;
@@ -48,7 +48,7 @@ fn run(setting: &Setting, write: bool, options: &mut Options<'_>) -> Result<Find
     };
     let title = if write { "Write bandwidth" } else { "Read bandwidth" };
     let mut plot = figure(title, Form::Lines, ("bytes", true), ("GB/s", true));
-    let mut measured = Vec::new();
+    let mut measured: Vec<Vec<f64>> = Vec::new();
     for (drive, (name, _)) in DRIVES.iter().enumerate() {
         let mut rates = Vec::new();
         for (i, &size) in sizes.iter().enumerate() {
@@ -58,22 +58,22 @@ fn run(setting: &Setting, write: bool, options: &mut Options<'_>) -> Result<Find
             options.done((drive * sizes.len() + i + 1) as f64 / (DRIVES.len() * sizes.len()) as f64)?;
         }
         plot.series.push(series(*name, sizes.iter().copied().zip(rates.iter().map(|rate| rate / 1e9))));
-        measured.push(*rates.last().expect("sizes are not empty"));
+        measured.push(rates);
     }
     findings.figures.push(plot);
-    let gb = |rate: f64| format!("{:.2} GB/s", rate / 1e9);
-    let words = format!("{}, {}, {}", gb(measured[0]), gb(measured[1]), gb(measured[2]));
+    let [ull, window, dc] = [&measured[0], &measured[1], &measured[2]];
+    let above = |one: &[f64], other: &[f64]| one.iter().zip(other).all(|(a, b)| a > b);
+    let side_by_side = |one: &[f64], other: &[f64]| {
+        let pairs = sizes.iter().zip(one.iter().zip(other));
+        let words = pairs.map(|(&size, (a, b))| format!("{} {:.2} and {:.2}", bytes(size), a / 1e9, b / 1e9));
+        format!("{} GB/s", words.collect::<Vec<_>>().join(", "))
+    };
+    findings.checks.push(check("ull-above-2b", "at every size", side_by_side(ull, window), above(ull, window)));
     if write {
-        let ordered = measured[0] > measured[1] && measured[1] > measured[2];
-        findings.checks.push(check("ULL-SSD > 2B-SSD > DC-SSD", "at the largest size", words, ordered));
+        findings.checks.push(check("2b-above-dc", "at every size", side_by_side(window, dc), above(window, dc)));
     } else {
-        let close = (measured[1] / measured[2] - 1.0).abs() <= 0.1;
-        findings.checks.push(check(
-            "ULL-SSD > 2B-SSD, and 2B-SSD is about equal to DC-SSD",
-            "at the largest size; equal within 10 %",
-            words,
-            measured[0] > measured[1] && close,
-        ));
+        let close = window.iter().zip(dc).all(|(a, b)| (a / b - 1.0).abs() <= 0.1);
+        findings.checks.push(check("2b-like-dc", "within 10 % at every size", side_by_side(window, dc), close));
     }
     Ok(findings)
 }

@@ -122,7 +122,7 @@ pub(in super::super) fn run(setting: &Setting, options: &mut Options<'_>) -> Res
     };
     let most = apart(0, 1).max(apart(2, 3));
     findings.checks.push(check(
-        "A side that is not used costs the other nothing (ours)",
+        "unused-side-is-free",
         "commits on a drive with both within 1 % of those on a drive with one",
         format!("at most {:.2} % apart", most * 100.0),
         most <= 0.01,
@@ -130,17 +130,12 @@ pub(in super::super) fn run(setting: &Setting, options: &mut Options<'_>) -> Res
     let list = |of: usize| table[of].iter().map(|run| format!("{:.1}", run.1)).collect::<Vec<_>>().join(", ");
     let ahead = table[1].iter().zip(&table[3]).all(|(fast, window)| fast.1 < window.1);
     findings.checks.push(check(
-        "Where a log only appends, the fast side commits sooner: it needs no flush of cache lines (ours)",
+        "fast-side-sooner",
         "a lower commit time for every log",
         format!("fast side {} us, window {} us", list(1), list(3)),
         ahead,
     ));
     let sooner = table[1].iter().chain(&table[3]).zip(table[4].iter().cycle()).all(|(byte, block)| byte.1 < block.1);
-    findings.checks.push(check(
-        "Both byte sides commit sooner than blocks (ours)",
-        "for every log",
-        format!("blocks {} us", list(4)),
-        sooner,
-    ));
+    findings.checks.push(check("both-above-blocks", "for every log", format!("blocks {} us", list(4)), sooner));
     Ok(findings)
 }

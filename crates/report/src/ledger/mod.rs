@@ -1,0 +1,408 @@
+//! The ledger of the papers: every statement of each source, what decides it here, and its verdict. A verdict is
+//! written nowhere: it follows from the checks of experiments, from settings of profiles, and from what was fitted.
+
+mod html;
+mod markdown;
+mod text;
+
+pub(crate) use html::{contents, lines as lines_html};
+pub use markdown::{markdown, tally_table};
+pub use text::{headline, sentence, text};
+
+use crate::experiment::Experiment;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One source: its statements, in the order in which it makes them.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// What commands and pages name it by: `x-ssd`.
+    #[serde(skip)]
+    pub key: String,
+    /// Its short name: `X-SSD`.
+    pub name: String,
+    /// Authors, title or venue, year.
+    pub title: String,
+    /// What was read of it: the text of a paper, slides.
+    pub read: String,
+    /// It is one of the papers that are repeated, and counts in the headline.
+    #[serde(default)]
+    pub is_paper: bool,
+    /// Its statements.
+    pub statements: Vec<Statement>,
+}
+
+/// One statement of a source.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Statement {
+    /// Where it stands: section, figure or slide.
+    pub at: String,
+    /// What kind of statement it is.
+    pub kind: Kind,
+    /// What the source says, in its words or close to them.
+    pub says: String,
+    /// The source's value, range or trend, where the words do not give it.
+    #[serde(default)]
+    pub value: Option<String>,
+    /// What of it follows here without a fit, and from what.
+    #[serde(default)]
+    pub follows: Option<String>,
+    /// What was fitted to this very statement: a parameter and to what.
+    #[serde(default)]
+    pub fitted: Vec<String>,
+    /// Checks of experiments that decide it: `x-ssd/fig9/dram-flat`.
+    #[serde(default)]
+    pub checks: Vec<String>,
+    /// Settings of built-in profiles that have to be so: `2b-ssd window.entries = 8`.
+    #[serde(default)]
+    pub settings: Vec<String>,
+    /// Tests that show it: file and function, `crates/core/src/fast/lane.rs a_gap_stops_the_counter`.
+    #[serde(default)]
+    pub tests: Vec<String>,
+    /// Why it is not so here, where that is known without a measurement.
+    #[serde(default)]
+    pub differs: Option<String>,
+    /// Why it was not measured.
+    #[serde(default)]
+    pub not_measured: Option<String>,
+    /// Why it was not built.
+    #[serde(default)]
+    pub not_built: Option<String>,
+    /// What else has to be known to read the verdict.
+    #[serde(default)]
+    pub note: Option<String>,
+}
+
+/// Kinds of statements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A number.
+    Value,
+    /// From one number to another.
+    Range,
+    /// What is greater than what.
+    Order,
+    /// How one quantity goes with another.
+    Trend,
+    /// How something works.
+    Mechanism,
+    /// What a device has, or what a call is.
+    Design,
+    /// What the source ran its own experiments with.
+    Setup,
+}
+
+/// What became of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It is so here, and nothing was fitted to it.
+    Shown,
+    /// It is so here, because something was fitted to it.
+    ByFit,
+    /// It is not so here.
+    Differs,
+    /// The mechanism may be there; no measurement or test decides it.
+    NotMeasured,
+    /// There is no such mechanism here.
+    NotBuilt,
+    /// An experiment decides it, and was not run.
+    NotRun,
+}
+
+impl Verdict {
+    /// Every verdict, in the order in which they are counted.
+    pub const ALL: [Verdict; 6] =
+        [Verdict::Shown, Verdict::ByFit, Verdict::Differs, Verdict::NotMeasured, Verdict::NotBuilt, Verdict::NotRun];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Shown => "shown",
+            Verdict::ByFit => "shown by a fit",
+            Verdict::Differs => "differs",
+            Verdict::NotMeasured => "not measured",
+            Verdict::NotBuilt => "not built",
+            Verdict::NotRun => "not run",
+        }
+    }
+}
+
+/// What a check of an experiment came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Whether it holds.
+    pub ok: bool,
+    /// What was expected, in words.
+    pub expected: String,
+    /// What was measured, in words.
+    pub measured: String,
+    /// Why it does not hold, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+}
+
+/// What there is to decide statements by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Results {
+    /// Checks, as `experiment/check`.
+    pub checks: BTreeMap<String, Outcome>,
+    /// Values of the settings that statements name, as `profile key`.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Results {
+    /// The checks of these experiments.
+    pub fn of(experiments: &[Experiment]) -> BTreeMap<String, Outcome> {
+        let checks = experiments.iter().flat_map(|one| one.checks.iter().map(move |check| (one, check)));
+        let named = checks.filter(|(_, check)| !check.name.is_empty()).map(|(one, check)| {
+            let outcome = Outcome {
+                ok: check.ok,
+                expected: check.expected.clone(),
+                measured: check.measured.clone(),
+                because: check.because.clone(),
+            };
+            (format!("{}/{}", one.name, check.name), outcome)
+        });
+        named.collect()
+    }
+}
+
+/// A statement with its verdict.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line<'a> {
+    /// Its source.
+    pub source: &'a Source,
+    /// The statement.
+    pub statement: &'a Statement,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// What was found here, in words.
+    pub ours: String,
+    /// Why it is not shown; nothing where it is, or where the reason is not known.
+    pub because: Option<String>,
+}
+
+/// How many statements have each verdict, in the order of [`Verdict::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally([usize; Verdict::ALL.len()]);
+
+impl Tally {
+    /// Of these lines.
+    pub fn of<'l>(lines: impl IntoIterator<Item = &'l Line<'l>>) -> Tally {
+        let mut tally = Tally::default();
+        for line in lines {
+            tally.0[line.verdict as usize] += 1;
+        }
+        tally
+    }
+
+    /// How many have this verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.0[verdict as usize]
+    }
+
+    /// All of them.
+    pub fn sum(&self) -> usize {
+        self.0.iter().sum()
+    }
+}
+
+/// A setting that a statement names: `profile key = value`.
+///
+/// # Errors
+/// When it is not written so.
+pub fn setting(text: &str) -> Result<(&str, &str, &str), String> {
+    let parts = text.split_once(" = ").and_then(|(what, value)| {
+        let (profile, key) = what.split_once(' ')?;
+        Some((profile, key, value))
+    });
+    parts.ok_or_else(|| format!("`{text}` is not `profile key = value`"))
+}
+
+impl Statement {
+    /// What has to be said of the statement for it to be decided: one kind of evidence, or the reason why there is
+    /// none.
+    ///
+    /// # Errors
+    /// In words, when nothing decides it, or more than one thing does.
+    pub fn check(&self) -> Result<(), String> {
+        let evidence = !(self.checks.is_empty() && self.settings.is_empty() && self.tests.is_empty());
+        let without = [&self.differs, &self.not_measured, &self.not_built].into_iter().flatten().count();
+        if usize::from(evidence) + without != 1 {
+            return Err(format!(
+                "`{}` needs checks, settings or tests, or one of differs, not_measured and not_built",
+                self.says
+            ));
+        }
+        for text in &self.settings {
+            setting(text)?;
+        }
+        Ok(())
+    }
+
+    fn decide(&self, results: &Results) -> (Verdict, String, Option<String>) {
+        for (verdict, why) in [
+            (Verdict::NotBuilt, &self.not_built),
+            (Verdict::NotMeasured, &self.not_measured),
+            (Verdict::Differs, &self.differs),
+        ] {
+            if let Some(why) = why {
+                return (verdict, String::new(), Some(why.clone()));
+            }
+        }
+        let (mut holds, mut is_run) = (true, true);
+        let (mut ours, mut because): (Vec<String>, Vec<&str>) = (Vec::new(), Vec::new());
+        for name in &self.checks {
+            match results.checks.get(name) {
+                Some(outcome) => {
+                    holds &= outcome.ok;
+                    ours.push(outcome.measured.clone());
+                    because.extend(outcome.because.as_deref().filter(|_| !outcome.ok));
+                }
+                None => is_run = false,
+            }
+        }
+        for text in &self.settings {
+            let (profile, key, wanted) = setting(text).unwrap_or(("", "", ""));
+            match results.settings.get(&format!("{profile} {key}")) {
+                Some(value) => {
+                    holds &= value == wanted;
+                    ours.push(format!("`{key}` of `{profile}` is {value}"));
+                }
+                None => is_run = false,
+            }
+        }
+        for test in &self.tests {
+            let name = test.rsplit([' ', ':']).next().unwrap_or(test);
+            ours.push(format!("test `{name}`"));
+        }
+        let verdict = match (is_run, holds, self.fitted.is_empty()) {
+            (false, ..) => Verdict::NotRun,
+            (true, false, _) => Verdict::Differs,
+            (true, true, true) => Verdict::Shown,
+            (true, true, false) => Verdict::ByFit,
+        };
+        because.dedup();
+        let because = (!because.is_empty()).then(|| because.join(" "));
+        (verdict, ours.join("; "), because)
+    }
+}
+
+/// The statements of `sources` as `results` decide them, in their order.
+pub fn decide<'a>(sources: impl IntoIterator<Item = &'a Source>, results: &Results) -> Vec<Line<'a>> {
+    let of_source = |source: &'a Source| {
+        let line = move |statement: &'a Statement| {
+            let (verdict, ours, because) = statement.decide(results);
+            Line { source, statement, verdict, ours, because }
+        };
+        source.statements.iter().map(line).collect::<Vec<_>>()
+    };
+    sources.into_iter().flat_map(of_source).collect()
+}
+
+/// The lines by source, in their order.
+fn by_source<'l, 'a>(lines: &'l [Line<'a>]) -> impl Iterator<Item = (&'a Source, &'l [Line<'a>])> {
+    lines.chunk_by(|a, b| a.source.key == b.source.key).map(|of| (of[0].source, of))
+}
+
+/// The lines as JSON: one array, an object for each statement.
+pub fn to_json(lines: &[Line<'_>]) -> String {
+    #[derive(Serialize)]
+    struct Shown<'l> {
+        source: &'l str,
+        at: &'l str,
+        kind: Kind,
+        says: &'l str,
+        value: &'l Option<String>,
+        follows: &'l Option<String>,
+        fitted: &'l [String],
+        checks: &'l [String],
+        settings: &'l [String],
+        tests: &'l [String],
+        ours: &'l str,
+        verdict: Verdict,
+        because: &'l Option<String>,
+        note: &'l Option<String>,
+    }
+    let shown = lines.iter().map(|line| {
+        let Statement { at, kind, says, value, follows, fitted, checks, settings, tests, note, .. } = line.statement;
+        let (source, kind, verdict) = (&line.source.key, *kind, line.verdict);
+        let (ours, because) = (&line.ours, &line.because);
+        Shown { source, at, kind, says, value, follows, fitted, checks, settings, tests, ours, verdict, because, note }
+    });
+    let mut text = serde_json::to_string_pretty(&shown.collect::<Vec<_>>()).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn statement(checks: &[&str], fitted: &[&str]) -> Statement {
+        Statement {
+            at: "figure 1".into(),
+            kind: Kind::Trend,
+            says: "It falls".into(),
+            value: None,
+            follows: None,
+            fitted: fitted.iter().map(|text| (*text).to_owned()).collect(),
+            checks: checks.iter().map(|text| (*text).to_owned()).collect(),
+            settings: Vec::new(),
+            tests: Vec::new(),
+            differs: None,
+            not_measured: None,
+            not_built: None,
+            note: None,
+        }
+    }
+
+    fn outcome(ok: bool) -> Outcome {
+        let because = (!ok).then(|| "of that".to_owned());
+        Outcome { ok, expected: "less".into(), measured: "3 us".into(), because }
+    }
+
+    fn results() -> Results {
+        let checks = [("a/good".to_owned(), outcome(true)), ("a/bad".to_owned(), outcome(false))];
+        let settings = [("drive window.entries".to_owned(), "8".to_owned())];
+        Results { checks: checks.into(), settings: settings.into() }
+    }
+
+    #[test]
+    fn the_verdict_follows_from_the_checks_and_the_fits() {
+        let verdict = |statement: &Statement| statement.decide(&results()).0;
+        assert_eq!(verdict(&statement(&["a/good"], &[])), Verdict::Shown);
+        assert_eq!(verdict(&statement(&["a/good"], &["x: to 3 us"])), Verdict::ByFit);
+        assert_eq!(verdict(&statement(&["a/good", "a/bad"], &["x: to 3 us"])), Verdict::Differs);
+        assert_eq!(verdict(&statement(&["a/good", "a/other"], &[])), Verdict::NotRun);
+        let (_, ours, because) = statement(&["a/good", "a/bad"], &[]).decide(&results());
+        assert_eq!((ours.as_str(), because.as_deref()), ("3 us; 3 us", Some("of that")));
+        let mut one = statement(&[], &[]);
+        one.settings = vec!["drive window.entries = 8".into()];
+        assert_eq!(verdict(&one), Verdict::Shown);
+        one.settings = vec!["drive window.entries = 9".into()];
+        assert_eq!(verdict(&one), Verdict::Differs);
+        one.settings = vec!["drive window.size = 9".into()];
+        assert_eq!(verdict(&one), Verdict::NotRun);
+        one.not_built = Some("no".into());
+        assert_eq!(verdict(&one), Verdict::NotBuilt);
+    }
+
+    #[test]
+    fn a_statement_is_decided_once() {
+        assert!(statement(&["a/good"], &[]).check().is_ok());
+        assert!(statement(&[], &[]).check().unwrap_err().contains("It falls"));
+        let mut one = statement(&["a/good"], &[]);
+        one.not_measured = Some("why".into());
+        assert!(one.check().is_err());
+        one.checks.clear();
+        assert!(one.check().is_ok());
+        one.not_measured = None;
+        one.settings = vec!["drive window.entries: 8".into()];
+        assert!(one.check().unwrap_err().contains("profile key = value"));
+    }
+}

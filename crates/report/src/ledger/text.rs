@@ -1,0 +1,79 @@
+//! The ledger on a terminal.
+
+use super::{Line, Tally, Verdict, by_source};
+use crate::compare::printable;
+use crate::experiment::wrapped;
+use std::fmt::Write;
+
+/// Counts in words: `31 shown, 6 by a fit, 9 differ`; verdicts that none has are left out.
+pub fn sentence(tally: &Tally) -> String {
+    let words = |verdict| match (verdict, tally.count(verdict)) {
+        (_, 0) => None,
+        (Verdict::Shown, n) => Some(format!("{n} shown")),
+        (Verdict::ByFit, n) => Some(format!("{n} by a fit")),
+        (Verdict::Differs, 1) => Some("1 differs".to_owned()),
+        (Verdict::Differs, n) => Some(format!("{n} differ")),
+        (Verdict::NotMeasured, n) => Some(format!("{n} not measured")),
+        (Verdict::NotBuilt, n) => Some(format!("{n} not built")),
+        (Verdict::NotRun, n) => Some(format!("{n} not run")),
+    };
+    Verdict::ALL.into_iter().filter_map(words).collect::<Vec<_>>().join(", ")
+}
+
+/// What all papers together come to: `Of 190 statements of 4 papers 120 shown, ...`.
+pub fn headline(lines: &[Line<'_>]) -> String {
+    let of_papers = || lines.iter().filter(|line| line.source.is_paper);
+    let papers = by_source(lines).filter(|(source, _)| source.is_paper).count();
+    let tally = Tally::of(of_papers());
+    format!("Of {} statements of {papers} papers: {}.", tally.sum(), sentence(&tally))
+}
+
+/// How many statements of each source have which verdict, a line for each source.
+fn counts(lines: &[Line<'_>]) -> String {
+    let widest = by_source(lines).map(|(source, _)| source.name.chars().count()).max().unwrap_or(0);
+    let mut out = String::new();
+    for (source, of) in by_source(lines) {
+        let tally = Tally::of(of);
+        let _ = writeln!(out, "{:widest$}  {:3}: {}", source.name, tally.sum(), sentence(&tally));
+    }
+    out
+}
+
+/// The counts by source, and with `is_whole` each statement before them, at most `width` characters wide where the
+/// words allow it.
+pub fn text(lines: &[Line<'_>], is_whole: bool, width: usize) -> String {
+    let mut out = String::new();
+    for (source, of) in by_source(lines).filter(|_| is_whole) {
+        let _ = writeln!(out, "{}: {}", source.name, source.title);
+        for line in of {
+            out.push('\n');
+            let says = format!("{}: {}", line.statement.at, line.statement.says);
+            wrapped(&mut out, &format!("{:<16}", line.verdict.name()), "                ", &says, width);
+            let mut part = |name: &str, text: &str| {
+                let first = format!("{:16}{name:<10}", "");
+                wrapped(&mut out, &first, &" ".repeat(26), &printable(text), width);
+            };
+            if let Some(value) = &line.statement.value {
+                part("value", value);
+            }
+            if let Some(follows) = &line.statement.follows {
+                part("follows", follows);
+            }
+            for fitted in &line.statement.fitted {
+                part("fitted", fitted);
+            }
+            if !line.ours.is_empty() {
+                part("ours", &line.ours);
+            }
+            if let Some(because) = &line.because {
+                part("because", because);
+            }
+            if let Some(note) = &line.statement.note {
+                part("note", note);
+            }
+        }
+        out.push('\n');
+    }
+    out.push_str(&counts(lines));
+    out
+}
