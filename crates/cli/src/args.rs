@@ -510,8 +510,11 @@ pub struct ExperimentRun {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub jobs: Option<u16>,
     /// Measure a tenth, for a first look: some checks that hold in a full run may fail
-    #[arg(long)]
+    #[arg(long, conflicts_with = "full")]
     pub quick: bool,
+    /// Measure all of cbm/map, of which a part is measured otherwise: it takes many minutes
+    #[arg(long)]
+    pub full: bool,
     /// Seed of every random choice: the same seed gives the same result
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

@@ -68,6 +68,7 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
             let options = Options {
                 seed: given.seed,
                 quick: given.quick,
+                full: given.full,
                 traces: traces.as_deref(),
                 progress: &mut whole.share_of(i),
                 cancelled: &interrupt::requested,

@@ -35,6 +35,8 @@ pub struct Options<'a> {
     pub seed: u64,
     /// A tenth of the measurement, for tests: checks may fail.
     pub quick: bool,
+    /// All of what takes many minutes, of experiments that have such a part.
+    pub full: bool,
     /// A folder of traces, for experiments that take some.
     pub traces: Option<&'a Path>,
     /// Called now and then with the share that is done.
@@ -94,6 +96,7 @@ const ENTRIES: &[Entry] = entries! {
     "cbm/exchange" => cbm::by_size::run;
     "cbm/camwebdev" => cbm::by_size::run;
     "cbm/threshold" => cbm::threshold::run;
+    "cbm/map" => cbm::map::run;
     "cbm/mechanisms" => cbm::mechanisms::run;
     "cbm/openssd" => cbm::openssd::run;
     "cbm/real" => cbm::real::run;
@@ -229,7 +232,10 @@ mod tests {
     }
 
     fn quick(name: &str) -> Result<Experiment, ExperimentError> {
-        run(name, Options { seed: 1, quick: true, traces: None, progress: &mut |_| {}, cancelled: &|| false })
+        run(
+            name,
+            Options { seed: 1, quick: true, full: false, traces: None, progress: &mut |_| {}, cancelled: &|| false },
+        )
     }
 
     #[test]
@@ -272,6 +278,7 @@ mod tests {
             let options = Options {
                 seed: 1,
                 quick: true,
+                full: false,
                 traces: None,
                 progress: &mut |share| shares.push(share),
                 cancelled: &|| true,
@@ -283,7 +290,14 @@ mod tests {
 
     #[test]
     fn every_seed_is_one() {
-        let last = Options { seed: u64::MAX, quick: true, traces: None, progress: &mut |_| {}, cancelled: &|| false };
+        let last = Options {
+            seed: u64::MAX,
+            quick: true,
+            full: false,
+            traces: None,
+            progress: &mut |_| {},
+            cancelled: &|| false,
+        };
         assert!(run("x-ssd/fig13", last).is_ok());
     }
 }
