@@ -1,6 +1,6 @@
 //! The ledger as parts of an HTML page.
 
-use super::{Line, Tally, Verdict, by_source, headline};
+use super::{Line, Tally, Verdict, by_source, headline, tallies};
 use crate::html::escape;
 use std::fmt::Write;
 
@@ -14,9 +14,8 @@ pub(crate) fn contents(out: &mut String, lines: &[Line<'_>]) {
         let _ = write!(out, "<th>{}</th>", verdict.name());
     }
     out.push_str("</tr></thead>\n<tbody>\n");
-    for (source, of) in by_source(lines) {
-        let tally = Tally::of(of);
-        let _ = write!(out, "<tr><td>{}</td><td>{}</td>", escape(&source.name), tally.sum());
+    for (source, group, tally) in tallies(lines) {
+        let _ = write!(out, "<tr><td>{}, {group}</td><td>{}</td>", escape(&source.name), tally.sum());
         for verdict in &columns {
             let _ = write!(out, "<td>{}</td>", tally.count(*verdict));
         }

@@ -1,6 +1,6 @@
 //! The ledger as parts of a page of Markdown. Lines are not broken: the page does that.
 
-use super::{Line, Tally, Verdict, by_source};
+use super::{GROUPS, Line, Tally, Verdict, tallies, totals};
 use std::fmt::Write;
 
 /// How many statements of each source have which verdict, and of all papers together: a table.
@@ -19,12 +19,15 @@ pub fn tally_table(lines: &[Line<'_>]) -> String {
         }
         out.push('\n');
     };
-    for (source, of) in by_source(lines).filter(|(source, _)| source.is_paper) {
-        row(&source.name, &Tally::of(of));
+    let rows = tallies(lines);
+    for (source, group, tally) in rows.iter().filter(|(source, ..)| source.is_paper) {
+        row(&format!("{}, {group}", source.name), tally);
     }
-    row("**all papers**", &Tally::of(lines.iter().filter(|line| line.source.is_paper)));
-    for (source, of) in by_source(lines).filter(|(source, _)| !source.is_paper) {
-        row(&source.name, &Tally::of(of));
+    for ((group, _), tally) in GROUPS.iter().zip(totals(lines)) {
+        row(&format!("**all papers, {group}**"), &tally);
+    }
+    for (source, group, tally) in rows.iter().filter(|(source, ..)| !source.is_paper) {
+        row(&format!("{}, {group}", source.name), tally);
     }
     out
 }

@@ -95,6 +95,13 @@ pub enum Kind {
     Setup,
 }
 
+impl Kind {
+    /// It is a result of the source, and not a mechanism, a design or a set-up.
+    pub fn is_result(self) -> bool {
+        matches!(self, Kind::Value | Kind::Range | Kind::Order | Kind::Trend)
+    }
+}
+
 /// What became of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -302,6 +309,30 @@ pub fn decide<'a>(sources: impl IntoIterator<Item = &'a Source>, results: &Resul
         source.statements.iter().map(line).collect::<Vec<_>>()
     };
     sources.into_iter().flat_map(of_source).collect()
+}
+
+/// The two groups in which statements are counted: what a source measured, and what it built and ran.
+const GROUPS: [(&str, bool); 2] = [("results", true), ("mechanisms and set-up", false)];
+
+/// How many statements of each source and group have which verdict; groups without statements are left out.
+fn tallies<'a>(lines: &[Line<'a>]) -> Vec<(&'a Source, &'static str, Tally)> {
+    let of_source = |(source, of): (&'a Source, &[Line<'a>])| {
+        let of_group = |(name, is_result): (&'static str, bool)| {
+            let tally = Tally::of(of.iter().filter(|line| line.statement.kind.is_result() == is_result));
+            (tally.sum() > 0).then_some((source, name, tally))
+        };
+        GROUPS.into_iter().filter_map(of_group).collect::<Vec<_>>()
+    };
+    by_source(lines).flat_map(of_source).collect()
+}
+
+/// The tally of all papers together, by group.
+fn totals(lines: &[Line<'_>]) -> [Tally; 2] {
+    let of_group = |is_result: bool| {
+        let is_here = |line: &&Line<'_>| line.source.is_paper && line.statement.kind.is_result() == is_result;
+        Tally::of(lines.iter().filter(is_here))
+    };
+    GROUPS.map(|(_, is_result)| of_group(is_result))
 }
 
 /// The lines by source, in their order.

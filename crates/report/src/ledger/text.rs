@@ -1,9 +1,10 @@
 //! The ledger on a terminal.
 
-use super::{Line, Tally, Verdict, by_source};
+use super::{Line, Source, Tally, Verdict, by_source, tallies, totals};
 use crate::compare::printable;
 use crate::experiment::wrapped;
 use std::fmt::Write;
+use tidewater_base::units::plural;
 
 /// Counts in words: `31 shown, 6 by a fit, 9 differ`; verdicts that none has are left out.
 pub fn sentence(tally: &Tally) -> String {
@@ -20,21 +21,28 @@ pub fn sentence(tally: &Tally) -> String {
     Verdict::ALL.into_iter().filter_map(words).collect::<Vec<_>>().join(", ")
 }
 
-/// What all papers together come to: `Of 190 statements of 4 papers 120 shown, ...`.
+/// What all papers together come to, results apart from mechanisms and set-ups.
 pub fn headline(lines: &[Line<'_>]) -> String {
-    let of_papers = || lines.iter().filter(|line| line.source.is_paper);
     let papers = by_source(lines).filter(|(source, _)| source.is_paper).count();
-    let tally = Tally::of(of_papers());
-    format!("Of {} statements of {papers} papers: {}.", tally.sum(), sentence(&tally))
+    let [results, others] = totals(lines);
+    format!(
+        "Of {} of {}: {}. Of {} on mechanisms and set-ups: {}.",
+        plural(results.sum() as u64, "result"),
+        plural(papers as u64, "paper"),
+        sentence(&results),
+        plural(others.sum() as u64, "statement"),
+        sentence(&others)
+    )
 }
 
-/// How many statements of each source have which verdict, a line for each source.
+/// How many statements of each source have which verdict, a line for each group of them.
 fn counts(lines: &[Line<'_>]) -> String {
-    let widest = by_source(lines).map(|(source, _)| source.name.chars().count()).max().unwrap_or(0);
+    let rows = tallies(lines);
+    let name = |source: &Source, group: &str| format!("{}, {group}", source.name);
+    let widest = rows.iter().map(|(source, group, _)| name(source, group).chars().count()).max().unwrap_or(0);
     let mut out = String::new();
-    for (source, of) in by_source(lines) {
-        let tally = Tally::of(of);
-        let _ = writeln!(out, "{:widest$}  {:3}: {}", source.name, tally.sum(), sentence(&tally));
+    for (source, group, tally) in &rows {
+        let _ = writeln!(out, "{:widest$}  {:3}: {}", name(source, group), tally.sum(), sentence(tally));
     }
     out
 }

@@ -243,7 +243,8 @@ mod tests {
         for name in ["2b-ssd/write-latency", "2b-ssd/read-latency"] {
             let experiment = quick(name).unwrap();
             for check in &experiment.checks {
-                assert!(check.ok, "{name}: {}: {}, measured {}", check.statement, check.expected, check.measured);
+                let Check { statement, expected, measured, .. } = check;
+                assert!(!check.is_failure(), "{name}: {statement}: {expected}, measured {measured}");
             }
         }
     }
