@@ -140,6 +140,7 @@ pub fn document(samples: &[Sample], idle: Option<Idle>, rounds: usize, seconds: 
             let mode = mode.name();
             let [median_percent, least, greatest] = [median, range.0, range.1].map(|ratio| 100.0 * ratio);
             checks.push(Check {
+                name: String::new(),
                 statement: format!(
                     "{database}, {workload}, {clients} clients: {mode} is near the ceiling without flushes"
                 ),
@@ -148,12 +149,14 @@ pub fn document(samples: &[Sample], idle: Option<Idle>, rounds: usize, seconds: 
                     "{median_percent:.0} % (rounds: {least:.0} to {greatest:.0} %); {rate:.0} and {none:.0} /s"
                 ),
                 ok: median >= 0.9,
+                fitted: Vec::new(),
                 because: None,
             });
         }
         let Ratio { median, range } = ratio(group, Mode::Destaged, Mode::Flushes);
         let least = if *clients >= 8 { 1.0 } else { 0.8 };
         checks.push(Check {
+            name: String::new(),
             statement: format!("{database}, {workload}, {clients} clients: DESTAGED is not slower than its own flush"),
             expected: format!("at least {least:.1} times as fast"),
             measured: format!(
@@ -161,15 +164,18 @@ pub fn document(samples: &[Sample], idle: Option<Idle>, rounds: usize, seconds: 
                 range.0, range.1
             ),
             ok: median >= least,
+            fitted: Vec::new(),
             because: None,
         });
     }
     if let Some(idle) = idle {
         checks.push(Check {
+            name: String::new(),
             statement: "A device without load leaves the processor alone".into(),
             expected: "under 2 % of a core".into(),
             measured: format!("device {:.2} %, tidewater run {:.2} %", idle.device * 100.0, idle.supervisor * 100.0),
             ok: idle.device < 0.02,
+            fitted: Vec::new(),
             because: None,
         });
     }

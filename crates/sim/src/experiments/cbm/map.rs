@@ -9,9 +9,11 @@ use crate::run::Pacing;
 use crate::workload::{Synth, SynthSpec};
 use tidewater_report::experiment::{Cell, Form};
 
-/// What is compared: its name, the policy and settings. Readings of CBM first, of which the last goes beyond the
-/// slides.
-const CONTENDERS: [(&str, &str, &[(&str, &str)]); READINGS + 3] = [
+/// What is compared: its name, the policy and settings.
+type Contender = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+/// Readings of CBM first, of which the last goes beyond the slides.
+const CONTENDERS: [Contender; READINGS + 3] = [
     ("literal", "cbm", &[]),
     ("run", "cbm", &[("buffer.cbm_merge", "run")]),
     ("whole", "cbm", &[("buffer.cbm_merge", "whole")]),
@@ -23,8 +25,10 @@ const CONTENDERS: [(&str, &str, &[(&str, &str)]); READINGS + 3] = [
 ];
 const READINGS: usize = 5;
 
+/// What is read off a run.
+type Value = fn(&Measured) -> f64;
 /// Figures of which less is better.
-const FIGURES: [(&str, fn(&Measured) -> f64); 2] = [("erasures", |m| m.erases), ("response time", |m| m.response_us)];
+const FIGURES: [(&str, Value); 2] = [("erasures", |m| m.erases), ("response time", |m| m.response_us)];
 
 /// Whether a reading is first at a place: no more than 2 % behind the best of the other policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +71,7 @@ struct Place<'m> {
 
 impl Place<'_> {
     /// What a reading has of the least of the other policies, by seed.
-    fn ratios(&self, reading: usize, value: fn(&Measured) -> f64) -> Vec<f64> {
+    fn ratios(&self, reading: usize, value: Value) -> Vec<f64> {
         let of = |contender: usize, seed: usize| value(&self.measured[contender * self.seeds + seed]);
         let least = |seed| (READINGS..CONTENDERS.len()).map(|rival| of(rival, seed)).fold(f64::INFINITY, f64::min);
         let ratio = |seed| match (of(reading, seed), least(seed)) {
@@ -180,7 +184,7 @@ fn share_of_first(places: &[Place<'_>], what: &str, reading: &str, first: impl F
 }
 
 /// Lines by size of the buffer for each size of the log: below 1, CBM is first.
-fn map(findings: &mut Findings, places: &[Place<'_>], what: &str, value: fn(&Measured) -> f64) {
+fn map(findings: &mut Findings, places: &[Place<'_>], what: &str, value: Value) {
     for (reading, (name, ..)) in CONTENDERS[..READINGS].iter().enumerate() {
         let mut workloads: Vec<&str> = places.iter().map(|place| place.workload).collect();
         workloads.dedup();
