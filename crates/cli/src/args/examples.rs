@@ -170,7 +170,7 @@ Examples:
   tidewater experiment ledger --source x-ssd
 
   # What differs, and why
-  tidewater experiment ledger --json | jq '.[] | select(.verdict == \"differs\") | {says, ours, because}'
+  tidewater experiment ledger --json | jq '.[] | select(.verdict == \"differs\")'
 
   # The same of a run of your own
   tidewater experiment run --all --json all.json

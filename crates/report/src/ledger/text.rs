@@ -52,7 +52,7 @@ fn counts(lines: &[Line<'_>]) -> String {
 pub fn text(lines: &[Line<'_>], is_whole: bool, width: usize) -> String {
     let mut out = String::new();
     for (source, of) in by_source(lines).filter(|_| is_whole) {
-        let _ = writeln!(out, "{}: {}", source.name, source.title);
+        let _ = writeln!(out, "{}; read: {}", source.title, source.read);
         for line in of {
             out.push('\n');
             let says = format!("{}: {}", line.statement.at, line.statement.says);
