@@ -25,6 +25,10 @@ pub fn of(py: Python<'_>, failure: &Failure) -> PyErr {
                 attributes.set_item("suggestion", suggestion)?;
                 "ProfileError"
             }
+            Subject::Policy { rule } => {
+                attributes.set_item("rule", rule)?;
+                "PolicyError"
+            }
             Subject::Trace { line } => {
                 attributes.set_item("line", line)?;
                 "TraceError"

@@ -6,6 +6,7 @@ mod drive;
 mod errors;
 mod frame;
 mod log;
+mod policy;
 mod record;
 mod run;
 mod sweep;
@@ -21,6 +22,8 @@ mod _native {
     use super::frame::Data;
     #[pymodule_export]
     use super::log::Log;
+    #[pymodule_export]
+    use super::policy::{check_policy, replay_with};
     #[pymodule_export]
     use super::record::{Run, comparison, tables};
     #[pymodule_export]

@@ -7,10 +7,58 @@ use crate::{errors, sweep};
 use pyo3::prelude::*;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tidewater_report::requests::RequestSink;
+use tidewater_sim::trace::Input;
 use tidewater_study::sweep::Sweep;
 use tidewater_study::{self as study, Failure, How, Listeners, One, Origin, RunFailure, Setting};
 use tidewater_tables::{Batches, Format, Requests};
+
+/// What a run is made of.
+pub struct Given {
+    /// The plan of one run.
+    pub plan: String,
+    /// The trace, where it is no file.
+    pub input: Option<Input>,
+    /// Whether requests are kept.
+    pub keep: bool,
+    /// Where they are written.
+    pub file: Option<PathBuf>,
+}
+
+/// Makes the one run of a plan. `follow` gets the share that is done; `add` adds to what goes on around the run.
+pub fn make(
+    given: Given,
+    cancelled: Arc<AtomicBool>,
+    mut follow: Box<dyn FnMut(f64) + Send>,
+    add: impl FnOnce(&mut Listeners<'_>),
+) -> Result<Run, Failure> {
+    let plan = Sweep::parse(&given.plan, Path::new(""))?.plans()?.remove(0);
+    let drive = plan.drive.prepare()?;
+    let origin = match given.input {
+        Some(input) => Origin::Traces(vec![input]),
+        None => Origin::find(&plan.load)?,
+    };
+    let kept = given.keep.then(Batches::default);
+    let sink: Option<Box<dyn RequestSink + Send>> = match (&kept, &given.file) {
+        (Some(kept), _) => Some(Box::new(kept.sink())),
+        (None, Some(path)) => Some(requests(path)?),
+        (None, None) => None,
+    };
+    let mut listeners = Listeners {
+        progress: Some(Box::new(move |progress| follow(progress.share.unwrap_or(0.0)))),
+        cancelled,
+        requests: sink,
+        ..Listeners::default()
+    };
+    add(&mut listeners);
+    let run = One { origin: &origin, load: &plan.load, drive: &drive, given: &plan.drive };
+    let record = run.run(listeners).map_err(|failure| match failure {
+        RunFailure::Run(failure) => failure,
+        RunFailure::Output(error) => Failure::run(format_args!("the requests can't be written: {error}")),
+    })?;
+    Ok(Run::new(record, kept.map(Batches::take)))
+}
 
 /// Makes the one run of a plan. `data`: the trace, where it is no file. `keep`: whether requests are kept; `file`:
 /// where they are written.
@@ -26,35 +74,11 @@ pub fn replay(
     file: Option<PathBuf>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Run> {
-    let input = data.map(|data| data.input("data frame"));
+    let given = Given { plan, input: data.map(|data| data.input("data frame")), keep, file };
     let shared = Shared::default();
     let (cancelled, share) = (Arc::clone(&shared.cancelled), shared.clone());
-    let made = wait(py, &shared, progress, move || {
-        let plan = Sweep::parse(&plan, Path::new(""))?.plans()?.remove(0);
-        let drive = plan.drive.prepare()?;
-        let origin = match input {
-            Some(input) => Origin::Traces(vec![input]),
-            None => Origin::find(&plan.load)?,
-        };
-        let kept = keep.then(Batches::default);
-        let sink: Option<Box<dyn RequestSink + Send>> = match (&kept, &file) {
-            (Some(kept), _) => Some(Box::new(kept.sink())),
-            (None, Some(path)) => Some(requests(path)?),
-            (None, None) => None,
-        };
-        let listeners = Listeners {
-            progress: Some(Box::new(move |progress| share.set(progress.share.unwrap_or(0.0)))),
-            cancelled,
-            requests: sink,
-            ..Listeners::default()
-        };
-        let run = One { origin: &origin, load: &plan.load, drive: &drive, given: &plan.drive };
-        let record = run.run(listeners).map_err(|failure| match failure {
-            RunFailure::Run(failure) => failure,
-            RunFailure::Output(error) => Failure::run(format_args!("the requests can't be written: {error}")),
-        })?;
-        Ok(Run::new(record, kept.map(Batches::take)))
-    })?;
+    let made =
+        wait(py, &shared, progress, move || make(given, cancelled, Box::new(move |done| share.set(done)), |_| ()))?;
     made.map_err(|failure: Failure| errors::of(py, &failure))
 }
 

@@ -86,6 +86,18 @@ pub fn wait<T: Send + 'static>(
     }
 }
 
+/// Does work on the caller's thread, without the interpreter's lock.
+///
+/// # Errors
+/// A panic of the work.
+pub fn here<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+    let done = py.detach(|| {
+        let done = std::panic::catch_unwind(AssertUnwindSafe(work));
+        done.map_err(|panic| words(&*panic).to_owned())
+    });
+    done.map_err(|words| errors::internal(py, &words))
+}
+
 fn words(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without words")

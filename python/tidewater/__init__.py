@@ -10,8 +10,18 @@ True
 from typing import TYPE_CHECKING, Any
 
 from tidewater.drive import Drive, Key, keys, profiles
-from tidewater.errors import InternalError, LogError, PlanError, ProfileError, RunError, TidewaterError, TraceError
+from tidewater.errors import (
+    InternalError,
+    LogError,
+    PlanError,
+    PolicyError,
+    ProfileError,
+    RunError,
+    TidewaterError,
+    TraceError,
+)
 from tidewater.load import ArrowStream, Job, Load, Trace
+from tidewater.policy import Policy, PolicyFactory, PolicySetting, check_policy
 from tidewater.record import Record
 from tidewater.result import Result
 from tidewater.runs import Comparison, Grid, Runs, compare, sweep
@@ -38,6 +48,10 @@ __all__ = [
     "LogError",
     "LogRecord",
     "PlanError",
+    "Policy",
+    "PolicyError",
+    "PolicyFactory",
+    "PolicySetting",
     "Probe",
     "ProfileError",
     "Record",
@@ -49,6 +63,7 @@ __all__ = [
     "Trace",
     "TraceError",
     "Written",
+    "check_policy",
     "compare",
     "experiment",
     "experiments",

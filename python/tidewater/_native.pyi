@@ -17,6 +17,16 @@ def replay(
     file: str | PathLike[str] | None,
     progress: Callable[[float], object] | None,
 ) -> Run: ...
+def replay_with(
+    plan: str,
+    data: Data | None,
+    keep: bool,
+    file: str | PathLike[str] | None,
+    progress: Callable[[float], object] | None,
+    factory: Callable[[int, int, int, int, int], object],
+    name: str,
+) -> Run: ...
+def check_policy(factory: Callable[[int, int, int, int, int], object], name: str) -> None: ...
 def compare(
     plan: str, jobs: int | None, progress: Callable[[float], object] | None
 ) -> list[tuple[str, list[tuple[str, str]], Run]]: ...

@@ -18,6 +18,14 @@ Values = Scalar | Iterable[Scalar]
 
 def text_of(value: Scalar) -> str:
     """A value as ``--set`` takes it."""
+    if callable(value):
+        from tidewater.errors import PlanError
+
+        raise PlanError(
+            f"{getattr(value, '__name__', value)!r} is code, and settings are texts: runs of compare and sweep are named "
+            "by them, and made by other threads and processes",
+            help="call drive.replay(load, policy=MyPolicy) once for each policy",
+        )
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

@@ -11,6 +11,7 @@ from tidewater._plan import Scalar, flat
 
 if TYPE_CHECKING:
     from tidewater.load import LoadLike
+    from tidewater.policy import PolicyFactory
     from tidewater.result import Progress, Result
 
 
@@ -88,6 +89,7 @@ class Drive:
         seed: int = 1,
         power_cut: str | None = None,
         requests: bool | str | PathLike[str] = False,
+        policy: PolicyFactory | None = None,
         progress: Progress = False,
     ) -> Result:
         """Runs a load on the drive: a trace's path, a :class:`Trace`, a data frame, a :class:`Job` or its text.
@@ -100,6 +102,9 @@ class Drive:
             The power is cut at this time of the drive's clock, such as ``"2s"``; see ``recovery`` of the result.
         requests
             Keeps a row for each request in memory, or writes them to a file (.parquet, .arrow, .csv).
+        policy
+            The write buffer's policy in place of the drive's: a subclass of :class:`Policy`, or a function that makes
+            one. It is slow, and runs on the caller's thread.
         progress
             ``True`` for a bar (tqdm), or a function of the share done, 0 to 1.
 
@@ -119,6 +124,7 @@ class Drive:
             seed=seed,
             power_cut=power_cut,
             requests=requests,
+            policy=policy,
             progress=progress,
         )
 

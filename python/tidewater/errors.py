@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["InternalError", "LogError", "PlanError", "ProfileError", "RunError", "TidewaterError", "TraceError"]
+__all__ = [
+    "InternalError",
+    "LogError",
+    "PlanError",
+    "PolicyError",
+    "ProfileError",
+    "RunError",
+    "TidewaterError",
+    "TraceError",
+]
 
 
 class TidewaterError(Exception):
@@ -76,6 +85,17 @@ class LogError(RunError):
     def __init__(self, message: str, *, help: str | None = None, errno: int | None = None) -> None:
         super().__init__(message, help=help)
         self.errno = errno
+
+
+class PolicyError(TidewaterError, RuntimeError):
+    """A write policy in Python that broke its contract."""
+
+    #: The rule of :func:`tidewater.check_policy` that it broke; None where a run came upon it.
+    rule: str | None
+
+    def __init__(self, message: str, *, help: str | None = None, rule: str | None = None) -> None:
+        super().__init__(message, help=help)
+        self.rule = rule
 
 
 class InternalError(TidewaterError, RuntimeError):

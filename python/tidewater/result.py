@@ -19,6 +19,7 @@ from tidewater.table import Table
 
 if TYPE_CHECKING:
     from tidewater.drive import Drive
+    from tidewater.policy import PolicyFactory
 
 #: ``True`` for a bar (tqdm), or a function of the share that is done, 0 to 1.
 Progress = bool | Callable[[float], object]
@@ -138,6 +139,7 @@ def replay(
     seed: int,
     power_cut: str | None,
     requests: bool | str | PathLike[str],
+    policy: PolicyFactory | None,
     progress: Progress,
 ) -> Result:
     """:meth:`Drive.replay`."""
@@ -145,4 +147,8 @@ def replay(
     text = plan(drive, given, precondition=precondition, seed=seed, power_cut=power_cut)
     file = None if isinstance(requests, bool) else fspath(requests)
     with Bar("replay", 1, progress) as bar:
-        return Result(_native.replay(text, given.data, requests is True, file, bar.report))
+        if policy is None:
+            return Result(_native.replay(text, given.data, requests is True, file, bar.report))
+        from tidewater.policy import native
+
+        return Result(_native.replay_with(text, given.data, requests is True, file, bar.report, *native(policy)))

@@ -1,6 +1,6 @@
 //! The write buffer and the read cache as a pair: what is in neither is on flash.
 
-use crate::buffer::{Buffer, Setting};
+use crate::buffer::{Buffer, Fault, Outside, Setting};
 use crate::content::Whereabouts;
 use crate::ftl::Ftl;
 use crate::memory::{Placement, Use};
@@ -42,6 +42,25 @@ impl Places {
     }
 }
 
+/// What the policy of a use is made for.
+fn setting(profile: &Profile, placement: &Placement, units: u32, used: Use) -> Setting {
+    let unit_size = u64::from(profile.ftl.unit_size);
+    let pages = |used| placement.of(used).map_or(0, |placed| (placed.size / unit_size) as usize);
+    Setting {
+        capacity: pages(used),
+        block: profile.block_units(),
+        units,
+        cached: pages(Use::ReadCache),
+        sequential: (profile.buffer.cbm_sequential / unit_size).max(1) as u32,
+        profile: profile.buffer.clone(),
+    }
+}
+
+/// Whether a use lives in memory that the host lends.
+fn is_lent(placement: &Placement, used: Use) -> bool {
+    placement.of(used).is_some_and(|placed| placed.memory.kind == MemoryKind::Host) && used.is_carried()
+}
+
 /// The write buffer and the read cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Caches {
@@ -72,25 +91,14 @@ impl Caches {
         units: u32,
         stamps: bool,
     ) -> Caches {
-        let unit_size = u64::from(profile.ftl.unit_size);
-        let pages = |used| placement.of(used).map_or(0, |placed| (placed.size / unit_size) as usize);
-        let is_lent = |used| placement.of(used).is_some_and(|placed| placed.memory.kind == MemoryKind::Host);
-        let cached = pages(Use::ReadCache);
-        let setting = |used| Setting {
-            capacity: pages(used),
-            block: profile.block_units(),
-            units,
-            cached,
-            sequential: (profile.buffer.cbm_sequential / unit_size).max(1) as u32,
-            profile: profile.buffer.clone(),
-        };
+        let setting = |used| setting(profile, placement, units, used);
         let mut write = Buffer::new(&profile.buffer.write_policy, &setting(Use::WriteBuffer), stamps);
         let mut read = Buffer::new(&profile.buffer.read_policy, &setting(Use::ReadCache), false);
-        let lent = is_lent(Use::ReadCache) && Use::ReadCache.is_carried();
+        let lent = is_lent(placement, Use::ReadCache);
         if lent {
             read.set_capacity(0);
         }
-        if is_lent(Use::WriteBuffer) && Use::WriteBuffer.is_carried() {
+        if is_lent(placement, Use::WriteBuffer) {
             write.set_capacity(0);
         }
         Caches {
@@ -104,6 +112,26 @@ impl Caches {
             places: Places::default(),
             hits: Vec::new(),
         }
+    }
+
+    /// Gives the write buffer, which is empty, a policy from outside; `units` and `stamps` as for [`Caches::new`].
+    ///
+    /// # Errors
+    /// When the policy can't be made.
+    pub(crate) fn set_policy(
+        &mut self,
+        policy: &Outside,
+        profile: &Profile,
+        placement: &Placement,
+        units: u32,
+        stamps: bool,
+    ) -> Result<(), Fault> {
+        let setting = setting(profile, placement, units, Use::WriteBuffer);
+        self.write = Buffer::of(policy.make(&setting)?, &setting, stamps);
+        if is_lent(placement, Use::WriteBuffer) {
+            self.write.set_capacity(0);
+        }
+        Ok(())
     }
 
     /// Takes a page out of the read cache, because it is written or deallocated.

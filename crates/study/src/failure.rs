@@ -29,6 +29,11 @@ pub enum Subject {
         /// What was perhaps meant.
         suggestion: Option<String>,
     },
+    /// A write policy from outside.
+    Policy {
+        /// The rule of the conformance suite that it broke.
+        rule: Option<&'static str>,
+    },
     /// A trace.
     Trace {
         /// The line, counted from 1 after decompression.

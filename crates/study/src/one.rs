@@ -3,10 +3,11 @@
 use crate::drive::{Drive, DriveSpec};
 use crate::load::{LoadSpec, Origin};
 use crate::shared::{SharedDrives, SharedTraces};
-use crate::{Failure, trace};
+use crate::{Failure, Subject, trace};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use tidewater_core::buffer::Outside;
 use tidewater_core::device::{self, Options};
 use tidewater_core::profile::Profile;
 use tidewater_report::Record;
@@ -46,6 +47,10 @@ pub struct Listeners<'a> {
     pub traces: Option<&'a SharedTraces>,
     /// Drives that other runs begin with, too.
     pub drives: Option<Arc<SharedDrives>>,
+    /// Makes the drive, where it is not one of `drives`.
+    pub make: Option<run::MakeDevice>,
+    /// The policy of the write buffer, in place of the drive's: one from outside of the firmware.
+    pub policy: Option<Outside>,
 }
 
 /// Why a run came to no result.
@@ -78,6 +83,10 @@ impl One<'_> {
         let cut = self.load.power_cut.is_some();
         let _held = listeners.memory.map(|memory| memory.take(memory_needed(&self.drive.profile, extent, cut)));
         let defaults = RunOptions::default();
+        let changed_policy = listeners.policy.as_ref().map(|policy| format!("buffer.write_policy={}", policy.name()));
+        let share = |drives: Arc<SharedDrives>| -> run::MakeDevice {
+            Box::new(move |profile, options| drives.make(profile, options))
+        };
         let options = RunOptions {
             device: device_options(self.given, self.load),
             pacing: load.pacing,
@@ -90,9 +99,8 @@ impl One<'_> {
             cancelled: listeners.cancelled,
             progress: listeners.progress,
             ready: listeners.ready,
-            make: listeners
-                .drives
-                .map(|drives| -> run::MakeDevice { Box::new(move |profile, options| drives.make(profile, options)) }),
+            make: listeners.drives.map(share).or(listeners.make),
+            policy: listeners.policy,
             workload: load.described,
             changed: self.drive.changed.clone(),
             ..defaults
@@ -102,6 +110,9 @@ impl One<'_> {
         // Of a drive from a file, the file is what makes the run again.
         record.profile.name.clone_from(&self.drive.name);
         record.profile.description.clone_from(&self.drive.about);
+        if let Some(changed) = changed_policy {
+            record.profile.description += &format!("; changed: {changed}");
+        }
         record.warnings.extend(load.warnings);
         Ok(record)
     }
@@ -157,6 +168,7 @@ fn refusal(error: &RunError, load: &LoadSpec) -> Failure {
             Failure::usage(message)
                 .help("give the job a smaller size=, or the drive a larger one; --wrap brings addresses back into it")
         }
+        RunError::Policy { .. } => Failure::run(error).of(Subject::Policy { rule: None }),
         RunError::NoCapacity => Failure::usage(
             "the size of the drive is unknown: the load is read once, as a stream, so its highest address is not known \
              in advance",

@@ -151,7 +151,7 @@ impl Policy for Bpac {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::conformance::{Model, same_order, setting, victims};
+    use crate::buffer::tests::{Model, same_order, setting, victims};
 
     /// The page list from its oldest, and the clusters.
     struct Naive {

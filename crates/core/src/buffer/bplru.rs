@@ -97,7 +97,7 @@ impl Policy for Bplru {
 mod tests {
     use super::*;
     use crate::buffer::Part;
-    use crate::buffer::conformance::{Model, same_order, setting, victims};
+    use crate::buffer::tests::{Model, same_order, setting, victims};
 
     /// Blocks from the oldest to the newest, with the page that continues their sequence.
     #[derive(Default)]

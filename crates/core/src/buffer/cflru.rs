@@ -173,7 +173,7 @@ impl Policy for Cflru {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::conformance::{Model, same_order, setting, victims};
+    use crate::buffer::tests::{Model, same_order, setting, victims};
 
     /// Dirty pages, the oldest first.
     #[derive(Default)]

@@ -1,100 +1,294 @@
-//! What every policy must keep to, whatever its order: no dirty page is lost, capacity is kept, a flush empties, and a
-//! read finds the newest write. And a frame in which a policy's order is held against a naive model of it.
+//! What every policy must keep to, whatever its order: no dirty page is lost, capacity is kept, a flush empties, a read
+//! finds the newest write, and a copy goes on as the original.
+//!
+//! The suite does random operations on a buffer between a read cache and flash, as a drive has them. The policy is
+//! guarded ([`Outside`]), so that each of its answers is checked too. Operations that end in a failure are made fewer
+//! and smaller until none can be left out.
 
-use super::{Buffer, CbmMerge, CbmRuns, POLICIES, Part, Policy, Run, Setting, Victim};
-use crate::profile::Profile;
-use proptest::prelude::*;
+use super::policy::{Leaving, Part, Run, Setting};
+use super::{Buffer, BufferProfile, Outside, make};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use tidewater_base::Rng;
-
-/// A buffer of `capacity` pages over blocks of `block`.
-pub(super) fn setting(capacity: usize, block: u32) -> Setting {
-    let profile = Profile::generic();
-    let sequential = (profile.buffer.cbm_sequential / u64::from(profile.ftl.unit_size)) as u32;
-    Setting { capacity, block, units: 1 << 20, cached: 8, sequential, profile: profile.buffer }
-}
-
-/// The dirty pages that leave next.
-pub(super) fn victims(policy: &mut dyn Policy, most: usize) -> Vec<u32> {
-    let mut victim = Victim::default();
-    policy.evict(most, &mut victim);
-    victim.rest().iter().filter(|page| page.part == Part::Dirty).map(|page| page.lpn).collect()
-}
-
-/// A policy as its rules tell it, in the simplest way.
-pub(super) trait Model {
-    /// A page is written.
-    fn write(&mut self, lpn: u32, run: Run);
-    /// A page is taken away.
-    fn remove(&mut self, lpn: u32);
-    /// What leaves next.
-    fn evict(&mut self) -> Vec<u32>;
-}
-
-/// Lets a policy and its model do the same at random: what leaves must be the same, in the same order.
-pub(super) fn same_order(mut policy: impl Policy, mut model: impl Model, capacity: usize, pages: u64) {
-    let mut rng = Rng::new(17, b"order");
-    for step in 0..30_000 {
-        if rng.below(40) == 0 {
-            let lpn = rng.below(pages) as u32;
-            if policy.remove(lpn) {
-                model.remove(lpn);
-            }
-            continue;
-        }
-        // Skewed, so that blocks differ; a few long runs among many short ones.
-        let first = (rng.below(pages) * rng.below(pages) / pages) as u32;
-        let len = if rng.below(8) == 0 { 1 + rng.below(12) } else { 1 };
-        let run = Run { first, end: (first + len as u32).min(pages as u32) };
-        for lpn in run.first..run.end {
-            while !policy.contains(lpn) && policy.len() >= capacity {
-                assert_eq!(victims(&mut policy, 1), model.evict(), "in step {step}");
-            }
-            let held = policy.contains(lpn);
-            assert_eq!(policy.write(lpn, run, true), held, "in step {step}");
-            model.write(lpn, run);
-        }
-    }
-    while !policy.is_empty() {
-        assert_eq!(victims(&mut policy, 1), model.evict(), "at the end");
-    }
-}
+use tidewater_base::units::plural_exact;
 
 /// What is done to a buffer.
-#[derive(Clone, Debug)]
-enum Operation {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A command writes pages.
     Write {
+        /// The first of them.
         first: u32,
+        /// How many.
         len: u32,
     },
+    /// A page is read.
     Read {
+        /// The page.
         lpn: u32,
     },
+    /// A page is deallocated.
     Remove {
+        /// The page.
         lpn: u32,
     },
-    /// So many pages go to flash, if any leave; else some are chosen.
+    /// Flash takes pages, of those that leave if any do, or else the policy chooses.
     Destage {
-        pages: usize,
+        /// How many at most.
+        pages: u32,
     },
+    /// All dirty pages leave.
     Flush,
+    /// A copy of the buffer is flushed beside another copy.
+    Copy,
+    /// The power fails, and a new policy takes back what the buffer held.
+    PowerCut,
 }
 
-const PAGES: u32 = 100;
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Operation::Write { first, len: 1 } => write!(f, "write {first}"),
+            Operation::Write { first, len } => write!(f, "write {first}..{}", (first + len).min(PAGES)),
+            Operation::Read { lpn } => write!(f, "read {lpn}"),
+            Operation::Remove { lpn } => write!(f, "remove {lpn}"),
+            Operation::Destage { pages } => write!(f, "destage {pages}"),
+            Operation::Flush => f.write_str("flush"),
+            Operation::Copy => f.write_str("copy"),
+            Operation::PowerCut => f.write_str("power cut"),
+        }
+    }
+}
 
-fn operation() -> impl Strategy<Value = Operation> {
-    prop_oneof![
-        6 => (0..PAGES, 1..12u32).prop_map(|(first, len)| Operation::Write { first, len }),
-        4 => (0..PAGES).prop_map(|lpn| Operation::Read { lpn }),
-        1 => (0..PAGES).prop_map(|lpn| Operation::Remove { lpn }),
-        3 => (1..12usize).prop_map(|pages| Operation::Destage { pages }),
-        1 => Just(Operation::Flush),
-    ]
+/// A rule that a policy broke, and the least that was found to break it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The rule.
+    pub rule: &'static str,
+    /// How it was broken.
+    pub what: String,
+    /// Pages that the buffer takes.
+    pub capacity: usize,
+    /// Pages of a logical block.
+    pub block: u32,
+    /// What was done to a new buffer; the last operation broke the rule.
+    pub operations: Vec<Operation>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { rule, what, capacity, block, operations } = self;
+        let [capacity, block] = [*capacity as u64, u64::from(*block)].map(|pages| plural_exact(pages, "page"));
+        write!(f, "{rule}: {what}; in a buffer of {capacity}, blocks of {block}")?;
+        let words: Vec<String> = operations.iter().map(Operation::to_string).collect();
+        if words.is_empty() { Ok(()) } else { write!(f, ", after: {}", words.join(", ")) }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+const MADE: &str = "a policy can be made";
+const ANSWERS: &str = "every answer is right";
+const FOUND: &str = "a read finds the newest write";
+const KEPT: &str = "no page is lost";
+const ROOM: &str = "the buffer keeps to its capacity";
+const LEAVE: &str = "pages leave when there is no room";
+const FLUSHED: &str = "a flush leaves no dirty page";
+const ALONG: &str = "what goes along with dirty pages is current";
+const COUNTED: &str = "hits and pages are counted";
+const COPIED: &str = "a copy goes on as the original";
+const REPEATED: &str = "equal operations have equal results";
+
+/// Pages of the drive.
+const PAGES: u32 = 100;
+/// Pages of the read cache.
+const CACHED: usize = 8;
+/// Pages of a sequential run.
+const SEQUENTIAL: u32 = 16;
+/// Sequences of operations.
+const CASES: u32 = 64;
+/// Operations of one, at most.
+const OPERATIONS_MAX: u64 = 300;
+/// Sequences that are tried to make one that fails shorter.
+const ATTEMPTS_MAX: u32 = 2_000;
+
+/// The policy of that built-in name, to be checked as others are.
+pub fn built_in(name: &'static str) -> Outside {
+    Outside::new("built-in", name, move |setting| {
+        make(name, setting).ok_or_else(|| super::Fault::new(format_args!("there is no policy {name}")))
+    })
+}
+
+/// Checks a policy. `profile`: thresholds and switches that it is made with. The same policy is always checked with the
+/// same operations.
+///
+/// # Errors
+/// The first failure, with as few operations as lead to it.
+pub fn check(policy: &Outside, profile: &BufferProfile) -> Result<(), Box<Failure>> {
+    let mut rng = Rng::new(11, b"conformance");
+    for _ in 0..CASES {
+        let case = Case::at_random(&mut rng);
+        if let Err(broken) = case.run(policy, profile) {
+            return Err(Box::new(case.shrunk(broken, policy, profile)));
+        }
+    }
+    Ok(())
+}
+
+/// A rule that was broken, and how; after so many operations.
+struct Broken {
+    rule: &'static str,
+    what: String,
+    after: usize,
+}
+
+fn require(holds: bool, rule: &'static str, what: impl FnOnce() -> String) -> Result<(), Broken> {
+    if holds { Ok(()) } else { Err(Broken { rule, what: what(), after: 0 }) }
+}
+
+/// The policy of a buffer has no fault.
+fn trusted(buffer: &Buffer, rule: &'static str) -> Result<(), Broken> {
+    match buffer.fault() {
+        Some(fault) => Err(Broken { rule, what: fault.to_string(), after: 0 }),
+        None => Ok(()),
+    }
+}
+
+/// A buffer and what is done to it.
+#[derive(Clone)]
+struct Case {
+    capacity: usize,
+    block: u32,
+    operations: Vec<Operation>,
+}
+
+impl Case {
+    fn at_random(rng: &mut Rng) -> Case {
+        let capacity = 1 + rng.below(39) as usize;
+        let block = 1 + rng.below(19) as u32;
+        let operations = 1 + rng.below(OPERATIONS_MAX);
+        Case { capacity, block, operations: (0..operations).map(|_| operation(rng)).collect() }
+    }
+
+    fn run(&self, policy: &Outside, profile: &BufferProfile) -> Result<(), Broken> {
+        let first = self.run_once(policy, profile)?;
+        let second = self.run_once(policy, profile)?;
+        let differ = first.iter().zip(&second).position(|(a, b)| a != b);
+        let after = self.operations.len();
+        require(differ.is_none() && first.len() == second.len(), REPEATED, || match differ {
+            Some(at) => format!("page {} left first, and page {} when it was done again", first[at], second[at]),
+            None => format!("{} pages left, and {} when it was done again", first.len(), second.len()),
+        })
+        .map_err(|broken| Broken { after, ..broken })
+    }
+
+    /// The pages that left, in order.
+    fn run_once(&self, policy: &Outside, profile: &BufferProfile) -> Result<Vec<u32>, Broken> {
+        let setting = Setting {
+            capacity: self.capacity,
+            block: self.block,
+            units: PAGES,
+            cached: CACHED,
+            sequential: SEQUENTIAL,
+            profile: profile.clone(),
+        };
+        let mut rig = Rig::new(policy, setting)?;
+        let end = self.operations.iter().chain([&Operation::Flush]);
+        for (at, operation) in end.enumerate() {
+            let done = rig.apply(operation).and_then(|()| rig.check());
+            // Of several things that are wrong, the policy's answer is the cause.
+            trusted(&rig.buffer, ANSWERS).and(done).map_err(|broken| Broken { after: at + 1, ..broken })?;
+        }
+        Ok(rig.left)
+    }
+
+    /// The failure, with fewer and smaller operations as long as there is one.
+    fn shrunk(mut self, mut broken: Broken, policy: &Outside, profile: &BufferProfile) -> Failure {
+        self.operations.truncate(broken.after);
+        let mut attempts = 0;
+        let mut fails = |smaller: &Case| {
+            attempts += 1;
+            if attempts > ATTEMPTS_MAX { None } else { smaller.run(policy, profile).err() }
+        };
+        loop {
+            let found = self.smaller().find_map(|mut smaller| {
+                let broken = fails(&smaller)?;
+                smaller.operations.truncate(broken.after);
+                Some((smaller, broken))
+            });
+            let Some(found) = found else { break };
+            (self, broken) = found;
+        }
+        // Once more, so that what the policy itself knows of its failure is of this case.
+        broken = self.run(policy, profile).err().unwrap_or(broken);
+        let Case { capacity, block, mut operations } = self;
+        if broken.after > operations.len() {
+            operations.push(Operation::Flush);
+        }
+        Failure { rule: broken.rule, what: broken.what, capacity, block, operations }
+    }
+
+    /// Cases that are a little smaller, those that are smallest first.
+    fn smaller(&self) -> impl Iterator<Item = Case> + '_ {
+        let count = self.operations.len();
+        let pieces = std::iter::successors(Some(count), |&piece| Some(piece / 2)).take_while(|&piece| piece > 0);
+        let without = pieces.flat_map(move |piece| {
+            (0..count).step_by(piece).map(move |from| {
+                let mut case = self.clone();
+                case.operations.drain(from..(from + piece).min(count));
+                case
+            })
+        });
+        let with = move |at: usize, operation: Operation| {
+            let mut case = self.clone();
+            case.operations[at] = operation;
+            case
+        };
+        let simpler = (0..count).flat_map(move |at| simpler(self.operations[at]).map(move |one| with(at, one)));
+        let below = |value: usize| [1, value / 2, value - 1].into_iter().filter(move |&less| less > 0 && less < value);
+        let capacities = below(self.capacity).map(|capacity| Case { capacity, ..self.clone() });
+        let blocks = below(self.block as usize).map(|block| Case { block: block as u32, ..self.clone() });
+        without.chain(capacities).chain(blocks).chain(simpler)
+    }
+}
+
+fn operation(rng: &mut Rng) -> Operation {
+    let lpn = rng.below(u64::from(PAGES)) as u32;
+    let some = 1 + rng.below(11) as u32;
+    match rng.below(32) {
+        0..12 => Operation::Write { first: lpn, len: some },
+        12..20 => Operation::Read { lpn },
+        20..22 => Operation::Remove { lpn },
+        22..28 => Operation::Destage { pages: some },
+        28..30 => Operation::Flush,
+        30 => Operation::Copy,
+        _ => Operation::PowerCut,
+    }
+}
+
+/// Simpler operations of the same kind.
+fn simpler(operation: Operation) -> impl Iterator<Item = Operation> {
+    let less = |value: u32, least: u32| {
+        let values = [least, value / 2, value.saturating_sub(1)];
+        values.into_iter().filter(move |&less| less >= least && less < value)
+    };
+    let found: Vec<Operation> = match operation {
+        Operation::Write { first, len } => {
+            let shorter = less(len, 1).map(|len| Operation::Write { first, len });
+            shorter.chain(less(first, 0).map(|first| Operation::Write { first, len })).collect()
+        }
+        Operation::Read { lpn } => less(lpn, 0).map(|lpn| Operation::Read { lpn }).collect(),
+        Operation::Remove { lpn } => less(lpn, 0).map(|lpn| Operation::Remove { lpn }).collect(),
+        Operation::Destage { pages } => less(pages, 1).map(|pages| Operation::Destage { pages }).collect(),
+        Operation::Flush | Operation::Copy | Operation::PowerCut => Vec::new(),
+    };
+    found.into_iter()
 }
 
 /// A write buffer, a read cache and flash, as a drive has them.
-struct Rig {
-    name: &'static str,
+struct Rig<'a> {
+    policy: &'a Outside,
+    setting: Setting,
     buffer: Buffer,
     cache: Buffer,
     in_cache: BTreeSet<u32>,
@@ -102,47 +296,61 @@ struct Rig {
     newest: BTreeMap<u32, u64>,
     flash: BTreeMap<u32, u64>,
     version: u64,
+    /// Pages that left, in order.
+    left: Vec<u32>,
 }
 
-impl Rig {
-    fn new(name: &'static str, capacity: usize, block: u32) -> Rig {
-        Rig::of(name, Setting { units: PAGES, ..setting(capacity, block) })
-    }
-
-    fn of(name: &'static str, setting: Setting) -> Rig {
-        Rig {
-            name,
-            buffer: Buffer::new(name, &setting, true),
-            cache: Buffer::new("lru", &Setting { capacity: 8, ..setting }, false),
+impl<'a> Rig<'a> {
+    fn new(policy: &'a Outside, setting: Setting) -> Result<Rig<'a>, Broken> {
+        Ok(Rig {
+            policy,
+            buffer: Rig::buffer(policy, &setting)?,
+            cache: Rig::cache(&setting),
+            setting,
             in_cache: BTreeSet::new(),
             newest: BTreeMap::new(),
             flash: BTreeMap::new(),
             version: 0,
-        }
+            left: Vec::new(),
+        })
     }
 
-    fn apply(&mut self, operation: &Operation) {
+    fn buffer(policy: &Outside, setting: &Setting) -> Result<Buffer, Broken> {
+        let made = policy.make(setting).map_err(|fault| Broken { rule: MADE, what: fault.to_string(), after: 0 })?;
+        Ok(Buffer::of(made, setting, true))
+    }
+
+    fn cache(setting: &Setting) -> Buffer {
+        Buffer::new("lru", &Setting { capacity: setting.cached, ..setting.clone() }, false)
+    }
+
+    fn apply(&mut self, operation: &Operation) -> Result<(), Broken> {
         match *operation {
             Operation::Write { first, len } => {
                 let run = Run { first, end: (first + len).min(PAGES) };
-                (run.first..run.end).for_each(|lpn| self.write(lpn, run));
+                (run.first..run.end).try_for_each(|lpn| self.write(lpn, run))
             }
             Operation::Read { lpn } => self.read(lpn),
             Operation::Remove { lpn } => {
                 self.uncache(lpn);
                 let held = self.buffer.contains(lpn);
-                assert_eq!(self.buffer.remove(lpn), held, "{}", self.name);
+                require(self.buffer.remove(lpn) == held, COUNTED, || format!("page {lpn} was held: {held}"))?;
                 self.newest.remove(&lpn);
                 self.flash.remove(&lpn);
+                Ok(())
             }
             Operation::Destage { pages } => self.destage(pages),
             Operation::Flush => {
                 while self.buffer.dirty() > 0 {
-                    self.destage(usize::MAX);
+                    self.destage(u32::MAX)?;
                 }
-                assert_eq!(self.buffer.contents(), [], "{}: a flush leaves dirty pages", self.name);
-                assert_eq!(self.newest, self.flash, "{}: a flush is not all on flash", self.name);
+                let left = self.buffer.contents();
+                require(left.is_empty(), FLUSHED, || format!("page {} is dirty", left[0].0))?;
+                let lost = self.newest.iter().find(|&(lpn, version)| self.flash.get(lpn) != Some(version));
+                require(lost.is_none(), FLUSHED, || format!("page {:?} is not on flash", lost.map(|(lpn, _)| lpn)))
             }
+            Operation::Copy => self.copy(),
+            Operation::PowerCut => self.cut_power(),
         }
     }
 
@@ -153,187 +361,145 @@ impl Rig {
         }
     }
 
-    fn write(&mut self, lpn: u32, run: Run) {
+    fn write(&mut self, lpn: u32, run: Run) -> Result<(), Broken> {
         self.uncache(lpn);
         self.version += 1;
         let (version, hits) = (self.version, self.buffer.statistics.hits);
         let (held, dirty) = (self.buffer.contains(lpn), self.buffer.is_dirty(lpn));
         let mut rounds = 0;
         while !self.buffer.write(lpn, version, run) {
-            assert!(!held, "{}: a page that is held needs room", self.name);
+            require(!held, ROOM, || format!("page {lpn} is held, and a write of it needs room"))?;
             if !self.buffer.drop_clean() {
-                self.destage(1);
+                self.destage(1)?;
             }
             rounds += 1;
-            assert!(rounds < 1_000, "{}: there is never room", self.name);
+            require(rounds < 1_000, LEAVE, || format!("there is never room for page {lpn}"))?;
         }
-        assert_eq!(self.buffer.statistics.hits > hits, dirty, "{}", self.name);
+        let hit = self.buffer.statistics.hits > hits;
+        require(hit == dirty, COUNTED, || format!("page {lpn} was dirty: {dirty}; its write counts as a hit: {hit}"))?;
         self.newest.insert(lpn, version);
-        assert!(self.buffer.is_dirty(lpn) && self.buffer.version(lpn) == Some(version), "{}", self.name);
+        let there = self.buffer.is_dirty(lpn) && self.buffer.version(lpn) == Some(version);
+        require(there, KEPT, || format!("page {lpn} was written, and the buffer does not have it"))
     }
 
-    fn read(&mut self, lpn: u32) {
+    fn read(&mut self, lpn: u32) -> Result<(), Broken> {
         let held = self.buffer.contains(lpn);
-        assert_eq!(self.buffer.read(lpn), held, "{}", self.name);
+        require(self.buffer.read(lpn) == held, COUNTED, || format!("page {lpn} was held: {held}"))?;
         let found = self.buffer.version(lpn).or(self.flash.get(&lpn).copied());
-        assert_eq!(found, self.newest.get(&lpn).copied(), "{}: page {lpn}", self.name);
+        require(found == self.newest.get(&lpn).copied(), FOUND, || format!("page {lpn} is an older version"))?;
         if held || self.cache.look_up(lpn) || !self.flash.contains_key(&lpn) {
-            return;
+            return Ok(());
         }
         if self.buffer.keeps_clean() {
+            let mut rounds = 0;
             while !self.buffer.keep(lpn) {
-                self.destage(1);
+                self.destage(1)?;
+                rounds += 1;
+                require(rounds < 1_000, LEAVE, || format!("there is never room for page {lpn}"))?;
             }
-            assert!(self.buffer.contains(lpn) && !self.buffer.is_dirty(lpn), "{}", self.name);
+            let clean = self.buffer.contains(lpn) && !self.buffer.is_dirty(lpn);
+            require(clean, KEPT, || format!("page {lpn} was read, and is not held as a clean page"))?;
         }
-        self.cache(lpn);
+        self.take_into_cache(lpn);
+        Ok(())
     }
 
-    fn cache(&mut self, lpn: u32) {
+    fn take_into_cache(&mut self, lpn: u32) {
         let (buffer, in_cache) = (&mut self.buffer, &mut self.in_cache);
-        assert!(self.cache.fill(lpn, |gone| {
+        self.cache.fill(lpn, |gone| {
             buffer.uncached(gone);
             in_cache.remove(&gone);
-        }));
+        });
         self.in_cache.insert(lpn);
         self.buffer.cached(lpn);
     }
 
-    fn destage(&mut self, pages: usize) {
+    fn destage(&mut self, pages: u32) -> Result<(), Broken> {
         if !self.buffer.is_leaving() {
             if self.buffer.dirty() == 0 {
-                return;
+                return Ok(());
             }
             self.buffer.choose(3);
             let flash = &self.flash;
             self.buffer.trim_leaving(|page| page.part == Part::Dirty || flash.contains_key(&page.lpn));
             self.buffer.count_leaving();
-            assert!(self.buffer.leaving().iter().any(|page| page.part == Part::Dirty), "{}: none leave", self.name);
-            for page in self.buffer.leaving().iter().filter(|page| page.part == Part::Cached) {
-                assert!(self.in_cache.contains(&page.lpn), "{}: {page:?} is not in the read cache", self.name);
-            }
+            let any = self.buffer.leaving().iter().any(|page| page.part == Part::Dirty);
+            require(any, LEAVE, || "no dirty page was chosen".into())?;
+            let stray =
+                self.buffer.leaving().iter().find(|p| p.part == Part::Cached && !self.in_cache.contains(&p.lpn));
+            require(stray.is_none(), ALONG, || format!("the read cache does not have {stray:?}"))?;
         }
         for _ in 0..pages {
-            let Some(&page) = self.buffer.leaving().first() else { return };
+            let Some(&page) = self.buffer.leaving().first() else { return Ok(()) };
             let version = self.buffer.take_leaving(true);
+            self.left.push(page.lpn);
             if page.part == Part::Dirty {
                 self.flash.insert(page.lpn, version);
                 if self.buffer.keeps_destaged() {
-                    self.cache(page.lpn);
+                    self.take_into_cache(page.lpn);
                 }
             } else {
-                assert_eq!(self.flash.get(&page.lpn), self.newest.get(&page.lpn), "{}: {page:?} is stale", self.name);
+                let current = self.flash.get(&page.lpn) == self.newest.get(&page.lpn);
+                require(current, ALONG, || format!("page {} goes along, and flash has an older version", page.lpn))?;
             }
         }
+        Ok(())
     }
 
-    fn check(&self) {
-        let dirty: BTreeMap<u32, u64> =
+    /// Copies are flushed side by side; one of them is read from in between, unless it holds what was read.
+    fn copy(&mut self) -> Result<(), Broken> {
+        let (mut one, mut other) = (self.buffer.clone(), self.buffer.clone());
+        trusted(&one, COPIED)?;
+        trusted(&other, COPIED)?;
+        if !other.keeps_clean() {
+            for lpn in (0..PAGES).rev() {
+                let held = one.contains(lpn);
+                require(other.read(lpn) == held, COPIED, || format!("page {lpn} is held: {held}"))?;
+            }
+        }
+        while one.dirty() > 0 {
+            if !one.is_leaving() {
+                one.choose(2);
+                other.choose(2);
+            }
+            let same = one.leaving() == other.leaving();
+            require(same, COPIED, || {
+                let of = |buffer: &Buffer| buffer.leaving().iter().map(|page| page.lpn).collect::<Vec<_>>();
+                format!("of one copy pages {:?} leave, of another pages {:?}", of(&one), of(&other))
+            })?;
+            one.take_leaving(true);
+            other.take_leaving(true);
+            trusted(&one, COPIED)?;
+            trusted(&other, COPIED)?;
+        }
+        Ok(())
+    }
+
+    /// What was held goes back, whatever room there is.
+    fn cut_power(&mut self) -> Result<(), Broken> {
+        let held = self.buffer.contents();
+        trusted(&self.buffer, ANSWERS)?;
+        self.buffer = Rig::buffer(self.policy, &self.setting)?;
+        self.cache = Rig::cache(&self.setting);
+        self.in_cache.clear();
+        held.iter().for_each(|&(lpn, version)| self.buffer.restore(lpn, version));
+        require(self.buffer.contents() == held, KEPT, || "what was restored is not what was held".into())
+    }
+
+    fn check(&self) -> Result<(), Broken> {
+        let dirty: Vec<(u32, u64)> =
             self.newest.iter().filter(|&(l, v)| self.flash.get(l) != Some(v)).map(|(&l, &v)| (l, v)).collect();
-        assert_eq!(self.buffer.contents().into_iter().collect::<BTreeMap<_, _>>(), dirty, "{}", self.name);
-        assert_eq!(self.buffer.dirty(), dirty.len(), "{}", self.name);
-        assert!(self.buffer.len() <= self.buffer.capacity(), "{}: more than fits", self.name);
-        let leaving = self.buffer.leaving().iter().filter(|page| page.part == Part::Dirty).count();
-        assert_eq!(self.buffer.policy.len() + leaving, self.buffer.len(), "{}", self.name);
-        assert_eq!(self.cache.len(), self.in_cache.len());
+        let contents = self.buffer.contents();
+        require(contents == dirty, KEPT, || {
+            let held: BTreeSet<_> = contents.iter().map(|page| page.0).collect();
+            let lost = dirty.iter().find(|page| !held.contains(&page.0));
+            format!("{} pages are dirty, {} are held; missing: {:?}", dirty.len(), held.len(), lost.map(|page| page.0))
+        })?;
+        let (len, capacity) = (self.buffer.len(), self.buffer.capacity());
+        require(self.buffer.dirty() == dirty.len(), COUNTED, || format!("{} dirty pages", self.buffer.dirty()))?;
+        require(len <= capacity, ROOM, || format!("it holds {len} pages"))?;
+        let leaving = self.buffer.leaving().iter().filter(|page: &&Leaving| page.part == Part::Dirty).count();
+        let all = self.buffer.policy.len() + leaving;
+        require(all == len, COUNTED, || format!("the policy has {all} pages, and the buffer {len}"))
     }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-
-    #[test]
-    fn policies_conform(
-        operations in prop::collection::vec(operation(), 1..300),
-        capacity in 1..40usize,
-        block in 1..20u32,
-    ) {
-        for &name in POLICIES.iter().filter(|&&name| name != "none") {
-            let mut rig = Rig::new(name, capacity, block);
-            for operation in &operations {
-                rig.apply(operation);
-                rig.check();
-            }
-            rig.apply(&Operation::Flush);
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-
-    #[test]
-    fn every_reading_of_cbm_conforms(
-        operations in prop::collection::vec(operation(), 1..300),
-        capacity in 1..40usize,
-        block in 1..20u32,
-        threshold in 0..4u32,
-        merge in prop::sample::select(&[CbmMerge::Always, CbmMerge::Run, CbmMerge::Whole, CbmMerge::Off][..]),
-        runs in prop::sample::select(&[CbmRuns::All, CbmRuns::Block][..]),
-        (keep, padding) in any::<(bool, bool)>(),
-        age in prop::sample::select(&[0.0, 0.1, 0.25, 4.0][..]),
-    ) {
-        let mut setting = Setting { units: PAGES, ..setting(capacity, block) };
-        let of = &mut setting.profile;
-        (of.cbm_merge, of.cbm_runs, of.cbm_keep, of.cbm_padding, of.cbm_age) = (merge, runs, keep, padding, age);
-        of.cbm_threshold = threshold;
-        let mut rig = Rig::of("cbm", setting);
-        for operation in &operations {
-            rig.apply(operation);
-            rig.check();
-        }
-        rig.apply(&Operation::Flush);
-    }
-}
-
-/// Restored pages were held before, whatever the capacity is now.
-#[test]
-fn what_survived_a_power_loss_goes_back_even_into_a_smaller_buffer() {
-    for &name in POLICIES.iter().filter(|&&name| name != "none") {
-        let mut rig = Rig::new(name, 4, 8);
-        for lpn in 0..20 {
-            rig.buffer.restore(lpn * 3, u64::from(lpn));
-            rig.newest.insert(lpn * 3, u64::from(lpn));
-        }
-        rig.buffer.restore(0, 99);
-        rig.newest.insert(0, 99);
-        assert_eq!(rig.buffer.len(), 20, "{name}");
-        rig.write(7, Run::of_one(7));
-        assert!(rig.buffer.len() <= 4, "{name}");
-        rig.apply(&Operation::Flush);
-    }
-}
-
-/// The same operations leave the same pages, and so does a copy of the buffer; also when it is read from in between,
-/// unless it holds what was read.
-#[test]
-fn a_copy_goes_on_as_the_original() {
-    for &name in POLICIES.iter().filter(|&&name| name != "none") {
-        let mut rng = Rng::new(3, name.as_bytes());
-        let mut rig = Rig::new(name, 24, 8);
-        for _ in 0..2_000 {
-            let first = rng.below(u64::from(PAGES)) as u32;
-            rig.apply(&Operation::Write { first, len: 1 + rng.below(3) as u32 });
-        }
-        let mut copy = rig.buffer.clone();
-        if !copy.keeps_clean() {
-            (0..PAGES).rev().for_each(|lpn| assert_eq!(copy.read(lpn), rig.buffer.contains(lpn)));
-        }
-        while rig.buffer.dirty() > 0 {
-            if !rig.buffer.is_leaving() {
-                rig.buffer.choose(2);
-                copy.choose(2);
-            }
-            assert_eq!(rig.buffer.leaving(), copy.leaving(), "{name}");
-            rig.buffer.take_leaving(true);
-            copy.take_leaving(true);
-        }
-    }
-}
-
-#[test]
-fn no_buffer_holds_nothing() {
-    let mut buffer = Buffer::new("none", &setting(32, 8), true);
-    assert!(!buffer.is_enabled() && !buffer.write(1, 1, Run::of_one(1)));
-    assert!(!buffer.read(1) && !buffer.look_up(1) && buffer.contents().is_empty());
 }

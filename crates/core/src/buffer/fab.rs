@@ -105,7 +105,7 @@ impl Policy for Fab {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::conformance::{Model, same_order, setting, victims};
+    use crate::buffer::tests::{Model, same_order, setting, victims};
 
     /// Blocks from the least recent to the most recent.
     #[derive(Default)]

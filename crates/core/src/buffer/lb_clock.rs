@@ -145,7 +145,7 @@ impl Policy for LbClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::conformance::{Model, same_order, setting, victims};
+    use crate::buffer::tests::{Model, same_order, setting, victims};
 
     #[derive(Default)]
     struct Entry {

@@ -225,7 +225,7 @@ impl Policy for Lru {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::conformance::{setting, victims};
+    use crate::buffer::tests::{setting, victims};
 
     #[test]
     fn the_least_recently_used_page_leaves_first() {

@@ -1,22 +1,27 @@
 //! The controller's page buffers: a write buffer in front of the translation layer, and a read cache.
 //!
 //! A policy says which pages leave together; it is one file here and one line in `registry`. What becomes of pages that
-//! leave, and what survives a power loss, is the same for all. `docs/internals/buffers.md` states the rules of each.
+//! leave, and what survives a power loss, is the same for all. `docs/internals/buffers.md` states the rules of each. A
+//! policy can also come from outside of this crate ([`Outside`]); [`conformance`] holds any policy to the contract.
 
 mod bpac;
 mod bplru;
 mod cbm;
 mod cflru;
-#[cfg(test)]
-mod conformance;
+pub mod conformance;
 mod fab;
+mod guard;
 mod lb_clock;
 mod lru;
 mod none;
+mod outside;
 mod policy;
 mod section;
 mod structure;
+#[cfg(test)]
+mod tests;
 
+pub use outside::{Fault, Outside};
 pub use policy::{Leaving, Part, Policy, Run, Setting, Victim};
 pub use section::{BufferProfile, CbmMerge, CbmRuns};
 use std::collections::BTreeMap;
@@ -151,6 +156,11 @@ impl Buffer {
     pub fn new(name: &str, setting: &Setting, versions: bool) -> Buffer {
         let setting = Setting { capacity: if name == "none" { 0 } else { setting.capacity }, ..setting.clone() };
         let policy = make(name, &setting).unwrap_or_else(|| panic!("no buffer policy is named {name}"));
+        Buffer::of(policy, &setting, versions)
+    }
+
+    /// An empty buffer with a policy that is made for it, as [`Buffer::new`].
+    pub(crate) fn of(policy: Box<dyn Policy>, setting: &Setting, versions: bool) -> Buffer {
         let longest = (setting.block as usize).max(64);
         Buffer {
             keeps_clean: policy.keeps_clean(),
@@ -165,6 +175,11 @@ impl Buffer {
             waiting: Waiting::default(),
             statistics: BufferStatistics::new(longest),
         }
+    }
+
+    /// Why the order of its pages counts for nothing: what its policy, one from outside, did wrong.
+    pub fn fault(&self) -> Option<&Fault> {
+        self.policy.fault()
     }
 
     /// A command begins to wait for room.

@@ -1,6 +1,7 @@
 //! What a policy is asked, and what it answers with.
 
 use super::BufferProfile;
+use super::outside::Fault;
 use std::fmt;
 
 /// The pages that one command writes, which a policy gets one by one: from `first` up to `end`.
@@ -230,6 +231,11 @@ pub trait Policy: fmt::Debug + Send {
     fn cached(&mut self, _lpn: u32) {}
     /// The read cache has let go of a page.
     fn uncached(&mut self, _lpn: u32) {}
+
+    /// Why its answers count for nothing. Only a policy from outside ever has a fault: see [`Outside`](super::Outside).
+    fn fault(&self) -> Option<&Fault> {
+        None
+    }
 }
 
 impl Clone for Box<dyn Policy> {

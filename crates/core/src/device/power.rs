@@ -103,6 +103,7 @@ impl<M: Medium> Device<M> {
             energy,
             dump,
             dump_lost,
+            policy: self.policy,
             medium,
         }
     }
@@ -156,6 +157,9 @@ impl<M: Medium> Device<M> {
         let deallocations = remains.deallocations;
         let ftl = Ftl::power_on(&profile, remains.medium, &plan, remains.at, &mut events, flaw, deallocations);
         let mut device = Device::assemble(profile, options, plan, ftl, events, remains.at)?;
+        if let Some(policy) = &remains.policy {
+            device = device.put_policy(policy)?;
+        }
         device.restored = remains.buffered;
         if remains.dump_lost > 0 {
             device.dump_lost = remains.dump_lost;

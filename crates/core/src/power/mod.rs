@@ -6,6 +6,7 @@ mod dump;
 
 pub use dump::{Dump, buffer_energy_needed};
 
+use crate::buffer::Outside;
 use crate::content::LogPage;
 use crate::context::Options;
 use crate::fast::LogRemains;
@@ -41,6 +42,8 @@ pub struct Remains<M = Nand> {
     pub(crate) energy: f64,
     pub(crate) dump: Option<Dump>,
     pub(crate) dump_lost: u64,
+    /// The write buffer's policy, where it is from outside.
+    pub(crate) policy: Option<Outside>,
 }
 
 /// A page of the log that went to flash on stored energy, for the store of flash bytes.
@@ -94,6 +97,7 @@ impl<M: Medium> Remains<M> {
             energy: 0.0,
             dump: None,
             dump_lost: 0,
+            policy: None,
         }
     }
 

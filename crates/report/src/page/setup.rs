@@ -46,7 +46,9 @@ pub(crate) fn command(record: &Record) -> Option<String> {
         WorkloadKind::Job => "--job",
         WorkloadKind::Synth => return None,
     };
-    if record.workload.source.is_empty() {
+    // A policy from outside of the firmware has the origin before its name, as in `python:Lru`.
+    let is_outside = record.profile.settings.get("buffer.write_policy").is_some_and(|policy| policy.contains(':'));
+    if record.workload.source.is_empty() || is_outside {
         return None;
     }
     let mut words = vec!["tidewater replay --profile".to_owned(), quoted(&record.profile.name)];
@@ -182,6 +184,10 @@ mod tests {
             "tidewater replay --profile generic --set nand.channels=4 --trace 'a trace; rm '\\''x'\\''.csv' \
              --queue-depth 32 --wrap --seed 7"
         );
+        record.profile.settings.insert("buffer.write_policy".into(), "lru".into());
+        assert!(command(&record).is_some());
+        record.profile.settings.insert("buffer.write_policy".into(), "python:Lru".into());
+        assert_eq!(command(&record), None, "no command has the policy");
     }
 
     /// What a run notes in its record, as the bindings make it: without a command line.

@@ -32,16 +32,9 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
     let flash = flash(device);
     let placements = place(device.profile()).expect("the device was made with it");
     let map_cache = map_cache(device, &placements, &flash);
+    let profile = profile_used(device, &host.options);
     let mut record = Record {
-        profile: ProfileUsed {
-            name: device.profile().name.clone(),
-            description: match &host.options.changed[..] {
-                [] => device.profile().description.clone(),
-                changed => format!("{}; changed: {}", device.profile().description, changed.join(", ")),
-            },
-            settings: device.profile().settings(),
-            changed: host.options.changed.clone(),
-        },
+        profile,
         capacity_bytes: device.capacity(),
         workload: host.options.workload.clone(),
         seed: host.options.device.seed,
@@ -63,13 +56,7 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
         latency_us: latencies(metrics),
         requests_by_operation: used(metrics).map(|op| (op.name().into(), metrics.latencies(op).count())).collect(),
         time_series: time_series(metrics, seconds),
-        write_buffer: cache(
-            device.write_buffer(),
-            &device.profile().buffer.write_policy,
-            &placements,
-            Use::WriteBuffer,
-            device.now(),
-        ),
+        write_buffer: cache(device.write_buffer(), device.write_policy(), &placements, Use::WriteBuffer, device.now()),
         read_cache: cache(
             device.read_cache(),
             &device.profile().buffer.read_policy,
@@ -98,6 +85,24 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
     record.flash_written_per_host_byte = record.written_per_host_byte();
     options(&host.options, &mut record.workload.options);
     record
+}
+
+/// The drive. A write policy from outside is a change of its profile, as any other setting is.
+fn profile_used(device: &Device, options: &RunOptions) -> ProfileUsed {
+    const POLICY: &str = "buffer.write_policy";
+    let profile = device.profile();
+    let (mut settings, mut changed) = (profile.settings(), options.changed.clone());
+    let policy = device.write_policy();
+    if settings.get(POLICY).is_some_and(|built_in| built_in != policy) {
+        settings.insert(POLICY.into(), policy.into());
+        changed.retain(|set| set.split('=').next() != Some(POLICY));
+        changed.push(format!("{POLICY}={policy}"));
+    }
+    let description = match &changed[..] {
+        [] => profile.description.clone(),
+        changed => format!("{}; changed: {}", profile.description, changed.join(", ")),
+    };
+    ProfileUsed { name: profile.name.clone(), description, settings, changed }
 }
 
 /// Microseconds, rounded once: records are read by people too.

@@ -61,6 +61,10 @@ pub fn run(profile: &Profile, source: impl Source, mut options: RunOptions) -> R
         Some(make) => make(profile, options.device)?,
         None => Device::new(profile, options.device)?,
     };
+    let device = match options.policy.take() {
+        Some(policy) => device.with_policy(&policy)?,
+        None => device,
+    };
     if let Some(ready) = options.ready.take() {
         ready();
     }
@@ -104,7 +108,9 @@ pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Resul
     }
     // What was done to the drive before counts for nothing.
     device.reset_statistics();
-    let Served { now, events_before } = serve(&mut device, &mut host)?;
+    let served = serve(&mut device, &mut host);
+    check_policy(&device)?;
+    let Served { now, events_before } = served?;
     let (cancelled, cut) = (host.halt == Halt::Cancelled, host.halt == Halt::PowerCut);
     if !cancelled && !cut {
         assert_nothing_outstanding(&device, &host)?;
@@ -151,12 +157,16 @@ pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Resul
 fn recover<S: Source>(device: Device, host: &Host<S>, record: &mut Record) -> Result<Device, RunError> {
     let profile = device.profile().clone();
     let unflushed = unflushed(&device, host);
+    // A policy from outside is asked once more what it holds: that is what the power cut leaves.
+    device.write_buffer().pages();
+    check_policy(&device)?;
     let mut device = Device::power_on(&profile, device.cut_power())?;
     while let Some(at) = device.deadline().filter(|_| device.is_recovering()) {
         let taken = device.handle(at, Input::Timer);
         debug_assert!(taken.is_ok());
     }
     let report = device.recovery_report().ok_or_else(|| RunError::Stalled(device.describe_outstanding()))?;
+    check_policy(&device)?;
     device.ftl().assert_consistent();
     record.recovery = Some(Recovery {
         seconds: report.time.as_secs_f64(),
@@ -217,6 +227,14 @@ fn serve<S: Source>(device: &mut Device, host: &mut Host<S>) -> Result<Served, R
                 return Err(RunError::Stalled(host.describe() + &device.describe_outstanding()));
             }
         }
+    }
+}
+
+/// Nothing of a run counts whose write policy, one from outside, has a fault.
+fn check_policy(device: &Device) -> Result<(), RunError> {
+    match device.write_buffer().fault() {
+        Some(fault) => Err(RunError::Policy { name: device.write_policy().to_owned(), fault: fault.clone() }),
+        None => Ok(()),
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use tidewater_base::units::plural_exact;
 use tidewater_base::{Duration, Instant};
+use tidewater_core::buffer::{Fault, Outside};
 use tidewater_core::ftl::Precondition;
 use tidewater_core::profile::Profile;
 use tidewater_core::{Device, SetupError};
@@ -82,6 +83,8 @@ pub struct RunOptions {
     pub device: tidewater_core::Options,
     /// Makes the device in place of [`Device::new`], for runs that share one.
     pub make: Option<MakeDevice>,
+    /// The policy of the write buffer, in place of the profile's: one from outside of the firmware.
+    pub policy: Option<Outside>,
     /// When requests are submitted.
     pub pacing: Pacing,
     /// Arrivals come so many times faster; above 0. Without effect where arrivals are ignored.
@@ -122,6 +125,7 @@ impl Default for RunOptions {
         RunOptions {
             device: tidewater_core::Options { premap: true, ..tidewater_core::Options::default() },
             make: None,
+            policy: None,
             pacing: Pacing::Arrival,
             speedup: 1.0,
             warmup_requests: 0,
@@ -148,6 +152,13 @@ pub enum RunError {
     Options(String),
     /// There can be no such drive.
     Setup(SetupError),
+    /// The write policy, one from outside, broke its contract or failed.
+    Policy {
+        /// Its name.
+        name: String,
+        /// What it did wrong.
+        fault: Fault,
+    },
     /// Nothing says how large the drive must be.
     NoCapacity,
     /// The source broke off.
@@ -222,6 +233,7 @@ impl fmt::Display for RunError {
                      higher --speedup, or a part of the trace with --slice"
                 )
             }
+            RunError::Policy { name, fault } => write!(f, "write policy {name}: {fault}"),
             RunError::Output(error) => write!(f, "cannot write a request: {error}"),
             RunError::Stalled(state) => {
                 write!(

@@ -1,5 +1,6 @@
 mod edges;
 mod past;
+mod policy;
 mod series;
 mod slc;
 mod warnings;

@@ -627,6 +627,10 @@ impl<M: Medium, S: Source> World<Device<M>> for Host<S> {
         self.turns_to_check -= 1;
         if self.turns_to_check == 0 {
             self.check(now);
+            if device.write_buffer().fault().is_some() {
+                // The run has no result, and its end says why.
+                self.halt = Halt::Cancelled;
+            }
         }
         self.halt != Halt::Running
     }

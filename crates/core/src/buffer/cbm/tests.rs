@@ -1,5 +1,5 @@
 use super::*;
-use crate::buffer::conformance::{Model, same_order, setting, victims};
+use crate::buffer::tests::{Model, same_order, setting, victims};
 use crate::buffer::{Buffer, BufferProfile, Part};
 use std::collections::BTreeMap;
 

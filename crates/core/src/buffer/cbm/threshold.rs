@@ -148,8 +148,8 @@ impl Shadows {
 mod tests {
     use super::super::Cbm;
     use super::*;
-    use crate::buffer::conformance::setting;
     use crate::buffer::policy::{Policy, Run, Victim};
+    use crate::buffer::tests::setting;
     use tidewater_base::Rng;
 
     const BLOCK: u32 = 16;

@@ -1,0 +1,195 @@
+"""Policies of the write buffer in Python: for teaching and for trying an idea. They are slow."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from tidewater import _native
+from tidewater.errors import PlanError
+
+
+@dataclass(frozen=True)
+class PolicySetting:
+    """What a policy is made for."""
+
+    #: Pages that the buffer takes.
+    capacity: int
+    #: Pages of a logical block: what the translation layer merges or erases as one.
+    block: int
+    #: Logical pages of the drive.
+    units: int
+    #: Pages of the read cache beside the buffer.
+    cached: int
+    #: Pages of a run of writes that is sequential.
+    sequential: int
+
+
+#: A page that leaves the buffer: its number; or a clean page that goes to flash along with dirty ones of its block,
+#: because the read cache has it or because it is to be read from flash.
+Leaving: TypeAlias = int | tuple[int, Literal["cached", "padding"]]
+
+
+class Policy(ABC):
+    """A replacement policy of the write buffer: it decides which dirty pages leave next, and does no I/O.
+
+    Pages are numbers. The buffer keeps to its capacity, knows what pages hold, and takes what leaves to flash; the
+    policy keeps the order. Each answer is checked: the first wrong one ends the run with a :class:`PolicyError`, and an
+    exception that a method raises ends it with that exception. :func:`check_policy` tries a policy on its own.
+
+    A policy is a collection: ``page in policy``, ``len(policy)`` and iteration are about the pages that it holds. It is
+    copied by :func:`copy.deepcopy`, and has to decide by what it was asked alone: use no clock, and no random numbers
+    but those of a ``random.Random(1)`` of its own.
+
+    The page that was not written for longest leaves first:
+
+    >>> from collections import OrderedDict
+    >>> import tidewater as tw
+    >>> class Lru(tw.Policy):
+    ...     def __init__(self, setting):
+    ...         self.pages = OrderedDict()
+    ...     def __contains__(self, page):
+    ...         return page in self.pages
+    ...     def __len__(self):
+    ...         return len(self.pages)
+    ...     def __iter__(self):
+    ...         return iter(self.pages)
+    ...     def write(self, page, run, room):
+    ...         held = page in self.pages
+    ...         if held or room:
+    ...             self.pages[page] = None
+    ...             self.pages.move_to_end(page)
+    ...         return held
+    ...     def remove(self, page):
+    ...         return self.pages.pop(page, False) is None
+    ...     def evict(self, most):
+    ...         return [self.pages.popitem(last=False)[0] for _ in range(min(most, len(self)))]
+    >>> tw.check_policy(Lru)
+    >>> result = tw.Drive("tiny").replay("rw=randwrite,bs=4k,number_ios=1000", policy=Lru)
+    >>> result.write_buffer.policy
+    'python:Lru'
+    """
+
+    #: Whether it holds clean pages beside dirty ones: then what is read from flash is offered to it, by :meth:`fill`.
+    keeps_clean: bool = False
+    #: Whether it wants to know what the read cache holds, by :meth:`cached` and :meth:`uncached`.
+    cooperates: bool = False
+
+    def __init__(self, setting: PolicySetting) -> None:  # noqa: B027: a policy need not keep its setting
+        """A policy that holds no page."""
+
+    @abstractmethod
+    def __contains__(self, page: object) -> bool:
+        """Whether the page is held."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Pages held."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[int]:
+        """Every page held, in any order."""
+
+    @abstractmethod
+    def write(self, page: int, run: range, room: bool) -> bool:
+        """The page is written, by a command that writes the pages `run`. Whether it was held.
+
+        A page that is not held is taken in if there is `room`; if there is none, nothing changes: the same page comes
+        again once others have left.
+        """
+
+    @abstractmethod
+    def remove(self, page: int) -> bool:
+        """The page is deallocated or written through: it is held no more. Whether it was held."""
+
+    @abstractmethod
+    def evict(self, most: int) -> Iterable[Leaving]:
+        """Takes out the dirty pages that leave together next, in the order in which they go to flash.
+
+        At least one, if any dirty page is held; a policy that knows no blocks gives about `most`. With them may go
+        clean pages of the same block: ``(page, "cached")`` for one that the read cache has, ``(page, "padding")`` for
+        one to be read from flash.
+        """
+
+    def read(self, page: int) -> bool:
+        """The page is read. Whether it is held. Called of policies that keep clean pages."""
+        return page in self
+
+    def fill(self, page: int) -> None:
+        """Takes in a clean page that is not held. Called of policies that keep clean pages."""
+        raise NotImplementedError(f"{type(self).__name__} keeps clean pages, and has no method fill")
+
+    def is_clean(self, page: int) -> bool:
+        """Whether the page is held and clean."""
+        return False
+
+    def drop_clean(self) -> int | None:
+        """Takes out the clean page that leaves before any dirty one, if there is such a page."""
+        return None
+
+    def cached(self, page: int) -> None:
+        """The read cache has taken in a page that is not dirty here. Called of policies that cooperate."""
+
+    def uncached(self, page: int) -> None:
+        """The read cache has a page no more. Called of policies that cooperate."""
+
+
+#: What makes a policy: its class, or a function, such as a ``functools.partial`` of it.
+PolicyFactory: TypeAlias = Callable[[PolicySetting], Policy]
+
+
+def check_policy(policy: PolicyFactory) -> None:
+    """Holds a policy to its contract, as the built-in ones are held to it: some thousand random operations.
+
+    A :class:`PolicyError` says which rule was broken, what was wrong, and the fewest operations found that lead to it;
+    an exception of the policy's is its cause.
+
+    >>> import tidewater as tw
+    >>> class Forgetful(tw.Policy):
+    ...     def __init__(self, setting): self.pages = []
+    ...     def __contains__(self, page): return page in self.pages
+    ...     def __len__(self): return len(self.pages)
+    ...     def __iter__(self): return iter(self.pages)
+    ...     def write(self, page, run, room):
+    ...         if page in self:
+    ...             return True
+    ...         if room:
+    ...             self.pages.append(page)
+    ...         return False
+    ...     def remove(self, page): return False
+    ...     def evict(self, most): return [self.pages.pop(0)] if self.pages else []
+    >>> try:
+    ...     tw.check_policy(Forgetful)
+    ... except tw.PolicyError as error:
+    ...     print(error)
+    Forgetful: every answer is right: remove said that page 0 is not held, and it is; in a buffer of 1 page, blocks of 1 page, after: write 0, remove 0
+    """
+    _native.check_policy(*native(policy))
+
+
+def native(policy: PolicyFactory) -> tuple[Callable[[int, int, int, int, int], Policy], str]:
+    """A policy as the module in Rust takes it: what makes it, and its name."""
+    if not callable(policy):
+        raise PlanError(
+            f"a policy is a class or a function that makes one, not {policy!r}", help="give policy=MyPolicy, its class"
+        )
+
+    def make(*setting: int) -> Policy:
+        made = policy(PolicySetting(*setting))
+        if not isinstance(made, Policy):
+            raise TypeError(f"{name_of(policy)} made {made!r}, which is no tidewater.Policy")
+        return made
+
+    return make, name_of(policy)
+
+
+def name_of(policy: Any) -> str:
+    """What a policy is called in records: the class's name, with the arguments of a partial."""
+    if isinstance(policy, functools.partial):
+        given = [repr(value) for value in policy.args]
+        given += [f"{key}={value!r}" for key, value in policy.keywords.items()]
+        return f"{name_of(policy.func)}({', '.join(given)})"
+    return str(getattr(policy, "__name__", type(policy).__name__))
