@@ -16,29 +16,38 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidewater_core::buffer::conformance::{self, Failure as Broken};
 use tidewater_core::buffer::{Fault, Outside, Part, Policy, Run as Pages, Setting, Victim};
 use tidewater_core::profile::Profile;
 use tidewater_core::{Device, SetupError};
 use tidewater_study::{Failure, Subject};
 
-/// The exception that a policy raised last, until its caller gets it.
+/// The exception that was raised last, until the caller gets it. While there is one, no policy is asked.
 #[derive(Clone, Default)]
 struct Raised(Arc<Mutex<Option<PyErr>>>);
 
 impl Raised {
+    fn lock(&self) -> MutexGuard<'_, Option<PyErr>> {
+        // Nothing that holds the lock can fail.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn put(&self, error: PyErr) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *self.lock() = Some(error);
     }
 
     fn take(&self) -> Option<PyErr> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.lock().take()
+    }
+
+    fn is_there(&self) -> bool {
+        self.lock().is_some()
     }
 
     /// An exception that asks the whole program to end, as Ctrl-C does: no other policy is tried.
     fn ends_all(&self, py: Python<'_>) -> bool {
-        let raised = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let raised = self.lock();
         raised.as_ref().is_some_and(|error| !error.is_instance_of::<PyException>(py))
     }
 }
@@ -62,6 +71,7 @@ fn outside(factory: Py<PyAny>, name: &str, raised: Raised) -> Outside {
                     let cooperates = flag(intern!(py, "cooperates"))?;
                     Ok(Object {
                         name: of_policies.clone(),
+                        units,
                         keeps_clean,
                         cooperates,
                         object: object.unbind(),
@@ -105,6 +115,8 @@ type Answer<T> = Result<T, Wrong>;
 /// A Python object as a policy. After its first fault its methods are not called again.
 struct Object {
     name: String,
+    /// Logical pages of the drive: no list of pages is longer.
+    units: u32,
     keeps_clean: bool,
     cooperates: bool,
     object: Py<PyAny>,
@@ -119,9 +131,21 @@ impl fmt::Debug for Object {
 }
 
 impl Object {
+    /// A list of pages that goes on has an end.
+    fn require_end(&self, call: &str, given: usize) -> Answer<()> {
+        if given < self.units as usize {
+            return Ok(());
+        }
+        Err(Wrong::Returned(format!("{call} gave more than {} pages, and the drive has no more", self.units)))
+    }
+
     /// Calls the object; without an answer, that is its fault, and the answer is the default.
     fn ask<T: Default>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> Answer<T>) -> T {
         if self.fault.get().is_some() {
+            return T::default();
+        }
+        if self.raised.is_there() {
+            self.fault.get_or_init(|| Fault::new("interrupted"));
             return T::default();
         }
         Python::attach(|py| {
@@ -215,7 +239,8 @@ impl Policy for Object {
             let pages = gone.try_iter().map_err(|_| {
                 Wrong::Returned(format!("evict returned {}, where a list of pages is expected", shown(&gone)))
             })?;
-            for page in pages {
+            for (given, page) in pages.enumerate() {
+                self.require_end("evict", given)?;
                 leaving(&page?, victim)?;
             }
             Ok(())
@@ -227,7 +252,14 @@ impl Policy for Object {
     }
 
     fn pages(&self) -> Vec<u32> {
-        self.ask(|object| object.try_iter()?.map(|one| page("iterating over it", &one?)).collect())
+        self.ask(|object| {
+            let mut pages = Vec::new();
+            for one in object.try_iter()? {
+                self.require_end("iterating over it", pages.len())?;
+                pages.push(page("iterating over it", &one?)?);
+            }
+            Ok(pages)
+        })
     }
 
     fn boxed_clone(&self) -> Box<dyn Policy> {
@@ -251,7 +283,7 @@ impl Policy for Object {
     }
 
     fn fill(&mut self, lpn: u32) {
-        self.ask(|object| Ok(drop(object.call_method1(intern!(object.py(), "fill"), (lpn,))?)));
+        self.ask(|object| object.call_method1(intern!(object.py(), "fill"), (lpn,)).map(drop));
     }
 
     fn is_clean(&self, lpn: u32) -> bool {
@@ -275,11 +307,11 @@ impl Policy for Object {
     }
 
     fn cached(&mut self, lpn: u32) {
-        self.ask(|object| Ok(drop(object.call_method1(intern!(object.py(), "cached"), (lpn,))?)));
+        self.ask(|object| object.call_method1(intern!(object.py(), "cached"), (lpn,)).map(drop));
     }
 
     fn uncached(&mut self, lpn: u32) {
-        self.ask(|object| Ok(drop(object.call_method1(intern!(object.py(), "uncached"), (lpn,))?)));
+        self.ask(|object| object.call_method1(intern!(object.py(), "uncached"), (lpn,)).map(drop));
     }
 
     fn fault(&self) -> Option<&Fault> {

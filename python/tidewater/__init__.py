@@ -21,7 +21,7 @@ from tidewater.errors import (
     TraceError,
 )
 from tidewater.load import ArrowStream, Job, Load, Trace
-from tidewater.policy import Policy, PolicyFactory, PolicySetting, check_policy
+from tidewater.policy import Leaving, Policy, PolicyFactory, PolicySetting, check_policy
 from tidewater.record import Record
 from tidewater.result import Result
 from tidewater.runs import Comparison, Grid, Runs, compare, sweep
@@ -43,6 +43,7 @@ __all__ = [
     "InternalError",
     "Job",
     "Key",
+    "Leaving",
     "Load",
     "Log",
     "LogError",

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidewater.errors import PlanError
+
 if TYPE_CHECKING:
     from tidewater.drive import Drive
     from tidewater.load import Load
@@ -16,16 +18,19 @@ Scalar = str | int | float | bool
 Values = Scalar | Iterable[Scalar]
 
 
-def text_of(value: Scalar) -> str:
-    """A value as ``--set`` takes it."""
+def refuse_code(value: object) -> None:
+    """Refuses a class or a function: a policy in Python is no value of a setting."""
     if callable(value):
-        from tidewater.errors import PlanError
-
         raise PlanError(
             f"{getattr(value, '__name__', value)!r} is code, and settings are texts: runs of compare and sweep are named "
             "by them, and made by other threads and processes",
             help="call drive.replay(load, policy=MyPolicy) once for each policy",
         )
+
+
+def text_of(value: Scalar) -> str:
+    """A value as ``--set`` takes it."""
+    refuse_code(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidewater import _native
-from tidewater._plan import Values, plan, text_of
+from tidewater._plan import Values, plan, refuse_code
 from tidewater._progress import Bar
 from tidewater.drive import Drive
 from tidewater.errors import PlanError, RunError
@@ -349,7 +349,8 @@ def _named(vary: Mapping[str, Any]) -> dict[str, Values]:
         raise PlanError("nothing varies", help="name a key and its values, such as {'seed': range(5)}")
     # Values are looked at more than once.
     def kept(values: Values) -> Values:
-        return text_of(values) if isinstance(values, (str, int, float)) or callable(values) else list(values)
+        refuse_code(values)
+        return values if isinstance(values, (str, int, float)) else list(values)
 
     return {_OPTIONS.get(key, key): kept(values) for key, values in vary.items()}
 

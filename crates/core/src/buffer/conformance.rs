@@ -60,6 +60,26 @@ impl fmt::Display for Operation {
     }
 }
 
+impl Operation {
+    /// The first page that it names.
+    fn page(&self) -> Option<u32> {
+        match *self {
+            Operation::Write { first: lpn, .. } | Operation::Read { lpn } | Operation::Remove { lpn } => Some(lpn),
+            _ => None,
+        }
+    }
+
+    /// The same on pages that many lower.
+    fn lowered(self, by: u32) -> Operation {
+        match self {
+            Operation::Write { first, len } => Operation::Write { first: first - by, len },
+            Operation::Read { lpn } => Operation::Read { lpn: lpn - by },
+            Operation::Remove { lpn } => Operation::Remove { lpn: lpn - by },
+            other => other,
+        }
+    }
+}
+
 /// A rule that a policy broke, and the least that was found to break it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -244,11 +264,16 @@ impl Case {
             case.operations[at] = operation;
             case
         };
+        let least = self.operations.iter().filter_map(|operation| operation.page()).min().unwrap_or(0);
+        let lower = [least, least / 2].into_iter().filter(|&by| by > 0).map(|by| {
+            let operations = self.operations.iter().map(|operation| operation.lowered(by)).collect();
+            Case { operations, ..self.clone() }
+        });
         let simpler = (0..count).flat_map(move |at| simpler(self.operations[at]).map(move |one| with(at, one)));
         let below = |value: usize| [1, value / 2, value - 1].into_iter().filter(move |&less| less > 0 && less < value);
         let capacities = below(self.capacity).map(|capacity| Case { capacity, ..self.clone() });
         let blocks = below(self.block as usize).map(|block| Case { block: block as u32, ..self.clone() });
-        without.chain(capacities).chain(blocks).chain(simpler)
+        without.chain(capacities).chain(blocks).chain(lower).chain(simpler)
     }
 }
 
@@ -274,7 +299,8 @@ fn simpler(operation: Operation) -> impl Iterator<Item = Operation> {
     };
     let found: Vec<Operation> = match operation {
         Operation::Write { first, len } => {
-            let shorter = less(len, 1).map(|len| Operation::Write { first, len });
+            let shorter = less(len, 1)
+                .flat_map(|less| [first, first + len - less].map(|first| Operation::Write { first, len: less }));
             shorter.chain(less(first, 0).map(|first| Operation::Write { first, len })).collect()
         }
         Operation::Read { lpn } => less(lpn, 0).map(|lpn| Operation::Read { lpn }).collect(),
