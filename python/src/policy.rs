@@ -283,7 +283,7 @@ impl Policy for Object {
     }
 
     fn fill(&mut self, lpn: u32) {
-        self.ask(|object| object.call_method1(intern!(object.py(), "fill"), (lpn,)).map(drop));
+        self.ask(|object| Ok(object.call_method1(intern!(object.py(), "fill"), (lpn,)).map(drop)?));
     }
 
     fn is_clean(&self, lpn: u32) -> bool {
@@ -307,11 +307,11 @@ impl Policy for Object {
     }
 
     fn cached(&mut self, lpn: u32) {
-        self.ask(|object| object.call_method1(intern!(object.py(), "cached"), (lpn,)).map(drop));
+        self.ask(|object| Ok(object.call_method1(intern!(object.py(), "cached"), (lpn,)).map(drop)?));
     }
 
     fn uncached(&mut self, lpn: u32) {
-        self.ask(|object| object.call_method1(intern!(object.py(), "uncached"), (lpn,)).map(drop));
+        self.ask(|object| Ok(object.call_method1(intern!(object.py(), "uncached"), (lpn,)).map(drop)?));
     }
 
     fn fault(&self) -> Option<&Fault> {

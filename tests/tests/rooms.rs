@@ -37,7 +37,7 @@ fn product(text: &str) -> String {
 fn core_files() -> Vec<(String, String)> {
     let files = rust_files().into_iter().filter_map(|(path, text)| {
         let path = path.to_str()?.strip_prefix(CORE)?.to_owned();
-        let is_test = path.contains("/tests") || path.ends_with("tests.rs") || path.ends_with("conformance.rs");
+        let is_test = path.contains("/tests") || path.ends_with("tests.rs");
         (!is_test && path != "lib.rs").then(|| (path, product(&text)))
     });
     files.collect()

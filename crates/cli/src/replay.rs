@@ -82,9 +82,7 @@ fn run(run: &One<'_>, lines: Option<&Shared>) -> Result<Record, Failure> {
         progress: Some(bar.listener()),
         cancelled: interrupt::flag(),
         requests: lines.map(Shared::sink).transpose()?,
-        memory: None,
-        traces: None,
-        drives: None,
+        ..Listeners::default()
     });
     drop(bar);
     drop(running);

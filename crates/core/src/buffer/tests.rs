@@ -132,7 +132,7 @@ enum Wrong {
     LiesOfAWrite,
     LiesOfARemoval,
     LiesOfAPage,
-    CountsWrong,
+    Miscounts,
     ListsLess,
     CopiesNothing,
     CopiesInAnotherOrder,
@@ -204,7 +204,7 @@ impl Policy for Fifo {
     }
 
     fn len(&self) -> usize {
-        self.pages.len() + self.clean.len() + usize::from(self.wrong == Wrong::CountsWrong && self.pages.len() == 5)
+        self.pages.len() + self.clean.len() + usize::from(self.wrong == Wrong::Miscounts && self.pages.len() == 5)
     }
 
     fn pages(&self) -> Vec<u32> {
@@ -280,7 +280,7 @@ fn whatever_a_policy_does_wrong_is_said_with_what_led_to_it() {
         (Wrong::LiesOfAWrite, "write said that page 0 is not held, and it is"),
         (Wrong::LiesOfARemoval, "remove said that page 0 is held, and it is not"),
         (Wrong::LiesOfAPage, "contains said that page 7 is held, and it is not"),
-        (Wrong::CountsWrong, "after a write its length is 6, and it holds 5 pages"),
+        (Wrong::Miscounts, "after a write its length is 6, and it holds 5 pages"),
         (Wrong::ListsLess, "its list of pages lacks page 0, which is held"),
         (Wrong::CopiesNothing, "after copying its length is 0, and it holds 1 page"),
         (Wrong::DropsADirtyPage, "drop_clean gave page 0, which is not held as a clean one"),
