@@ -33,5 +33,5 @@ mod _native {
     #[pymodule_export]
     use super::table::Table;
     #[pymodule_export]
-    use super::work::fail;
+    use super::work::{fail, interpreter_ends};
 }

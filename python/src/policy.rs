@@ -7,7 +7,7 @@ use crate::errors;
 use crate::frame::Data;
 use crate::record::Run;
 use crate::run::{Given, make};
-use crate::work::{Shared, here, wait};
+use crate::work::{Shared, attach, here, wait};
 use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -56,7 +56,7 @@ impl Raised {
 fn outside(factory: Py<PyAny>, name: &str, raised: Raised) -> Outside {
     let of_policies = name.to_owned();
     Outside::new("python", name, move |setting| {
-        Python::attach(|py| {
+        attach(|py| {
             if raised.ends_all(py) {
                 return Err(Fault::new("interrupted"));
             }
@@ -148,7 +148,7 @@ impl Object {
             self.fault.get_or_init(|| Fault::new("interrupted"));
             return T::default();
         }
-        Python::attach(|py| {
+        attach(|py| {
             let answer = py.check_signals().map_err(Wrong::Raised).and_then(|()| call(self.object.bind(py)));
             answer.unwrap_or_else(|wrong| {
                 let fault = match wrong {
@@ -268,7 +268,7 @@ impl Policy for Object {
             Ok(Some(copy.call_method1(intern!(object.py(), "deepcopy"), (object,))?.unbind()))
         });
         // Without a copy, the original stands for it, and is not called: the copy has the fault.
-        let object = copy.unwrap_or_else(|| Python::attach(|py| self.object.clone_ref(py)));
+        let object = copy.unwrap_or_else(|| attach(|py| self.object.clone_ref(py)));
         Box::new(Object {
             name: self.name.clone(),
             object,
@@ -343,7 +343,7 @@ pub fn replay_with(
     let follow = {
         let (raised, cancelled) = (raised.clone(), Arc::clone(&cancelled));
         move |share: f64| {
-            Python::attach(|py| {
+            attach(|py| {
                 let report = |report: &Py<PyAny>| report.bind(py).call1((share,)).map(drop);
                 if let Err(error) = py.check_signals().and_then(|()| progress.as_ref().map_or(Ok(()), report)) {
                     raised.put(error);
@@ -369,7 +369,7 @@ pub fn replay_with(
 /// Builds and fills a drive on a thread of its own, so that signals end the wait for it.
 fn build(profile: &Profile, options: tidewater_core::Options, raised: &Raised) -> Result<Device, SetupError> {
     let profile = profile.clone();
-    let built = Python::attach(|py| wait(py, &Shared::default(), None, move || Device::new(&profile, options)));
+    let built = attach(|py| wait(py, &Shared::default(), None, move || Device::new(&profile, options)));
     built.unwrap_or_else(|error| {
         raised.put(error);
         Err(SetupError("interrupted".into()))

@@ -4,10 +4,11 @@
 use crate::errors;
 use pyo3::prelude::*;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 /// How often signals are looked at: Ctrl-C is to be answered within 50 ms.
 const LOOK: Duration = Duration::from_millis(15);
@@ -86,16 +87,65 @@ pub fn wait<T: Send + 'static>(
     }
 }
 
-/// Does work on the caller's thread, without the interpreter's lock.
+/// Does work on the caller's thread, without the interpreter's lock. The work takes it by [`attach`].
 ///
 /// # Errors
 /// A panic of the work.
 pub fn here<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
     let done = py.detach(|| {
         let done = std::panic::catch_unwind(AssertUnwindSafe(work));
-        done.map_err(|panic| words(&*panic).to_owned())
+        let inside = Inside::enter();
+        (done.map_err(|panic| words(&*panic).to_owned()), inside)
     });
-    done.map_err(|words| errors::internal(py, &words))
+    done.0.map_err(|words| errors::internal(py, &words))
+}
+
+/// Threads that have the interpreter's lock or wait for it, and the thread that ends the interpreter, once one does.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+static ENDED_BY: OnceLock<ThreadId> = OnceLock::new();
+/// How long an interpreter that ends waits for calls under way.
+const CALLS_END: Duration = Duration::from_secs(1);
+
+/// A thread in the interpreter, or on its way there.
+struct Inside;
+
+impl Inside {
+    /// Enters, for good: a thread that waits for the lock of an interpreter that ends is ended amid Rust's frames, which
+    /// aborts the process. A daemon thread that comes too late sleeps until the process ends.
+    fn enter() -> Inside {
+        INSIDE.fetch_add(1, Ordering::SeqCst);
+        if ENDED_BY.get().is_some_and(|thread| *thread != std::thread::current().id()) {
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+            loop {
+                std::thread::park();
+            }
+        }
+        Inside
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Takes the interpreter's lock for a call from work that is done [`here`].
+pub fn attach<T>(call: impl FnOnce(Python<'_>) -> T) -> T {
+    let _inside = Inside::enter();
+    Python::attach(call)
+}
+
+/// The interpreter is about to end: threads other than the caller's do not enter it any more.
+#[pyfunction]
+pub fn interpreter_ends(py: Python<'_>) {
+    ENDED_BY.get_or_init(|| std::thread::current().id());
+    py.detach(|| {
+        let begun = Instant::now();
+        while INSIDE.load(Ordering::SeqCst) > 0 && begun.elapsed() < CALLS_END {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
 }
 
 fn words(panic: &(dyn std::any::Any + Send)) -> &str {

@@ -3,11 +3,15 @@
 import _thread
 import functools
 import itertools
+import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -357,6 +361,20 @@ def test_other_threads_run_meanwhile_and_their_runs_too() -> None:
     for run in runs:
         run.join()
     assert len(results) == 3 and all(fixed(run) == fixed(results[0]) for run in results)
+
+
+def test_a_daemon_threads_run_does_not_disturb_the_end_of_a_program() -> None:
+    program = """
+import threading, time
+import tidewater as tw
+from test_policy import LONG, Lru
+threading.Thread(target=lambda: tw.Drive("tiny").replay(LONG, policy=Lru), daemon=True).start()
+time.sleep(0.3)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    for _ in range(3):
+        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment, timeout=60)
+        assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_a_policy_is_no_setting_that_varies() -> None:

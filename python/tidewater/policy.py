@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +28,9 @@ class PolicySetting:
     #: Pages of a run of writes that is sequential.
     sequential: int
 
+
+# Runs of daemon threads stop there: they must not call a policy while the interpreter is taken down.
+atexit.register(_native.interpreter_ends)
 
 #: A page that leaves the buffer: its number; or a clean page that goes to flash along with dirty ones of its block,
 #: because the read cache has it or because it is to be read from flash.

@@ -44,7 +44,8 @@ impl Guard {
             cached: BTreeSet::new(),
             fault: OnceCell::new(),
         };
-        guard.check_len("a new policy");
+        let len = guard.policy.len();
+        guard.require(len == 0, || format!("a new policy holds {}", plural_exact(len as u64, "page")));
         match guard.fault.get() {
             Some(fault) => Err(fault.clone()),
             None => Ok(guard),

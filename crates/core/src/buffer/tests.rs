@@ -277,7 +277,7 @@ fn whatever_a_policy_does_wrong_is_said_with_what_led_to_it() {
         (Wrong::GivesCached, "evict gave page 98 from the read cache, which does not have it"),
         (Wrong::Forgets, "after an eviction its length is 0, and it holds 1 page"),
         (Wrong::KeepsWhatItGave, "evict gave page 0 away, and the policy still contains it"),
-        (Wrong::LiesOfAWrite, "write said that page 0 is not held, and it is"),
+        (Wrong::LiesOfAWrite, "write without room said that page 0 is not held, and it is"),
         (Wrong::LiesOfARemoval, "remove said that page 0 is held, and it is not"),
         (Wrong::LiesOfAPage, "contains said that page 7 is held, and it is not"),
         (Wrong::Miscounts, "after a write its length is 6, and it holds 5 pages"),
@@ -286,7 +286,7 @@ fn whatever_a_policy_does_wrong_is_said_with_what_led_to_it() {
         (Wrong::DropsADirtyPage, "drop_clean gave page 0, which is not held as a clean one"),
         (Wrong::CallsAllClean, "is_clean said that page 0 is clean, and it is not"),
         (Wrong::FailsAtThree, "it fails at page 3"),
-        (Wrong::IsNotEmpty, "after a new policy its length is 1, and it holds 0 pages"),
+        (Wrong::IsNotEmpty, "a new policy holds 1 page"),
     ] {
         assert!(words(wrong).contains(what), "{wrong:?}: {}", words(wrong));
     }
