@@ -126,6 +126,36 @@ fn what_is_measured_is_said_beside_what_the_paper_says() {
     assert!(text.starts_with(&summary), "{summary}");
 }
 
+#[test]
+fn the_ledger_counts_what_was_recorded_or_what_a_file_has() {
+    let folder = folder();
+    let counts = run_well(folder.path(), &["experiment", "ledger", "--counts"]);
+    assert!(
+        counts.lines().last().is_some_and(|line| line.starts_with("Of ") && line.contains(" of 4 papers: ")),
+        "{counts}"
+    );
+    let ledger = |more: &[&str]| {
+        let text = run_well(folder.path(), &[&["experiment", "ledger", "--json"], more].concat());
+        json(text.as_bytes()).as_array().expect("an array").clone()
+    };
+    let all = ledger(&[]);
+    assert!(all.iter().all(|line| line["verdict"] != "not-run"), "every result is recorded");
+    let of_one = ledger(&["--source", "x-ssd"]);
+    assert!(!of_one.is_empty() && of_one.len() < all.len() && of_one.iter().all(|line| line["source"] == "x-ssd"));
+
+    run_well(folder.path(), &["experiment", "run", SMALL, "--json", "m.json"]);
+    let of_file = ledger(&["--from", "m.json"]);
+    let decided = |lines: &[Value]| {
+        let by_checks = lines.iter().filter(|line| !array(line, "checks").is_empty());
+        by_checks.filter(|line| line["verdict"] != "not-run").cloned().collect::<Vec<_>>()
+    };
+    let movements = decided(&of_file);
+    assert_eq!(movements.len(), 1, "{movements:#?}");
+    assert_eq!(array(&movements[0], "checks"), &[Value::from("x-ssd/movements/two-against-four")]);
+    assert!(of_one.contains(&movements[0]), "as it is recorded");
+    assert!(run_refused(folder.path(), &["experiment", "ledger", "--from", "absent.json"]).contains("absent.json"));
+}
+
 /// A pipe without a reader.
 fn closed() -> Stdio {
     let (_, writer) = std::io::pipe().expect("a pipe");

@@ -44,6 +44,7 @@ fn fits(lines: &[Line<'_>]) -> String {
         }
     }
     let item = |((place, fitted), mut at): ((usize, &str), Vec<String>)| {
+        at.sort();
         at.dedup();
         format!("- {}, {}: {}.\n", sources[place], at.join("; "), fitted.trim_end_matches('.'))
     };

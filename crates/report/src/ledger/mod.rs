@@ -423,6 +423,40 @@ mod tests {
         assert_eq!(verdict(&one), Verdict::NotBuilt);
     }
 
+    fn source(key: &str, is_paper: bool, statements: Vec<Statement>) -> Source {
+        let (name, title, read) = (key.to_uppercase(), format!("Paper {key}"), "slides".to_owned());
+        Source { key: key.into(), name, title, read, is_paper, statements }
+    }
+
+    #[test]
+    fn results_are_counted_apart_from_mechanisms_and_papers_from_what_is_beside_them() {
+        let mut mechanism = statement(&[], &[]);
+        (mechanism.kind, mechanism.not_built) = (Kind::Mechanism, Some("no".into()));
+        let of_a = vec![statement(&["a/good"], &[]), statement(&["a/bad"], &[]), mechanism];
+        let sources = [source("a", true, of_a), source("b", false, vec![statement(&["a/good"], &["x: to 3 us"])])];
+        let lines = decide(&sources, &results());
+        let wanted =
+            "Of 2 results of 1 paper: 1 shown, 1 differs. Of 1 statement on mechanisms and set-ups: 1 not built.";
+        assert_eq!(headline(&lines), wanted);
+        let counted = text(&lines, false, 80);
+        assert!(counted.starts_with("A, results                  2: 1 shown, 1 differs\n"), "{counted}");
+        assert!(counted.ends_with("B, results                  1: 1 by a fit\n"), "{counted}");
+        let table = tally_table(&lines);
+        assert!(table.contains("| **all papers, results** | 2 | 1 | 0 | 1 | 0 | 0 |\n"), "{table}");
+        assert!(table.ends_with("| B, results | 1 | 0 | 1 | 0 | 0 | 0 |\n"), "{table}");
+        let list = markdown(&lines);
+        assert!(list.contains("- **differs**, figure 1: It falls. *Ours:* 3 us. *Because:* of that.\n"), "{list}");
+        assert!(
+            list.contains("- **shown by a fit**, figure 1: It falls. *Fitted:* x: to 3 us. *Ours:* 3 us.\n"),
+            "{list}"
+        );
+        let whole = text(&lines, true, 80);
+        assert!(whole.contains("differs         figure 1: It falls\n"), "{whole}");
+        let json: serde_json::Value = serde_json::from_str(&to_json(&lines)).unwrap();
+        assert_eq!(json[3]["verdict"], "by-fit");
+        assert_eq!(json[1]["because"], "of that");
+    }
+
     #[test]
     fn a_statement_is_decided_once() {
         assert!(statement(&["a/good"], &[]).check().is_ok());
