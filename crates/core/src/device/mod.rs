@@ -4,6 +4,7 @@
 //! say, [`Device::deadline`] tells when it wants to be woken. One thing happens at a time.
 
 mod check;
+mod outside;
 mod plan;
 mod power;
 mod route;
@@ -11,6 +12,7 @@ mod views;
 
 pub use crate::border::{Input, Output, SetupError};
 pub use crate::context::Options;
+pub use outside::{with_policy, write_policy};
 pub use plan::{plan, reserved, resolve};
 
 use crate::block::{Block, Parts};
@@ -150,32 +152,6 @@ impl<M: Medium> Device<M> {
             profile,
             plan,
         })
-    }
-
-    /// The same drive with a policy of its write buffer from outside, in place of the profile's `write_policy`; the size
-    /// of the buffer and its memory stay the profile's. The drive keeps it over a loss of power.
-    ///
-    /// # Errors
-    /// When the drive has served commands already, has no write buffer, or the policy can't be made.
-    pub fn with_policy(self, policy: &Outside) -> Result<Device<M>, SetupError> {
-        let refuse = |text: &str| Err(SetupError(format!("write policy {}: {text}", policy.name())));
-        if self.events_handled() > 0 || !self.write_buffer().is_empty() {
-            return refuse("the drive has served already with another policy");
-        }
-        if self.profile.buffer.write_policy == "none" {
-            return refuse("the drive has no write buffer; give it one, as with [buffer] write_policy = \"lru\"");
-        }
-        self.put_policy(policy)
-    }
-
-    /// Puts a policy from outside into the write buffer, which is empty.
-    fn put_policy(mut self, policy: &Outside) -> Result<Device<M>, SetupError> {
-        let placement = place(&self.profile).map_err(|e| SetupError(e.to_string()))?;
-        let (units, stamps) = (self.ftl.data_units(), self.cx.options.stamps);
-        let put = self.block.caches.set_policy(policy, &self.profile, &placement, units, stamps);
-        put.map_err(|fault| SetupError(format!("write policy {}: {fault}", policy.name())))?;
-        self.policy = Some(policy.clone());
-        Ok(self)
     }
 
     // Always inlined: the drive loop then has a path for each input, without moving a command through memory.

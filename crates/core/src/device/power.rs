@@ -1,6 +1,6 @@
 //! Losing power, and coming back: what of the rooms is left, and what each takes back.
 
-use super::{Device, SetupError};
+use super::{Device, SetupError, outside};
 use crate::border::Output;
 use crate::events::{EventQueue, LANE_PLACES};
 use crate::fast::{ControlBlock, LogRemains};
@@ -149,17 +149,13 @@ impl<M: Medium> Device<M> {
             ));
         }
         if !remains.buffered.is_empty() && profile.buffer.write_policy == "none" {
-            return Err(SetupError(
-                "pages survived in a write buffer, and the profile has none to take them back".into(),
-            ));
+            return Err(SetupError("pages survived in a write buffer, and the profile has none for them".into()));
         }
         let mut events = EventQueue::new(LANE_PLACES);
         let deallocations = remains.deallocations;
         let ftl = Ftl::power_on(&profile, remains.medium, &plan, remains.at, &mut events, flaw, deallocations);
-        let mut device = Device::assemble(profile, options, plan, ftl, events, remains.at)?;
-        if let Some(policy) = &remains.policy {
-            device = device.put_policy(policy)?;
-        }
+        let device = Device::assemble(profile, options, plan, ftl, events, remains.at)?;
+        let mut device = outside::put(device, remains.policy.as_ref())?;
         device.restored = remains.buffered;
         if remains.dump_lost > 0 {
             device.dump_lost = remains.dump_lost;

@@ -1,7 +1,7 @@
 //! What can be asked of a device, besides what it says by itself.
 
 use super::{Device, Options};
-use crate::buffer::{Buffer, Outside};
+use crate::buffer::Buffer;
 use crate::content::Whereabouts;
 use crate::cost::Traffic;
 use crate::fast::Fast;
@@ -61,12 +61,6 @@ impl<M: Medium> Device<M> {
     /// The write buffer.
     pub fn write_buffer(&self) -> &Buffer {
         &self.block.caches.write
-    }
-
-    /// The policy of the write buffer by its name: `[buffer] write_policy` of the profile, or that of the policy from
-    /// outside which stands in its place.
-    pub fn write_policy(&self) -> &str {
-        self.policy.as_ref().map_or(&self.profile.buffer.write_policy, Outside::name)
     }
 
     /// The read cache.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::Device;
 use tidewater_core::buffer::Buffer;
+use tidewater_core::device::write_policy;
 use tidewater_core::flash::Source as FlashSource;
 use tidewater_core::memory::{Placement as Placements, Use, place};
 use tidewater_report::Record;
@@ -56,7 +57,7 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
         latency_us: latencies(metrics),
         requests_by_operation: used(metrics).map(|op| (op.name().into(), metrics.latencies(op).count())).collect(),
         time_series: time_series(metrics, seconds),
-        write_buffer: cache(device.write_buffer(), device.write_policy(), &placements, Use::WriteBuffer, device.now()),
+        write_buffer: cache(device.write_buffer(), write_policy(device), &placements, Use::WriteBuffer, device.now()),
         read_cache: cache(
             device.read_cache(),
             &device.profile().buffer.read_policy,
@@ -92,7 +93,7 @@ fn profile_used(device: &Device, options: &RunOptions) -> ProfileUsed {
     const POLICY: &str = "buffer.write_policy";
     let profile = device.profile();
     let (mut settings, mut changed) = (profile.settings(), options.changed.clone());
-    let policy = device.write_policy();
+    let policy = write_policy(device);
     if settings.get(POLICY).is_some_and(|built_in| built_in != policy) {
         settings.insert(POLICY.into(), policy.into());
         changed.retain(|set| set.split('=').next() != Some(POLICY));

@@ -17,6 +17,7 @@ use std::time;
 
 use tidewater_base::Instant;
 use tidewater_base::units::{plural_exact, seconds};
+use tidewater_core::device::{with_policy, write_policy};
 use tidewater_core::drive::{Clock, End, VirtualClock, drive};
 use tidewater_core::memory::{Use, place};
 use tidewater_core::profile::Profile;
@@ -62,7 +63,7 @@ pub fn run(profile: &Profile, source: impl Source, mut options: RunOptions) -> R
         None => Device::new(profile, options.device)?,
     };
     let device = match options.policy.take() {
-        Some(policy) => device.with_policy(&policy)?,
+        Some(policy) => with_policy(device, &policy)?,
         None => device,
     };
     if let Some(ready) = options.ready.take() {
@@ -233,7 +234,7 @@ fn serve<S: Source>(device: &mut Device, host: &mut Host<S>) -> Result<Served, R
 /// Nothing of a run counts whose write policy, one from outside, has a fault.
 fn check_policy(device: &Device) -> Result<(), RunError> {
     match device.write_buffer().fault() {
-        Some(fault) => Err(RunError::Policy { name: device.write_policy().to_owned(), fault: fault.clone() }),
+        Some(fault) => Err(RunError::Policy { name: write_policy(device).to_owned(), fault: fault.clone() }),
         None => Ok(()),
     }
 }

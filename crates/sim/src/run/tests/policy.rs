@@ -121,6 +121,6 @@ fn a_policy_needs_a_buffer_and_a_drive_that_has_not_served() {
     let refused = run(&profile, job(JOB, 5), options(Some(outside(None)), None)).err().unwrap().to_string();
     assert!(refused.contains("the drive has no write buffer; give it one"), "{refused}");
     let served = run(&small(), job(JOB, 5), options(None, None)).unwrap().device;
-    let refused = served.with_policy(&outside(None)).err().unwrap().to_string();
+    let refused = with_policy(served, &outside(None)).err().unwrap().to_string();
     assert_eq!(refused, "write policy test:Lru: the drive has served already with another policy");
 }
