@@ -1,7 +1,7 @@
 //! Write policies that are Python objects.
 //!
-//! A run with one of them is on its caller's thread: a debugger, a profiler and Ctrl-C see the policy's methods as those
-//! of any other program. The interpreter's lock is taken for each call, and held in no other part of the run.
+//! A run with one of them is on its caller's thread: a debugger, a profiler and Ctrl-C see the policy's methods as
+//! those of any other program. The interpreter's lock is taken for each call, and held in no other part of the run.
 
 use crate::errors;
 use crate::frame::Data;

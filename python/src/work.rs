@@ -110,8 +110,8 @@ const CALLS_END: Duration = Duration::from_secs(1);
 struct Inside;
 
 impl Inside {
-    /// Enters, for good: a thread that waits for the lock of an interpreter that ends is ended amid Rust's frames, which
-    /// aborts the process. A daemon thread that comes too late sleeps until the process ends.
+    /// Enters, for good: a thread that waits for the lock of an interpreter that ends is ended amid Rust's frames,
+    /// which aborts the process. A daemon thread that comes too late sleeps until the process ends.
     fn enter() -> Inside {
         INSIDE.fetch_add(1, Ordering::SeqCst);
         if ENDED_BY.get().is_some_and(|thread| *thread != std::thread::current().id()) {

@@ -39,7 +39,7 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
             "tables", "figures",
         ]),
     ),
-    ("python", Some(&["core", "report", "sim", "study", "tables"])),
+    ("python", Some(&["client", "core", "report", "sim", "study", "tables"])),
     ("bench", None),
     ("tests", None),
 ];

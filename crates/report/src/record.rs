@@ -408,8 +408,8 @@ pub struct TimePoint {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cache {
-    /// The replacement policy; `none` when there is no such cache. One from outside of the firmware has its origin before
-    /// its name, as in `python:Lru`.
+    /// The replacement policy; `none` when there is no such cache. One from outside of the firmware has its origin
+    /// before its name, as in `python:Lru`.
     pub policy: String,
     /// The memory it lives in.
     pub memory: String,

@@ -30,9 +30,9 @@ type Make = dyn Fn(&Setting) -> Result<Box<dyn Policy>, Fault> + Send + Sync;
 /// A policy that is none of [`POLICIES`](super::POLICIES): its name, and how it is made. A drive keeps it
 /// ([`with_policy`](crate::device::with_policy)), because it makes a new one when power returns.
 ///
-/// Each policy that it makes is guarded: every answer is compared with what the policy was asked before. The first wrong
-/// one is a [`Fault`], and the guard answers in its place from then on, so that the drive stays consistent until its
-/// driver sees [`Buffer::fault`](super::Buffer::fault) and ends the run.
+/// Each policy that it makes is guarded: every answer is compared with what the policy was asked before. The first
+/// wrong one is a [`Fault`], and the guard answers in its place from then on, so that the drive stays consistent until
+/// its driver sees [`Buffer::fault`](super::Buffer::fault) and ends the run.
 #[derive(Clone)]
 pub struct Outside {
     name: Arc<str>,

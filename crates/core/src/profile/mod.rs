@@ -9,6 +9,7 @@ mod table;
 mod tests;
 mod text;
 mod value;
+mod words;
 
 pub use crate::buffer::{BufferProfile, CbmMerge, CbmRuns};
 pub use builtin::{builtin, builtin_text, names};
