@@ -270,7 +270,7 @@ fn whatever_a_policy_does_wrong_is_said_with_what_led_to_it() {
         "every answer is right: evict gave page 99, which is not held; in a buffer of 1 page, blocks of 1 page, \
          after: write 0, flush"
     );
-    for (wrong, what) in [
+    let expected = [
         (Wrong::GivesTwice, "evict gave page 0 twice"),
         (Wrong::GivesNone, "evict gave no dirty page, and 3 are held"),
         (Wrong::GivesPadding, "evict gave page 200 as padding, and the drive has 100 pages"),
@@ -279,17 +279,18 @@ fn whatever_a_policy_does_wrong_is_said_with_what_led_to_it() {
         (Wrong::KeepsWhatItGave, "evict gave page 0 away, and the policy still contains it"),
         (Wrong::LiesOfAWrite, "write without room said that page 0 is not held, and it is"),
         (Wrong::LiesOfARemoval, "remove said that page 0 is held, and it is not"),
-        (Wrong::LiesOfAPage, "contains said that page 7 is held, and it is not"),
+        (Wrong::LiesOfAPage, "contains said that page 7 is not held, and it is"),
         (Wrong::Miscounts, "after a write its length is 6, and it holds 5 pages"),
         (Wrong::ListsLess, "its list of pages lacks page 0, which is held"),
         (Wrong::CopiesNothing, "after copying its length is 0, and it holds 1 page"),
-        (Wrong::DropsADirtyPage, "drop_clean gave page 0, which is not held as a clean one"),
-        (Wrong::CallsAllClean, "is_clean said that page 0 is clean, and it is not"),
+        (Wrong::DropsADirtyPage, "drop_clean gave page 4, which is not held as a clean one"),
+        (Wrong::CallsAllClean, "is_clean said that page 4 is clean, and it is not"),
         (Wrong::FailsAtThree, "it fails at page 3"),
         (Wrong::IsNotEmpty, "a new policy holds 1 page"),
-    ] {
-        assert!(words(wrong).contains(what), "{wrong:?}: {}", words(wrong));
-    }
+    ];
+    let other: Vec<_> = expected.iter().map(|&(wrong, what)| (what, words(wrong))).collect();
+    let other: Vec<_> = other.iter().filter(|(what, said)| !said.contains(what)).collect();
+    assert!(other.is_empty(), "{other:#?}");
     let copied = words(Wrong::CopiesInAnotherOrder);
     assert!(copied.starts_with("a copy goes on as the original: of one copy pages ["), "{copied}");
 }
