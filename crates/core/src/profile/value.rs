@@ -210,6 +210,10 @@ impl Kind {
             },
             DeValue::Float(float) if !texts => self.parse(float.as_str()),
             DeValue::Boolean(switch) if !texts => self.parse(if *switch { "true" } else { "false" }),
+            // `cbm_merge` was a switch: images of then have it so.
+            DeValue::Boolean(switch) if matches!(self, Kind::Choice(words) if *words == super::CbmMerge::WORDS) => {
+                self.parse(if *switch { "always" } else { "off" })
+            }
             DeValue::Table(_) => Err("a table".into()),
             DeValue::Datetime(_) => Err("a date".into()),
             DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) => {
