@@ -4,7 +4,9 @@ use super::Kept;
 use crate::{Failure, reason};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The folder.
 #[derive(Clone, Debug)]
@@ -56,6 +58,8 @@ const INDEX: &str = "sweep.json";
 /// What a record's name ends with; of a run without one, [`FAILED`].
 const RECORD: &str = "json";
 const FAILED: &str = "failed.json";
+/// Times that a file is made anew because others tidied it away; each of them does so once, as it ends.
+const TRIES: u32 = 1000;
 
 impl Folder {
     /// Opens it, and makes it where there is none.
@@ -107,21 +111,31 @@ impl Folder {
     /// When the folder can't be written, or its file system has no locks.
     pub fn claim(&self, name: &str) -> Result<Option<Claim>, Failure> {
         let path = self.root.join(CLAIMS).join(name);
-        let wrong = |error: &io::Error| cannot("lock", &path, error);
-        let open = || OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = match open() {
-            // Another process ended, and tidied up.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir_all(self.root.join(CLAIMS)).and_then(|()| open())
-            }
-            opened => opened,
-        };
-        let file = file.map_err(|error| wrong(&error))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Claim { _locked: file, path })),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(wrong(&error)),
+        match self.locked(&path) {
+            Ok(file) => Ok(file.map(|locked| Claim { _locked: locked, path })),
+            Err(error) => Err(cannot("lock", &path, &error)),
         }
+    }
+
+    /// Makes a file in the folder of locks, and locks it; `None`: another process has it. Nobody removes or renames
+    /// such a file without its lock. A process that tidies up may come between any two steps here: then once more.
+    fn locked(&self, path: &Path) -> io::Result<Option<File>> {
+        for _ in 0..TRIES {
+            let file = match OpenOptions::new().create(true).truncate(false).write(true).open(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    fs::create_dir_all(self.root.join(CLAIMS))?;
+                    continue;
+                }
+                opened => opened?,
+            };
+            match file.try_lock() {
+                Ok(()) if is_at(&file, path) => return Ok(Some(file)),
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
+        Err(io::Error::other("it is removed whenever it is made"))
     }
 
     /// Keeps what came of a run: whole, or not at all.
@@ -146,16 +160,24 @@ impl Folder {
         // One name for each process and target: what a killed process left is written over by the next of its number.
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let new = self.root.join(CLAIMS).join(format!("{name}.{}.new", std::process::id()));
-        let written =
-            fs::create_dir_all(self.root.join(CLAIMS)).and_then(|()| File::create(&new)).and_then(|mut file| {
-                // Another process that tidies up leaves it alone.
-                file.try_lock()?;
-                file.write_all(bytes)?;
-                // A record that is there is whole, also after the machine went away.
-                file.sync_all()?;
-                fs::rename(&new, path)
-            });
-        written.map_err(|error| cannot("write", path, &error))
+        let write = || {
+            let mut file = self.locked(&new)?;
+            for _ in 0..TRIES {
+                if file.is_some() {
+                    break;
+                }
+                // Another process looks at it as it tidies up, and is done soon.
+                std::thread::sleep(Duration::from_millis(1));
+                file = self.locked(&new)?;
+            }
+            let mut file = file.ok_or(io::ErrorKind::WouldBlock)?;
+            file.set_len(0)?;
+            file.write_all(bytes)?;
+            // A record that is there is whole, also after the machine went away.
+            file.sync_all()?;
+            fs::rename(&new, path)
+        };
+        write().map_err(|error| cannot("write", path, &error))
     }
 
     /// What came of a run; `None`: it is not there.
@@ -199,7 +221,10 @@ impl Folder {
         let claims = self.root.join(CLAIMS);
         // What can't be removed is in use, or does no harm.
         for path in fs::read_dir(&claims).into_iter().flatten().flatten().map(|entry| entry.path()) {
-            if OpenOptions::new().write(true).open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+            if let Ok(file) = OpenOptions::new().write(true).open(&path)
+                && file.try_lock().is_ok()
+                && is_at(&file, &path)
+            {
                 let _ = fs::remove_file(&path);
             }
         }
@@ -216,6 +241,61 @@ impl Folder {
     }
 }
 
+/// Whether the open file is still the one that the path names.
+fn is_at(file: &File, path: &Path) -> bool {
+    let which = |of: io::Result<fs::Metadata>| of.map(|of| (of.dev(), of.ino()));
+    which(file.metadata()).is_ok_and(|open| which(fs::metadata(path)).is_ok_and(|named| named == open))
+}
+
 fn cannot(what: &str, path: &Path, error: &io::Error) -> Failure {
     Failure::run(format_args!("cannot {what} {}: {}", path.display(), reason(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Processes that end tidy up while others write and claim: each file is written, each claim has one holder.
+    #[test]
+    fn what_is_tidied_up_is_never_in_use() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = Folder::open(root.path()).expect("it opens");
+        let (done, held) = (AtomicBool::new(false), Mutex::new(HashSet::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        folder.tidy();
+                    }
+                });
+            }
+            let workers: Vec<_> = (0..3)
+                .map(|worker| {
+                    let (folder, held) = (&folder, &held);
+                    scope.spawn(move || {
+                        let mut had = 0;
+                        for turn in 0..400_usize {
+                            let (own, shared) = (format!("own-{worker}"), format!("shared-{}", turn % 2));
+                            folder.write(&own, turn.to_string().as_bytes()).expect("it is written");
+                            assert_eq!(fs::read_to_string(folder.file(&own)).expect("it is read"), turn.to_string());
+                            if let Some(claim) = folder.claim(&shared).expect("a claim or none") {
+                                assert!(held.lock().unwrap().insert(shared.clone()), "{shared} has two holders");
+                                std::thread::yield_now();
+                                held.lock().unwrap().remove(&shared);
+                                drop(claim);
+                                had += 1;
+                            }
+                        }
+                        had
+                    })
+                })
+                .collect();
+            let had: usize = workers.into_iter().map(|worker| worker.join().unwrap_or_default()).sum();
+            done.store(true, Ordering::Relaxed);
+            assert!(had > 100, "{had} claims");
+        });
+    }
 }
