@@ -160,6 +160,24 @@ if [ "$browser_missing" = yes ]; then
     fi
 fi
 
+# What drives the browser, and what finds faults that people with other eyes and hands would meet.
+browser_modules="${CARGO_TARGET_DIR:-$root/target}/browser"
+if [ "$browser_wanted" = yes ] && browser_found && ! cmp -s "$root/tests/browser/package-lock.json" \
+    "$browser_modules/node_modules/.made-from"; then
+    if have npm; then
+        say "fetching playwright-core and axe-core into ${browser_modules#"$root/"}"
+        mkdir -p "$browser_modules"
+        cp "$root/tests/browser/package.json" "$root/tests/browser/package-lock.json" "$browser_modules/"
+        if (cd "$browser_modules" && npm ci --silent --no-audit --no-fund --ignore-scripts </dev/null); then
+            cp "$root/tests/browser/package-lock.json" "$browser_modules/node_modules/.made-from"
+        else
+            say "they could not be fetched; the tests of the live page will be SKIPPED"
+        fi
+    else
+        say "npm is missing; the tests of the live page will be SKIPPED"
+    fi
+fi
+
 # --- the toolchain ---
 
 # Is the pinned toolchain, with formatter and lints, in this rustup home?

@@ -17,6 +17,7 @@ mod values;
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueHint};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use tidewater_base::Duration;
 use tidewater_core::ftl::Precondition;
@@ -210,6 +211,16 @@ pub struct Replay {
     /// Write a row for each request: a line of CSV, or of a table if FILE ends with .parquet or .arrow
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub requests: Option<PathBuf>,
+    /// Watch the run in a browser while it goes on, at this loopback address [default: a free port, which is printed]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "127.0.0.1:0",
+        help_heading = "Results"
+    )]
+    pub live: Option<SocketAddr>,
 }
 
 /// `tidewater log`.

@@ -114,6 +114,8 @@ fn line(of: &LogDevice) -> Result<Serve, Failure> {
         control: Some(of.folder.join(CONTROL)),
         metrics: None,
         metrics_host: Vec::new(),
+        page: None,
+        page_host: Vec::new(),
         trace: None,
         input_log: None,
         ring: Some(ring),

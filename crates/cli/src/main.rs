@@ -20,6 +20,7 @@ mod log_device;
 mod notify;
 mod nvme;
 mod output;
+mod page;
 mod probe;
 mod profile_schema;
 mod progress;

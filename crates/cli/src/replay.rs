@@ -5,6 +5,7 @@ use crate::compare::format_of;
 use crate::failure::{Failure, Status};
 use crate::interrupt::{self, Running};
 use crate::output::{self, Delivery, Target, Writer, distinct};
+use crate::page::Page;
 use crate::progress::Bar;
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use tidewater_base::units;
 use tidewater_report::requests::RequestSink;
 use tidewater_report::{Record, page, summary};
-use tidewater_study::{Listeners, One, Origin, RunFailure};
+use tidewater_study::{Listeners, LoadSpec, One, Origin, RunFailure};
 use tidewater_tables::{Format, Requests};
 
 /// `tidewater replay`.
@@ -33,7 +34,10 @@ pub fn command(replay: &args::Replay) -> Result<(), Failure> {
     let origin = Origin::find(&load)?;
     let lines = requests.as_ref().map(|target| Shared::open(target, replay.requests.as_deref())).transpose()?;
 
-    let record = run(&One { origin: &origin, load: &load, drive: &drive, given: &given }, lines.as_ref())?;
+    let live = Page::open(replay.live, &[])?.map(|page| page.of_run(title(&drive.name, &load))).transpose()?;
+    let one = One { origin: &origin, load: &load, drive: &drive, given: &given };
+    let record = run(&one, lines.as_ref(), live.as_ref())?;
+    drop(live);
 
     let of = |what: &str| format!("{what:<20} ");
     let mut files: Vec<Delivery<'_>> = Vec::new();
@@ -59,11 +63,18 @@ pub fn interrupted(record: &Record) -> Failure {
     }
 }
 
+/// What the page is called.
+fn title(drive: &str, load: &LoadSpec) -> String {
+    let traces = load.traces.iter().map(|trace| trace.display().to_string());
+    let of = load.job.clone().into_iter().chain(traces).collect::<Vec<_>>().join(", ");
+    format!("{drive} under {of}")
+}
+
 /// One run, under a progress bar.
 ///
 /// # Errors
 /// When the load cannot be opened or served.
-fn run(run: &One<'_>, lines: Option<&Shared>) -> Result<Record, Failure> {
+fn run(run: &One<'_>, lines: Option<&Shared>, live: Option<&crate::page::Run>) -> Result<Record, Failure> {
     // A long trace is read once before it is replayed.
     let bar = Bar::working("replay", "reading the load");
     // What comes before the drive is ready may be broken off at any time: there is no result yet.
@@ -80,6 +91,7 @@ fn run(run: &One<'_>, lines: Option<&Shared>) -> Result<Record, Failure> {
         opened: Some(Box::new(|| bar.preparing())),
         ready: Some(Box::new(ready)),
         progress: Some(bar.listener()),
+        watch: live.map(crate::page::Run::listener),
         cancelled: interrupt::flag(),
         requests: lines.map(Shared::sink).transpose()?,
         ..Listeners::default()

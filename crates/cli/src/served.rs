@@ -3,14 +3,18 @@
 use crate::args::peers::CLUSTER;
 use crate::args::served::{FaultArgs, FaultCommand, Serve, Served, StatusOf};
 use crate::failure::{Failure, reason, without_number};
+use crate::page::Page;
 use crate::{interrupt, log_device, notify, output, socket};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use tidewater_base::units::{self, format_bytes, format_duration};
 use tidewater_core::profile::Profile;
 use tidewater_driver::vfio_user::SOCKET_PATH_MAX;
+use tidewater_live::{About, Kind};
 use tidewater_serve::control::{self, HostMemoryFault, Request};
-use tidewater_serve::engine::{Backing, Event, MetricsSetup, NamespaceSetup, SERVE_TIME, Server, Setup, TcpSetup};
+use tidewater_serve::engine::{
+    Backing, Event, MetricsSetup, NamespaceSetup, Ready, SERVE_TIME, Server, Setup, TcpSetup,
+};
 use tidewater_serve::image::Image;
 use tidewater_serve::peers::PeersSetup;
 use tidewater_serve::ring::RingSetup;
@@ -23,6 +27,7 @@ use tidewater_study as study;
 /// What cannot be served, and what ended it.
 pub fn serve(serve: &Serve) -> Result<(), Failure> {
     let (setup, notes) = arrange(serve)?;
+    let mut page = Page::open(serve.page, &serve.page_host)?;
     let control = setup.control.clone();
     let _running = interrupt::Running::begin();
     // A log device says once, when it is ready, what its syncs survive.
@@ -32,7 +37,11 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
     let mut tell = |event: Event| match event {
         // The profile's check has said it, with the key that it is about.
         Event::Note(text) if notes.iter().any(|note| note.ends_with(&text)) => {}
-        event => say(event, serve, &control),
+        Event::Ready(ready) => {
+            let page = page.take().and_then(|page| show(page, &ready, serve));
+            say(Event::Ready(ready), serve, &control, page.as_deref());
+        }
+        event => say(event, serve, &control, None),
     };
     let server = Server::start(setup, &mut tell).map_err(|refused| {
         let failure = Failure::refused(&refused);
@@ -191,8 +200,22 @@ fn runtime_directory(given: Option<&Path>) -> PathBuf {
     given.map_or_else(runtime::default_directory, Path::to_path_buf)
 }
 
+/// Shows the device on its page; `None`: it can't be had, which has been said.
+fn show(page: Page, ready: &Ready, serve: &Serve) -> Option<String> {
+    let moments = ready.moments.clone()?;
+    let image = serve.image.display();
+    let title = match &serve.profile {
+        Some(profile) => format!("{} in {image}", profile.display()),
+        None => image.to_string(),
+    };
+    let about = About { kind: Kind::Device, title, promise: ready.survives.clone() };
+    let shown = page.show(&about, move || moments.take());
+    let shown = shown.map(|(address, _)| address);
+    shown.inspect_err(|failure| output::tell(&format!("note: no page: {}\n", failure.message))).ok()
+}
+
 /// Tells what happens, on standard error; how to attach goes to standard output.
-fn say(event: Event, serve: &Serve, control: &Path) {
+fn say(event: Event, serve: &Serve, control: &Path, page: Option<&str>) {
     match event {
         Event::Made { capacity } => output::tell(&format!("a new drive of {}\n", format_bytes(capacity))),
         Event::Opened { capacity, written } => {
@@ -235,6 +258,9 @@ fn say(event: Event, serve: &Serve, control: &Path) {
             }
             if let Some(address) = ready.metrics {
                 let _ = writeln!(text, "Metrics: http://{address}/metrics");
+            }
+            if let Some(page) = page {
+                let _ = writeln!(text, "Watch it: {page}");
             }
             let _ = writeln!(text, "Control: tidewater status --control {}", control.display());
             text += "Durability: ";

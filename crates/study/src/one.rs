@@ -13,7 +13,7 @@ use tidewater_core::profile::Profile;
 use tidewater_report::Record;
 use tidewater_report::requests::RequestSink;
 use tidewater_sim::pool::Memory;
-use tidewater_sim::run::{self, OnProgress, OnReady, RunError, RunOptions};
+use tidewater_sim::run::{self, OnMoment, OnProgress, OnReady, RunError, RunOptions};
 use tidewater_sim::workload::Source as _;
 
 /// One run.
@@ -37,6 +37,8 @@ pub struct Listeners<'a> {
     pub ready: Option<OnReady>,
     /// Gets the progress.
     pub progress: Option<OnProgress>,
+    /// Gets moments, for the live page.
+    pub watch: Option<OnMoment>,
     /// Set from outside, it ends the run early: the record then is marked as partial.
     pub cancelled: Arc<AtomicBool>,
     /// Takes each request.
@@ -98,6 +100,7 @@ impl One<'_> {
             requests: listeners.requests,
             cancelled: listeners.cancelled,
             progress: listeners.progress,
+            watch: listeners.watch,
             ready: listeners.ready,
             make: listeners.drives.map(share).or(listeners.make),
             policy: listeners.policy,

@@ -59,6 +59,13 @@ pub struct Serve {
     /// Host name that metrics requests may use (`Host`), besides IP addresses and localhost; may be given several times
     #[arg(long, value_name = "NAME", requires = "metrics", help_heading = "Running")]
     pub metrics_host: Vec<String>,
+    /// A live page for browsers at this loopback address, such as 127.0.0.1:8080: what the device does, over time
+    #[arg(long, value_name = "ADDRESS", help_heading = "Running")]
+    pub page: Option<SocketAddr>,
+    /// Host name that requests for the page may use (`Host`), besides IP addresses and localhost; may be given several
+    /// times
+    #[arg(long, value_name = "NAME", requires = "page", help_heading = "Running")]
+    pub page_host: Vec<String>,
     /// Write every command as a trace (fio's I/O log, version 3), which `tidewater replay` reads
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Running")]
     pub trace: Option<PathBuf>,

@@ -262,7 +262,7 @@ impl<M: Medium> Subsystem<M> {
             let sqe = Sqe::from_bytes(entry);
             let sq = &mut self.controllers[usize::from(function)].submission[usize::from(queue)];
             sq.advance(1);
-            let slot = self.slots.take(function, queue, &sqe);
+            let slot = self.slots.take(function, queue, &sqe, self.now);
             if queue == 0 { self.begin_admin(slot) } else { self.begin_io(slot) }
         }
         self.after_entries(function, queue);
@@ -318,7 +318,7 @@ impl<M: Medium> Subsystem<M> {
             sq.advance(1);
             sq.outstanding += 1;
             c.outstanding += 1;
-            let slot = self.slots.take(function, queue, &sqe);
+            let slot = self.slots.take(function, queue, &sqe, self.now);
             if is_transfer {
                 self.slots.begin_transfer(slot);
             }

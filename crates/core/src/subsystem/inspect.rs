@@ -81,6 +81,6 @@ impl<M: Medium> Subsystem<M> {
     #[inline]
     pub fn last_command(&self, slot: Slot) -> Outstanding {
         let command = &self.slots[slot];
-        Outstanding { function: command.function, queue: command.queue, sqe: command.sqe }
+        command.outstanding()
     }
 }

@@ -80,6 +80,8 @@ pub struct Outstanding {
     pub queue: u16,
     /// The entry, as it was read.
     pub sqe: Sqe,
+    /// When it was read.
+    pub begun: Instant,
 }
 
 /// A drive with its controllers.
@@ -386,7 +388,7 @@ impl<M: Medium> Subsystem<M> {
     /// subsystem's own.
     pub fn command(&self, slot: Slot) -> Option<Outstanding> {
         let command = self.slots.get(slot).filter(|command| command.function != slots::OWN)?;
-        Some(Outstanding { function: command.function, queue: command.queue, sqe: command.sqe })
+        Some(command.outstanding())
     }
 
     /// Slots, the subsystem's own included: [`Output::Sync`] may name any, all others only those of commands.

@@ -1,7 +1,8 @@
 //! The commands that are worked on: one slot for each, from when its entry was read until it has ended.
 
 use super::share::Shares;
-use super::{Segment, Slot};
+use super::{Outstanding, Segment, Slot};
+use tidewater_base::Instant;
 use tidewater_wire::nvme::{DsmRange, Sqe, Status};
 
 /// Whom a command is for when it is the subsystem's own.
@@ -110,6 +111,8 @@ pub(super) struct Command {
     pub bytes: u64,
     pub walk: Walk,
     pub sqe: Sqe,
+    /// When its entry was read.
+    pub begun: Instant,
     pub segments: Vec<Segment>,
     /// Of Dataset Management, on the device.
     pub ranges: Box<[DsmRange]>,
@@ -125,6 +128,14 @@ pub(super) struct Command {
     /// What goes to the host, or came from it.
     pub data: Box<[u8]>,
     next: u16,
+}
+
+impl Command {
+    /// What the carrier of its data knows of it.
+    #[inline]
+    pub fn outstanding(&self) -> Outstanding {
+        Outstanding { function: self.function, queue: self.queue, sqe: self.sqe, begun: self.begun }
+    }
 }
 
 /// All slots: those of hosts' commands, and behind them a few for the subsystem's own.
@@ -162,6 +173,7 @@ impl Slots {
             bytes: 0,
             walk: Walk::default(),
             sqe: Sqe::default(),
+            begun: Instant::ZERO,
             segments: Vec::with_capacity(segments_max),
             ranges: Box::default(),
             is_vendor: false,
@@ -235,13 +247,14 @@ impl Slots {
 
     /// A slot for a command. There is one.
     #[inline]
-    pub(super) fn take(&mut self, function: u8, queue: u16, sqe: &Sqe) -> Slot {
+    pub(super) fn take(&mut self, function: u8, queue: u16, sqe: &Sqe, now: Instant) -> Slot {
         let slot = self.free;
         assert!(slot != NONE, "a command without a slot");
         let command = &mut self.commands[usize::from(slot)];
         self.free = command.next;
         self.free_count -= 1;
         begin(command, function, queue, sqe);
+        command.begun = now;
         if queue > 0 {
             self.shares.hold(function, 1);
         }

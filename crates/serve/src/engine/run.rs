@@ -3,6 +3,7 @@
 mod messages;
 
 use super::clock::DeviceClock;
+use super::moment::moment;
 use super::peers::Came;
 use super::port::Port;
 use super::served::{InputLog, Served};
@@ -28,6 +29,7 @@ use tidewater_core::drive::{Clock as _, Machine as _, drive};
 use tidewater_core::profile::{Profile, Timing};
 use tidewater_core::subsystem::{Fault, Input, Slot, Subsystem};
 use tidewater_core::{Device, Remains};
+use tidewater_gauges::Moment;
 use tidewater_nand::{Nand, Recorder};
 use tidewater_wire::nvme::register::{ShutdownStatus, offset};
 
@@ -46,11 +48,34 @@ const UNPACED_TURNS: u32 = 256;
 const OFF_MAX: WallDuration = WallDuration::from_secs(86_400);
 /// How long control and metrics wait for the device's thread.
 const ANSWER_TIME: WallDuration = WallDuration::from_secs(30);
+/// How long the live page waits for it.
+const MOMENT_TIME: WallDuration = WallDuration::from_secs(1);
 
 /// What other threads want of the device's thread.
 pub enum Message {
     /// A request of the control socket.
     Control(Request, Sender<Answer>),
+    /// What the device is doing now.
+    Moment(Sender<Moment>),
+}
+
+/// Asks a device what it is doing, from other threads.
+#[derive(Clone)]
+pub struct Moments(pub(super) Inbox<Message>);
+
+impl Moments {
+    /// What it is doing now; `None`: it does not answer within a second.
+    pub fn take(&self) -> Option<Moment> {
+        let (sender, receiver) = channel();
+        self.0.send(Message::Moment(sender));
+        receiver.recv_timeout(MOMENT_TIME).ok()
+    }
+}
+
+impl fmt::Debug for Moments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Moments")
+    }
 }
 
 impl Message {
@@ -317,12 +342,20 @@ impl Server {
 
     fn take_mail(&mut self) -> bool {
         let mut any = false;
-        while let Some(Message::Control(request, answer)) = self.world.mail.take() {
-            any = true;
-            let _ = match self.control(&request, &answer) {
-                Some(said) => answer.send(said),
-                None => Ok(()), // Answered later.
-            };
+        while let Some(message) = self.world.mail.take() {
+            match message {
+                Message::Control(request, answer) => {
+                    any = true;
+                    let _ = match self.control(&request, &answer) {
+                        Some(said) => answer.send(said),
+                        None => Ok(()), // Answered later.
+                    };
+                }
+                // To look is no reason to stay awake.
+                Message::Moment(answer) => {
+                    let _ = answer.send(moment(self.machine.as_ref(), &self.world, &self.about()));
+                }
+            }
         }
         any
     }
@@ -397,6 +430,7 @@ impl Server {
             wall: self.started.elapsed(),
             power_cuts: self.power_cuts,
             ending: self.ending.is_some(),
+            now: self.clock.now(),
         }
     }
 

@@ -5,7 +5,7 @@ use super::courier::{Courier, Done};
 use super::pages::DoorbellPage;
 use super::pmr::Pmr;
 use super::port::Port;
-use super::run::{Message, Server};
+use super::run::{Message, Moments, Server};
 use super::served::{InputLog, Served};
 use super::setup::{Backing, DriveSetup, FABRICS_MAX, MetricsSetup, Setup, TcpSetup};
 use super::world::World;
@@ -106,6 +106,8 @@ pub struct Ready {
     pub metrics: Option<SocketAddr>,
     /// Where peers reach it.
     pub peers: Option<SocketAddr>,
+    /// What it is doing, for who asks.
+    pub moments: Option<Moments>,
     /// In words: which failures what was flushed survives.
     pub survives: String,
 }
@@ -647,6 +649,7 @@ impl Server {
             .name("control".into())
             .spawn(move || control::serve(&control, |request| Message::ask(&to_device, request)))
             .map_err(wrong)?;
+        let moments = Some(Moments(mail.clone()));
         let mut metrics_at = None;
         if let Some(MetricsSetup { address, names }) = setup.metrics.clone() {
             let listener = metrics::listen(address).map_err(|error| wrong(format!("{address}: {error}")))?;
@@ -666,6 +669,7 @@ impl Server {
             nvme_tcp,
             metrics: metrics_at,
             peers: peers_at,
+            moments,
             survives: survives(&setup.backing),
         }));
         Ok(Server::new(machine, clock, world, waker, sockets, setup, drive_setup, profile, identity))

@@ -1,5 +1,6 @@
 //! The status of a served device: an object for `tidewater status`, a page for Prometheus.
 
+use super::exposition;
 use super::served::Served;
 use super::world::World;
 use crate::metrics::Page;
@@ -8,6 +9,7 @@ use std::time::Duration as WallDuration;
 use tidewater_base::units::format_bytes;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::profile::Timing;
+use tidewater_gauges::Drive;
 
 /// What neither the drive nor its surroundings know.
 pub(super) struct About {
@@ -16,6 +18,18 @@ pub(super) struct About {
     pub wall: WallDuration,
     pub power_cuts: u64,
     pub ending: bool,
+    /// By the drive's clock.
+    pub now: Instant,
+}
+
+/// What it does, in a word or two.
+pub(super) fn state_of<M>(machine: Option<&Served>, world: &World<M>, about: &About) -> &'static str {
+    match machine {
+        _ if about.ending => "shutting down",
+        None => "without power",
+        Some(machine) if world.store_failed || machine.subsystem.device().ftl().is_read_only() => "read-only",
+        Some(_) => "serving",
+    }
 }
 
 /// How it is doing.
@@ -25,12 +39,7 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
     let mut put = |name: &str, value: Value| {
         status.insert(name.to_owned(), value);
     };
-    let state = match machine {
-        _ if about.ending => "shutting down",
-        None => "without power",
-        Some(machine) if world.store_failed || machine.subsystem.device().ftl().is_read_only() => "read-only",
-        Some(_) => "serving",
-    };
+    let state = state_of(machine, world, &about);
     put("state", state.into());
     put("profile", about.name.into());
     put("timing", if about.timing == Timing::Model { "model" } else { "none" }.into());
@@ -107,25 +116,28 @@ pub(super) fn metrics<M>(machine: Option<&Served>, world: &World<M>, about: Abou
         page.sample("tidewater_bytes_total", &[("to", to)], bytes as f64);
     }
     page.add("counter", "tidewater_syncs_total", "Syncs of the backing store.", counters.syncs as f64);
+    exposition::latencies(&mut page, &world.latencies);
+    let image = world.payload.image();
+    let synced = image.sync_time().as_secs_f64();
+    page.add(
+        "counter",
+        "tidewater_image_syncs_total",
+        "Syncs of the image that began.",
+        image.statistics().syncs as f64,
+    );
+    page.add("counter", "tidewater_image_sync_seconds_total", "Seconds that syncs of the image took.", synced);
+    page.add("gauge", "tidewater_image_bytes", "Bytes of the image's file, holes included.", image.file_len() as f64);
     page.add("counter", "tidewater_interrupts_total", "Interrupts raised.", counters.interrupts as f64);
     let held = world.payload.held() as f64;
     page.add("gauge", "tidewater_volatile_pages", "Pages held only in volatile memory.", held);
     if let Some(machine) = machine {
         let device = machine.subsystem.device();
-        let statistics = &device.ftl().statistics;
         let only_reads = world.store_failed || device.ftl().is_read_only();
         page.add("gauge", "tidewater_read_only", "1 while the drive is read-only.", f64::from(only_reads));
         page.add("gauge", "tidewater_capacity_bytes", "Usable bytes.", device.capacity() as f64);
         let outstanding = f64::from(machine.subsystem.outstanding());
         page.add("gauge", "tidewater_outstanding_commands", "I/O commands in progress.", outstanding);
-        page.family(
-            "counter",
-            "tidewater_flash_units_total",
-            "Units programmed into flash, for hosts and for garbage \
-             collection.",
-        );
-        page.sample("tidewater_flash_units_total", &[("by", "host")], statistics.host as f64);
-        page.sample("tidewater_flash_units_total", &[("by", "collection")], statistics.collected as f64);
+        exposition::drive(&mut page, &Drive::of(device, about.now.max(device.now())));
         let memory = device.host_memory();
         if memory.is_used() {
             let counts = memory.statistics;
@@ -158,8 +170,6 @@ pub(super) fn metrics<M>(machine: Option<&Served>, world: &World<M>, about: Abou
             );
         }
         world.peers_metrics(machine, &mut page);
-        let failures = statistics.program_failures as f64;
-        page.add("counter", "tidewater_program_failures_total", "Failed program operations.", failures);
     }
     page.into_text()
 }

@@ -23,6 +23,7 @@ use tidewater_core::fast::Content;
 use tidewater_core::fast::transport::CommandError;
 use tidewater_core::profile::Timing;
 use tidewater_core::subsystem::{Input, MoveError, Output, Outstanding, Slot, StoreFault, Token, Unit};
+use tidewater_gauges::Latencies;
 use tidewater_nand::Changes;
 use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
 use tidewater_wire::replication::Frame;
@@ -98,6 +99,7 @@ pub struct World<M> {
     spare: Vec<Vec<u8>>,
     pub(super) doorbells: Doorbells,
     pub(super) counters: Counters,
+    pub(super) latencies: Latencies,
     pub(super) trace: Option<TraceWriter>,
     /// Why the trace is not whole.
     pub(super) trace_error: Option<io::Error>,
@@ -145,6 +147,7 @@ impl<M> World<M> {
             spare: Vec::new(),
             doorbells: Doorbells::new(),
             counters: Counters::default(),
+            latencies: Latencies::default(),
             trace: None,
             trace_error: None,
             store_failed: false,
@@ -427,6 +430,7 @@ impl<M> World<M> {
             _ => 3,
         };
         self.counters.commands[kind] += 1;
+        self.latencies.record(kind, now.since(command.begun));
         let Some(trace) = &mut self.trace else { return };
         if well {
             let block = machine.subsystem.block_size(command.sqe.nsid());

@@ -249,6 +249,11 @@ impl Image {
         self.superblock.version
     }
 
+    /// How long its syncs took that have ended, together.
+    pub fn sync_time(&self) -> std::time::Duration {
+        self.syncs.spent()
+    }
+
     /// What it has done since it was opened.
     pub fn statistics(&self) -> ImageStatistics {
         self.statistics

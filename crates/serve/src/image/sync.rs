@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Who does the work of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,9 @@ pub(super) struct Syncs {
     /// A result that was not taken yet.
     ended: Option<io::Result<()>>,
     running: bool,
+    /// When the one that is under way began, and how long those took that have ended.
+    since: Instant,
+    spent: Duration,
     event: Option<Arc<EventFd>>,
 }
 
@@ -65,12 +69,17 @@ impl Syncs {
                 (Worker::Thread { shared, jobs: Some(jobs), thread: Some(thread) }, Some(event))
             }
         };
-        Ok(Syncs { worker, began: 0, ended: None, running: false, event })
+        Ok(Syncs { worker, began: 0, ended: None, running: false, since: Instant::now(), spent: Duration::ZERO, event })
     }
 
     /// Syncs that have begun.
     pub(super) fn began(&self) -> u64 {
         self.began
+    }
+
+    /// How long those took that have ended, together.
+    pub(super) fn spent(&self) -> Duration {
+        self.spent
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -94,7 +103,7 @@ impl Syncs {
     pub(super) fn begin(&mut self, syncing: Syncing) {
         assert!(!self.running, "one sync at a time");
         self.began += 1;
-        self.running = true;
+        (self.running, self.since) = (true, Instant::now());
         match &mut self.worker {
             Worker::Inline => self.ended = Some(syncing()),
             Worker::Late { polls, left, syncing: waiting } => {
@@ -114,7 +123,10 @@ impl Syncs {
     pub(super) fn here(&mut self, syncing: Syncing) -> io::Result<()> {
         assert!(!self.running, "one sync at a time");
         self.began += 1;
-        syncing()
+        let since = Instant::now();
+        let result = syncing();
+        self.spent += since.elapsed();
+        result
     }
 
     /// The result of the one that is under way, if it has ended.
@@ -156,6 +168,7 @@ impl Syncs {
     fn finish(&mut self, result: Option<io::Result<()>>) -> Option<io::Result<()>> {
         if result.is_some() {
             self.running = false;
+            self.spent += self.since.elapsed();
             if let Some(event) = &self.event {
                 let _ = event.read(); // Nothing to read means only that no waiter was woken yet.
             }

@@ -118,6 +118,12 @@ impl Histogram {
         (least + (greatest - least) / 2).clamp(self.min, self.max)
     }
 
+    /// Values that were counted, each as the middle of its bucket, and how often.
+    pub fn counted(&self) -> impl Iterator<Item = (Duration, u64)> {
+        let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(bucket, &count)| (Duration::from_ps(self.middle(bucket)), count))
+    }
+
     /// `(value, share of values that are not greater)`, rising, at most about `points` and the ends of the tail: a
     /// point wherever the share has grown by `1 / points`, and in the last hundredth wherever what is left has shrunk
     /// by a tenth.

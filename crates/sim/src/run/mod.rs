@@ -9,7 +9,7 @@ mod world;
 
 pub use fill::latency;
 pub use options::{
-    MakeDevice, OnProgress, OnReady, Pacing, Progress, QueueOf, RunError, RunOptions, parse_precondition,
+    MakeDevice, OnMoment, OnProgress, OnReady, Pacing, Progress, QueueOf, RunError, RunOptions, parse_precondition,
     precondition_text,
 };
 
@@ -121,6 +121,7 @@ pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Resul
     }
     host.sample(now, &device.ftl().statistics);
     host.report(now);
+    host.show(&device, now, true);
     if let Some(out) = &mut host.options.requests {
         out.finish().map_err(RunError::Output)?;
     }
@@ -218,6 +219,10 @@ fn serve<S: Source>(device: &mut Device, host: &mut Host<S>) -> Result<Served, R
                 device.reset_statistics();
                 events_before = device.events_handled();
                 host.begin_measuring(clock.now());
+            }
+            (End::Stopped, Halt::Watched) => {
+                host.show(device, clock.now(), false);
+                host.halt = Halt::Running;
             }
             (End::Stopped, Halt::Finished | Halt::Cancelled | Halt::PowerCut) => {
                 return Ok(Served { now: clock.now(), events_before });

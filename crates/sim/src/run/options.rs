@@ -11,6 +11,7 @@ use tidewater_core::buffer::{Fault, Outside};
 use tidewater_core::ftl::Precondition;
 use tidewater_core::profile::Profile;
 use tidewater_core::{Device, SetupError};
+use tidewater_gauges::Moment;
 use tidewater_report::record::Workload;
 use tidewater_report::requests::RequestSink;
 
@@ -70,6 +71,9 @@ pub struct Progress {
 /// Gets the progress of a run.
 pub type OnProgress = Box<dyn FnMut(&Progress) + Send>;
 
+/// Gets moments of a run, for the live page.
+pub type OnMoment = Box<dyn FnMut(Moment) + Send>;
+
 /// Called once, when the drive is ready and the first request comes.
 pub type OnReady = Box<dyn FnOnce() + Send>;
 
@@ -108,6 +112,8 @@ pub struct RunOptions {
     pub cancelled: Arc<AtomicBool>,
     /// Called at most every 50 ms of real time, and at the end.
     pub progress: Option<OnProgress>,
+    /// Called about four times a second of real time, and at the end.
+    pub watch: Option<OnMoment>,
     /// Called by [`super::run`] when the drive has been built and preconditioned, which takes long for a large one:
     /// before that, `cancelled` has no effect.
     pub ready: Option<OnReady>,
@@ -137,6 +143,7 @@ impl Default for RunOptions {
             time_series_points: 500,
             cancelled: Arc::default(),
             progress: None,
+            watch: None,
             ready: None,
             power_cut: None,
             workload: Workload::default(),

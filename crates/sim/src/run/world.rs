@@ -34,6 +34,8 @@ const TURNS_BETWEEN_CHECKS: u32 = 1 << 13;
 /// So many turns without the end of any request are a stall. A turn of a device that says nothing is a thousand events,
 /// so that this is far more than collecting a whole drive takes.
 const TURNS_TO_STALL: u64 = 1 << 20;
+/// Real time between two moments for the live page, at least.
+const WATCH_INTERVAL: time::Duration = time::Duration::from_millis(230);
 /// Real time between two reports of progress, at least.
 const PROGRESS_INTERVAL: time::Duration = time::Duration::from_millis(50);
 
@@ -82,6 +84,8 @@ pub(super) enum Halt {
     Cancelled,
     /// The power has failed.
     PowerCut,
+    /// A moment goes to the live page, and then it goes on.
+    Watched,
     /// No progress was made.
     Stalled,
     /// See the error.
@@ -146,6 +150,10 @@ pub(super) struct Host<S> {
     turns_to_check: u32,
     checks_without_end: u64,
     completed_at_check: u64,
+    /// When the live page got a moment last.
+    watched: time::Instant,
+    watched_requests: u64,
+    created: time::Instant,
     reported: time::Instant,
     reported_requests: u64,
 }
@@ -207,6 +215,9 @@ impl<S: Source> Host<S> {
             turns_to_check: 1,
             checks_without_end: 0,
             completed_at_check: 0,
+            watched: time::Instant::now(),
+            watched_requests: 0,
+            created: time::Instant::now(),
             reported: time::Instant::now(),
             reported_requests: 0,
             source,
@@ -506,6 +517,9 @@ impl<S: Source> Host<S> {
         }
         if self.options.progress.is_some() && self.reported.elapsed() >= PROGRESS_INTERVAL {
             self.report(now);
+        }
+        if self.options.watch.is_some() && self.watched.elapsed() >= WATCH_INTERVAL && self.halt == Halt::Running {
+            self.halt = Halt::Watched;
         }
     }
 

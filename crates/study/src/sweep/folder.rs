@@ -117,8 +117,9 @@ impl Folder {
         }
     }
 
-    /// Makes a file in the folder of locks, and locks it; `None`: another process has it. Nobody removes or renames
-    /// such a file without its lock. A process that tidies up may come between any two steps here: then once more.
+    /// Makes a file in the folder of locks, and locks it; `None`: another process has it. No process removes or
+    /// renames such a file without its lock. A process that tidies up may come in between: then once
+    /// more.
     fn locked(&self, path: &Path) -> io::Result<Option<File>> {
         for _ in 0..TRIES {
             let file = match OpenOptions::new().create(true).truncate(false).write(true).open(path) {

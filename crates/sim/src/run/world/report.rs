@@ -1,10 +1,14 @@
 //! What a run says while it goes on: each request, its progress, and what the host waits for.
 
 use super::{Host, InFlight};
+use crate::run::world::Halt;
 use crate::run::{Progress, RunError};
-use crate::workload::Source;
+use crate::workload::{Op, Source};
 use std::time;
 use tidewater_base::Instant;
+use tidewater_core::Device;
+use tidewater_gauges::{Drive, Moment};
+use tidewater_nand::Medium;
 use tidewater_report::requests::RequestDone;
 
 impl<S: Source> Host<S> {
@@ -30,6 +34,15 @@ impl<S: Source> Host<S> {
 
     /// Tells how far the run has got.
     pub(in crate::run) fn report(&mut self, now: Instant) {
+        let progress = self.progress(now);
+        self.reported = time::Instant::now();
+        self.reported_requests = self.completed;
+        if let Some(on_progress) = &mut self.options.progress {
+            on_progress(&progress);
+        }
+    }
+
+    fn progress(&self, now: Instant) -> Progress {
         let expected = self.source.expected_requests().or((self.limit < u64::MAX).then_some(self.limit));
         let expected = expected.map(|requests| requests.min(self.limit));
         let done = expected.filter(|&e| e > 0).map(|e| self.completed as f64 / e as f64);
@@ -39,7 +52,7 @@ impl<S: Source> Host<S> {
             (a, b) => a.or(b),
         };
         let elapsed = self.reported.elapsed().as_secs_f64();
-        let progress = Progress {
+        Progress {
             requests: self.completed,
             expected,
             share: share.filter(|s| s.is_finite()).map(|s| s.clamp(0.0, 1.0)),
@@ -49,11 +62,50 @@ impl<S: Source> Host<S> {
             } else {
                 0.0
             },
+        }
+    }
+
+    /// Shows what is going on, if it goes to a live page.
+    pub(in crate::run) fn show<M: Medium>(&mut self, device: &Device<M>, now: Instant, ended: bool) {
+        if self.options.watch.is_none() {
+            return;
+        }
+        let wall = time::Instant::now();
+        let seconds = wall.duration_since(self.watched).as_secs_f64();
+        let progress = self.progress(now);
+        let spent = wall.duration_since(self.created).as_secs_f64();
+        let left_s = progress.share.filter(|&share| share > 0.0).map(|share| spent * (1.0 - share) / share);
+        let mut moment = Moment {
+            time_s: now.as_secs_f64(),
+            state: if ended { "ended" } else { "running" }.into(),
+            errors: self.failures.values().sum(),
+            outstanding: self.outstanding().into(),
+            power_cuts: u64::from(self.halt == Halt::PowerCut),
+            drive: Some(Drive::of(device, now)),
+            progress: Some(tidewater_gauges::Progress {
+                share: if ended && self.halt == Halt::Finished { Some(1.0) } else { progress.share },
+                requests: self.completed,
+                requests_per_s: (self.completed - self.watched_requests) as f64 / seconds.max(1e-9),
+                left_s,
+                ended,
+            }),
+            ..Moment::default()
         };
-        self.reported = time::Instant::now();
-        self.reported_requests = self.completed;
-        if let Some(on_progress) = &mut self.options.progress {
-            on_progress(&progress);
+        for op in Op::ALL {
+            let kind = match op {
+                Op::Read => 0,
+                Op::Write => 1,
+                Op::Flush => 2,
+                _ => 3,
+            };
+            let latencies = self.metrics.latencies(op);
+            latencies.counted().for_each(|(latency, count)| moment.latencies.add(kind, latency, count));
+            moment.commands[kind] += latencies.count();
+        }
+        moment.bytes = [Op::Read, Op::Write].map(|op| self.metrics.bytes(op));
+        (self.watched, self.watched_requests) = (wall, self.completed);
+        if let Some(watch) = &mut self.options.watch {
+            watch(moment);
         }
     }
 

@@ -1,0 +1,581 @@
+"use strict";
+// Draws what /events tells, four times a second. All text goes through textContent: labels may hold anything.
+(() => {
+const KEPT = 2400; // Ten minutes at four a second: more is forgotten.
+const GAP_MS = 1500; // Longer without a word is a gap, and no line is drawn over it.
+const $ = (id) => document.getElementById(id);
+const make = (tag, name, text) => {
+  const element = document.createElement(tag);
+  if (name) element.className = name;
+  if (text !== undefined) element.textContent = text;
+  return element;
+};
+
+// Numbers in words.
+const PREFIXES = ["", " k", " M", " G", " T", " P"];
+function count(value) {
+  if (value === null || value === undefined || !isFinite(value)) return "–";
+  let step = 0;
+  if (Math.abs(value) >= 99950) while (Math.abs(value) >= 999.5 && step < 5) { value /= 1000; step += 1; }
+  const digits = Math.abs(value) >= 100 || Number.isInteger(value) ? 0 : Math.abs(value) >= 10 ? 1 : 2;
+  return value.toLocaleString("en", { maximumFractionDigits: digits }) + PREFIXES[step];
+}
+function bytes(value) {
+  if (value === null || value === undefined || !isFinite(value)) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let step = 0;
+  while (Math.abs(value) >= 1024 && step < 5) { value /= 1024; step += 1; }
+  return value.toLocaleString("en", { maximumFractionDigits: value >= 100 || step === 0 ? 0 : value >= 10 ? 1 : 2 })
+    + " " + units[step];
+}
+function seconds(value) {
+  if (value === null || value === undefined || !isFinite(value)) return "–";
+  const [unit, name] = value >= 1 ? [1, "s"] : value >= 1e-3 ? [1e-3, "ms"] : [1e-6, "µs"];
+  const scaled = value / unit;
+  const digits = scaled >= 100 ? 0 : scaled >= 10 ? 1 : 2;
+  return scaled.toLocaleString("en", { maximumFractionDigits: digits }) + " " + name;
+}
+const percent = (value) => (value === null || value === undefined ? "–" : (100 * value).toFixed(1) + " %");
+function clock(at) {
+  return about.kind === "device" ? new Date(at * 1000).toLocaleTimeString("en-GB") : seconds(at);
+}
+
+// What is known.
+let about = { kind: "device", title: "", promise: "" };
+let samples = []; // {x, at, row values..., dies}
+let last = null; // The last whole moment.
+let events = []; // {x, what, level}
+let lost = null; // Since when nothing comes.
+const view = { span: 600, paused: false, from: null, to: null, work: "all" };
+
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const SOURCES = [["host", "hosts"], ["log", "log"], ["collection", "collection"], ["folding", "folding"],
+  ["map", "map"], ["padding", "padding"]];
+
+// One row of a moment: what the plots draw. Without a moment before, rates are unknown.
+function row(now, before) {
+  const dt = now.dt;
+  const rate = (get) => (before && dt > 0 ? Math.max(0, get(now) - get(before)) / dt : null);
+  const kinds = [0, 1, 2, 3].map((kind) => rate((moment) => moment.commands[kind]));
+  const others = kinds[2] === null ? null : kinds[2] + kinds[3];
+  const result = {
+    reads: kinds[0], writes: kinds[1], others, out: rate((m) => m.bytes[0]), into: rate((m) => m.bytes[1]),
+    outstanding: now.outstanding,
+  };
+  for (const [name, spread] of [["r", now.spreads[0]], ["w", now.spreads[1]]]) {
+    for (const part of ["p50", "p99", "p999"]) result[name + part] = spread ? spread[part] : null;
+  }
+  const drive = now.drive;
+  if (!drive) return result;
+  const had = before && before.drive && before.power_cuts === now.power_cuts ? before.drive : null;
+  const units = (name) => (had && dt > 0 ? Math.max(0, drive.units[name] - had.units[name]) : null);
+  const wanted = had ? units("host") + units("log") : 0;
+  for (const [name] of SOURCES) result["u_" + name] = wanted > 0 ? units(name) / wanted : null;
+  result.waf = wanted > 0 ? SOURCES.reduce((sum, [name]) => sum + units(name), 0) / wanted : null;
+  result.collections = had && dt > 0 ? Math.max(0, drive.collections - had.collections) / dt : null;
+  result.free = drive.free_superblocks[0];
+  result.buffer = drive.write_buffer.size ? drive.write_buffer.used / drive.write_buffer.size : null;
+  result.dirty = drive.write_buffer.size ? drive.write_buffer.dirty / drive.write_buffer.size : null;
+  result.ring = drive.lanes.length ? Math.max(...drive.lanes.map((lane) => lane.ring_used / lane.ring)) : null;
+  return result;
+}
+
+// Plots: each with its series as [key, label, color], and how values are written.
+const PLOTS = [
+  { name: "Commands", note: "a second", always: true, series: [["reads", "reads", "--p0"], ["writes", "writes", "--p1"],
+    ["others", "others", "--p4"]], write: count },
+  { name: "Data", note: "a second", always: true, series: [["out", "to hosts", "--p0"], ["into", "from hosts", "--p1"]],
+    write: bytes },
+  { name: "Read latency", note: "median to 99.9 %", log: true, band: true, write: seconds,
+    series: [["rp50", "median", "--p0"], ["rp99", "99 %", "--p0"], ["rp999", "99.9 %", "--p0"]] },
+  { name: "Write latency", note: "median to 99.9 %", log: true, band: true, write: seconds,
+    series: [["wp50", "median", "--p1"], ["wp99", "99 %", "--p1"], ["wp999", "99.9 %", "--p1"]] },
+  { name: "Write amplification", note: "units programmed for each that was wanted, by what for", stacked: true,
+    series: SOURCES.map(([key, label], at) => ["u_" + key, label, "--p" + at]),
+    write: (value) => (value === null || value === undefined ? "–" : value.toFixed(2)) },
+  { name: "Memories", note: "share that is full", top: 1, write: percent, series: [["buffer", "write buffer", "--p0"],
+    ["dirty", "of it not on flash", "--p3"], ["ring", "log ring", "--p2"]] },
+  { name: "Commands under way", note: "", series: [["outstanding", "under way", "--p4"]], write: count },
+  { name: "Free superblocks", note: "", series: [["free", "free", "--p2"]], write: count },
+];
+
+function build(plot) {
+  const figure = make("figure");
+  const caption = make("figcaption", "", plot.name + " ");
+  caption.append(make("small", "", plot.note));
+  plot.box = make("div");
+  plot.box.tabIndex = 0;
+  plot.box.setAttribute("role", "group");
+  plot.box.setAttribute("aria-label", plot.name + " over time; arrow keys move the cursor");
+  figure.append(caption, plot.box);
+  $("plots").append(figure);
+  plot.figure = figure;
+  plot.box.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step || !plot.chart || !plot.chart.data[0].length) return;
+    event.preventDefault();
+    const points = plot.chart.data[0].length;
+    const at = plot.chart.cursor.idx ?? points - 1;
+    const index = Math.min(points - 1, Math.max(0, at + step * (event.shiftKey ? 20 : 1)));
+    plot.chart.setCursor({ left: plot.chart.valToPos(plot.chart.data[0][index], "x"), top: 10 });
+  });
+  new ResizeObserver(() => {
+    if (plot.chart && plot.box.clientWidth) plot.chart.setSize({ width: plot.box.clientWidth, height: 170 });
+  }).observe(plot.box);
+}
+
+function draw(plot, range) {
+  const shown = plot.series.map(([key]) => samples.some((sample) => sample.row[key] > 0));
+  const used = plot.series.filter((_, at) => shown[at] || !plot.stacked);
+  plot.figure.hidden = !plot.always && !shown.some(Boolean);
+  if (plot.figure.hidden) return;
+  const look = [document.documentElement.dataset.theme, dark.matches, about.kind];
+  const key = JSON.stringify([used.map(([name]) => name), look]);
+  const xs = samples.map((sample) => sample.x);
+  const raw = used.map(([name]) => samples.map((sample) => sample.row[name] ?? null));
+  let drawn = raw;
+  if (plot.stacked) {
+    // The last of the stack is drawn first, so each is seen above those below.
+    const sums = xs.map(() => 0);
+    drawn = raw.map((values) => values.map((value, at) => (value === null ? null : (sums[at] += value))));
+  }
+  if (plot.log) drawn = drawn.map((values) => values.map((value) => (value > 0 ? value : null)));
+  if (plot.key !== key) {
+    if (plot.chart) plot.chart.destroy();
+    plot.key = key;
+    plot.chart = new uPlot(options(plot, used), [xs, ...drawn], plot.box);
+  } else {
+    plot.chart.setData([xs, ...drawn], false);
+  }
+  plot.raw = raw;
+  plot.chart.setScale("x", { min: range[0], max: range[1] });
+  // Where nobody points, the newest values are told.
+  if (plot.chart.cursor.idx === null || plot.chart.cursor.idx === undefined) {
+    plot.chart.setLegend({ idx: xs.length - 1 });
+  }
+}
+
+function options(plot, used) {
+  const line = { stroke: color("--muted"), grid: { stroke: color("--rule"), width: 1 }, ticks: { show: false } };
+  const faded = (name, part) => color(name) + Math.round(part * 255).toString(16).padStart(2, "0");
+  const series = used.map(([, label, paint], at) => ({
+    label,
+    stroke: color(paint),
+    width: plot.band && at === 0 ? 2 : 1.5,
+    dash: plot.band && at === 2 ? [4, 3] : undefined,
+    fill: plot.stacked && at === 0 ? faded(paint, 0.35) : undefined,
+    points: { show: false },
+    value: (_, __, ___, index) => plot.write(index === null ? null : plot.raw[at][index]),
+  }));
+  const bands = plot.band && used.length === 3 ? [{ series: [3, 1], fill: faded(used[0][2], 0.15) }] : [];
+  if (plot.stacked) {
+    for (let at = 1; at < used.length; at += 1) bands.push({ series: [at + 1, at], fill: faded(used[at][2], 0.35) });
+  }
+  return {
+    width: plot.box.clientWidth || 420,
+    height: 170,
+    scales: {
+      x: { time: about.kind === "device", auto: false },
+      y: plot.log ? { distr: 3, range: (_, min, max) => decades(min, max) }
+        : { range: (_, min, max) => [0, plot.top ?? Math.max(max > 0 ? max * 1.08 : 1, 1e-9)] },
+    },
+    axes: [
+      { ...line, size: 32, values: about.kind === "device" ? WALL : (_, ticks) => ticks.map(seconds) },
+      { ...line, size: 74, space: 34, incrs: plot.write === bytes ? BINARY : undefined,
+        values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : plot.write(tick))),
+        filter: plot.log ? (_, ticks) => ticks.map((tick) => (isDecade(tick) ? tick : null)) : undefined },
+    ],
+    series: [{ label: "at", value: (_, x) => (x === null ? "–" : clock(x)) }, ...series],
+    bands,
+    cursor: { sync: { key: "time" }, drag: { x: true, y: false, setScale: false } },
+    legend: { live: true },
+    hooks: {
+      setSelect: [(chart) => {
+        if (chart.select.width < 5) return;
+        zoom(chart.posToVal(chart.select.left, "x"), chart.posToVal(chart.select.left + chart.select.width, "x"));
+        chart.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+      }],
+      ready: [(chart) => chart.over.addEventListener("dblclick", () => zoom(null, null))],
+      draw: [marks],
+    },
+  };
+}
+// Steps of an axis of bytes.
+const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
+// Times of the day, by how far apart they are.
+const pad = (number) => String(number).padStart(2, "0");
+const WALL = (_, ticks, __, ___, step) => ticks.map((tick) => {
+  const at = new Date(tick * 1000);
+  return `${pad(at.getHours())}:${pad(at.getMinutes())}` + (step < 60 ? `:${pad(at.getSeconds())}` : "");
+});
+const isDecade = (value) => Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-6;
+function decades(min, max) {
+  if (!(min > 0) || !(max > 0)) return [1e-6, 1e-2];
+  return [10 ** Math.floor(Math.log10(min)), 10 ** Math.ceil(Math.log10(max) + 1e-9)];
+}
+
+// A line for each event.
+function marks(chart) {
+  const { left, top, width, height } = chart.bbox;
+  chart.ctx.save();
+  for (const event of events) {
+    const at = chart.valToPos(event.x, "x", true);
+    if (at < left || at > left + width) continue;
+    chart.ctx.strokeStyle = color(event.level === "bad" ? "--alert" : "--muted");
+    chart.ctx.setLineDash([3, 3]);
+    chart.ctx.beginPath();
+    chart.ctx.moveTo(at, top);
+    chart.ctx.lineTo(at, top + height);
+    chart.ctx.stroke();
+  }
+  chart.ctx.restore();
+}
+
+// What time is shown.
+function range() {
+  if (view.from !== null) return [view.from, view.to];
+  const end = samples.length ? samples[samples.length - 1].x : 0;
+  if (about.kind === "device") return [end - view.span, end];
+  // A simulation's clock is not ours: of what is kept, the last part.
+  const first = samples[Math.max(0, samples.length - view.span * 4)];
+  return [first ? first.x : 0, Math.max(end, (first ? first.x : 0) + 1e-9)];
+}
+function zoom(from, to) {
+  [view.from, view.to] = [from, to];
+  remember();
+  paint(true);
+}
+function scaled(factor) {
+  const [from, to] = range();
+  const [middle, half] = [(from + to) / 2, ((to - from) / 2) * factor];
+  zoom(middle - half, middle + half);
+}
+
+function heat([from, to]) {
+  const dies = last && last.drive ? samples.reduce((most, sample) => Math.max(most, sample.dies.length / 4), 0) : 0;
+  $("heat").hidden = dies === 0;
+  if (!dies) return;
+  const canvas = $("dies");
+  const ratio = window.devicePixelRatio || 1;
+  const sizes = [canvas.clientWidth, canvas.clientHeight];
+  const [width, height] = sizes.map((size) => Math.max(1, Math.round(size * ratio)));
+  if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
+  const ctx = canvas.getContext("2d");
+  ctx.clearRect(0, 0, width, height);
+  const channels = last.drive.channels || 1;
+  const rows = order(dies, channels);
+  const shown = samples.filter((sample) => sample.x >= from && sample.x <= to && sample.dies.length);
+  // One picture of a point for each cell, drawn larger: of many dies several fall on one line, and are averaged.
+  const lines = Math.min(rows.length, height);
+  const columns = Math.min(shown.length, width);
+  if (!columns) return;
+  const [red, green, blue] = color("--heat").split(",").map(Number);
+  const picture = ctx.createImageData(columns, lines);
+  for (let column = 0; column < columns; column += 1) {
+    const sample = shown[Math.floor((column * shown.length) / columns)];
+    for (let line = 0; line < lines; line += 1) {
+      const [first, end] = [Math.floor((line * rows.length) / lines), Math.ceil(((line + 1) * rows.length) / lines)];
+      let share = 0;
+      for (let row = first; row < end; row += 1) share += worked(sample.dies, rows[row]) / (end - first);
+      picture.data.set([red, green, blue, Math.min(255, share * 255)], (line * columns + column) * 4);
+    }
+  }
+  const small = document.createElement("canvas");
+  [small.width, small.height] = [columns, lines];
+  small.getContext("2d").putImageData(picture, 0, 0);
+  ctx.imageSmoothingEnabled = false;
+  // From where to where, piece by piece: where nothing came there is a gap.
+  const place = (x) => ((x - from) / (to - from)) * width;
+  const at = (column) => shown[Math.floor((column * shown.length) / columns)];
+  for (let column = 0; column < columns; column += 1) {
+    const right = place(at(column).x);
+    const before = column ? at(column - 1) : null;
+    const near = before && at(column).at - before.at <= GAP_MS * Math.ceil(shown.length / columns);
+    const left = near ? place(before.x) : right - 2;
+    ctx.drawImage(small, column, 0, 1, lines, left, 0, Math.max(1, right - left), height);
+  }
+  $("heat-note").textContent = `${dies} dies in rows, channel by channel (${channels}); strongly coloured is busy.`;
+}
+function order(dies, channels) {
+  const rows = [];
+  for (let channel = 0; channel < channels; channel += 1) {
+    for (let die = channel; die < dies; die += channels) rows.push(die);
+  }
+  return rows;
+}
+function worked(dies, die) {
+  const part = (at) => (dies[die * 4 + at] || 0) / 255;
+  return view.work === "all" ? part(0) + part(1) + part(2) + part(3) : part(Number(view.work));
+}
+$("dies").addEventListener("pointermove", (event) => {
+  const box = event.currentTarget.getBoundingClientRect();
+  const [from, to] = range();
+  const x = from + ((event.clientX - box.left) / box.width) * (to - from);
+  const sample = samples.find((one) => one.x >= x && one.dies.length);
+  if (!sample || !last || !last.drive) return;
+  const rows = order(sample.dies.length / 4, last.drive.channels || 1);
+  const at = Math.floor(((event.clientY - box.top) / box.height) * rows.length);
+  const die = rows[Math.max(0, Math.min(rows.length - 1, at))];
+  const parts = ["reads", "programs", "erases", "suspending"].map(
+    (name, at) => `${name} ${Math.round((sample.dies[die * 4 + at] / 255) * 100)} %`);
+  const channel = die % (last.drive.channels || 1);
+  $("die").textContent = `die ${die}, channel ${channel}, ${clock(sample.x)}: ${parts.join(", ")}`;
+});
+
+function tiles(now, rates) {
+  const drive = now.drive;
+  const wear = drive && drive.wear;
+  const all = [
+    ["Commands a second", count(sum(rates.reads, rates.writes, rates.others)), `${count(sum(...now.commands))} in all`],
+    ["Read, 99 %", seconds(rates.rp99), `median ${seconds(rates.rp50)}`],
+    ["Write, 99 %", seconds(rates.wp99), `median ${seconds(rates.wp50)}`],
+    ["Data a second", bytes(sum(rates.out, rates.into)), `${bytes(now.bytes[0] + now.bytes[1])} in all`],
+    ["Errors", count(now.errors), now.faults.length ? `${now.faults.length} faults armed` : "no faults armed"],
+  ];
+  if (drive) {
+    const units = SOURCES.reduce((total, [name]) => total + drive.units[name], 0);
+    const wanted = drive.units.host + drive.units.log;
+    const factor = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
+    all.push(["Write amplification", factor(wanted ? units / wanted : null), `now ${factor(rates.waf)}`]);
+    all.push(["Free superblocks", count(drive.free_superblocks[0]), `of ${count(drive.free_superblocks[1])}`]);
+    all.push(["Wear, erasures", count(wear.mean), `${count(wear.least)} to ${count(wear.most)} a superblock`]);
+    if (drive.host_memory) all.push(["Host memory", bytes(drive.host_memory), "lent by the host"]);
+  }
+  const box = $("tiles");
+  while (box.children.length > all.length) box.lastChild.remove();
+  all.forEach((texts, at) => {
+    let tile = box.children[at];
+    if (!tile) {
+      tile = make("div", "tile");
+      tile.append(make("div", "what"), make("div", "figure"), make("div", "more"));
+      box.append(tile);
+    }
+    texts.forEach((text, part) => {
+      if (tile.children[part].textContent !== text) tile.children[part].textContent = text;
+    });
+  });
+}
+const sum = (...values) => (values.every((value) => value === null || value === undefined) ? null
+  : values.reduce((total, value) => total + (value || 0), 0));
+
+function cells(body, lines) {
+  body.replaceChildren(...lines.map((line) => {
+    const tr = make("tr");
+    line.forEach((cell) => {
+      const td = make("td");
+      td.append(cell instanceof Node ? cell : document.createTextNode(cell));
+      tr.append(td);
+    });
+    return tr;
+  }));
+}
+
+function log(now, before) {
+  const lanes = now.drive ? now.drive.lanes : [];
+  $("log").hidden = lanes.length === 0;
+  const old = before && before.drive ? before.drive.lanes : [];
+  cells($("lanes"), lanes.map((lane, at) => {
+    const ring = make("div", "ring");
+    const part = (value) => Math.min(100, Math.max(0, (100 * (lane.tail - value)) / lane.ring));
+    // From the right: each mark ends before the one behind it.
+    const begin = part(Math.max(lane.trimmed, lane.tail - lane.ring));
+    for (const [name, to, from] of [["destaged", part(lane.destaged), begin], ["credited", part(lane.credit),
+      part(lane.destaged)], ["came", 0, part(lane.credit)]]) {
+      const mark = make("i", name);
+      mark.style.right = `${to}%`;
+      mark.style.width = `${Math.max(0, from - to)}%`;
+      ring.append(mark);
+    }
+    ring.setAttribute("role", "img");
+    ring.setAttribute("aria-label", `${percent(lane.ring_used / lane.ring)} of the ring in use`);
+    const rate = old[at] && now.dt > 0 ? Math.max(0, lane.tail - old[at].tail) / now.dt : null;
+    return [`${lane.function}.${lane.lane}`, ring, lane.tail.toLocaleString("en"), lane.credit.toLocaleString("en"),
+      lane.destaged.toLocaleString("en"), lane.trimmed.toLocaleString("en"), bytes(rate)];
+  }));
+  const entries = now.drive ? now.drive.window : [];
+  $("window").hidden = entries.length === 0;
+  cells($("entries"), entries.map((entry) => [String(entry.name), entry.state, bytes(entry.bytes)]));
+}
+
+function peers(now) {
+  const known = now.peers;
+  $("peers").hidden = !known;
+  if (!known) return;
+  const groups = known.groups || [];
+  $("role").textContent = groups.map((group) =>
+    `Function ${group.function}: ${group.role}, epoch ${group.epoch}, group of ${group.members.length} (${group.mode})`
+  ).join("; ");
+  const flows = groups.flatMap((group) => group.replicas || []);
+  cells($("nodes"), (known.links || []).map((link) => {
+    const flow = flows.find((one) => one.node === link.node);
+    const away = link.up ? "connected" : `away for ${seconds(link.since_ms / 1000)}: ${link.why || "no answer"}`;
+    return [`${link.node}`, away, link.round_trip_us === undefined ? "–" : seconds(link.round_trip_us / 1e6),
+      flow ? flow.state : "–", flow ? `${bytes(flow.behind_bytes)}, ${seconds(flow.behind_ms / 1000)}` : "–"];
+  }));
+}
+
+function progress(now) {
+  const run = now.progress;
+  $("progress").hidden = !run;
+  if (!run) return;
+  $("done").style.width = `${100 * (run.share ?? 0)}%`;
+  const parts = [run.share === null ? null : percent(run.share), `${count(run.requests)} requests`,
+    `${count(run.requests_per_s)} a second`, `${seconds(now.time_s)} of the drive's time`,
+    run.left_s === null || run.ended ? null : `${seconds(run.left_s)} left`, run.ended ? "ended" : null];
+  $("far").textContent = parts.filter(Boolean).join(" · ");
+}
+
+let listed = 0;
+function list() {
+  if (listed === events.length) return;
+  listed = events.length;
+  $("calm").hidden = events.length > 0;
+  $("events").replaceChildren(...events.slice(-200).reverse().map((event) => {
+    const line = make("li", event.level);
+    line.append(make("time", "", clock(event.x)), document.createTextNode(event.what));
+    return line;
+  }));
+}
+
+function say() {
+  const state = $("state");
+  let text = last ? last.state : "connecting";
+  if (lost) text = `no answer since ${new Date(lost).toLocaleTimeString("en-GB")}`;
+  const bad = Boolean(lost) || (last !== null && !["serving", "running", "ended"].includes(last.state));
+  if (state.textContent !== text) state.textContent = text;
+  state.className = bad ? "state bad" : "state";
+  document.title = `${lost ? "(!) " : ""}${about.title || "Tidewater"}`;
+}
+
+let drawn = null;
+function paint(always) {
+  if (document.hidden && !always) return;
+  if (drawn) return;
+  drawn = requestAnimationFrame(() => {
+    drawn = null;
+    say();
+    list();
+    const shown = range();
+    if (!view.paused || always) {
+      PLOTS.forEach((plot) => draw(plot, shown));
+      heat(shown);
+    }
+    if (!last) return;
+    tiles(last, samples[samples.length - 1].row);
+    log(last, last.before);
+    peers(last);
+    progress(last);
+  });
+}
+
+// A moment has come.
+function take(moment) {
+  const before = last;
+  const at = moment.at_ms;
+  lost = moment.silent ? lost || at : null;
+  if (moment.silent) return paint();
+  const x = about.kind === "device" ? at / 1000 : moment.time_s;
+  const previous = samples[samples.length - 1];
+  if (previous && x <= previous.x && about.kind !== "device") { // Its clock stands, or another run began.
+    if (x < previous.x) { samples = []; events = []; listed = -1; }
+    else samples.pop();
+  }
+  const gap = previous && at - previous.at > GAP_MS;
+  if (gap) samples.push({ x: x - 1e-6, at: at - 1, row: {}, dies: new Uint8Array(0) });
+  const dies = Uint8Array.from(atob(moment.dies || ""), (letter) => letter.charCodeAt(0));
+  samples.push({ x, at, row: row(moment, gap ? null : before), dies });
+  if (samples.length > KEPT) samples.splice(0, samples.length - KEPT);
+  for (const event of moment.events) events.push({ x, level: event.level, what: event.what });
+  if (events.length > 1000) { events.splice(0, events.length - 1000); listed = -1; }
+  last = moment;
+  last.before = before && { drive: before.drive };
+  paint();
+}
+
+function connect() {
+  const source = new EventSource("events");
+  source.addEventListener("about", (event) => {
+    about = JSON.parse(event.data);
+    $("title").textContent = about.title;
+    $("promise").textContent = about.promise;
+  });
+  source.onmessage = (event) => take(JSON.parse(event.data));
+  source.onerror = () => {
+    lost = lost || Date.now();
+    paint();
+    // The browser tries again by itself, but not after an answer that was refused.
+    if (source.readyState === EventSource.CLOSED) setTimeout(connect, 1000);
+  };
+}
+
+// The view stands in the link.
+function remember() {
+  const parts = new URLSearchParams({ span: view.span, work: view.work });
+  if (view.paused) parts.set("paused", "1");
+  if (view.from !== null) { parts.set("from", view.from.toFixed(3)); parts.set("to", view.to.toFixed(3)); }
+  history.replaceState(null, "", "#" + parts);
+}
+function restore() {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  const number = (name) => (parts.has(name) && isFinite(parts.get(name)) ? Number(parts.get(name)) : null);
+  if (["60", "180", "600"].includes(parts.get("span"))) view.span = Number(parts.get("span"));
+  if (["all", "0", "1", "2", "3"].includes(parts.get("work"))) view.work = parts.get("work");
+  view.paused = parts.has("paused");
+  if (number("from") < number("to")) [view.from, view.to] = [number("from"), number("to")];
+  $("span").value = view.span;
+  $("work").value = view.work;
+  paused();
+}
+function paused() {
+  $("pause").setAttribute("aria-pressed", String(view.paused));
+  $("pause").textContent = view.paused ? "Go on" : "Pause";
+}
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const THEMES = ["system", "light", "dark"];
+function theme(name) {
+  if (name === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = name;
+  $("theme").textContent = `Theme: ${name}`;
+  try { localStorage.setItem("theme", name); } catch { /* Not kept, then. */ }
+  paint(true);
+}
+
+$("pause").addEventListener("click", () => {
+  view.paused = !view.paused;
+  if (view.paused && view.from === null) [view.from, view.to] = range();
+  else if (!view.paused) [view.from, view.to] = [null, null];
+  paused();
+  remember();
+  paint(true);
+});
+$("span").addEventListener("change", (event) => {
+  view.span = Number(event.target.value);
+  zoom(null, null);
+});
+$("work").addEventListener("change", (event) => {
+  view.work = event.target.value;
+  remember();
+  paint(true);
+});
+$("in").addEventListener("click", () => scaled(0.5));
+$("out").addEventListener("click", () => (view.from === null ? null : scaled(2)));
+$("theme").addEventListener("click", () => {
+  const now = document.documentElement.dataset.theme || "system";
+  theme(THEMES[(THEMES.indexOf(now) + 1) % THEMES.length]);
+});
+document.addEventListener("visibilitychange", () => paint(true));
+dark.addEventListener("change", () => paint(true));
+addEventListener("resize", () => paint(true));
+
+PLOTS.forEach(build);
+restore();
+let kept = "system";
+try { kept = localStorage.getItem("theme") || "system"; } catch { /* As the system has it. */ }
+theme(THEMES.includes(kept) ? kept : "system");
+connect();
+// For a test: what is known, and a moment more.
+const known = () => ({ samples: samples.length, events: events.length, last, lost, view, about });
+const rows = (key) => samples.map((sample) => sample.row[key] ?? null);
+globalThis.tidewater = { take, known, rows };
+})();

@@ -1,0 +1,286 @@
+//! The server of the page, on a thread of its own.
+
+use crate::About;
+use crate::host::judge;
+use crate::samples::{EVERY, Sample, Samples, Take};
+use axum::Router;
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use futures_util::stream::{Stream, StreamExt as _, iter, unfold};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore};
+use tower::ServiceExt as _;
+
+/// Connections at once.
+const CONNECTIONS_MAX: usize = 64;
+/// A request that takes longer to come ends its connection.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long no connection is taken after the system had no room for one.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What the page is made of: path, type, text.
+const FILES: [(&str, &str, &str); 5] = [
+    ("/", "text/html; charset=utf-8", include_str!("../assets/live.html")),
+    ("/live.css", "text/css; charset=utf-8", include_str!("../assets/live.css")),
+    ("/live.js", "text/javascript; charset=utf-8", include_str!("../assets/live.js")),
+    ("/uplot.css", "text/css; charset=utf-8", include_str!("../assets/uplot.css")),
+    ("/uplot.js", "text/javascript; charset=utf-8", include_str!("../assets/uplot.js")),
+];
+
+/// Nothing from elsewhere, and in no frame of another page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+struct Site {
+    /// The first message to each viewer.
+    about: String,
+    names: Vec<String>,
+    samples: Arc<Samples>,
+}
+
+/// A page that is served: until the process ends.
+#[derive(Clone)]
+pub struct Shown(Arc<Samples>);
+
+impl Shown {
+    /// Lets viewers see what is there now, before the process ends: as long as that takes, which without a viewer is no
+    /// time.
+    pub fn finish(&self) {
+        if self.0.viewers() > 0 {
+            std::thread::sleep(EVERY * 3);
+        }
+    }
+}
+
+/// Serves the page from now on. `names`: those that requests may name besides addresses and localhost. `take` gives a
+/// moment, and may wait for it; `None`: what is watched does not answer.
+///
+/// # Errors
+/// When the system has no room for two threads.
+pub fn serve(listener: TcpListener, names: Vec<String>, about: &About, take: Take) -> io::Result<Shown> {
+    let samples = Arc::new(Samples::default());
+    let site = Site { about: serde_json::to_string(about)?, names, samples: Arc::clone(&samples) };
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("page".into()).spawn(move || runtime.block_on(accept(listener, site)))?;
+    let shown = Shown(Arc::clone(&samples));
+    std::thread::Builder::new().name("moments".into()).spawn(move || samples.run(take))?;
+    Ok(shown)
+}
+
+async fn accept(listener: TcpListener, site: Site) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    let site = Arc::new(site);
+    let mut router = Router::new().route("/events", get(events));
+    for (path, kind, text) in FILES {
+        router = router.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }));
+    }
+    let router = router.layer(from_fn_with_state(Arc::clone(&site), guarded)).with_state(site);
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        // More than that are closed at once: a viewer's browser has a few.
+        let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
+        let router = router.clone();
+        tokio::spawn(async move {
+            let closed = Arc::new(Notify::new());
+            let notified = Arc::clone(&closed);
+            let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+                request.extensions_mut().insert(Arc::clone(&notified));
+                router.clone().oneshot(request)
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(PATIENCE)
+                .serve_connection(TokioIo::new(stream), service);
+            // However it ends, the reason is of no use.
+            tokio::select! {
+                _ = connection => {}
+                () = closed.notified() => {}
+            }
+            drop(place);
+        });
+    }
+}
+
+/// Who may not ask is refused, and what is answered stays here.
+async fn guarded(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
+    let verdict = match *request.method() {
+        Method::GET | Method::HEAD => {
+            judge(request.headers(), &site.names).map_err(|why| (StatusCode::MISDIRECTED_REQUEST, why))
+        }
+        _ => Err((StatusCode::METHOD_NOT_ALLOWED, "the page is read-only: use GET")),
+    };
+    let mut response = match verdict {
+        Ok(()) => next.run(request).await,
+        Err((status, why)) => (status, format!("{why}\n")).into_response(),
+    };
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// What was seen before, and each moment as it comes.
+async fn events(
+    State(site): State<Arc<Site>>,
+    Extension(closed): Extension<Arc<Notify>>,
+    headers: HeaderMap,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, (StatusCode, &'static str)> {
+    let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
+    let Some((missed, coming)) = site.samples.join(seen, closed) else {
+        return Err((StatusCode::SERVICE_UNAVAILABLE, "too many look already\n"));
+    };
+    let about = Event::default().event("about").data(&site.about);
+    let coming = unfold(coming, |mut coming| async move { coming.recv().await.map(|sample| (sample, coming)) });
+    let event = |sample: Sample| Event::default().id(sample.0.to_string()).data(&sample.1);
+    let all = iter([about]).chain(iter(missed).chain(coming).map(event)).map(Ok);
+    Ok(Sse::new(all).keep_alive(KeepAlive::default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kind, listen};
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Instant;
+    use tidewater_gauges::Moment;
+
+    /// A page of something that has read once more whenever it is asked, with so many bytes of faults.
+    fn started(bytes: usize) -> (SocketAddr, Arc<AtomicU64>) {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let about = About { kind: Kind::Device, title: "<b>&".into(), promise: "none".into() };
+        let asked = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&asked);
+        let take = move || {
+            let reads = count.fetch_add(1, Ordering::Relaxed);
+            let faults = vec!["x".repeat(bytes)];
+            Some(Moment { commands: [reads, 0, 0, 0], time_s: reads as f64, faults, ..Moment::default() })
+        };
+        serve(listener, Vec::new(), &about, Box::new(take)).unwrap();
+        (address, asked)
+    }
+
+    fn ask(address: SocketAddr, line: &str, headers: &str) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        write!(stream, "{line} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n").unwrap();
+        BufReader::new(stream)
+    }
+
+    fn whole(mut reader: BufReader<TcpStream>) -> String {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// Numbers and texts of so many moments.
+    fn moments(reader: BufReader<TcpStream>, count: usize) -> Vec<(u64, serde_json::Value)> {
+        let mut lines =
+            reader.lines().map(Result::unwrap).filter(|line| line.starts_with("id:") || line.starts_with("data:"));
+        let mut found = Vec::new();
+        while found.len() < count {
+            let line = lines.next().expect("more moments");
+            let Some(id) = line.strip_prefix("id:") else { continue };
+            let data = lines.next().unwrap();
+            let text = data.strip_prefix("data:").unwrap().trim();
+            found.push((id.trim().parse().unwrap(), serde_json::from_str(text).unwrap()));
+        }
+        found
+    }
+
+    #[test]
+    fn the_page_is_whole_and_lets_nothing_in_from_elsewhere() {
+        let (address, _) = started(0);
+        for (path, kind, text) in FILES {
+            let answer = whole(ask(address, &format!("GET {path}"), ""));
+            assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(text), "{path}");
+            assert!(answer.contains(kind) && answer.contains("default-src 'none'"), "{path}");
+        }
+        for (line, headers, status) in
+            [("GET /none", "", "404"), ("POST /", "", "405"), ("GET /events", "Origin: http://evil.example\r\n", "421")]
+        {
+            let answer = whole(ask(address, line, headers));
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{line}: {answer}");
+        }
+        let mut evil = TcpStream::connect(address).unwrap();
+        evil.write_all(b"GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n").unwrap();
+        assert!(whole(BufReader::new(evil)).starts_with("HTTP/1.1 421"));
+        assert!(listen("0.0.0.0:0".parse().unwrap()).is_err());
+    }
+
+    #[test]
+    fn moments_come_four_times_a_second_and_none_without_viewers() {
+        let (address, asked) = started(0);
+        std::thread::sleep(2 * crate::samples::EVERY);
+        assert_eq!(asked.load(Ordering::Relaxed), 0);
+        let begun = Instant::now();
+        let found = moments(ask(address, "GET /events", ""), 6);
+        assert!(begun.elapsed() > 4 * crate::samples::EVERY);
+        assert!(found.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[1].1["dt"] == 1.0), "{found:?}");
+        let last = found[3].0;
+        let again = moments(ask(address, "GET /events", &format!("Last-Event-ID: {last}\r\n")), 2);
+        assert_eq!(again[..2], found[4..6], "what came meanwhile is not lost");
+    }
+
+    /// A viewer that takes nothing is dropped; who looks beside it goes on.
+    #[test]
+    fn a_viewer_that_stalls_is_dropped() {
+        let (address, _) = started(1 << 20);
+        let stalled = ask(address, "GET /events", "");
+        let found = moments(ask(address, "GET /events", ""), super::super::samples::VIEWERS_MAX);
+        assert!(found.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        // Its channel and the system's buffers are full by now, or soon.
+        let begun = Instant::now();
+        let mut more = moments_of(ask(address, "GET /events", &format!("Last-Event-ID: {}\r\n", found[31].0)));
+        while begun.elapsed() < Duration::from_secs(6) {
+            more.next();
+        }
+        let mut rest = Vec::new();
+        let read = stalled.into_inner().read_to_end(&mut rest);
+        assert!(read.is_err() || rest.len() < 64 << 20, "{} bytes came", rest.len());
+    }
+
+    fn moments_of(reader: BufReader<TcpStream>) -> impl Iterator<Item = String> {
+        reader.lines().map(Result::unwrap).filter(|line| line.starts_with("id:"))
+    }
+
+    /// Connections that say nothing are closed, and keep no other waiting.
+    #[test]
+    fn idle_connections_keep_no_request_waiting() {
+        let (address, _) = started(0);
+        let idle: Vec<_> = (0..CONNECTIONS_MAX - 1).map(|_| TcpStream::connect(address).unwrap()).collect();
+        assert!(whole(ask(address, "GET /", "")).starts_with("HTTP/1.1 200"));
+        let begun = Instant::now();
+        for mut stream in idle {
+            stream.set_read_timeout(Some(6 * PATIENCE)).unwrap();
+            // It may get a reason.
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+        assert!(begun.elapsed() < 6 * PATIENCE);
+    }
+}

@@ -1,0 +1,170 @@
+// Looks at a live page as a person would, in a real browser. `node live.mjs SCENARIO CHROMIUM URL`: a line of JSON says
+// what was seen. Lines on standard input tell it to go on where the test has to do something in between.
+import { createInterface } from "node:readline";
+import { createRequire } from "node:module";
+import { readFileSync } from "node:fs";
+
+const [scenario, executablePath, url, modules] = process.argv.slice(2);
+const require = createRequire(modules + "/");
+const { chromium } = require("playwright-core");
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+const told = async () => (await lines.next()).value;
+const say = (what) => console.log(JSON.stringify(what));
+
+const complaints = [];
+const args = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--js-flags=--expose-gc"];
+const browser = await chromium.launch({ executablePath, args });
+async function open(options = {}, at = url) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  const page = await context.newPage();
+  page.on("console", (message) => {
+    // That a device is away is no fault of the page.
+    if (["error", "warning"].includes(message.type()) && !/ERR_CONNECTION|ERR_INCOMPLETE/.test(message.text())) {
+      complaints.push(message.text());
+    }
+  });
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  page.on("request", (request) => {
+    if (!request.url().startsWith(url) && !request.url().startsWith("data:")) complaints.push(request.url());
+  });
+  await page.goto(at, { waitUntil: "load" });
+  return page;
+}
+const known = (page) => page.evaluate(() => globalThis.tidewater.known());
+const until = (page, what, argument) => page.waitForFunction(what, argument, { timeout: 120_000, polling: 50 });
+const samples = (page, count) => until(page, (count) => globalThis.tidewater.known().samples >= count, count);
+
+const scenarios = {
+  // What is seen first, at rest, and what axe finds.
+  async rest() {
+    const page = await open();
+    await samples(page, 3);
+    const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime);
+    const seen = await known(page);
+    const faults = [];
+    for (const colorScheme of ["light", "dark"]) {
+      for (const width of [360, 1280]) {
+        const look = await open({ colorScheme, viewport: { width, height: 900 } });
+        await samples(look, 2);
+        const wide = await look.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        if (wide > 0) faults.push(`${width}: ${wide} pixels too wide`);
+        // In the page's own world scripts of others are kept out by its policy: axe comes in beside it.
+        await look.evaluate(axe);
+        const { violations } = await look.evaluate(() => globalThis.axe.run());
+        for (const { id, impact, nodes } of violations) {
+          if (["serious", "critical"].includes(impact)) faults.push(`${colorScheme} ${width}: ${id} ${nodes[0].html}`);
+        }
+        await look.context().close();
+      }
+    }
+    const title = await page.textContent("#title");
+    const images = await page.locator("img").count();
+    const tiles = await page.locator(".tile").allTextContents();
+    say({ paint, last: seen.last, faults, title, images, tiles });
+  },
+
+  // The device goes and comes back.
+  async killed() {
+    const page = await open();
+    await samples(page, 4);
+    say({ ready: true });
+    await told();
+    await until(page, () => document.getElementById("state").textContent.startsWith("no answer since"));
+    const before = await known(page);
+    const state = await page.textContent("#state");
+    say({ state });
+    await told();
+    await until(page, (count) => {
+      const now = globalThis.tidewater.known();
+      return !now.lost && now.samples >= count + 4;
+    }, before.samples);
+    const rows = await page.evaluate(() => globalThis.tidewater.rows("outstanding"));
+    say({ state: await page.textContent("#state"), rows });
+  },
+
+  // Eight hours and a thousand dies, by a clock of our own.
+  async long() {
+    const page = await open();
+    await samples(page, 2);
+    const result = await page.evaluate(async () => {
+      const last = globalThis.tidewater.known().last;
+      const busy = (dies) => btoa(String.fromCharCode(...Array.from({ length: dies * 4 }, (_, at) => at % 60)));
+      let dies = busy(16);
+      const heap = async () => {
+        globalThis.gc();
+        await new Promise((done) => setTimeout(done, 50));
+        globalThis.gc();
+        return performance.memory.usedJSHeapSize;
+      };
+      const start = Date.now() + 1e6;
+      const feed = (from, to) => {
+        for (let at = from; at < to; at += 1) {
+          const moment = structuredClone(last);
+          Object.assign(moment, { at_ms: start + at * 250, time_s: at / 4, dt: 0.25, dies, events: [] });
+          if (at % 100 === 0) moment.events.push({ level: "note", what: `event ${at}` });
+          moment.commands[0] = at * 100;
+          globalThis.tidewater.take(moment);
+        }
+      };
+      feed(0, 5000);
+      const early = await heap();
+      const hours = 8 * 3600 * 4;
+      for (let at = 5000; at < hours; at += 5000) {
+        feed(at, Math.min(hours, at + 5000));
+        await new Promise((done) => setTimeout(done, 0));
+      }
+      const late = await heap();
+      dies = busy(1000);
+      feed(hours, hours + 2400);
+      await new Promise((done) => setTimeout(done, 500));
+      const begun = performance.now();
+      feed(hours + 2400, hours + 2401);
+      await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+      return { early, late, frame: performance.now() - begun, ...globalThis.tidewater.known() };
+    });
+    const { early, late, frame, samples: kept, events } = result;
+    say({ early, late, frame, samples: kept, events });
+  },
+
+  // By keyboard alone; what is shown stands in the link; a tab that nobody sees; two tabs.
+  async hands() {
+    const page = await open();
+    await samples(page, 8);
+    await page.keyboard.press("Tab");
+    const first = await page.evaluate(() => document.activeElement.id);
+    await page.keyboard.press("Enter");
+    const pressed = await page.getAttribute("#pause", "aria-pressed");
+    await page.focus("#plots figure:first-child div[tabindex]");
+    await page.keyboard.press("ArrowLeft");
+    await page.keyboard.press("ArrowLeft");
+    const legend = await page.textContent("#plots figure:first-child .u-legend");
+    const link = page.url();
+    const other = await open({}, link);
+    await samples(other, 3);
+    const [view, again] = [(await known(page)).view, (await known(other)).view];
+    await page.keyboard.press("Escape");
+    await page.click("#pause");
+    const box = await page.locator("#plots figure:first-child .u-over").boundingBox();
+    await page.mouse.move(box.x + box.width * 0.9, box.y + 40);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width * 0.99, box.y + 40, { steps: 5 });
+    await page.mouse.up();
+    const zoomed = (await known(page)).view;
+    await page.evaluate(() => {
+      Object.defineProperty(document, "hidden", { configurable: true, get: () => true });
+      globalThis.frames_drawn = 0;
+      const plain = requestAnimationFrame;
+      globalThis.requestAnimationFrame = (draw) => { globalThis.frames_drawn += 1; return plain(draw); };
+    });
+    const hidden = (await known(page)).samples;
+    await samples(page, hidden + 4);
+    const drawn = await page.evaluate(() => globalThis.frames_drawn);
+    say({ first, pressed, legend, view, again, zoomed, drawn });
+  },
+};
+
+await scenarios[scenario]();
+await browser.close();
+say({ complaints });
+process.exit(0);

@@ -1,0 +1,250 @@
+//! The live page in a real browser, driven by playwright-core. Without Chromium, node or the modules: SKIPPED.
+
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer};
+use tidewater_tests::{Build, root, skipped, tidewater};
+use tidewater_wire::fabrics::Nqn;
+use tidewater_wire::nvme::Sqe;
+
+/// Bytes of a block of the namespace.
+const BLOCK: usize = 4_096;
+/// A drive's file whose name is markup: the page shows names.
+const IMAGE: &str = "<img src=x onerror=alert(1)>";
+
+/// Chromium, node, and the folder of the modules; else what is missing.
+fn tools() -> Result<(PathBuf, PathBuf), &'static str> {
+    let found = |names: &[&str]| {
+        let path = std::env::var_os("PATH")?;
+        let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+        folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name))).find(|file| file.is_file())
+    };
+    let browser = found(&["chromium", "google-chrome", "google-chrome-stable"]).ok_or("no Chromium")?;
+    found(&["node"]).ok_or("no node")?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let modules = target.join("browser");
+    if modules.join("node_modules/playwright-core").is_dir() {
+        Ok((browser, modules))
+    } else {
+        Err("no playwright-core: scripts/setup.sh --browser fetches it")
+    }
+}
+
+/// A browser that looks at a page.
+struct Viewer {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Viewer {
+    fn start(scenario: &str, page: &str) -> Option<Viewer> {
+        let (browser, modules) = tools().inspect_err(|why| skipped(1, why)).ok()?;
+        let mut child = Command::new("node")
+            .arg(root().join("tests/browser/live.mjs"))
+            .args([scenario, &browser.to_string_lossy(), page, &modules.to_string_lossy()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("node starts");
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        Some(Viewer { child, lines })
+    }
+
+    /// What it says next.
+    fn said(&mut self) -> Value {
+        let line = self.lines.next().expect("it says more").expect("it is UTF-8");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    fn go_on(&mut self) {
+        writeln!(self.child.stdin.as_mut().expect("it is piped")).expect("it listens");
+    }
+
+    /// It ends, and the page has complained of nothing.
+    fn end(mut self) {
+        let said = self.said();
+        assert_eq!(said["complaints"], Value::Array(Vec::new()), "{said}");
+        assert!(self.child.wait().expect("it is ours").success());
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A served device with a page, which is killed in the end.
+struct Served {
+    child: Child,
+    said: String,
+}
+
+/// A port that is free now.
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
+}
+
+impl Served {
+    fn start(folder: &Path, page: u16) -> Served {
+        let page = format!("127.0.0.1:{page}");
+        let mut child = tidewater(Build::Same, folder)
+            .args(["serve", "--profile", "tiny", "--set", "serve.timing=none", "--set", "fast.lanes=1"])
+            .args(["--control", "control.sock", "--namespaces", "rest:4k", "--image", IMAGE])
+            .args(["--nvme-tcp", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--page", &page])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut said = String::new();
+        while !said.contains("SIGTERM") {
+            assert!(stdout.read_line(&mut said).expect("it prints UTF-8") > 0, "it does not serve: {said}");
+        }
+        Served { child, said }
+    }
+
+    fn between(&self, before: &str, after: &str) -> &str {
+        let (_, rest) = self.said.split_once(before).unwrap_or_else(|| panic!("{before} in {}", self.said));
+        rest.split(after).next().expect("a split has a first piece")
+    }
+
+    fn queue(&self) -> (Controller, Queue) {
+        let command = self.between("nvme connect -t tcp -a ", "\n");
+        let parts: Vec<&str> = command.split(' ').collect();
+        let address = format!("{}:{}", parts[0], parts[2]).parse().expect("it prints address and port");
+        let name = Nqn::new(self.between(" -n ", "\n")).expect("it prints its name");
+        let host = Host::new(Nqn::new("nqn.2026-01.io.example:host").expect("it is a name"), [7; 16]);
+        let mut controller = Controller::connect(address, &host, &name).expect("it takes hosts");
+        controller.enable().expect("the controller gets ready");
+        controller.set_queues(1).expect("it has queues");
+        let queue = controller.queue(1, 16).expect("the queue connects");
+        (controller, queue)
+    }
+
+    /// The value of a metric.
+    fn metric(&self, name: &str) -> f64 {
+        let address = self.between("Metrics: http://", "/");
+        let mut stream = TcpStream::connect(address.parse::<SocketAddr>().expect("an address")).expect("it listens");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it takes a request");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("it answers");
+        let line = page.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name} in {page}")).trim().parse().expect("a number")
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it is gone");
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn some_work(served: &Served) -> (Controller, Queue) {
+    let (controller, mut queue) = served.queue();
+    for block in 0..300 {
+        let data = Transfer::Out(vec![block as u8; BLOCK]);
+        queue.call(Sqe::write(0, block % 64, 0), data).expect("the queue lives").good().expect("a write");
+        let data = Transfer::In(BLOCK as u32);
+        queue.call(Sqe::read(0, block % 64, 0), data).expect("the queue lives").good().expect("a read");
+    }
+    (controller, queue)
+}
+
+#[test]
+fn at_rest_it_says_what_metrics_say_and_has_no_fault_that_axe_finds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = port();
+    let served = Served::start(folder.path(), port);
+    let _host = some_work(&served);
+    let Some(mut viewer) = Viewer::start("rest", &format!("http://127.0.0.1:{port}/")) else { return };
+    let said = viewer.said();
+    assert_eq!(said["faults"], Value::Array(Vec::new()));
+    assert_eq!((&said["images"], said["title"].as_str().is_some_and(|title| title.contains(IMAGE))), (&0.into(), true));
+    let last = &said["last"];
+    for (metric, is) in [
+        ("tidewater_commands_total{kind=\"read\"}", &last["commands"][0]),
+        ("tidewater_commands_total{kind=\"write\"}", &last["commands"][1]),
+        ("tidewater_bytes_total{to=\"host\"}", &last["bytes"][0]),
+        ("tidewater_bytes_total{to=\"device\"}", &last["bytes"][1]),
+        ("tidewater_errors_total", &last["errors"]),
+        ("tidewater_flash_units_total{by=\"host\"}", &last["drive"]["units"]["host"]),
+        ("tidewater_free_superblocks", &last["drive"]["free_superblocks"][0]),
+        ("tidewater_capacity_bytes", &last["drive"]["capacity"]),
+        ("tidewater_command_duration_seconds_count{kind=\"read\"}", &300.into()),
+    ] {
+        assert_eq!(Some(served.metric(metric)), is.as_f64(), "{metric}");
+    }
+    let paint = said["paint"].as_f64().expect("a time");
+    println!("first paint after {paint} ms; {} tiles", said["tiles"].as_array().map_or(0, Vec::len));
+    assert!(paint < 1_000.0, "{paint} ms");
+    viewer.end();
+}
+
+#[test]
+fn a_device_that_goes_and_comes_back_leaves_a_gap_and_no_zero() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = port();
+    let mut served = Served::start(folder.path(), port);
+    let Some(mut viewer) = Viewer::start("killed", &format!("http://127.0.0.1:{port}/")) else { return };
+    assert_eq!(viewer.said()["ready"], true);
+    served.kill();
+    viewer.go_on();
+    assert!(viewer.said()["state"].as_str().is_some_and(|state| state.starts_with("no answer since ")));
+    let _again = Served::start(folder.path(), port);
+    viewer.go_on();
+    let said = viewer.said();
+    assert_eq!(said["state"], "serving");
+    let rows = said["rows"].as_array().expect("rows");
+    let gap = rows.iter().position(Value::is_null).expect("a gap");
+    assert!(gap > 0 && rows[gap + 1..].iter().any(|row| !row.is_null()), "{rows:?}");
+    viewer.end();
+}
+
+#[test]
+fn eight_hours_and_a_thousand_dies_take_no_more_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = port();
+    let _served = Served::start(folder.path(), port);
+    let Some(mut viewer) = Viewer::start("long", &format!("http://127.0.0.1:{port}/")) else { return };
+    let said = viewer.said();
+    let number = |key: &str| said[key].as_f64().unwrap_or_else(|| panic!("{key} in {said}"));
+    println!("{said}");
+    assert_eq!(number("samples"), 2_400.0);
+    assert!(number("late") < number("early") * 1.25, "{said}");
+    assert!(number("events") <= 1_000.0);
+    assert!(number("frame") < 2_000.0, "a picture of a thousand dies is drawn in time: {said}");
+    viewer.end();
+}
+
+#[test]
+fn it_is_used_by_keyboard_and_a_link_brings_the_view_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = port();
+    let served = Served::start(folder.path(), port);
+    let _host = some_work(&served);
+    let Some(mut viewer) = Viewer::start("hands", &format!("http://127.0.0.1:{port}/")) else { return };
+    let said = viewer.said();
+    assert_eq!((&said["first"], &said["pressed"]), (&"pause".into(), &"true".into()));
+    assert!(said["legend"].as_str().is_some_and(|legend| legend.contains("writes")), "{said}");
+    assert!(said["view"]["paused"] == true && said["view"]["from"].is_number(), "{said}");
+    assert_eq!(said["view"]["paused"], said["again"]["paused"]);
+    for end in ["from", "to"] {
+        let (here, there) = (said["view"][end].as_f64().unwrap(), said["again"][end].as_f64().unwrap());
+        assert!((here - there).abs() < 0.01, "{said}");
+    }
+    let width = said["zoomed"]["to"].as_f64().unwrap() - said["zoomed"]["from"].as_f64().unwrap();
+    assert!((1.0..120.0).contains(&width), "a tenth of ten minutes: {said}");
+    assert_eq!(said["drawn"], 0, "nothing is drawn in a hidden tab");
+    viewer.end();
+}
