@@ -72,6 +72,7 @@ done
 own=$to/lib/tidewater
 install -d "$own" "$to/share/tidewater"
 install -m 755 "$built/libtidewater_shim.so" "$own/libtidewater_shim.so"
+install -D -m 644 -t "$to/share/tidewater/grafana" packaging/grafana/tidewater.json packaging/grafana/alerts.yml
 install -m 644 integrations/sqlite/*.[ch] integrations/rocksdb/tidewater_fs.cc "$to/share/tidewater/"
 # The loader looks in a package's folder by itself.
 rpath=("-Wl,-rpath,$prefix/$lib")

@@ -26,6 +26,7 @@ install -m 755 "$binary" "$binary-keeper" "$out/$name/"
 strip "$out/$name/tidewater" "$out/$name/tidewater-keeper"
 "$binary" man "$out/$name/man1"
 for shell in bash zsh fish; do "$binary" completions "$shell" >"$out/$name/completions/tidewater.$shell"; done
+cp -r packaging/grafana "$out/$name"
 cp README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT crates/figures/font/OFL.txt "$out/$name"
 tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner \
     --mtime="@$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)" \

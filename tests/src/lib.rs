@@ -11,6 +11,7 @@ pub mod block;
 pub mod capi;
 pub mod databases;
 pub mod forged;
+pub mod grafana;
 pub mod html;
 pub mod markdown;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Metrics of a moment: latencies, flash, memories, the log and the window.
 
 use crate::metrics::Page;
+use tidewater_core::host_memory::HostMemory;
 use tidewater_gauges::{Drive, KINDS, Latencies};
 
 /// How long commands took, from when the device read their entry.
@@ -26,8 +27,8 @@ fn family(page: &mut Page, kind: &str, name: &str, help: &str, label: &str, samp
     }
 }
 
-/// The drive.
-pub(super) fn drive(page: &mut Page, drive: &Drive) {
+/// The drive; `endurance`: erasures of a block that its flash is made for.
+pub(super) fn drive(page: &mut Page, drive: &Drive, endurance: u32) {
     let Drive { units, wear, .. } = drive;
     let samples = [
         ("host", units.host),
@@ -37,12 +38,11 @@ pub(super) fn drive(page: &mut Page, drive: &Drive) {
         ("map", units.map),
         ("padding", units.padding),
     ];
-    let help =
-        "Units programmed into flash, by what for: write amplification is all of them for those of host and log.";
+    let help = "Units programmed into flash, by purpose; write amplification is all of them per unit of host and log.";
     let samples = samples.map(|(by, count)| (by, count as f64));
     family(page, "counter", "tidewater_flash_units_total", help, "by", &samples);
     let count = |page: &mut Page, name: &str, help: &str, value: u64| page.add("counter", name, help, value as f64);
-    count(page, "tidewater_collections_total", "Superblocks collected.", drive.collections);
+    count(page, "tidewater_collections_total", "Superblocks that garbage collection emptied.", drive.collections);
     count(page, "tidewater_erases_total", "Blocks erased.", drive.erases);
     count(page, "tidewater_suspensions_total", "Programs and erases suspended for reads.", drive.suspensions);
     count(page, "tidewater_program_failures_total", "Failed program operations.", drive.program_failures);
@@ -53,25 +53,61 @@ pub(super) fn drive(page: &mut Page, drive: &Drive) {
     let works = ["read", "program", "erase", "suspend"];
     let seconds: Vec<(&str, f64)> = works.iter().zip(busy).map(|(work, ns)| (*work, ns as f64 / 1e9)).collect();
     let name = "tidewater_die_busy_seconds_total";
-    family(page, "counter", name, "Seconds that dies were busy, all together.", "work", &seconds);
-    page.add("gauge", "tidewater_dies", "Dies.", drive.dies.len() as f64);
+    family(page, "counter", name, "Busy time of all dies, by work.", "work", &seconds);
+    page.add("gauge", "tidewater_dies", "Dies of the flash.", drive.dies.len() as f64);
     let [free, good] = drive.free_superblocks.map(|count| count as f64);
-    page.add("gauge", "tidewater_free_superblocks", "Superblocks that can be written at once.", free);
-    page.add("gauge", "tidewater_superblocks", "Superblocks that are good.", good);
+    page.add("gauge", "tidewater_free_superblocks", "Superblocks that hold no data.", free);
+    page.add("gauge", "tidewater_superblocks", "Superblocks that are not bad.", good);
     let samples = [("least", wear.least.into()), ("mean", wear.mean), ("most", wear.most.into())];
-    family(page, "gauge", "tidewater_superblock_erases", "Erasures of a superblock.", "of", &samples);
+    family(
+        page,
+        "gauge",
+        "tidewater_superblock_erases",
+        "Erasures of a superblock: the least, the mean, the most.",
+        "of",
+        &samples,
+    );
+    let worn = wear.mean / f64::from(endurance.max(1));
+    page.add(
+        "gauge",
+        "tidewater_endurance_used_ratio",
+        "Mean erasures of a superblock, as a share of endurance.",
+        worn,
+    );
     let fills = [("write_buffer", drive.write_buffer), ("read_cache", drive.read_cache)];
     let each = |of: fn(&tidewater_gauges::Fill) -> u64| fills.map(|(name, fill)| (name, of(&fill) as f64));
-    family(page, "gauge", "tidewater_memory_pages", "Pages that a memory has room for.", "memory", &each(|of| of.size));
-    family(page, "gauge", "tidewater_memory_used_pages", "Pages that it holds.", "memory", &each(|of| of.used));
-    let help = "Pages that it holds and that are not yet on flash.";
+    family(
+        page,
+        "gauge",
+        "tidewater_memory_pages",
+        "Size of a memory, in pages; 0 if the drive has none.",
+        "memory",
+        &each(|of| of.size),
+    );
+    family(page, "gauge", "tidewater_memory_used_pages", "Pages that a memory holds.", "memory", &each(|of| of.used));
+    let help = "Pages that a memory holds and that are not yet on flash.";
     family(page, "gauge", "tidewater_memory_dirty_pages", help, "memory", &each(|of| of.dirty));
     log(page, drive);
-    if !drive.window.is_empty() {
-        let bytes: u64 = drive.window.iter().map(|entry| entry.bytes).sum();
-        page.add("gauge", "tidewater_window_entries", "Ranges pinned into the byte window.", drive.window.len() as f64);
-        page.add("gauge", "tidewater_window_pinned_bytes", "Bytes pinned into the byte window.", bytes as f64);
-    }
+    let bytes: u64 = drive.window.iter().map(|entry| entry.bytes).sum();
+    page.add("gauge", "tidewater_window_entries", "Ranges pinned into the byte window.", drive.window.len() as f64);
+    page.add("gauge", "tidewater_window_pinned_bytes", "Bytes pinned into the byte window.", bytes as f64);
+}
+
+/// The host memory buffer: 0 where the host lends none.
+pub(super) fn host_memory(page: &mut Page, memory: &HostMemory) {
+    let (counts, bytes) = (memory.statistics, if memory.is_used() { memory.bytes() } else { 0 });
+    page.add("gauge", "tidewater_host_memory_bytes", "Bytes of the host memory buffer.", bytes as f64);
+    let name = "tidewater_host_memory_units_total";
+    let samples = [("read", counts.reads as f64), ("write", counts.writes as f64)];
+    family(page, "counter", name, "Units of the host memory buffer accessed.", "by", &samples);
+    let name = "tidewater_host_memory_moved_bytes_total";
+    let samples = [("read", counts.bytes_read as f64), ("write", counts.bytes_written as f64)];
+    family(page, "counter", name, "Bytes moved to and from the host memory buffer.", "by", &samples);
+    let (name, help) =
+        ("tidewater_host_memory_failed_checks_total", "Units of the host memory buffer that failed their check.");
+    page.add("counter", name, help, counts.failed_checks as f64);
+    let help = "Units read from flash instead of the host memory buffer.";
+    page.add("counter", "tidewater_host_memory_refetches_total", help, counts.refetches as f64);
 }
 
 fn log(page: &mut Page, drive: &Drive) {
@@ -82,11 +118,17 @@ fn log(page: &mut Page, drive: &Drive) {
         drive.lanes.iter().map(|lane| (lane.function.to_string(), lane.lane.to_string(), lane)).collect();
     type Of = fn(&tidewater_gauges::Lane) -> u64;
     let all: [(&str, &str, &str, Of); 6] = [
-        ("counter", "tidewater_log_appended_bytes_total", "End of the highest byte that has come.", |of| of.tail),
-        ("counter", "tidewater_log_credited_bytes_total", "End of what is acknowledged.", |of| of.credit),
-        ("counter", "tidewater_log_destaged_bytes_total", "End of what is on flash.", |of| of.destaged),
-        ("counter", "tidewater_log_trimmed_bytes_total", "The oldest byte that can be read.", |of| of.trimmed),
-        ("gauge", "tidewater_log_ring_bytes", "Size of the ring.", |of| of.ring),
+        ("counter", "tidewater_log_appended_bytes_total", "Offset behind the highest byte that was appended.", |of| {
+            of.tail
+        }),
+        ("counter", "tidewater_log_credited_bytes_total", "Offset up to which the log is acknowledged.", |of| {
+            of.credit
+        }),
+        ("counter", "tidewater_log_destaged_bytes_total", "Offset up to which the log is on flash.", |of| of.destaged),
+        ("counter", "tidewater_log_trimmed_bytes_total", "Offset of the oldest byte that can be read.", |of| {
+            of.trimmed
+        }),
+        ("gauge", "tidewater_log_ring_bytes", "Size of a lane's ring.", |of| of.ring),
         ("gauge", "tidewater_log_ring_used_bytes", "Bytes of the ring not yet on their way to flash.", |of| {
             of.ring_used
         }),

@@ -85,7 +85,11 @@ impl<M> World<M> {
         for (node, link) in &links {
             page.sample("tidewater_peer_waiting_bytes", &[("peer", node)], link.waiting as f64);
         }
-        page.family("counter", "tidewater_peer_dropped_frames_total", "Data frames left out as too many bytes waited.");
+        page.family(
+            "counter",
+            "tidewater_peer_dropped_frames_total",
+            "Data frames not sent because too many bytes waited.",
+        );
         for (node, link) in &links {
             page.sample("tidewater_peer_dropped_frames_total", &[("peer", node)], link.dropped as f64);
         }
@@ -109,7 +113,7 @@ impl<M> World<M> {
             })
             .collect();
         for (name, help) in [
-            ("tidewater_replica_in_step", "1 while a replica holds all that its epoch began with, and answers."),
+            ("tidewater_replica_in_step", "1 while a replica answers and has all that the epoch began with."),
             ("tidewater_replica_behind_bytes", "Bytes of the log that a replica lacks."),
             ("tidewater_replica_behind_seconds", "Age of the oldest byte that a replica lacks, to 0.1 s, up to 60 s."),
         ] {

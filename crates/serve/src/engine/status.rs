@@ -137,38 +137,9 @@ pub(super) fn metrics<M>(machine: Option<&Served>, world: &World<M>, about: Abou
         page.add("gauge", "tidewater_capacity_bytes", "Usable bytes.", device.capacity() as f64);
         let outstanding = f64::from(machine.subsystem.outstanding());
         page.add("gauge", "tidewater_outstanding_commands", "I/O commands in progress.", outstanding);
-        exposition::drive(&mut page, &Drive::of(device, about.now.max(device.now())));
-        let memory = device.host_memory();
-        if memory.is_used() {
-            let counts = memory.statistics;
-            page.add("gauge", "tidewater_host_memory_bytes", "Bytes of the host memory buffer.", memory.bytes() as f64);
-            page.family("counter", "tidewater_host_memory_units_total", "Units of the host memory buffer accessed.");
-            page.sample("tidewater_host_memory_units_total", &[("by", "read")], counts.reads as f64);
-            page.sample("tidewater_host_memory_units_total", &[("by", "write")], counts.writes as f64);
-            page.family(
-                "counter",
-                "tidewater_host_memory_moved_bytes_total",
-                "Bytes moved to and from the host memory \
-                 buffer.",
-            );
-            page.sample("tidewater_host_memory_moved_bytes_total", &[("by", "read")], counts.bytes_read as f64);
-            page.sample("tidewater_host_memory_moved_bytes_total", &[("by", "write")], counts.bytes_written as f64);
-            let failed = counts.failed_checks as f64;
-            page.add(
-                "counter",
-                "tidewater_host_memory_failed_checks_total",
-                "Units of the host memory buffer that \
-                 failed their check.",
-                failed,
-            );
-            let refetches = counts.refetches as f64;
-            page.add(
-                "counter",
-                "tidewater_host_memory_refetches_total",
-                "Units read from flash instead of the host memory buffer.",
-                refetches,
-            );
-        }
+        let endurance = device.profile().nand.endurance;
+        exposition::drive(&mut page, &Drive::of(device, about.now.max(device.now())), endurance);
+        exposition::host_memory(&mut page, device.host_memory());
         world.peers_metrics(machine, &mut page);
     }
     page.into_text()
