@@ -62,6 +62,8 @@ pub struct Setup {
     /// An emulated device, which has no control socket for faults, fails reads of a place
     /// (`tests/guest/jobs/faults.sh`).
     pub unreadable: bool,
+    /// A served device writes the guest's commands as a capture, which is judged at the end (`capture.rs`).
+    pub capture: bool,
 }
 
 /// A PCI function with one namespace of 256 MiB.
@@ -72,6 +74,7 @@ pub const PLAIN: Setup = Setup {
     memory_buffers: false,
     tcp: false,
     unreadable: false,
+    capture: false,
 };
 
 /// A device with its image, which outlives guests.
@@ -110,6 +113,12 @@ impl Device {
     /// Its control socket, for faults.
     fn control(&self) -> PathBuf {
         self.folder.join("control.sock")
+    }
+
+    /// Where it writes the guest's commands.
+    pub fn capture(&self) -> Option<PathBuf> {
+        let is_wanted = self.setup.capture && self.kind == Kind::Tidewater;
+        is_wanted.then(|| self.folder.join("commands.pcapng"))
     }
 
     /// Its kind's name.
@@ -199,6 +208,9 @@ impl Device {
         command.arg("--control").arg(self.control());
         for setting in self.setup.settings {
             command.args(["--set", setting]);
+        }
+        if let Some(capture) = self.capture() {
+            command.arg("--commands").arg(capture);
         }
         if self.setup.tcp {
             command.args(["--nvme-tcp", &format!("127.0.0.1:{}", self.port), "--allow-host", HOST]);

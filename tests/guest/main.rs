@@ -9,6 +9,7 @@ use std::time::Instant;
 use tidewater_tests::skipped;
 
 mod archive;
+mod capture;
 mod device;
 mod job;
 mod machine;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tidewater_tests::{Build, binary, root};
 
+use crate::capture;
 use crate::device::{Device, Kind};
 use crate::job::{Line, Tally, checks};
 use crate::machine::{Heard, Kit, Machine, Task};
@@ -153,6 +154,9 @@ impl Runner {
         if let Err(why) = device.stop() {
             tally.add(failed(format!("the device does not stop as it should: {why}")));
             println!("{}", device.log());
+        }
+        if let Some(capture) = device.capture() {
+            tally.add(capture::judge(&capture));
         }
         Ok(tally)
     }

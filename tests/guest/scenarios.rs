@@ -79,6 +79,7 @@ pub fn scenarios() -> Vec<Scenario> {
                     "buffer.read_memory=lent",
                     "buffer.read_size=16MiB",
                 ],
+                capture: true,
                 ..PLAIN
             },
             vec![step(&["bind"], "")],

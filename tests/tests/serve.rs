@@ -16,6 +16,11 @@ use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::{Sqe, register::offset as register};
 use tidewater_wire::vfio_user::region;
 
+#[path = "serve/commands.rs"]
+mod commands;
+#[path = "serve/said.rs"]
+mod said;
+
 /// Bytes of a block of the namespaces that are written here.
 const BLOCK: usize = 4_096;
 /// Arguments of every server here.
@@ -45,18 +50,17 @@ impl Served {
 
     /// The same, with its standard error elsewhere.
     fn start_to(folder: &Path, arguments: &[&str], errors: impl Into<Stdio>) -> Served {
-        let mut child = tidewater(Build::Same, folder)
-            .args(PLAIN)
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(errors)
-            .spawn()
-            .expect("the binary starts");
+        Served::wait(tidewater(Build::Same, folder).args(PLAIN).args(arguments), folder, errors)
+    }
+
+    /// Starts it by this command, and waits until hosts may come.
+    fn wait(command: &mut Command, folder: &Path, errors: impl Into<Stdio>) -> Served {
+        let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().expect("the binary starts");
         let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut served = Served { child, stdout, said: String::new(), folder: folder.to_owned() };
         while !served.said.contains("SIGTERM") {
             let len = served.stdout.read_line(&mut served.said).expect("it prints UTF-8");
-            assert!(len > 0, "{arguments:?} does not serve: {}", served.errors());
+            assert!(len > 0, "{command:?} does not serve: {}", served.errors());
         }
         served
     }
@@ -522,7 +526,8 @@ fn an_image_brings_its_profile() {
     refused_with_help(here, &[generic.as_slice(), &hosts].concat(), 2, &["drive.img", "was created with"]);
     let memory = ["--image", "memory", "--size", "64MiB", "--nvme-tcp", "127.0.0.1:0"];
     let served = Served::start_plain(here, &memory);
-    assert_eq!(served.errors().matches("write buffer").count(), 1, "said once: {}", served.errors());
+    let said = served.said.clone() + &served.errors();
+    assert_eq!(said.matches("write buffer").count(), 1, "said once: {said}");
     served.end_well();
 }
 

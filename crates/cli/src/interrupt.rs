@@ -13,6 +13,8 @@ const SAME_SIGNAL: Duration = Duration::from_millis(200);
 
 /// Runs, and series of runs, that are going on and can end early.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
+/// What runs needs no word when it ends early.
+static SILENT: AtomicBool = AtomicBool::new(false);
 /// The user wants it to end.
 static REQUESTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
@@ -29,7 +31,7 @@ pub fn install() {
             std::process::exit(Status::Interrupted as i32);
         }
         let mut terminal = std::io::stderr();
-        if terminal.is_terminal() {
+        if terminal.is_terminal() && !SILENT.load(Ordering::SeqCst) {
             let _ = terminal.write_all(b"\nstopping early; press Ctrl-C again to exit at once\n");
         }
     });
@@ -53,6 +55,12 @@ impl Running {
     pub fn begin() -> Running {
         RUNNING.fetch_add(1, Ordering::SeqCst);
         Running(())
+    }
+
+    /// The same of what shows something until Ctrl-C: that is how it ends.
+    pub fn silent() -> Running {
+        SILENT.store(true, Ordering::SeqCst);
+        Running::begin()
     }
 }
 

@@ -117,6 +117,8 @@ fn line(of: &LogDevice) -> Result<Serve, Failure> {
         page: None,
         page_host: Vec::new(),
         trace: None,
+        commands: None,
+        verbose: 0,
         input_log: None,
         ring: Some(ring),
         ring_persistent: persistent,

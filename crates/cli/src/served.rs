@@ -4,13 +4,16 @@ use crate::args::peers::CLUSTER;
 use crate::args::served::{FaultArgs, FaultCommand, Serve, Served, StatusOf};
 use crate::failure::{Failure, reason, without_number};
 use crate::page::Page;
-use crate::{interrupt, log_device, notify, output, socket};
+use crate::{interrupt, log_device, logging, notify, output, socket, status};
+use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tidewater_base::units::{self, format_bytes, format_duration};
 use tidewater_core::profile::Profile;
 use tidewater_driver::vfio_user::SOCKET_PATH_MAX;
 use tidewater_live::{About, Kind};
+use tidewater_serve::commands::Form;
 use tidewater_serve::control::{self, HostMemoryFault, Request};
 use tidewater_serve::engine::{
     Backing, Event, MetricsSetup, NamespaceSetup, Ready, SERVE_TIME, Server, Setup, TcpSetup,
@@ -20,28 +23,24 @@ use tidewater_serve::peers::PeersSetup;
 use tidewater_serve::ring::RingSetup;
 use tidewater_serve::runtime::{self, IN_USE};
 use tidewater_study as study;
+use tracing::{debug, info, warn};
 
 /// `tidewater serve`.
 ///
 /// # Errors
 /// What cannot be served, and what ended it.
 pub fn serve(serve: &Serve) -> Result<(), Failure> {
+    logging::begin(serve.verbose)?;
     let (setup, notes) = arrange(serve)?;
     let mut page = Page::open(serve.page, &serve.page_host)?;
     let control = setup.control.clone();
     let _running = interrupt::Running::begin();
-    // A log device says once, when it is ready, what its syncs survive.
-    for note in notes.iter().filter(|_| serve.log_device.is_none()) {
-        output::tell(&format!("note: {note}\n"));
-    }
-    let mut tell = |event: Event| match event {
-        // The profile's check has said it, with the key that it is about.
-        Event::Note(text) if notes.iter().any(|note| note.ends_with(&text)) => {}
-        Event::Ready(ready) => {
-            let page = page.take().and_then(|page| show(page, &ready, serve));
-            say(Event::Ready(ready), serve, &control, page.as_deref());
-        }
-        event => say(event, serve, &control, None),
+    let mut tell = |event: Event| {
+        let page = match &event {
+            Event::Ready(ready) => page.take().and_then(|page| show(page, ready, serve)),
+            _ => None,
+        };
+        say(event, serve, &control, &notes, page.as_deref());
     };
     let server = Server::start(setup, &mut tell).map_err(|refused| {
         let failure = Failure::refused(&refused);
@@ -77,6 +76,12 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         copy: serve.ring_copy.clone(),
     });
     apart(serve, &backing, ring.as_ref())?;
+    if let Some(path) = &serve.commands {
+        Form::of(path).map_err(|why| {
+            let help = "the ending chooses the form: FILE.pcapng for Wireshark, FILE.txt or - for text";
+            Failure::usage(format_args!("--commands {why}")).help(help)
+        })?;
+    }
     let drive = study::change(profile_of(serve, &backing)?, &serve.set)?;
     if serve.vfio_user.is_empty() && serve.nvme_tcp.is_none() {
         return Err(Failure::usage("no way to reach the drive was given").help(
@@ -121,6 +126,7 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         control,
         metrics: serve.metrics.map(|address| MetricsSetup { address, names: serve.metrics_host.clone() }),
         trace: serve.trace.clone(),
+        commands: serve.commands.clone(),
         input_log: serve.input_log.clone(),
         ring,
         peers: peers_of(serve),
@@ -161,6 +167,7 @@ fn apart(serve: &Serve, backing: &Backing, ring: Option<&RingSetup>) -> Result<(
         files.push(("--image", path.clone()));
     }
     files.extend(serve.trace.clone().map(|path| ("--trace", path)));
+    files.extend(serve.commands.clone().filter(|path| path != Path::new("-")).map(|path| ("--commands", path)));
     files.extend(serve.input_log.clone().map(|path| ("--input-log", path)));
     let functions = 0..serve.vfio_user.len().max(1);
     if let Some(ring) = ring {
@@ -211,66 +218,84 @@ fn show(page: Page, ready: &Ready, serve: &Serve) -> Option<String> {
     let about = About { kind: Kind::Device, title, promise: ready.survives.clone() };
     let shown = page.show(&about, move || moments.take());
     let shown = shown.map(|(address, _)| address);
-    shown.inspect_err(|failure| output::tell(&format!("note: no page: {}\n", failure.message))).ok()
+    shown.inspect_err(|failure| warn!("no page: {}", failure.message)).ok()
 }
 
-/// Tells what happens, on standard error; how to attach goes to standard output.
-fn say(event: Event, serve: &Serve, control: &Path, page: Option<&str>) {
+/// Tells what happens, on standard error; how to attach goes to standard output. `notes`: what the profile's check has
+/// found. `page`: where its page is.
+fn say(event: Event, serve: &Serve, control: &Path, notes: &[String], page: Option<&str>) {
     match event {
-        Event::Made { capacity } => output::tell(&format!("a new drive of {}\n", format_bytes(capacity))),
+        Event::Made { capacity } => info!("a new drive of {}", format_bytes(capacity)),
         Event::Opened { capacity, written } => {
             let (image, capacity) = (serve.image.display(), format_bytes(capacity));
-            output::tell(&format!("the drive in {image}: {capacity}, {} stored\n", format_bytes(written)));
+            info!("the drive in {image}: {capacity}, {} stored", format_bytes(written));
         }
-        Event::Recovering { reads } => output::tell(&format!("recovering: {reads} flash reads\n")),
-        Event::Recovered { report, wall } => output::tell(&format!(
-            "recovered {} logical pages in {} of the drive's time ({:.2} s of wall-clock time)\n",
+        Event::Recovering { reads } => info!("recovering: {reads} flash reads"),
+        Event::Recovered { report, wall } => info!(
+            "recovered {} logical pages in {} of the drive's time ({:.2} s of wall-clock time)",
             report.mapped,
             format_duration(report.time),
             wall.as_secs_f64()
-        )),
+        ),
+        // A log device says once, when it is ready, what its syncs survive.
         Event::Ready(_) if let Some(folder) = &serve.log_device => {
             let _ = output::print(&log_device::how_to_use(folder, serve.ring_persistent));
             notify::ready();
         }
         Event::Ready(ready) => {
-            let mut text = String::new();
-            for (function, socket) in ready.vfio_user.iter().enumerate() {
-                let _ = writeln!(
-                    text,
-                    "PCIe function {function}. Attach a virtual machine (QEMU 10.1 or newer; its memory must be \
-                     shared):\n  qemu-system-x86_64 -machine q35,memory-backend=mem -m 4G \\\n    -object \
-                     memory-backend-memfd,id=mem,size=4G,share=on \\\n    -device \
-                     '{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{}\"}}}}' ...",
-                    socket.display()
-                );
-            }
-            if let Some((address, nqn)) = &ready.nvme_tcp {
-                let _ = writeln!(
-                    text,
-                    "NVMe/TCP. Attach a remote host:\n  nvme connect -t tcp -a {} -s {} -n {nqn}",
-                    address.ip(),
-                    address.port()
-                );
-            }
-            if let Some(address) = ready.peers {
-                let _ = writeln!(text, "Peers reach it at {address}. Form a group: tidewater group form --help");
-            }
-            if let Some(address) = ready.metrics {
-                let _ = writeln!(text, "Metrics: http://{address}/metrics");
-            }
-            if let Some(page) = page {
-                let _ = writeln!(text, "Watch it: {page}");
-            }
-            let _ = writeln!(text, "Control: tidewater status --control {}", control.display());
-            text += "Durability: ";
-            text += &ready.survives;
-            text += "\nStop it with Ctrl-C or SIGTERM.\n";
-            let _ = output::print(&text);
+            // The check's notes have the key in front.
+            let is_said = |note: &String| ready.memories.iter().any(|memory| note.ends_with(memory.as_str()));
+            notes.iter().filter(|note| !is_said(note)).for_each(|note| info!("{note}"));
+            let _ = output::print(&how_to_attach(&ready, serve, control, page));
             notify::ready();
         }
-        Event::Note(text) => output::tell(&format!("note: {text}\n")),
+        Event::Note(text) => info!("{text}"),
+        Event::Warning(text) => warn!("{text}"),
+        Event::Detail(text) => debug!("{text}"),
     }
+}
+
+/// What an operator needs: how to attach hosts, what to watch, what survives what.
+fn how_to_attach(ready: &Ready, serve: &Serve, control: &Path, page: Option<&str>) -> String {
+    let mut text = String::new();
+    let mut sockets = ready.vfio_user.iter().map(|socket| socket.display());
+    if let Some(socket) = sockets.next() {
+        let _ = writeln!(
+            text,
+            "PCIe function 0. Attach a virtual machine (QEMU 10.1 or newer; its memory must be shared):\n  \
+             qemu-system-x86_64 -machine q35,memory-backend=mem -m 4G \\\n    -object \
+             memory-backend-memfd,id=mem,size=4G,share=on \\\n    -device \
+             '{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{socket}\"}}}}' ..."
+        );
+    }
+    for (socket, function) in sockets.zip(1..) {
+        let _ = writeln!(text, "PCIe function {function}: the same with \"path\":\"{socket}\"");
+    }
+    if let Some((address, nqn)) = &ready.nvme_tcp {
+        let (ip, port) = (address.ip(), address.port());
+        let _ = writeln!(text, "NVMe/TCP. Attach a remote host:\n  nvme connect -t tcp -a {ip} -s {port} -n {nqn}");
+    }
+    if let Some(address) = ready.peers {
+        let _ = writeln!(text, "Peers reach it at {address}. Form a group: tidewater group form --help");
+    }
+    if let Some(address) = ready.metrics {
+        let _ = writeln!(text, "Metrics: http://{address}/metrics");
+    }
+    if let Some(page) = page {
+        let _ = writeln!(text, "Watch it: {page}");
+    }
+    if let Some(file) = serve.commands.as_ref().filter(|file| *file != Path::new("-")) {
+        let file = file.display();
+        let how = if file.to_string().ends_with(".txt") { "tail -f" } else { "tshark -r" };
+        let _ = writeln!(text, "Commands: {how} {file}");
+    }
+    let _ = writeln!(text, "Control: tidewater status --control {}", control.display());
+    let _ = writeln!(text, "  with --watch again and again; faults: tidewater fault --help");
+    let _ = writeln!(text, "Durability: {}", ready.survives);
+    for memory in &ready.memories {
+        let _ = writeln!(text, "  {memory}");
+    }
+    text + "Stop it with Ctrl-C or SIGTERM.\n"
 }
 
 pub fn control_socket(served: &Served) -> PathBuf {
@@ -286,7 +311,7 @@ pub fn control_socket(served: &Served) -> PathBuf {
     }
 }
 
-pub fn ask(served: &Served, request: &Request) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
+pub fn ask(served: &Served, request: &Request) -> Result<Map<String, Value>, Failure> {
     let path = control_socket(served);
     control::ask(&path, request).map_err(|why| {
         let help = "give the socket that `tidewater serve` printed with --control";
@@ -308,68 +333,28 @@ fn whose(served: &Served) -> String {
 /// `tidewater status`.
 ///
 /// # Errors
-/// When no device answers.
+/// When no device answers, or answers no more while it is watched.
 pub fn status(of: &StatusOf) -> Result<(), Failure> {
-    let mut answer = ask(&of.served, &Request::Status)?;
-    answer.insert("control".into(), control_socket(&of.served).display().to_string().into());
+    let asked = || -> Result<Map<String, Value>, Failure> {
+        let mut answer = ask(&of.served, &Request::Status)?;
+        answer.insert("control".into(), control_socket(&of.served).display().to_string().into());
+        if !of.json {
+            answer.remove("ok");
+            if let Some(peers) = answer.remove("peers") {
+                answer.insert("replication".into(), crate::group::in_a_line(&peers).into());
+            }
+        }
+        Ok(answer)
+    };
+    if let Some(every) = of.watch {
+        return status::watch(Duration::from_nanos(every.as_ps() / 1_000), of.json, asked);
+    }
+    let answer = asked()?;
     if of.json {
         let text = serde_json::to_string_pretty(&answer).map_err(Failure::run)?;
         return output::print(&(text + "\n"));
     }
-    answer.remove("ok");
-    if let Some(peers) = answer.remove("peers") {
-        answer.insert("replication".into(), crate::group::in_a_line(&peers).into());
-    }
-    output::print(&grouped(&answer))
-}
-
-/// The keys of an answer to `status`, by what they are about; those that are not here come last.
-const STATUS: [(&str, &[&str]); 6] = [
-    (
-        "Device",
-        &["state", "store_error", "profile", "capacity", "timing", "image", "control", "uptime_s", "power_cuts"],
-    ),
-    ("Peers", &["replication"]),
-    ("Hosts", &["attached_functions", "nvme_tcp_connections", "outstanding_commands"]),
-    (
-        "Commands",
-        &["reads", "writes", "flushes", "other_commands", "errors", "bytes_to_hosts", "bytes_from_hosts", "syncs"],
-    ),
-    ("Flash", &["units_written_by_hosts", "units_collected", "pages_only_in_volatile_memory"]),
-    (
-        "Host memory",
-        &[
-            "host_memory_lent",
-            "host_memory_reads",
-            "host_memory_writes",
-            "host_memory_failed_checks",
-            "host_memory_refetches",
-        ],
-    ),
-];
-
-/// The status as text, in groups.
-fn grouped(answer: &serde_json::Map<String, serde_json::Value>) -> String {
-    let is_known = |key: &str| STATUS.iter().any(|(_, keys)| keys.contains(&key));
-    let others: Vec<&str> = answer.keys().map(String::as_str).filter(|key| !is_known(key)).collect();
-    let width = answer.keys().map(String::len).max().unwrap_or(0);
-    let mut text = String::new();
-    for (heading, keys) in STATUS.into_iter().chain([("Other", others.as_slice())]) {
-        let values: Vec<_> = keys.iter().filter_map(|key| Some((key, answer.get(*key)?))).collect();
-        if !values.is_empty() {
-            let _ = writeln!(text, "{heading}");
-        }
-        for (key, value) in values {
-            let name = match *key {
-                "uptime_s" => "uptime (s)".to_owned(),
-                "units_collected" => "units garbage collected".to_owned(),
-                key => key.replace('_', " "),
-            };
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let _ = writeln!(text, "  {name:width$}  {value}");
-        }
-    }
-    text
+    output::print(&status::grouped(&answer, None))
 }
 
 /// `tidewater fault`.
@@ -494,6 +479,7 @@ mod tests {
             ("--ring HERE/ring --ring-copy HERE/ring", "--ring and --ring-copy"),
             ("--vfio-user HERE/f1.sock --ring HERE/ring --ring-copy HERE/ring.1", "--ring and --ring-copy"),
             ("--trace HERE/new --input-log HERE/./new", "--trace and --input-log"),
+            ("--trace HERE/seen.txt --commands HERE/./seen.txt", "--trace and --commands"),
             ("--control HERE/drive", "--image and --control"),
             ("--vfio-user HERE/f0.sock", "--vfio-user and --vfio-user"),
         ] {

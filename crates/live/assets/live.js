@@ -235,7 +235,9 @@ function marks(chart) {
 function range() {
   if (view.from !== null) return [view.from, view.to];
   const end = samples.length ? samples[samples.length - 1].x : 0;
-  if (about.kind === "device") return [end - view.span, end];
+  // What came before this page knew of it is left out, but for a short axis.
+  const begin = samples.length ? Math.min(samples[0].x, end - 30) : end - view.span;
+  if (about.kind === "device") return [Math.max(end - view.span, begin), end];
   // A simulation's clock is not ours: of what is kept, the last part.
   const first = samples[Math.max(0, samples.length - view.span * 4)];
   return [first ? first.x : 0, Math.max(end, (first ? first.x : 0) + 1e-9)];

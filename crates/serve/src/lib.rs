@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 mod clock;
+pub mod commands;
 pub mod control;
 pub mod engine;
 pub mod image;

@@ -244,6 +244,9 @@ Examples:
   tidewater serve --image memory --size 4GiB --namespaces 1GiB,rest:4k \\
     --vfio-user vfio.sock --metrics 127.0.0.1:9464
 
+  # Every command as Wireshark reads it
+  tidewater serve --image drive.img --size 8GiB --vfio-user vfio.sock --commands seen.pcapng
+
   # Record all inputs, to replay them in virtual time
   tidewater serve --profile tiny --image memory --vfio-user vfio.sock --input-log run.log
 
@@ -280,6 +283,7 @@ Examples:
 pub(super) const STATUS: &str = "\
 Examples:
   tidewater status
+  tidewater status --watch
   tidewater status --control /run/tidewater/control.sock --json";
 
 pub(super) const FAULT: &str = "\

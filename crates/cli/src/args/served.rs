@@ -2,7 +2,7 @@
 
 use super::peers::PeerArgs;
 use super::{Setting, examples, values};
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgAction, Args, Subcommand, ValueEnum, ValueHint};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -69,9 +69,15 @@ pub struct Serve {
     /// Write every command as a trace (fio's I/O log, version 3), which `tidewater replay` reads
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Running")]
     pub trace: Option<PathBuf>,
+    /// Write each command as it comes and as it ends: FILE.pcapng for Wireshark, FILE.txt or - for text
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Running")]
+    pub commands: Option<PathBuf>,
     /// Record all inputs, to replay them in virtual time (`tidewater rerun`); only for a new drive
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Running")]
     pub input_log: Option<PathBuf>,
+    /// Say more of what happens; twice: everything. RUST_LOG chooses levels by module, such as tidewater_serve=debug
+    #[arg(short, long, action = ArgAction::Count, help_heading = "Running")]
+    pub verbose: u8,
     /// Let clients map the fast side's rings: this file holds the ring of function 0, FILE.n that of function n. It is
     /// created if missing, and kept for the next `tidewater serve`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "vfio_user", help_heading = "Hosts")]
@@ -148,6 +154,10 @@ pub struct StatusOf {
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,
+    /// Show it again and again until Ctrl-C, every so often, such as 500ms: redrawn on a terminal, else a line each
+    /// time
+    #[arg(long, value_name = "TIME", value_parser = values::time, num_args = 0..=1, default_missing_value = "2s")]
+    pub watch: Option<Duration>,
 }
 
 /// `tidewater fault`.

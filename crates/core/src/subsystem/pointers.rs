@@ -38,6 +38,16 @@ impl Read {
     }
 }
 
+impl Token {
+    /// The controller and the submission queue whose entries are read; `None`: a command's list is.
+    pub fn submission_queue(self) -> Option<(u8, u16)> {
+        match Read::of(self) {
+            Read::Queue { function, queue } => Some((function, queue)),
+            Read::List(_) => None,
+        }
+    }
+}
+
 /// How far the look for a command's data has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {

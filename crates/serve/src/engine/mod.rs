@@ -16,6 +16,7 @@ mod rerun;
 mod rings;
 mod run;
 mod sched;
+mod seen;
 mod served;
 mod setup;
 mod sleep;

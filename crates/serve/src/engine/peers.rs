@@ -5,6 +5,7 @@ use super::lag::behind;
 use super::port::Port;
 use super::run::Server;
 use super::served::Served;
+use super::start::Event;
 use super::world::{Pending, World};
 use crate::clock;
 use crate::control::{Answer, GroupMode, Request};
@@ -50,7 +51,7 @@ impl<M> World<M> {
         let Some(mut peers) = self.peers.take() else { return Came::Nothing };
         let (mut any, mut has_log) = (peers.poll(), false);
         while let Some(note) = peers.take_note() {
-            self.watch.notes.push(note);
+            self.watch.notes.push(Event::Warning(note));
         }
         let functions = machine.subsystem.device().fast().functions().len() as u8;
         let is_due = machine.subsystem.device().fast().peers_deadline().is_some_and(|at| at <= now);

@@ -8,6 +8,7 @@
 //! [`Input::Announce`]: tidewater_core::subsystem::Input::Announce
 
 use super::served::Served;
+use super::start::Event;
 use super::world::{Pending, World};
 use crate::ring::{Lost, MappedLane, MappedRing, lost};
 use crate::vfio_user::Doorbell;
@@ -86,7 +87,7 @@ impl<M> World<M> {
                 Ok(found) => any |= found,
                 Err(Lost) => {
                     ring.open = false;
-                    self.watch.notes.push(lost(ring.file.path()));
+                    self.watch.notes.push(Event::Warning(lost(ring.file.path())));
                     // Their clients learn it from the status register, as of any stream that is broken.
                     for lane in (0..ring.lanes.len()).filter(|&lane| ring.lanes[lane].claimed) {
                         self.break_stream(function, lane, u64::MAX);

@@ -260,7 +260,7 @@ impl Server {
         self.world.resume_synced();
         active |= self.world.look_at_doorbells(self.machine.as_ref().expect("looked at above"));
         active |= self.world.look_at_rings(self.machine.as_ref().expect("looked at above"));
-        self.world.watch.notes.drain(..).for_each(|note| notify(Event::Note(note)));
+        self.world.watch.notes.drain(..).for_each(&mut *notify);
         // Signs of life come all the time: they are no reason to stay awake.
         let is_busy = active || came == Came::Log;
         active |= came != Came::Nothing || !self.world.pending.is_empty();
@@ -362,6 +362,9 @@ impl Server {
 
     /// Carries a request out. `None`: the answer comes when the device has ended.
     fn control(&mut self, request: &Request, answer: &Sender<Answer>) -> Option<Answer> {
+        if !matches!(request, Request::Status | Request::Metrics) {
+            tracing::debug!(?request, "request of the control socket");
+        }
         let text = |text: String| Ok(serde_json::Map::from_iter([("text".to_owned(), text.into())]));
         if let Some(fault) = request.fault() {
             let Some(machine) = &self.machine else { return Some(Err("the power is off".into())) };
@@ -441,7 +444,7 @@ impl Server {
         let mut border = Engine { machine: self.machine.as_mut().expect("there is power"), world: &mut self.world };
         let active = target.poll(now, &mut border);
         while let Some(note) = target.take_note() {
-            self.world.watch.notes.push(note);
+            self.world.watch.notes.push(Event::Note(note));
         }
         self.world.target = Some(target);
         active
@@ -486,6 +489,7 @@ impl Server {
         self.world.payload.image_mut().window_power_lost();
         let mut pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
         let pmrs = pmrs.try_for_each(|pmr| pmr.power_lost(self.world.payload.image()));
+        tracing::info!("the power was cut: {lost} pages held only in volatile memory are lost");
         stored.and(left).and(forgotten).and(pmrs).map_err(|_| wrong("the image could not be written"))?;
         self.powered_off = Some(PoweredOff { until: Wall::now() + off, remains, state, next_version, log });
         Ok(lost)
@@ -517,6 +521,7 @@ impl Server {
             self.world.peers = Some(peers(&setup, image, &machine, &self.waker)?);
         }
         self.world.resume_rings(&machine, &mut |text| notify(Event::Note(text)));
+        tracing::info!("the power is back");
         self.machine = Some(machine);
         Ok(())
     }
@@ -587,6 +592,10 @@ impl Server {
         let trace = self.world.trace.as_mut().map_or(Ok(()), TraceWriter::end);
         if let Some(error) = self.world.trace_error.take().or(trace.err()) {
             result = Err(wrong(format!("the trace is not whole: {error}")));
+        }
+        let commands = self.world.end_tap();
+        if let Some(error) = self.world.commands_error.take().or(commands.err()) {
+            result = Err(wrong(format!("the file of commands is not whole: {error}")));
         }
         for answer in self.ending.take().unwrap_or_default() {
             let _ = answer.send(result.as_ref().map(|_| Default::default()).map_err(ToString::to_string));

@@ -93,6 +93,10 @@ pub enum Event {
     Ready(Ready),
     /// Something that the user should know.
     Note(String),
+    /// Something that has failed, or may.
+    Warning(String),
+    /// How the drive is made or does something: of no use to most.
+    Detail(String),
 }
 
 /// How hosts reach the device.
@@ -110,6 +114,8 @@ pub struct Ready {
     pub moments: Option<Moments>,
     /// In words: which failures what was flushed survives.
     pub survives: String,
+    /// The same of memories of the drive that the profile places, each in a line.
+    pub memories: Vec<String>,
 }
 
 /// What a start has made. One that does not come to its end takes it away again, so that the next begins as it did.
@@ -518,7 +524,7 @@ impl Server {
     pub fn start(mut setup: Setup, notify: &mut dyn FnMut(Event)) -> Result<Server, ServeError> {
         let map_memory = &mut setup.profile.ftl.map_memory;
         if map_memory != "all" {
-            notify(Event::Note(format!(
+            notify(Event::Detail(format!(
                 "the whole mapping table is kept in memory, not cached in [memory.{map_memory}]: images store no \
                  mapping pages"
             )));
@@ -572,9 +578,7 @@ impl Server {
         };
         // No note that the whole mapping table is in memory: in a served device it always is.
         let known = |note: &&Note| note.placed == Use::MapCache && !note.downgrade;
-        for note in device.notes().iter().filter(|note| !known(note)) {
-            notify(Event::Note(note.to_string()));
-        }
+        let memories = device.notes().iter().filter(|note| !known(note)).map(ToString::to_string).collect();
         let options = drive_setup.subsystem_options(&profile, device.capacity(), identity, next_version, state);
         let nqn = options.nqn.clone();
         let (unit_size, transfer_max) = (profile.ftl.unit_size, options.transfer_max);
@@ -608,6 +612,7 @@ impl Server {
             functions.push((path, device, slot));
         }
         let controllers = machine.subsystem.options();
+        let subsystem_name = controllers.nqn.clone();
         let target = setup.nvme_tcp.as_ref().map(|tcp| target(tcp, controllers)).transpose()?;
         let nvme_tcp = target.as_ref().and_then(|target| target.addresses().first().map(|at| (*at, nqn)));
         let connected =
@@ -641,6 +646,7 @@ impl Server {
             let trace = TraceWriter::create(path);
             world.trace = Some(trace.map_err(|error| wrong(format!("{}: {error}", path.display())))?);
         }
+        world.commands = super::seen::tap(&setup, &subsystem_name, &mut made.files)?;
 
         let control = runtime::listen(&setup.control).map_err(wrong)?;
         made.files.push(setup.control.clone());
@@ -671,6 +677,7 @@ impl Server {
             peers: peers_at,
             moments,
             survives: survives(&setup.backing),
+            memories,
         }));
         Ok(Server::new(machine, clock, world, waker, sockets, setup, drive_setup, profile, identity))
     }

@@ -72,6 +72,10 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
         put(name, count.into());
     }
     put("errors", counters.errors.into());
+    if let Some(tap) = &world.commands {
+        put("command_events_written", tap.written().into());
+        put("command_events_dropped", tap.dropped().into());
+    }
     put("bytes_to_hosts", counters.bytes[0].into());
     put("bytes_from_hosts", counters.bytes[1].into());
     put("syncs", counters.syncs.into());

@@ -8,7 +8,9 @@ use super::lag::Marks;
 use super::lent::Lent;
 use super::peers::Asked;
 use super::port::{Port, Reached};
+use super::start::Event;
 use super::transfer::{Carried, bring, dma_read};
+use crate::commands::Tap;
 use crate::image::Payload;
 use crate::inbox::Inbox;
 use crate::nvme_tcp::{CommandId, Target};
@@ -103,6 +105,9 @@ pub struct World<M> {
     pub(super) trace: Option<TraceWriter>,
     /// Why the trace is not whole.
     pub(super) trace_error: Option<io::Error>,
+    /// Where commands are written as they come and end, and why that is not whole.
+    pub(super) commands: Option<Tap>,
+    pub(super) commands_error: Option<io::Error>,
     /// The store has failed: said once.
     pub(super) store_failed: bool,
     /// The firmware's credit is limited to what is stored of the logs.
@@ -150,6 +155,8 @@ impl<M> World<M> {
             latencies: Latencies::default(),
             trace: None,
             trace_error: None,
+            commands: None,
+            commands_error: None,
             store_failed: false,
             is_credit_limited: false,
             unpaced_turns: 0,
@@ -263,12 +270,12 @@ impl<M> World<M> {
         if !std::mem::replace(&mut self.store_failed, true) {
             self.push(Input::StoreFailed);
             let image = self.payload.image();
-            self.watch.notes.push(format!(
+            self.watch.notes.push(Event::Warning(format!(
                 "{}: {}: the drive is read-only from now on, and flushed data is safe; repair the disk and serve the \
                  drive again",
                 image.name(),
                 image.fault().unwrap_or("cannot be read or written"),
-            ));
+            )));
             let number = image.fault_number().unwrap_or(nix::libc::EIO);
             self.ports
                 .iter_mut()
@@ -455,7 +462,8 @@ impl<M> World<M> {
     /// A line of the trace is written, or there is no room for it: then the trace ends, and the device goes on.
     fn traced(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
-            self.watch.notes.push(format!("the trace ends here, because it cannot be written: {error}"));
+            let text = format!("the trace ends here, because it cannot be written: {error}");
+            self.watch.notes.push(Event::Warning(text));
             (self.trace, self.trace_error) = (None, Some(error));
         }
     }
@@ -497,6 +505,9 @@ impl<M> World<M> {
     /// The power has failed: what was under way is gone, and connections with it.
     pub(super) fn power_lost(&mut self) {
         self.cuts += 1;
+        if let Some(tap) = &mut self.commands {
+            tap.all_gone();
+        }
         self.pending.clear();
         self.gathering.clear();
         self.promised.clear();
@@ -530,6 +541,9 @@ impl<M> Surroundings<Served> for World<M> {
 
     fn submit(&mut self, _: Instant) -> Option<Input<'_>> {
         let (_, pending) = self.pending.pop_front()?;
+        if self.commands.is_some() {
+            self.see_input(&pending);
+        }
         let before = std::mem::take(&mut self.current);
         self.spare(before);
         Some(match pending {
@@ -622,6 +636,9 @@ impl<M> Surroundings<Served> for World<M> {
                 }
                 self.note(machine, now, queue, slot, cqe.status.is_success());
                 let cqe = self.within_credit_limit(machine, slot, cqe);
+                if self.commands.is_some() {
+                    self.see_end(function, queue, &cqe);
+                }
                 self.complete(machine, function, queue, &cqe, address);
             }
             Output::Interrupt { function, vector } => {

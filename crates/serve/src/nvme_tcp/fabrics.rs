@@ -183,6 +183,7 @@ impl Target {
             match &self.associations.get(association).expect("it was created").kind {
                 Kind::Subsystem { function } => {
                     // The target itself watches its hosts.
+                    tracing::debug!(function, "a host has connected by NVMe/TCP");
                     border.input(Input::Connect { function: *function, entries, privileged, keep_alive_ms: 0 });
                     border.controller_id(*function)
                 }

@@ -557,6 +557,7 @@ impl Target {
             }
         }
         if let Some(function) = function {
+            tracing::debug!(function, "the host is gone");
             border.input(Input::Disconnect { function });
         }
     }

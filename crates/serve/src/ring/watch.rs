@@ -1,6 +1,7 @@
 //! When the engine looks at mapped rings: at once when a client rings, and else after a pause that what it finds makes
 //! shorter or longer.
 
+use crate::engine::Event;
 use std::time::{Duration as WallDuration, Instant as Wall};
 
 /// Pause between two looks while a client waits for what is in a ring.
@@ -23,7 +24,7 @@ pub(crate) struct Watch {
     /// Bytes that were found since there was a pause.
     pub(crate) bytes: u64,
     /// What the user should know.
-    pub(crate) notes: Vec<String>,
+    pub(crate) notes: Vec<Event>,
 }
 
 impl Default for Watch {

@@ -48,6 +48,7 @@ pub fn setup(profile: Profile, folder: &Path, backing: Backing, functions: usize
         control: folder.join("control"),
         metrics: None,
         trace: None,
+        commands: None,
         input_log: None,
         ring: None,
         stop: Arc::new(AtomicBool::new(false)),

@@ -59,8 +59,12 @@ impl Server {
                 self.drive();
                 reply.send(Ok(&[]));
             }
-            PciMessage::Connected(connection) => self.world.ports[function].connection = Some(connection),
+            PciMessage::Connected(connection) => {
+                tracing::debug!(function, "a client is attached");
+                self.world.ports[function].connection = Some(connection);
+            }
             PciMessage::Disconnected => {
+                tracing::debug!(function, "the client is gone");
                 self.world.ports[function].connection = None;
                 self.reset_function(function);
             }
@@ -68,6 +72,7 @@ impl Server {
     }
 
     fn reset_function(&mut self, function: usize) {
+        tracing::debug!(function, "the function is reset");
         self.world.ports[function].config.reset();
         self.world.doorbells.may_change(true);
         self.world.push(Input::FunctionReset { function: function as u8 });
@@ -159,6 +164,9 @@ impl Server {
                     if is_kick(self.machine.as_ref().expect("there is power"), function as u8, at) {
                         self.world.doorbells.ask(function as u8);
                         continue;
+                    }
+                    if at == u64::from(offset::CC) {
+                        tracing::debug!(function, "CC is set to {value:#x}");
                     }
                     self.world.doorbells.may_change(true);
                     self.world.push(Input::Register { function: function as u8, offset: at as u32, len, value });

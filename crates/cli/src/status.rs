@@ -1,0 +1,187 @@
+//! The status of a served device: keys in groups, once or again and again.
+
+use crate::failure::Failure;
+use crate::{interrupt, output};
+use console::Term;
+use serde_json::{Map, Value};
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+/// The keys of an answer to `status`, by what they are about; those that are not here come last.
+const GROUPS: [(&str, &[&str]); 6] = [
+    (
+        "Device",
+        &["state", "store_error", "profile", "capacity", "timing", "image", "control", "uptime_s", "power_cuts"],
+    ),
+    ("Peers", &["replication"]),
+    ("Hosts", &["attached_functions", "nvme_tcp_connections", "outstanding_commands"]),
+    (
+        "Commands",
+        &[
+            "reads",
+            "writes",
+            "flushes",
+            "other_commands",
+            "errors",
+            "bytes_to_hosts",
+            "bytes_from_hosts",
+            "syncs",
+            "command_events_written",
+            "command_events_dropped",
+        ],
+    ),
+    ("Flash", &["units_written_by_hosts", "units_collected", "pages_only_in_volatile_memory"]),
+    (
+        "Host memory",
+        &[
+            "host_memory_lent",
+            "host_memory_reads",
+            "host_memory_writes",
+            "host_memory_failed_checks",
+            "host_memory_refetches",
+        ],
+    ),
+];
+/// The group of lanes of the log: their keys have a number.
+const LOG: &str = "Log";
+/// What a line of a watch says, where it does not go to a terminal.
+const LINE: [&str; 10] = [
+    "uptime_s",
+    "state",
+    "outstanding_commands",
+    "reads",
+    "writes",
+    "flushes",
+    "other_commands",
+    "errors",
+    "bytes_to_hosts",
+    "bytes_from_hosts",
+];
+/// How long a watch may be deaf to Ctrl-C.
+const DEAF: Duration = Duration::from_millis(50);
+
+/// Whether it counts what happens, so that its change is a rate.
+fn is_counter(key: &str) -> bool {
+    let grouped = |name: &str| GROUPS.iter().find(|(heading, _)| *heading == name).map_or(&[][..], |(_, keys)| keys);
+    let counts = grouped("Commands").contains(&key) || grouped("Flash").contains(&key);
+    counts && key != "pages_only_in_volatile_memory"
+}
+
+/// The name of a key in text.
+fn name_of(key: &str) -> String {
+    match key {
+        "uptime_s" => "uptime (s)".to_owned(),
+        "units_collected" => "units garbage collected".to_owned(),
+        key => key.replace('_', " "),
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The status as text, in groups. `before`: an earlier answer and the seconds since, for rates.
+pub fn grouped(answer: &Map<String, Value>, before: Option<(&Map<String, Value>, f64)>) -> String {
+    let is_known = |key: &str| GROUPS.iter().any(|(_, keys)| keys.contains(&key));
+    let others = answer.keys().map(String::as_str).filter(|key| !is_known(key));
+    let (lanes, others): (Vec<&str>, Vec<&str>) = others.partition(|key| key.contains("lane_"));
+    let width = answer.keys().map(|key| name_of(key).len()).max().unwrap_or(0);
+    let rate = |key: &str, value: &Value| {
+        let (earlier, seconds) = before.filter(|_| is_counter(key))?;
+        let (now, then) = (value.as_u64()?, earlier.get(key)?.as_u64()?);
+        Some(format!("  ({:.0}/s)", now.saturating_sub(then) as f64 / seconds.max(1e-3)))
+    };
+    let mut text = String::new();
+    for (heading, keys) in GROUPS.into_iter().chain([(LOG, lanes.as_slice()), ("Other", others.as_slice())]) {
+        let values: Vec<_> = keys.iter().filter_map(|key| Some((key, answer.get(*key)?))).collect();
+        if !values.is_empty() {
+            let _ = writeln!(text, "{heading}");
+        }
+        for (key, value) in values {
+            let rate = rate(key, value).unwrap_or_default();
+            let _ = writeln!(text, "  {:width$}  {}{rate}", name_of(key), plain(value));
+        }
+    }
+    text
+}
+
+/// The status in a line of keys and values.
+fn line(answer: &Map<String, Value>) -> String {
+    let values = LINE.iter().filter_map(|key| Some(format!("{key}={}", plain(answer.get(*key)?).replace(' ', "-"))));
+    values.collect::<Vec<_>>().join(" ") + "\n"
+}
+
+/// Shows the status every so often, until Ctrl-C: redrawn on a terminal, a line each time elsewhere. `ask`: the answer,
+/// ready to be shown; `json`: an object in a line.
+///
+/// # Errors
+/// When the device does not answer any more, or nothing can be printed.
+pub fn watch(
+    every: Duration,
+    json: bool,
+    mut ask: impl FnMut() -> Result<Map<String, Value>, Failure>,
+) -> Result<(), Failure> {
+    let _running = interrupt::Running::silent();
+    let term = Term::stdout();
+    let redraws = term.is_term() && !json;
+    let mut before: Option<(Map<String, Value>, Instant)> = None;
+    while !interrupt::requested() {
+        let (answer, now) = (ask()?, Instant::now());
+        if redraws {
+            let earlier = before.as_ref().map(|(answer, at)| (answer, now.duration_since(*at).as_secs_f64()));
+            redraw(&term, &grouped(&answer, earlier))?;
+        } else if json {
+            output::print(&format!("{}\n", Value::Object(answer.clone())))?;
+        } else {
+            output::print(&line(&answer))?;
+        }
+        before = Some((answer, now));
+        while now.elapsed() < every && !interrupt::requested() {
+            std::thread::sleep(DEAF.min(every.saturating_sub(now.elapsed())));
+        }
+    }
+    Ok(())
+}
+
+/// Puts a text where the one before was, as far as the terminal has lines.
+fn redraw(term: &Term, text: &str) -> Result<(), Failure> {
+    let rows = usize::from(term.size().0).saturating_sub(2).max(1);
+    let mut shown: String = text.lines().take(rows).map(|line| format!("{line}\n")).collect();
+    shown += &match text.lines().count().saturating_sub(rows) {
+        0 => "Ctrl-C ends\n".to_owned(),
+        left => format!("{left} more lines in a higher window; Ctrl-C ends\n"),
+    };
+    let drawn = term.clear_screen().and_then(|()| term.write_str(&shown));
+    drawn.map_err(|error| Failure::write("standard output", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(text: &str) -> Map<String, Value> {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn keys_stand_in_groups_in_one_column_with_rates_of_what_counts() {
+        let before = answer(r#"{"state": "serving", "reads": 100, "uptime_s": 1, "lane_0": "free"}"#);
+        let now = answer(
+            r#"{"state": "serving", "reads": 300, "uptime_s": 3, "lane_0": "free", "new_key": 7,
+               "pages_only_in_volatile_memory": 4}"#,
+        );
+        let text = grouped(&now, Some((&before, 2.0)));
+        let headings: Vec<&str> = text.lines().filter(|line| !line.starts_with(' ')).collect();
+        assert_eq!(headings, ["Device", "Commands", "Flash", "Log", "Other"], "{text}");
+        assert!(text.contains("  300  (100/s)\n") && text.contains("  4\n") && text.contains("  3\n"), "{text}");
+        let mut values = text.lines().filter(|line| line.starts_with(' '));
+        let width = "pages only in volatile memory".len();
+        assert!(values.all(|line| line.as_bytes()[width + 3] == b' ' && line.as_bytes()[width + 4] != b' '), "{text}");
+    }
+
+    #[test]
+    fn a_line_has_keys_and_values_without_blanks_in_them() {
+        let text = line(&answer(r#"{"state": "shutting down", "reads": 3, "uptime_s": 1, "image": "memory"}"#));
+        assert_eq!(text, "uptime_s=1 state=shutting-down reads=3\n");
+    }
+}

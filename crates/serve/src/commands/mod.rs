@@ -1,0 +1,310 @@
+//! Commands as they are read from queues and as they end, written to a file (`tidewater serve --commands`).
+//!
+//! The device's thread copies queue entries into a bounded channel and never waits for it: a thread of its own writes
+//! the file. Where the channel is full, entries are dropped; how many is in the file, at the place where they are
+//! missing, and in the device's status.
+//!
+//! Text is in the form of the kernel's trace events of its NVMe driver ([`text`]). A pcapng file holds the same entries
+//! as NVMe/TCP capsules ([`capsules`]), the only form of bare queue entries that Wireshark decodes: there is no link
+//! type for them.
+
+mod capsules;
+mod describe;
+mod pcapng;
+mod segment;
+mod text;
+
+use crate::runtime;
+use capsules::Capsules;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use text::Text;
+use tidewater_wire::nvme::{Cqe, Sqe, admin_opcode};
+
+/// Entries that wait for the writer, at most. About 3 MiB.
+const WAITING_MAX: usize = 32_768;
+/// How long the writer rests when nothing waits. The channel takes three million entries a second meanwhile.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// How commands are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A line for each entry.
+    Text,
+    /// A packet for each entry, for Wireshark.
+    Pcapng,
+}
+
+impl Form {
+    /// The form that a path's ending asks for: `.txt`, or `-` for standard output, and `.pcapng`.
+    ///
+    /// # Errors
+    /// Another ending, in words.
+    pub fn of(path: &Path) -> Result<Form, String> {
+        match path.extension().and_then(|end| end.to_str()) {
+            Some("pcapng") => Ok(Form::Pcapng),
+            Some("txt") => Ok(Form::Text),
+            None if path == Path::new("-") => Ok(Form::Text),
+            _ => Err(format!("{}: the name ends neither in .pcapng nor in .txt", path.display())),
+        }
+    }
+}
+
+/// What happens to queue entries, in order.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// The controller has read an entry of a submission queue.
+    Begun { at: Instant, function: u8, queue: u16, sqe: Sqe },
+    /// It has posted an entry to a completion queue; `queue`: the submission queue.
+    Ended { at: Instant, function: u8, queue: u16, cqe: Cqe },
+    /// A queue is gone; `None`: all of the controller. Commands without an end get none.
+    Gone { at: Instant, function: u8, queue: Option<u16> },
+    /// All queues of all controllers are gone.
+    AllGone { at: Instant },
+    /// So many events are missing here.
+    Dropped(u64),
+}
+
+/// Counters that the writer's and the device's thread share.
+#[derive(Debug, Default)]
+struct Shared {
+    written: AtomicU64,
+    dropped: AtomicU64,
+}
+
+/// The device's end: takes entries in and never waits.
+#[derive(Debug)]
+pub struct Tap {
+    /// `None`: the writer has ended early.
+    events: Option<SyncSender<Event>>,
+    shared: Arc<Shared>,
+    /// Events dropped since the last that was taken.
+    dropped: u64,
+    writer: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Tap {
+    /// Begins to write to a new file, which only its owner may read, or to standard output (`-`). `nqn`: the
+    /// subsystem's name, which a capture names.
+    ///
+    /// # Errors
+    /// When the ending chooses no form, the file can't be made or written, or is not ours alone.
+    pub fn start(path: &Path, nqn: &str) -> io::Result<Tap> {
+        let form = Form::of(path).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        let out: Box<dyn Write + Send> = match path == Path::new("-") {
+            true => Box::new(io::stdout()),
+            false => Box::new(runtime::private_file(path)?),
+        };
+        Tap::to(out, form, nqn, WAITING_MAX)
+    }
+
+    fn to(out: Box<dyn Write + Send>, form: Form, nqn: &str, waiting_max: usize) -> io::Result<Tap> {
+        let mut log = Log::begin(out, form, nqn)?;
+        log.flush()?;
+        let shared = Arc::new(Shared::default());
+        let (events, receiver) = sync_channel(waiting_max);
+        let counters = Arc::clone(&shared);
+        let writer =
+            std::thread::Builder::new().name("commands".into()).spawn(move || write(&receiver, log, &counters))?;
+        Ok(Tap { events: Some(events), shared, dropped: 0, writer: Some(writer) })
+    }
+
+    /// The controller has read these entries of a submission queue: 64 bytes each.
+    pub fn entries(&mut self, function: u8, queue: u16, bytes: &[u8]) {
+        let at = Instant::now();
+        for entry in bytes.as_chunks::<{ Sqe::SIZE }>().0 {
+            self.put(Event::Begun { at, function, queue, sqe: Sqe::from_bytes(entry) });
+        }
+    }
+
+    /// A command came in a capsule.
+    pub fn capsule(&mut self, function: u8, queue: u16, sqe: Sqe) {
+        self.put(Event::Begun { at: Instant::now(), function, queue, sqe });
+    }
+
+    /// A command of this submission queue has ended.
+    pub fn ended(&mut self, function: u8, queue: u16, cqe: Cqe) {
+        self.put(Event::Ended { at: Instant::now(), function, queue, cqe });
+    }
+
+    /// A queue is gone, or with `None` all queues of a controller: its commands without an end get none.
+    pub fn gone(&mut self, function: u8, queue: Option<u16>) {
+        self.put(Event::Gone { at: Instant::now(), function, queue });
+    }
+
+    /// All queues of all controllers are gone: a reset of the subsystem, or no power.
+    pub fn all_gone(&mut self) {
+        self.put(Event::AllGone { at: Instant::now() });
+    }
+
+    /// Entries and resets written so far.
+    pub fn written(&self) -> u64 {
+        self.shared.written.load(Ordering::Relaxed)
+    }
+
+    /// Entries and resets that the writer was too slow for.
+    pub fn dropped(&self) -> u64 {
+        self.shared.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Whether the writer has ended early: [`Tap::end`] says why.
+    pub fn has_failed(&self) -> bool {
+        self.events.is_none()
+    }
+
+    fn put(&mut self, event: Event) {
+        let Some(events) = &self.events else { return };
+        let mut sent = Ok(());
+        if self.dropped > 0 {
+            sent = events.try_send(Event::Dropped(self.dropped));
+            if sent.is_ok() {
+                self.dropped = 0;
+            }
+        }
+        match sent.and_then(|()| events.try_send(event)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                self.dropped += 1;
+                self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(TrySendError::Disconnected(_)) => self.events = None,
+        }
+    }
+
+    /// Ends the file, after what waits for the writer.
+    ///
+    /// # Errors
+    /// When not all could be written.
+    pub fn end(&mut self) -> io::Result<()> {
+        if let Some(events) = self.events.take()
+            && self.dropped > 0
+        {
+            // No host waits any more. A writer that is gone says why below.
+            let _ = events.send(Event::Dropped(self.dropped));
+        }
+        let ended = self.writer.take().map(JoinHandle::join);
+        ended.unwrap_or(Ok(Ok(()))).unwrap_or_else(|_| Err(io::Error::other("the writer of commands has failed")))
+    }
+}
+
+/// The writer's thread.
+fn write(events: &Receiver<Event>, mut log: Log, shared: &Shared) -> io::Result<()> {
+    loop {
+        match events.try_recv() {
+            Ok(event) => {
+                log.event(event)?;
+                if !matches!(event, Event::Dropped(_)) {
+                    shared.written.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Err(TryRecvError::Empty) => {
+                log.flush()?;
+                std::thread::sleep(PAUSE);
+            }
+            Err(TryRecvError::Disconnected) => return log.end(),
+        }
+    }
+}
+
+/// A command that has begun.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    at: Instant,
+    sqe: Sqe,
+}
+
+/// Where lines or packets go. Times are nanoseconds of Unix time.
+trait Sink: Send {
+    fn begun(&mut self, nanos: u64, function: u8, queue: u16, sqe: &Sqe) -> io::Result<()>;
+    /// `begun`: the command and the nanoseconds since it was read; `None`: it is not known.
+    fn ended(&mut self, nanos: u64, function: u8, queue: u16, cqe: &Cqe, begun: Option<(&Sqe, u64)>) -> io::Result<()>;
+    /// `open`: commands that get no end.
+    fn gone(&mut self, nanos: u64, function: u8, queue: Option<u16>, open: usize) -> io::Result<()>;
+    fn dropped(&mut self, count: u64) -> io::Result<()>;
+    fn flush(&mut self) -> io::Result<()>;
+    fn end(&mut self, nanos: u64) -> io::Result<()>;
+}
+
+/// The file, and the commands that have not ended.
+struct Log {
+    sink: Box<dyn Sink>,
+    open: HashMap<(u8, u16, u16), Begun>,
+    /// Queues of which there were entries: only their end is written.
+    queues: HashSet<(u8, u16)>,
+    /// The same instant by two clocks.
+    start: (Instant, u64),
+}
+
+impl Log {
+    fn begin(out: Box<dyn Write + Send>, form: Form, nqn: &str) -> io::Result<Log> {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let out = BufWriter::with_capacity(1 << 16, out);
+        let sink: Box<dyn Sink> = match form {
+            Form::Text => Box::new(Text::begin(out)?),
+            Form::Pcapng => Box::new(Capsules::begin(out, unix, nqn)?),
+        };
+        Ok(Log { sink, open: HashMap::new(), queues: HashSet::new(), start: (Instant::now(), unix) })
+    }
+
+    fn nanos(&self, at: Instant) -> u64 {
+        self.start.1 + at.saturating_duration_since(self.start.0).as_nanos() as u64
+    }
+
+    fn event(&mut self, event: Event) -> io::Result<()> {
+        match event {
+            Event::Begun { at, function, queue, sqe } => {
+                self.queues.insert((function, queue));
+                self.open.insert((function, queue, sqe.cid()), Begun { at, sqe });
+                self.sink.begun(self.nanos(at), function, queue, &sqe)
+            }
+            Event::Ended { at, function, queue, cqe } => {
+                self.queues.insert((function, queue));
+                let begun = self.open.remove(&(function, queue, cqe.cid));
+                let took = |begun: &Begun| at.saturating_duration_since(begun.at).as_nanos() as u64;
+                let known = begun.as_ref().map(|begun| (&begun.sqe, took(begun)));
+                self.sink.ended(self.nanos(at), function, queue, &cqe, known)?;
+                match begun.filter(|begun| queue == 0 && begun.sqe.opcode() == admin_opcode::DELETE_IO_SQ) {
+                    Some(begun) if cqe.status.is_success() => self.gone(at, function, Some(begun.sqe.cdw10() as u16)),
+                    _ => Ok(()),
+                }
+            }
+            Event::Gone { at, function, queue } => self.gone(at, function, queue),
+            Event::AllGone { at } => {
+                let functions: BTreeSet<u8> = self.queues.iter().map(|&(function, _)| function).collect();
+                functions.into_iter().try_for_each(|function| self.gone(at, function, None))
+            }
+            Event::Dropped(count) => self.sink.dropped(count),
+        }
+    }
+
+    fn gone(&mut self, at: Instant, function: u8, queue: Option<u16>) -> io::Result<()> {
+        let stays = |of: u8, number: u16| of != function || queue.is_some_and(|queue| queue != number);
+        let before = self.queues.len();
+        self.queues.retain(|&(of, number)| stays(of, number));
+        if self.queues.len() == before {
+            return Ok(());
+        }
+        let before = self.open.len();
+        self.open.retain(|&(of, number, _), _| stays(of, number));
+        self.sink.gone(self.nanos(at), function, queue, before - self.open.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+
+    fn end(mut self) -> io::Result<()> {
+        let now = self.nanos(Instant::now());
+        self.sink.end(now)?;
+        self.sink.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests;
