@@ -3,7 +3,7 @@
 # missing.
 #
 #   scripts/setup.sh             a C compiler (zstd is C), protoc (the keeper speaks to etcd), the pinned Rust toolchain
-#   scripts/setup.sh --browser   also Chromium, for the one test that opens a report in a browser
+#   scripts/setup.sh --browser   also Chromium and axe-core (npm), for the tests that open pages in a browser
 #
 # As root on Debian or Ubuntu, missing system packages are installed with apt-get. As another user they are listed with
 # the line that installs them. Nothing else outside the checkout is touched.
@@ -171,10 +171,10 @@ if [ "$browser_wanted" = yes ] && browser_found && ! cmp -s "$root/tests/browser
         if (cd "$browser_modules" && npm ci --silent --no-audit --no-fund --ignore-scripts </dev/null); then
             cp "$root/tests/browser/package-lock.json" "$browser_modules/node_modules/.made-from"
         else
-            say "they could not be fetched; the tests of the live page will be SKIPPED"
+            say "they could not be fetched; tests in a browser will be SKIPPED"
         fi
     else
-        say "npm is missing; the tests of the live page will be SKIPPED"
+        say "npm is missing; tests in a browser will be SKIPPED"
     fi
 fi
 

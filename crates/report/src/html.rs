@@ -35,6 +35,7 @@ pub(crate) fn escape(text: &str) -> Escaped<'_> {
 
 /// A whole document. `head_title` is plain text, `body` is HTML.
 pub(crate) fn document(head_title: &str, body: &str) -> String {
+    let body = crate::page::finish(body);
     // The policy is the promise that nothing is fetched, kept by the browser.
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -44,11 +45,12 @@ pub(crate) fn document(head_title: &str, body: &str) -> String {
          script-src 'unsafe-inline'\">\n\
          <title>{}</title>\n<style>\n{}</style>\n\
          <style id=\"paper\" media=\"not all\">\n{}</style>\n</head>\n<body>\n<main>\n{body}</main>\n\
-         <div id=\"tip\" role=\"status\" hidden></div>\n<script>\n{}</script>\n</body>\n</html>\n",
+         <div id=\"tip\" role=\"status\" hidden></div>\n<script>\n{}{}</script>\n</body>\n</html>\n",
         escape(head_title),
         include_str!("page/style.css"),
         crate::plot::STYLE,
         include_str!("page/script.js"),
+        include_str!("page/explore.js"),
     )
 }
 

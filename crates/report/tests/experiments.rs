@@ -123,9 +123,9 @@ fn a_page_shows_every_figure_statement_and_row() {
         "Fitted and assumed parameters",
         "16 KiB",
         "Raw measurements: 20 rows",
-        "<td>140</td>",
+        ">140</td>",
         "Mean time from begin to durable.",
-        "mean latency of a transaction, µs, log scale",
+        "mean latency of a transaction, log scale",
         "1 point cannot be drawn, and is left out.",
     ] {
         assert!(html.contains(text), "the page has no {text:?}");
@@ -165,8 +165,16 @@ fn long_times_along_an_axis_have_a_larger_unit() {
     for point in one.figures[0].series.iter_mut().flat_map(|series| &mut series.points) {
         (point.y, point.spread) = (2e8, None);
     }
-    let html = page(&[one]);
+    let html = page(&[one.clone()]);
     assert!(html.contains(">100 s<") && !html.contains(">100 M<"), "{html}");
+    for (label, time) in [("response time (us)", "response time"), ("µs for a read", "time for a read")] {
+        (one.figures[0].y_label, one.figures[0].y_log) = (label.into(), false);
+        for point in one.figures[0].series.iter_mut().flat_map(|series| &mut series.points) {
+            point.y = 1_900.0;
+        }
+        let html = page(&[one.clone()]);
+        assert!(html.contains(">0.5 ms<") && html.contains(&format!(">{time}<")), "{html}");
+    }
 }
 
 #[test]

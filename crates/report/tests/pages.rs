@@ -15,6 +15,8 @@ use tidewater_report::{page, summary};
 fn sound(html: &str) {
     assert!(html.starts_with("<!DOCTYPE html>") && html.ends_with("</html>\n"));
     let (markup, script) = html.split_once("<script>").expect("one script");
+    // Links of the contents stay within the page.
+    let markup = &markup.replace("<a href=\"#", "<a to=\"#");
     for bad in ["NaN", "inf ", "inf<", "inf\"", "Infinity", "src=", "href=", "url(", "@import", "null"] {
         assert!(!markup.contains(bad), "the page has {bad:?}");
     }

@@ -128,12 +128,15 @@ fn y_axis(figure: &Figure, series: &[(&Series, Vec<Point>)]) -> Axis {
             .flat_map(|point| [point.y].into_iter().chain(point.spread.into_iter().flatten()))
     };
     let (min, max) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
-    // Microseconds by the million are seconds: then each tick has its unit.
-    let (label, quantity) = match figure.y_label.strip_suffix(", µs") {
-        Some(label) if max >= 1e4 => (label, Quantity::Micros),
-        _ => (figure.y_label.as_str(), quantity(max)),
+    // Each tick of a time has its unit: 0.5 ms, 100 s.
+    let of_time = [", µs", ", us", " (µs)", " (us)"].iter().find_map(|unit| figure.y_label.strip_suffix(unit));
+    let begins = figure.y_label.strip_prefix("µs").filter(|rest| rest.is_empty() || rest.starts_with(' '));
+    let (label, quantity) = match (of_time, begins) {
+        (Some(label), _) => (label.to_owned(), Quantity::Micros),
+        (None, Some(rest)) => (format!("time{rest}"), Quantity::Micros),
+        (None, None) => (figure.y_label.clone(), quantity(max)),
     };
-    let label = if figure.y_log { format!("{label}, log scale") } else { label.to_owned() };
+    let label = if figure.y_log { format!("{label}, log scale") } else { label };
     if figure.y_log {
         // A bar has to rise above the lower edge to be seen.
         let min = if figure.form == Form::Bars { min / 1.5 } else { min };

@@ -1,5 +1,6 @@
 //! A record as one HTML page that needs nothing else: no script, no network, no other file.
 
+mod finish;
 mod flash;
 mod latency;
 mod setup;
@@ -12,6 +13,7 @@ use crate::table;
 use std::fmt::Write;
 use tidewater_base::units::{bytes, count, grouped, mib_per_second, micros, percent, plural, seconds, significant};
 
+pub(crate) use finish::finish;
 pub(crate) use flash::{programmed, programmed_bytes};
 pub(crate) use latency::{Curve, Words, pair};
 pub(crate) use setup::command;
@@ -137,6 +139,11 @@ fn header(out: &mut String, record: &Record) {
     }
 }
 
+/// A rate below 10,000, in full once it has four digits: 4,000 and not 4 k.
+fn significant_count(value: f64) -> String {
+    if value >= 1_000.0 { grouped(value.round() as u64) } else { count(value) }
+}
+
 /// One key figure. `value` is split at its space into number and unit.
 pub(crate) fn tile(out: &mut String, what: &str, value: &str, more: &str) {
     let (number, unit) = value.split_once(' ').unwrap_or((value, ""));
@@ -157,7 +164,7 @@ fn tiles(out: &mut String, record: &Record) {
     tile(
         out,
         "Requests per second",
-        &count(record.iops),
+        &if record.iops < 10_000.0 { significant_count(record.iops) } else { count(record.iops) },
         &format!("{} in {} of the drive's time", plural(record.requests, "request"), seconds(record.simulated_seconds)),
     );
     let directions = [

@@ -20,7 +20,7 @@
   const us = v => step(v, [[1, 1e-3, " ns"], [1e3, 1, " µs"], [1e6, 1e3, " ms"], [12e7, 1e6, " s"], [72e8, 6e7, " min"], [1 / 0, 36e8, " h"]]);
   const units = {
     us, s: v => us(v * 1e6), ratio: short,
-    n: v => step(v, [[1e3, 1, ""], [1e6, 1e3, " k"], [1e9, 1e6, " M"], [1 / 0, 1e9, " G"]]),
+    n: v => Math.abs(v) < 1e4 ? short(v) : step(v, [[1e6, 1e3, " k"], [1e9, 1e6, " M"], [1 / 0, 1e9, " G"]]),
     share: v => Number((v * 100).toPrecision(v > 0.99 ? 6 : 3)) + " %",
     mib: v => step(v, [[1e3, 1, " MiB/s"], [1 / 0, 1024, " GiB/s"]]),
   };
@@ -33,12 +33,15 @@
   };
   for (const svg of document.querySelectorAll("svg[data-box]")) {
     const [left, right, top, bottom] = svg.dataset.box.split(" ").map(Number);
-    const sayX = axis(svg.dataset.x), sayY = axis(svg.dataset.y);
-    const lines = Array.from(svg.querySelectorAll("path[data-name]"), path => ({
+    let sayX = axis(svg.dataset.x), lines = [];
+    const sayY = axis(svg.dataset.y);
+    const read = () => Array.from(svg.querySelectorAll("path[data-name]"), path => ({
       name: path.dataset.name,
       points: path.getAttribute("d").split(/[ML]/).slice(1).map(p => p.split(" ").map(Number)),
     }));
+    lines = read();
     if (!lines.length) continue;
+    svg.addEventListener("zoomed", () => { sayX = axis(svg.dataset.x); lines = read(); });
     const cursor = make("path", { class: "cursor" }, svg);
     const away = () => { tip.hidden = true; cursor.removeAttribute("d"); };
     svg.addEventListener("pointerleave", away);

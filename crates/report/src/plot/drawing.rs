@@ -104,7 +104,8 @@ impl Plot {
         let size = if self.width > crate::page::HALF { "frame wide" } else { "frame" };
         let _ = writeln!(
             out,
-            "<div class=\"{size}\"><svg class=\"plot\" viewBox=\"0 0 {} {}\" role=\"img\" \
+            "<div class=\"{size}\" tabindex=\"0\" role=\"group\" aria-label=\"plot\"><svg class=\"plot\" \
+             viewBox=\"0 0 {} {}\" role=\"img\" \
              aria-label=\"{}\"{}>\n{}</svg></div>",
             self.width,
             self.height,

@@ -2,7 +2,7 @@
 
 use crate::quantity::Quantity;
 use std::borrow::Cow;
-use tidewater_base::units::{decimal, significant};
+use tidewater_base::units::{decimal, grouped, significant};
 
 /// How values are spread along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +163,12 @@ impl Axis {
                 let first = (self.min / self.step - 1e-9).ceil();
                 (0..=((self.max / self.step + 1e-9).floor() - first).clamp(0.0, 100.0) as u32)
                     .map(|i| (first + f64::from(i)) * self.step)
-                    .map(|value| (value, with_unit(&decimal(value / unit, decimals), name)))
+                    .map(|value| {
+                        let plain = self.quantity == Quantity::Count && decimals == 0 && value >= 1e3 && unit == 1.0;
+                        let number =
+                            if plain { grouped(value.round() as u64) } else { decimal(value / unit, decimals) };
+                        (value, with_unit(&number, name))
+                    })
                     .collect()
             }
             Scale::Log => {
@@ -246,7 +251,7 @@ fn unit_of(quantity: Quantity, max: f64) -> (f64, &'static str) {
             (f64::INFINITY, 86_400.0, "d"),
         ]),
         Quantity::Count => {
-            pick(&[(2e3, 1.0, ""), (2e6, 1e3, "k"), (2e9, 1e6, "M"), (2e12, 1e9, "G"), (f64::INFINITY, 1e12, "T")])
+            pick(&[(10_001.0, 1.0, ""), (2e6, 1e3, "k"), (2e9, 1e6, "M"), (2e12, 1e9, "G"), (f64::INFINITY, 1e12, "T")])
         }
         Quantity::Share => (0.01, "%"),
         Quantity::MibPerSecond | Quantity::Ratio => (1.0, ""),
@@ -281,6 +286,7 @@ mod tests {
     #[test]
     fn ticks_are_round_numbers_with_units() {
         assert_eq!(names(&Axis::rounded(Quantity::Count, "", 77_000.0)), ["0", "20 k", "40 k", "60 k", "80 k"]);
+        assert_eq!(names(&Axis::rounded(Quantity::Count, "", 3_900.0)), ["0", "1,000", "2,000", "3,000", "4,000"]);
         assert_eq!(names(&Axis::rounded(Quantity::Share, "", 1.0)), ["0", "20 %", "40 %", "60 %", "80 %", "100 %"]);
         assert_eq!(
             names(&Axis::from_zero(Quantity::Seconds, "", 0.3)),
