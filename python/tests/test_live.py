@@ -1,8 +1,10 @@
 """The program, served devices, probes and experiments."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,22 @@ def test_an_image_outlives_its_device(tmp_path: Path) -> None:
         with tw.serve("tiny", size="8MiB", image=tmp_path / "image") as device:
             assert device.status()["capacity"] == "8MiB"
     assert (tmp_path / "image").stat().st_size > 0
+
+
+def test_a_device_ends_with_the_process_that_serves_it() -> None:
+    code = "import os, signal, tidewater as tw; device = tw.serve('tiny', size='8MiB'); print(device.control); "
+    code += "print(device._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    pid = int(ended.stdout.split()[-1])
+    for _ in range(300):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z":
+                return
+        except FileNotFoundError:
+            return
+        time.sleep(0.1)
+    os.kill(pid, signal.SIGKILL)
+    raise AssertionError("it goes on")
 
 
 def test_a_device_answers_and_takes_faults() -> None:

@@ -147,6 +147,23 @@ def test_failures_are_rows_with_their_reason(tmp_path: Path) -> None:
         grid[0]
 
 
+def test_a_slip_of_the_pen_is_no_row(tmp_path: Path) -> None:
+    with pytest.raises(tw.ProfileError) as refused:
+        tw.sweep(tw.Drive("tiny"), JOB, {"nand.chanels": [1, 2]}, out=tmp_path / "out")
+    assert refused.value.suggestion == "nand.channels"
+    with pytest.raises(tw.ProfileError, match="did you mean `generic`"):
+        tw.sweep(tw.Drive("tiny"), JOB, {"profile": ["tiny", "genric"]}, out=tmp_path / "out")
+
+
+def test_what_speaks_against_figures_is_said() -> None:
+    job = "rw=randwrite,bs=4k,size=16m,number_ios=500"
+    runs = tw.compare(tw.Drive("generic", capacity="1GiB"), job, {"seed": [1, 2]}, precondition="steady")
+    said = ["all writes stayed in the write buffer: no flash was programmed"]
+    assert runs.warnings == {"seed=1": said, "seed=2": said}
+    with pytest.warns(tw.RunWarning, match="2 of 2 runs have warnings .* such as seed=1: "):
+        runs.plot(x="seed", y="write_amplification")
+
+
 def test_a_sampled_sweep_has_its_points_and_seeds() -> None:
     vary = {"nand.channels": [1, 2, 4], "nand.ways": [1, 2], "seed": range(2)}
     grid = tw.sweep(tw.Drive("tiny"), JOB, vary, sample=3, skip=["nand.channels=4"])

@@ -17,6 +17,7 @@ from tidewater.errors import (
     PolicyError,
     ProfileError,
     RunError,
+    RunWarning,
     TidewaterError,
     TraceError,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "Record",
     "Result",
     "RunError",
+    "RunWarning",
     "Runs",
     "Table",
     "TidewaterError",

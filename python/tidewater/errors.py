@@ -11,6 +11,7 @@ __all__ = [
     "PolicyError",
     "ProfileError",
     "RunError",
+    "RunWarning",
     "TidewaterError",
     "TraceError",
 ]
@@ -30,6 +31,10 @@ class TidewaterError(Exception):
     def __reduce__(self) -> Any:
         # Exceptions of workers come back whole.
         return (_restore, (type(self), self.args, self.__dict__))
+
+
+class RunWarning(UserWarning):
+    """Figures of runs that can't be believed, or not for what they seem to say."""
 
 
 class ProfileError(TidewaterError, ValueError):

@@ -38,8 +38,9 @@ class Device:
             ready.settimeout(0.05)
             self._process = subprocess.Popen(
                 [program(), "serve", *arguments, "--runtime-dir", folder.name, "--control", self.control]
-                + ["--vfio-user", self.vfio_user],
-                stdin=subprocess.DEVNULL,
+                # It ends with this process, however that ends.
+                + ["--vfio-user", self.vfio_user, "--stop-with-stdin"],
+                stdin=subprocess.PIPE,
                 stdout=said,
                 stderr=said,
                 env={**os.environ, "NOTIFY_SOCKET": str(place / "ready")},
@@ -104,6 +105,8 @@ class Device:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         self._folder.cleanup()
 
     def __enter__(self) -> Device:

@@ -11,7 +11,7 @@ from tidewater import _native
 from tidewater._plan import Values, plan, refuse_code
 from tidewater._progress import Bar
 from tidewater.drive import Drive
-from tidewater.errors import PlanError, RunError
+from tidewater.errors import PlanError, RunError, RunWarning
 from tidewater.load import Load, LoadLike, full, load_of
 from tidewater.result import Progress, Result
 from tidewater.table import Table
@@ -34,6 +34,8 @@ class Runs:
     def __init__(self, vary: Sequence[str]) -> None:
         #: What varies, in order.
         self.vary = list(vary)
+        self._warnings: dict[str, list[str]] | None = None
+        self._warned = False
 
     @property
     def table(self) -> Table:
@@ -61,6 +63,25 @@ class Runs:
 
     def __iter__(self) -> Iterator[Result]:
         return self.results()
+
+    @property
+    def warnings(self) -> dict[str, list[str]]:
+        """What speaks against the figures of a run, in words; runs without such are left out."""
+        if self._warnings is None:
+            self._warnings = {run.label: said for run in self.results() if (said := list(run.record["warnings"]))}
+        return self._warnings
+
+    def _warn(self) -> None:
+        """Says once that there are warnings."""
+        if self._warned:
+            return
+        self._warned = True
+        if self.warnings:
+            import warnings
+
+            label, said = next(iter(self.warnings.items()))
+            text = f"{len(self.warnings)} of {len(self)} runs have warnings (see .warnings), such as {label}: {said[0]}"
+            warnings.warn(text, RunWarning, stacklevel=3)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.table.__arrow_c_stream__(requested_schema)
@@ -99,6 +120,7 @@ class Runs:
         """
         from tidewater.plot import plot
 
+        self._warn()
         return plot(self, x, y, hue=hue, title=title, label=label)
 
     def _repr_html_(self) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from tidewater.errors import PlanError
+
 if TYPE_CHECKING:
     from tidewater import _native
 
@@ -22,7 +24,7 @@ class Table:
     >>> table.columns[:3]
     ['time_s', 'read_iops', 'write_iops']
 
-    ``polars.DataFrame(table)``, ``pyarrow.table(table)``, ``pandas.DataFrame.from_arrow(table)`` and DuckDB's
+    ``polars.DataFrame(table)``, ``pyarrow.table(table)`` (with its ``to_pandas()``) and DuckDB's
     ``SELECT ... FROM table`` read it without a copy.
     """
 
@@ -61,13 +63,11 @@ class Table:
         self._native.write(path)
 
     def to_pandas(self) -> Any:
-        """The table as a data frame of pandas (3.0, or an older one with pyarrow)."""
-        import pandas
-
-        if hasattr(pandas.DataFrame, "from_arrow"):
-            return pandas.DataFrame.from_arrow(self)
-        import pyarrow
-
+        """The table as a data frame of pandas, which needs pyarrow for it."""
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise PlanError("pandas reads tables by pyarrow", help="install pyarrow, or use rows()") from error
         return pyarrow.table(self).to_pandas()
 
     def to_polars(self) -> Any:

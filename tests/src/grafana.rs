@@ -1,5 +1,5 @@
 //! The dashboard for Grafana and the alert rules for Prometheus that `packaging/grafana` has: both are written from the
-//! lists in [`lists`], and `tests/tests/metrics.rs` tries each expression of them.
+//! lists in `grafana/lists.rs`, and `tests/tests/metrics.rs` tries each expression of them.
 
 mod json;
 mod lists;

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Instant;
 use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer};
 use tidewater_tests::{Build, root, skipped, tidewater};
 use tidewater_wire::fabrics::Nqn;
@@ -247,4 +248,45 @@ fn it_is_used_by_keyboard_and_a_link_brings_the_view_back() {
     assert!((1.0..120.0).contains(&width), "a tenth of ten minutes: {said}");
     assert_eq!(said["drawn"], 0, "nothing is drawn in a hidden tab");
     viewer.end();
+}
+
+/// Reads a second, of so many reads one after the other.
+fn rate(queue: &mut Queue, reads: u64) -> f64 {
+    let begun = Instant::now();
+    for block in 0..reads {
+        let data = Transfer::In(BLOCK as u32);
+        queue.call(Sqe::read(0, block % 64, 0), data).expect("the queue lives").good().expect("a read");
+    }
+    reads as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// A viewer that only reads, until it is dropped.
+fn look(page: u16) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", page)).expect("it listens");
+    write!(stream, "GET /events HTTP/1.1\r\nHost: 127.0.0.1:{page}\r\n\r\n").expect("it takes a request");
+    let mut reader = stream.try_clone().expect("a descriptor");
+    std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    stream
+}
+
+#[test]
+#[ignore = "a measurement: it needs a machine with nothing else to do"]
+fn torture_reads_keep_their_rate_beside_a_viewer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = port();
+    let served = Served::start(folder.path(), page);
+    let (_host, mut queue) = some_work(&served);
+    let mut ratios = Vec::new();
+    for _ in 0..9 {
+        let alone = rate(&mut queue, 20_000);
+        let viewer = look(page);
+        let beside = rate(&mut queue, 20_000);
+        let asked = served.metric("tidewater_commands_total{kind=\"read\"}");
+        viewer.shutdown(std::net::Shutdown::Both).expect("it is open");
+        ratios.push(beside / alone);
+        println!("{alone:.0} reads/s alone, {beside:.0} beside a viewer; {asked} in all");
+    }
+    ratios.sort_by(f64::total_cmp);
+    println!("median {:.3}", ratios[4]);
+    assert!(ratios[4] > 0.97, "{ratios:?}");
 }

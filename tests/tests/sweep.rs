@@ -76,6 +76,19 @@ fn what_fails_is_a_row_with_its_reason_and_costs_no_others() {
     assert_eq!(made_and_found(&String::from_utf8_lossy(&retried.stdout)), (3, 1));
 }
 
+/// A value that can't be had is a row; a name that is none is refused before anything is made.
+#[test]
+fn a_slip_of_the_pen_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plain = ["sweep", "--out", "s", "--job", JOB];
+    let text = run_refused(folder.path(), &[&plain[..], &["--vary", "profile=tiny,genric"]].concat());
+    assert!(text.contains("there is no profile `genric`") && text.contains("did you mean `generic`"), "{text}");
+    let text =
+        run_refused(folder.path(), &[&plain[..], &["--vary", "nand.channels=0", "--vary", "seed=1..3"]].concat());
+    assert!(text.contains("channels"), "{text}");
+    assert!(!folder.path().join("s").exists());
+}
+
 #[test]
 fn a_plan_is_a_file_and_paths_in_it_begin_beside_it() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -114,6 +114,7 @@ fn line(of: &LogDevice) -> Result<Serve, Failure> {
         control: Some(of.folder.join(CONTROL)),
         metrics: None,
         metrics_host: Vec::new(),
+        stop_with_stdin: false,
         page: None,
         page_host: Vec::new(),
         trace: None,

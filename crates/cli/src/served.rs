@@ -8,6 +8,8 @@ use crate::{interrupt, log_device, logging, notify, output, socket, status};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidewater_base::units::{self, format_bytes, format_duration};
 use tidewater_core::profile::Profile;
@@ -42,6 +44,9 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
         };
         say(event, serve, &control, &notes, page.as_deref());
     };
+    if serve.stop_with_stdin {
+        stop_with_stdin(&setup);
+    }
     let server = Server::start(setup, &mut tell).map_err(|refused| {
         let failure = Failure::refused(&refused);
         let is_control = failure.message.starts_with(&*control.to_string_lossy());
@@ -205,6 +210,19 @@ fn profile_of(serve: &Serve, backing: &Backing) -> Result<Profile, Failure> {
 
 fn runtime_directory(given: Option<&Path>) -> PathBuf {
     given.map_or_else(runtime::default_directory, Path::to_path_buf)
+}
+
+/// Asks the device to stop when standard input has ended.
+fn stop_with_stdin(setup: &Setup) {
+    let stop = Arc::clone(&setup.stop);
+    let wait = move || {
+        // What comes there is of no interest; an error is an end, too.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        stop.store(true, Ordering::Relaxed);
+    };
+    if std::thread::Builder::new().name("stdin".into()).spawn(wait).is_err() {
+        warn!("no thread waits for the end of standard input");
+    }
 }
 
 /// Shows the device on its page; `None`: it can't be had, which has been said.

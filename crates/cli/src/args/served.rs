@@ -96,6 +96,9 @@ pub struct Serve {
         help_heading = "Hosts"
     )]
     pub ring_copy: Option<PathBuf>,
+    /// Stop when standard input ends: when the program that started it goes away, however it does
+    #[arg(long, help_heading = "Running")]
+    pub stop_with_stdin: bool,
     /// Its peers.
     #[command(flatten)]
     pub peers: PeerArgs,

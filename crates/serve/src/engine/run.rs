@@ -346,10 +346,15 @@ impl Server {
             match message {
                 Message::Control(request, answer) => {
                     any = true;
+                    // What is asked next finds the fault armed.
+                    let is_fault = request.fault().is_some();
                     let _ = match self.control(&request, &answer) {
                         Some(said) => answer.send(said),
                         None => Ok(()), // Answered later.
                     };
+                    if is_fault {
+                        break;
+                    }
                 }
                 // To look is no reason to stay awake.
                 Message::Moment(answer) => {

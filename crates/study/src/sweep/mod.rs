@@ -54,10 +54,14 @@ pub struct Named {
 /// The runs of a sweep with their names. `build` tells one build of the program from another.
 ///
 /// # Errors
-/// A load that can't be read.
+/// A load that can't be read, a profile that there is not, and what makes every run impossible: a misspelt key.
 pub fn named(plans: Vec<Plan>, build: &str) -> Result<Vec<Named>, Failure> {
     let mut digests = Digests::default();
-    plans
+    // Values that can't be had are rows with their reasons. A name that is none is a slip of the pen.
+    for plan in &plans {
+        crate::find(&plan.drive.profile).map_err(|failure| plan.within(failure))?;
+    }
+    let named: Vec<Named> = plans
         .into_iter()
         .map(|plan| {
             // What can't be had is a row with its reason, and the others are made all the same.
@@ -67,7 +71,11 @@ pub fn named(plans: Vec<Plan>, build: &str) -> Result<Vec<Named>, Failure> {
             let name = identity::digest(decided_by.join("\n").as_bytes());
             Ok(Named { name, decided_by, run, plan })
         })
-        .collect()
+        .collect::<Result<_, Failure>>()?;
+    match named.iter().find_map(|run| run.run.as_ref().err()) {
+        Some(failure) if named.iter().all(|run| run.run.is_err()) => Err(failure.clone()),
+        _ => Ok(named),
+    }
 }
 
 /// What a call of [`run`] did.
