@@ -4,8 +4,8 @@
 //! the file. Where the channel is full, entries are dropped; how many is in the file, at the place where they are
 //! missing, and in the device's status.
 //!
-//! Text is in the form of the kernel's trace events of its NVMe driver ([`text`]). A pcapng file holds the same entries
-//! as NVMe/TCP capsules ([`capsules`]), the only form of bare queue entries that Wireshark decodes: there is no link
+//! Text is in the form of the kernel's trace events of its NVMe driver (`text`). A pcapng file holds the same entries
+//! as NVMe/TCP capsules (`capsules`), the only form of bare queue entries that Wireshark decodes: there is no link
 //! type for them.
 
 mod capsules;
