@@ -22,8 +22,9 @@ impl Page {
     pub fn open(address: Option<SocketAddr>, names: &[String]) -> Result<Option<Page>, Failure> {
         let Some(address) = address else { return Ok(None) };
         let listener = tidewater_live::listen(address).map_err(|error| {
-            Failure::usage(format_args!("no page at {address}: {}", crate::failure::reason(&error)))
-                .help("give a loopback address with a port of its own, such as --page 127.0.0.1:8080")
+            Failure::usage(format_args!("no page at {address}: {}", crate::failure::reason(&error))).help(
+                "give a loopback address with a free port, such as 127.0.0.1:8080; from elsewhere, forward it (ssh -L)",
+            )
         })?;
         Ok(Some(Page { listener, names: names.to_vec() }))
     }

@@ -126,7 +126,7 @@ impl Fill {
 }
 
 impl Drive {
-    /// Of a device, at a time of its own clock.
+    /// Of a device, at a time of its own clock, which may be behind what it has handled.
     pub fn of<M: Medium>(device: &Device<M>, now: Instant) -> Drive {
         let ftl = device.ftl();
         let counts = &ftl.statistics;
@@ -138,7 +138,7 @@ impl Drive {
             map: counts.map,
             padding: counts.padding,
         };
-        let dies = ftl.flash.die_times(now);
+        let dies = ftl.flash.die_times(now.max(device.now()));
         Drive {
             capacity: device.capacity(),
             is_read_only: ftl.is_read_only(),

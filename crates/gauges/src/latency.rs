@@ -52,12 +52,11 @@ impl Latencies {
     /// Counts a command; `kind` is its place in [`KINDS`].
     #[inline]
     pub fn record(&mut self, kind: usize, latency: Duration) {
-        let ns = latency.as_ns();
-        self.counts[kind][bucket(ns)] += 1;
-        self.sums[kind] += u128::from(ns);
+        self.add(kind, latency, 1);
     }
 
     /// Counts so many commands that took as long.
+    #[inline]
     pub fn add(&mut self, kind: usize, latency: Duration, count: u64) {
         let ns = latency.as_ns();
         self.counts[kind][bucket(ns)] += count;

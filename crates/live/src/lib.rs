@@ -34,8 +34,6 @@ pub enum Kind {
     Device,
     /// A run under the virtual clock.
     Simulation,
-    /// Many runs.
-    Sweep,
 }
 
 /// Listens where the page is asked for.
@@ -44,11 +42,7 @@ pub enum Kind {
 /// When the address is not one of this machine's loopback, or is taken.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if !address.ip().is_loopback() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "the page is served on loopback only; give an address such as 127.0.0.1:8080, and forward that port \
-             (ssh -L) to look from elsewhere",
-        ));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the page is served on loopback only"));
     }
     TcpListener::bind(address)
 }

@@ -41,6 +41,14 @@ struct State {
     seen: Option<Instant>,
 }
 
+impl State {
+    /// Viewers that are there; those that have gone are forgotten.
+    fn viewers(&mut self) -> usize {
+        self.viewers.retain(|(viewer, _)| !viewer.is_closed());
+        self.viewers.len()
+    }
+}
+
 /// What becomes of a moment on its way to a viewer.
 #[derive(Serialize)]
 struct Text<'a> {
@@ -69,8 +77,7 @@ impl Samples {
     /// too far behind. `None`: there are too many.
     pub(crate) fn join(&self, seen: Option<u64>, closed: Arc<Notify>) -> Option<(Vec<Sample>, Receiver<Sample>)> {
         let mut state = self.state();
-        state.viewers.retain(|(viewer, _)| !viewer.is_closed());
-        if state.viewers.len() >= VIEWERS_MAX {
+        if state.viewers() >= VIEWERS_MAX {
             return None;
         }
         let missed = state.kept.iter().filter(|sample| seen.is_none_or(|seen| sample.0 > seen)).cloned().collect();
@@ -83,9 +90,7 @@ impl Samples {
 
     /// Viewers that are there.
     pub(crate) fn viewers(&self) -> usize {
-        let mut state = self.state();
-        state.viewers.retain(|(viewer, _)| !viewer.is_closed());
-        state.viewers.len()
+        self.state().viewers()
     }
 
     /// Takes moments for ever, while there are viewers.
@@ -97,8 +102,7 @@ impl Samples {
             let begun = Instant::now();
             let patience = EVERY * KEPT as u32;
             let mut state = self.state();
-            state.viewers.retain(|(viewer, _)| !viewer.is_closed());
-            if !state.viewers.is_empty() {
+            if state.viewers() > 0 {
                 state.seen = Some(begun);
             }
             while state.seen.is_none_or(|seen| seen.elapsed() > patience) {

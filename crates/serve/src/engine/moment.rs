@@ -13,7 +13,6 @@ pub(super) fn moment<M>(machine: Option<&Served>, world: &World<M>, about: &Abou
     let wall = Instant::ZERO + Duration::from_ns(about.wall.as_nanos() as u64);
     let subsystem = machine.map(|machine| &machine.subsystem);
     let resets = subsystem.map_or(0, |of| (0..of.functions()).map(|function| u64::from(of.resets(function))).sum());
-    let now = about.now.max(subsystem.map_or(about.now, |of| of.device().now()));
     Moment {
         time_s: about.wall.as_secs_f64(),
         state: state_of(machine, world, about).into(),
@@ -24,7 +23,7 @@ pub(super) fn moment<M>(machine: Option<&Served>, world: &World<M>, about: &Abou
         power_cuts: about.power_cuts,
         faults: subsystem.map(|of| of.armed_faults().iter().map(words).collect()).unwrap_or_default(),
         resets,
-        drive: subsystem.map(|of| Drive::of(of.device(), now)),
+        drive: subsystem.map(|of| Drive::of(of.device(), about.now)),
         peers: machine.and_then(|machine| world.peers_status(machine, wall)).unwrap_or_default(),
         progress: None,
         latencies: world.latencies.clone(),

@@ -142,7 +142,7 @@ pub(super) fn metrics<M>(machine: Option<&Served>, world: &World<M>, about: Abou
         let outstanding = f64::from(machine.subsystem.outstanding());
         page.add("gauge", "tidewater_outstanding_commands", "I/O commands in progress.", outstanding);
         let endurance = device.profile().nand.endurance;
-        exposition::drive(&mut page, &Drive::of(device, about.now.max(device.now())), endurance);
+        exposition::drive(&mut page, &Drive::of(device, about.now), endurance);
         exposition::host_memory(&mut page, device.host_memory());
         world.peers_metrics(machine, &mut page);
     }

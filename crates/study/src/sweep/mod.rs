@@ -59,7 +59,7 @@ pub fn named(plans: Vec<Plan>, build: &str) -> Result<Vec<Named>, Failure> {
     let mut digests = Digests::default();
     // Values that can't be had are rows with their reasons. A name that is none is a slip of the pen.
     for plan in &plans {
-        crate::find(&plan.drive.profile).map_err(|failure| plan.within(failure))?;
+        crate::find(&plan.drive.profile)?;
     }
     let named: Vec<Named> = plans
         .into_iter()
