@@ -18,6 +18,8 @@ use crate::scenarios::{Scenario, Step};
 const CONSOLE_LINES: usize = 150;
 /// How long a guest may take to start, and to switch off: far beyond what it needs.
 const START_MAX: Duration = tidewater_tests::PATIENCE;
+/// How long its first start may take: one that stands still by then, and has not looked for a drive, is begun again.
+const FIRST_START_MAX: Duration = Duration::from_secs(240);
 const END_MAX: Duration = tidewater_tests::PATIENCE;
 
 /// What a guest's kernel says that ran into an instruction of its own while another processor was changing it.
@@ -188,20 +190,26 @@ impl Runner {
         let mut again = true;
 
         let mut tally = Tally::default();
-        let mut deadline = Instant::now() + START_MAX;
+        let mut deadline = Instant::now() + FIRST_START_MAX;
         let mut last = String::from("nothing");
         let ended = loop {
             let line = match machine.hear(deadline) {
                 Heard::Line(line) => line,
                 // QEMU's own processors now and then run into an instruction that the guest's kernel is just changing,
-                // before it has looked for a drive.
-                Heard::Gone
-                    if take(&mut again) && last == "nothing" && machine.console(usize::MAX).contains(HALF_CHANGED) =>
-                {
-                    println!(
-                        "  note: {}: \"{HALF_CHANGED}\" before it was up, by the emulated processor; booted once more",
-                        place.name
-                    );
+                // or stand still, before it has looked for a drive.
+                heard @ (Heard::Gone | Heard::Nothing) if last == "nothing" && take(&mut again) => {
+                    let console = machine.console(usize::MAX);
+                    let why = match heard {
+                        Heard::Gone if console.contains(HALF_CHANGED) => HALF_CHANGED,
+                        Heard::Nothing if !console.contains("nvme nvme") => "nothing for minutes",
+                        Heard::Gone => break Err("the machine ended before it was up".to_owned()),
+                        _ => {
+                            deadline = Instant::now() + START_MAX;
+                            continue;
+                        }
+                    };
+                    println!("  note: {}: {why} before it was up, by the emulated processor; booted again", place.name);
+                    show(&machine, place);
                     machine = match boot() {
                         Ok(machine) => machine,
                         Err(why) => return failed(why),
