@@ -4,6 +4,7 @@ use super::ImageError;
 use nix::fcntl::{FallocateFlags, fallocate};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,7 +69,9 @@ pub trait Storage: Send {
 /// Ordinary memory, in huge pages where there are any: gone with the process.
 #[derive(Debug, Default)]
 pub struct MemoryStorage {
-    bytes: Bytes,
+    /// One after the other. Room is added behind them: to move what there is would touch each of its pages, of which
+    /// a new drive has gigabytes that were never written.
+    parts: Vec<Bytes>,
     /// What it held at first came from elsewhere.
     is_foreign: bool,
 }
@@ -76,25 +79,64 @@ pub struct MemoryStorage {
 impl MemoryStorage {
     /// Memory that holds this.
     pub fn from_bytes(bytes: Vec<u8>) -> MemoryStorage {
-        MemoryStorage { bytes: bytes.into(), is_foreign: true }
+        MemoryStorage { parts: vec![bytes.into()], is_foreign: true }
     }
 
-    fn range(&self, at: u64, len: usize) -> io::Result<std::ops::Range<usize>> {
-        let at = usize::try_from(at).ok();
-        let end = at.and_then(|at| at.checked_add(len)).filter(|&end| end <= self.bytes.len());
-        at.zip(end).map(|(at, end)| at..end).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
+    /// The part that has all of these bytes, and where they are in it.
+    #[inline]
+    fn within_one(&self, at: u64, len: usize) -> Option<(usize, Range<usize>)> {
+        let mut at = usize::try_from(at).ok()?;
+        for (index, part) in self.parts.iter().enumerate() {
+            if at < part.len() {
+                let end = at.checked_add(len).filter(|&end| end <= part.len())?;
+                return Some((index, at..end));
+            }
+            at -= part.len();
+        }
+        None
+    }
+
+    /// The pieces that these bytes consist of: of each its part, and where it is in there.
+    fn pieces(&self, at: u64, len: usize) -> io::Result<Vec<(usize, Range<usize>)>> {
+        let (mut pieces, mut begin, mut end) = (Vec::new(), at, at.saturating_add(len as u64));
+        for (index, part) in self.parts.iter().enumerate() {
+            let bytes = part.len() as u64;
+            if begin < end && begin < bytes {
+                // Both are within the part.
+                pieces.push((index, begin as usize..end.min(bytes) as usize));
+            }
+            (begin, end) = (begin.saturating_sub(bytes), end.saturating_sub(bytes));
+        }
+        if end > 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(pieces) }
     }
 }
 
 impl Storage for MemoryStorage {
-    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        into.copy_from_slice(&self.bytes[self.range(at, into.len())?]);
+    #[inline]
+    fn read_at(&self, at: u64, mut into: &mut [u8]) -> io::Result<()> {
+        if let Some((part, range)) = self.within_one(at, into.len()) {
+            into.copy_from_slice(&self.parts[part][range]);
+            return Ok(());
+        }
+        for (part, range) in self.pieces(at, into.len())? {
+            let (piece, rest) = into.split_at_mut(range.len());
+            piece.copy_from_slice(&self.parts[part][range]);
+            into = rest;
+        }
         Ok(())
     }
 
-    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let range = self.range(at, bytes.len())?;
-        self.bytes[range].copy_from_slice(bytes);
+    #[inline]
+    fn write_at(&mut self, at: u64, mut bytes: &[u8]) -> io::Result<()> {
+        if let Some((part, range)) = self.within_one(at, bytes.len()) {
+            self.parts[part][range].copy_from_slice(bytes);
+            return Ok(());
+        }
+        for (part, range) in self.pieces(at, bytes.len())? {
+            let (piece, rest) = bytes.split_at(range.len());
+            self.parts[part][range].copy_from_slice(piece);
+            bytes = rest;
+        }
         Ok(())
     }
 
@@ -103,16 +145,21 @@ impl Storage for MemoryStorage {
     }
 
     fn size(&self) -> io::Result<u64> {
-        Ok(self.bytes.len() as u64)
+        Ok(self.parts.iter().map(|part| part.len() as u64).sum())
     }
 
     fn set_size(&mut self, len: u64) -> io::Result<()> {
-        let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        // Zeroed pages come from the system, and only when they are touched.
-        let mut bytes = Bytes::zeroed(len, true);
-        let kept = len.min(self.bytes.len());
-        bytes[..kept].copy_from_slice(&self.bytes[..kept]);
-        self.bytes = bytes;
+        let size = self.size()?;
+        let too_much = |_| io::Error::from(io::ErrorKind::OutOfMemory);
+        if len > size {
+            // Zeroed pages come from the system, and only when they are touched.
+            self.parts.push(Bytes::zeroed(usize::try_from(len - size).map_err(too_much)?, true));
+            return Ok(());
+        }
+        let kept = usize::try_from(len).map_err(too_much)?;
+        let mut bytes = Bytes::zeroed(kept, true);
+        self.read_at(0, &mut bytes)?;
+        self.parts = vec![bytes];
         Ok(())
     }
 
@@ -126,7 +173,7 @@ impl Storage for MemoryStorage {
 
     #[inline]
     fn view(&self, at: u64, len: usize) -> Option<&[u8]> {
-        self.range(at, len).ok().map(|range| &self.bytes[range])
+        self.within_one(at, len).map(|(part, range)| &self.parts[part][range])
     }
 
     fn is_own_memory(&self) -> bool {
@@ -310,4 +357,50 @@ pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel says that this process has in memory, in bytes.
+    fn resident() -> u64 {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+        text.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    }
+
+    #[test]
+    fn memory_grows_without_being_touched() {
+        let mut storage = MemoryStorage::default();
+        storage.set_size(4 << 30).unwrap();
+        storage.write_at(100, b"first").unwrap();
+        let before = resident();
+        for more in 1..4 {
+            storage.set_size((4 << 30) + (more << 16)).unwrap();
+        }
+        // It held 4 GiB more where growth moved what there was.
+        assert!(resident() < before + (1 << 30), "{} MiB", resident() >> 20);
+        let mut found = [0; 5];
+        storage.read_at(100, &mut found).unwrap();
+        assert_eq!(&found, b"first");
+    }
+
+    #[test]
+    fn memory_of_several_parts_reads_as_one() {
+        let mut storage = MemoryStorage::from_bytes((0..100).collect());
+        storage.set_size(150).unwrap();
+        storage.set_size(151).unwrap();
+        assert_eq!(storage.size().unwrap(), 151);
+        storage.write_at(95, &[7; 56]).unwrap();
+        let mut found = [1; 58];
+        storage.read_at(93, &mut found).unwrap();
+        assert_eq!((&found[..2], &found[2..]), (&[93, 94][..], &[7; 56][..]));
+        assert_eq!((storage.view(0, 100).map(<[u8]>::len), storage.view(99, 2)), (Some(100), None));
+        let outside =
+            [storage.read_at(94, &mut found), storage.read_at(152, &mut [0]), storage.write_at(u64::MAX, b"a")];
+        assert!(outside.iter().all(|outcome| outcome.is_err()));
+        storage.set_size(97).unwrap();
+        assert_eq!((storage.size().unwrap(), storage.view(94, 3)), (97, Some(&[94, 7, 7][..])));
+        assert!(storage.read_at(151, &mut []).is_err() && storage.read_at(97, &mut []).is_ok());
+    }
 }
