@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidewater_report::Record;
-use tidewater_study::sweep::{self as study, Folder, Index, Named, STATISTICS, TABLE};
+use tidewater_study::sweep::{self as study, Folder, Named, STATISTICS, TABLE};
 use tidewater_study::{Failure, Follow, How, Setting, SharedTraces};
 use tidewater_tables::{Format, encode};
 
@@ -87,7 +87,7 @@ impl Sweep {
         let made = py.detach(|| {
             let named = study::named(study::Sweep::parse(plan, Path::new(""))?.plans()?, build)?;
             let folder = Folder::open(&out)?;
-            folder.write_index(&Index::of(&named))?;
+            study::begin(&named, &folder)?;
             let of = |run: &Named| Row {
                 name: run.name.clone(),
                 label: run.plan.label.clone(),

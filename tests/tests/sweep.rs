@@ -52,6 +52,41 @@ fn a_run_is_called_what_this_sweep_calls_it() {
     assert_eq!(table(folder.path(), "a"), table(folder.path(), "b"));
 }
 
+/// Results of another study are never written over: its index and its table were, without a word.
+#[test]
+fn a_folder_of_another_study_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run_well(folder.path(), &sweep("a", "seed=1..2", &[]));
+    let files = ["a/sweep.json", "a/table.parquet"].map(|name| folder.path().join(name));
+    let before = files.clone().map(|path| std::fs::read(path).expect("it is there"));
+    for other in [sweep("a", "seed=3..4", &[]), sweep("a", "seed=1..2", &["--queue-depth", "3"])] {
+        let text = run_refused(folder.path(), &other);
+        assert!(text.contains("error: a: holds another study: 4 runs of "), "{text}");
+        assert!(text.contains(" on generic, such as \"channels=") && text.contains("help: give another"), "{text}");
+    }
+    assert_eq!(files.map(|path| std::fs::read(path).expect("it is there")), before);
+    // The same study, grown and shrunk, goes on there, and so does one of which nothing was made yet.
+    assert_eq!(made_and_found(&run_well(folder.path(), &sweep("a", "seed=2..3", &[]))), (2, 2));
+    std::fs::create_dir_all(folder.path().join("b/runs")).expect("a folder");
+    std::fs::write(folder.path().join("b/sweep.json"), "{}").expect("an index");
+    assert_eq!(made_and_found(&run_well(folder.path(), &sweep("b", "seed=1", &[]))), (2, 0));
+}
+
+/// Another build makes its runs again, in the same folder.
+#[test]
+fn runs_of_another_build_are_of_the_same_study() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run_well(folder.path(), &sweep("a", "seed=1", &[]));
+    let runs = folder.path().join("a/runs");
+    for (number, path) in std::fs::read_dir(&runs).expect("runs").flatten().map(|entry| entry.path()).enumerate() {
+        let text = std::fs::read_to_string(&path).expect("a record");
+        let build = text.lines().find(|line| line.trim_start().starts_with("\"build ")).expect("its build").to_owned();
+        std::fs::write(runs.join(format!("{number:032x}.json")), text.replace(&build, "\"build other\",")).expect("it");
+        std::fs::remove_file(path).expect("it is removed");
+    }
+    assert_eq!(made_and_found(&run_well(folder.path(), &sweep("a", "seed=1", &[]))), (2, 0));
+}
+
 #[test]
 fn shards_make_all_runs_together_and_the_last_one_the_table() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -8,7 +8,7 @@ use crate::progress::Whole;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use tidewater_base::units::{self, plural};
-use tidewater_study::sweep::{self, Folder, Index, Named, STATISTICS, Sweep, TABLE};
+use tidewater_study::sweep::{self, Folder, Named, STATISTICS, Sweep, TABLE};
 use tidewater_study::{Follow, Grid, How};
 use tidewater_tables::{Format, encode};
 
@@ -30,7 +30,7 @@ pub fn command(given: &Given) -> Result<(), Failure> {
         return output::print(&list(&runs, given)?);
     }
     let folder = Folder::open(&given.out)?;
-    folder.write_index(&Index::of(&runs))?;
+    sweep::begin(&runs, &folder)?;
     if given.retry_failed {
         folder.forget_failed()?;
     }

@@ -82,6 +82,27 @@ impl Folder {
         Ok(folder)
     }
 
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The names of the runs that it keeps, in their order.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn names(&self) -> Result<Vec<String>, Failure> {
+        let runs = self.root.join(RUNS);
+        let entries = fs::read_dir(&runs).map_err(|error| cannot("read", &runs, &error))?;
+        let mut names: Vec<String> = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.split_once('.').map(|(name, _)| name.to_owned()))
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
     /// A file of it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.root.join(name)
@@ -124,8 +145,11 @@ impl Folder {
         for _ in 0..TRIES {
             let file = match OpenOptions::new().create(true).truncate(false).write(true).open(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    fs::create_dir_all(self.root.join(CLAIMS))?;
-                    continue;
+                    // Not the folder itself: one that was removed stays away.
+                    match fs::create_dir(self.root.join(CLAIMS)) {
+                        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                        _ => continue,
+                    }
                 }
                 opened => opened?,
             };

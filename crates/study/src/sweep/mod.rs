@@ -5,11 +5,13 @@ mod folder;
 mod identity;
 mod outcome;
 pub(crate) mod plan;
+mod study;
 
 pub use folder::{Folder, State};
 pub use identity::digest_of_file;
 pub use outcome::{Index, STATISTICS, TABLE, tables};
 pub use plan::Sweep;
+pub use study::begin;
 
 use crate::many::{Follow, How, Ready};
 use crate::vary::Plan;
