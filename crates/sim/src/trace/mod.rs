@@ -7,6 +7,7 @@ mod address;
 mod columns;
 pub mod convert;
 mod detect;
+mod doubts;
 mod events;
 pub(crate) mod field;
 mod footprint;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use tidewater_base::Instant;
 
 pub use columns::Columns;
+pub use doubts::{DOUBT, doubts};
 pub use format::Format;
 pub use info::{Info, info};
 pub use input::Input;
