@@ -46,6 +46,16 @@ const KNOWN: [&str; 18] = [
     "device",
 ];
 
+/// The columns that a table of a trace may have, other names of them included.
+#[pyfunction]
+pub fn trace_columns() -> Vec<&'static str> {
+    let aliases = ALIASES.iter().map(|(name, _)| *name);
+    KNOWN.into_iter().chain(aliases).chain(TIMES).collect()
+}
+
+/// Names of a time in seconds.
+const TIMES: [&str; 2] = ["time", "timestamp"];
+
 /// What [`Data::restore`] takes.
 type Restored = (Vec<u8>, String, usize);
 
@@ -119,22 +129,29 @@ impl Data {
     }
 }
 
+/// The name of a column of times of this type; `None`: it has numbers.
+fn of_type(kind: &DataType) -> Option<&'static str> {
+    match kind {
+        DataType::Timestamp(unit, _) | DataType::Duration(unit) => Some(match unit {
+            TimeUnit::Second => "time_s",
+            TimeUnit::Millisecond => "time_ms",
+            TimeUnit::Microsecond => "time_us",
+            TimeUnit::Nanosecond => "time_ns",
+        }),
+        _ => None,
+    }
+}
+
 /// The trace reader's name of a column of this name and type; `None`: it is none of a trace.
 fn column(name: &str, kind: &DataType) -> Option<&'static str> {
     let name = name.trim().to_lowercase();
-    if name == "time" || name == "timestamp" {
-        return Some(match kind {
-            DataType::Timestamp(unit, _) | DataType::Duration(unit) => match unit {
-                TimeUnit::Second => "time_s",
-                TimeUnit::Millisecond => "time_ms",
-                TimeUnit::Microsecond => "time_us",
-                TimeUnit::Nanosecond => "time_ns",
-            },
-            _ => "time_s",
-        });
+    if TIMES.contains(&name.as_str()) {
+        return Some(of_type(kind).unwrap_or("time_s"));
     }
     let alias = ALIASES.iter().find(|(known, _)| *known == name).map(|(_, meant)| *meant);
-    alias.or_else(|| KNOWN.into_iter().find(|known| *known == name))
+    let known = alias.or_else(|| KNOWN.into_iter().find(|known| *known == name))?;
+    // Dates have the unit of their type, whatever the column is called.
+    Some(if known.starts_with("time_") { of_type(kind).unwrap_or(known) } else { known })
 }
 
 /// The rows as lines.

@@ -19,7 +19,7 @@ mod _native {
     #[pymodule_export]
     use super::drive::{changes, drive, keys, profiles, show};
     #[pymodule_export]
-    use super::frame::Data;
+    use super::frame::{Data, trace_columns};
     #[pymodule_export]
     use super::log::Log;
     #[pymodule_export]
@@ -27,11 +27,11 @@ mod _native {
     #[pymodule_export]
     use super::record::{Run, comparison, tables};
     #[pymodule_export]
-    use super::run::{compare, replay};
+    use super::run::{compare, doubts, replay};
     #[pymodule_export]
     use super::sweep::{Sweep, build, make_one};
     #[pymodule_export]
     use super::table::Table;
     #[pymodule_export]
-    use super::work::{fail, interpreter_ends};
+    use super::work::{fail, interpreter_ends, version};
 }

@@ -6,7 +6,7 @@
 use crate::errors;
 use crate::frame::Data;
 use crate::record::Run;
-use crate::run::{Given, make};
+use crate::run::{Given, make, with_part};
 use crate::work::{Shared, attach, here, wait};
 use pyo3::exceptions::PyException;
 use pyo3::intern;
@@ -361,7 +361,7 @@ pub fn replay_with(
     });
     // An exception says more than the failure that it led to.
     match raised.take() {
-        Some(error) => Err(error),
+        Some(error) => Err(with_part(py, error, made.ok())),
         None => made?.map_err(|failure| errors::of(py, &failure)),
     }
 }

@@ -2,9 +2,11 @@
 
 use crate::frame::Data;
 use crate::record::Run;
-use crate::work::{Shared, wait};
+use crate::work::{Shared, wait, wait_or_part};
 use crate::{errors, sweep};
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -60,6 +62,37 @@ pub fn make(
     Ok(Run::new(record, kept.map(Batches::take)))
 }
 
+/// What speaks against the reading of the traces of a plan, before it is run: columns or units that look mistaken. What
+/// is wrong with the plan itself is an error of its run.
+#[pyfunction]
+pub fn doubts(py: Python<'_>, plan: &str, data: Option<&Data>) -> Vec<String> {
+    let input = data.map(|data| data.input("data frame"));
+    py.detach(|| {
+        let plans = Sweep::parse(plan, Path::new("")).and_then(|sweep| sweep.plans()).unwrap_or_default();
+        let mut seen = HashSet::new();
+        let mut found = Vec::new();
+        for plan in plans.into_iter().filter(|plan| seen.insert(plan.load.traces.clone())) {
+            let origin = match &input {
+                Some(input) => Ok(Origin::Traces(vec![input.clone()])),
+                None => Origin::find(&plan.load),
+            };
+            found.extend(origin.map(|origin| origin.doubts(&plan.load)).unwrap_or_default());
+        }
+        found
+    })
+}
+
+/// An exception that ended a run; Ctrl-C has what was done until then as its attribute `run`.
+pub fn with_part(py: Python<'_>, error: PyErr, part: Option<Result<Run, Failure>>) -> PyErr {
+    if let Some(Ok(run)) = part
+        && error.is_instance_of::<PyKeyboardInterrupt>(py)
+        && let Err(failed) = Py::new(py, run).and_then(|run| error.value(py).setattr("run", run))
+    {
+        return failed;
+    }
+    error
+}
+
 /// Makes the one run of a plan. `data`: the trace, where it is no file. `keep`: whether requests are kept; `file`:
 /// where they are written.
 ///
@@ -77,9 +110,11 @@ pub fn replay(
     let given = Given { plan, input: data.map(|data| data.input("data frame")), keep, file };
     let shared = Shared::default();
     let (cancelled, share) = (Arc::clone(&shared.cancelled), shared.clone());
-    let made =
-        wait(py, &shared, progress, move || make(given, cancelled, Box::new(move |done| share.set(done)), |_| ()))?;
-    made.map_err(|failure: Failure| errors::of(py, &failure))
+    let work = move || make(given, cancelled, Box::new(move |done| share.set(done)), |_| ());
+    match wait_or_part(py, &shared, progress, work) {
+        Ok(made) => made.map_err(|failure: Failure| errors::of(py, &failure)),
+        Err((error, part)) => Err(with_part(py, error, part)),
+    }
 }
 
 /// Requests as a table in a file.

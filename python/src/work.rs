@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(15);
 /// How long work that was asked to end is waited for, before its caller goes on without it.
 const END: Duration = Duration::from_millis(20);
+/// The same for a run that serves requests: it ends within milliseconds, unless the machine is busy.
+const RUN_ENDS: Duration = Duration::from_secs(1);
 /// Looks between two reports of progress.
 const LOOKS_BETWEEN_REPORTS: u32 = 6;
 
@@ -24,6 +26,8 @@ pub struct Shared {
     pub cancelled: Arc<AtomicBool>,
     /// What is done, in millionths of a run, summed over all runs.
     done: Arc<AtomicU64>,
+    /// A single run serves requests, and looks at `cancelled` every few milliseconds.
+    serves: Arc<AtomicBool>,
 }
 
 impl Shared {
@@ -35,6 +39,7 @@ impl Shared {
     /// This share is done of a single run.
     pub fn set(&self, share: f64) {
         self.done.store((share * 1e6) as u64, Ordering::Relaxed);
+        self.serves.store(true, Ordering::Relaxed);
     }
 
     fn runs(&self) -> f64 {
@@ -52,12 +57,25 @@ pub fn wait<T: Send + 'static>(
     progress: Option<&Bound<'_, PyAny>>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> PyResult<T> {
+    wait_or_part(py, shared, progress, work).map_err(|(error, _)| error)
+}
+
+/// The same; what ends the work early comes with what the work still gave.
+///
+/// # Errors
+/// As [`wait`].
+pub fn wait_or_part<T: Send + 'static>(
+    py: Python<'_>,
+    shared: &Shared,
+    progress: Option<&Bound<'_, PyAny>>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, (PyErr, Option<T>)> {
     let (send, receive) = sync_channel(1);
     let thread = std::thread::Builder::new().name("tidewater".into()).spawn(move || {
         // A caller that went on without it takes no result.
         let _ = send.send(std::panic::catch_unwind(AssertUnwindSafe(work)));
     });
-    thread.map_err(|error| errors::run(py, &format!("no thread can be started: {error}")))?;
+    thread.map_err(|error| (errors::run(py, &format!("no thread can be started: {error}")), None))?;
     let receive = Mutex::new(receive);
     let next = |time| {
         py.detach(|| {
@@ -69,8 +87,10 @@ pub fn wait<T: Send + 'static>(
     loop {
         match next(LOOK) {
             Ok(Ok(value)) => return Ok(value),
-            Ok(Err(panic)) => return Err(errors::internal(py, words(&*panic))),
-            Err(RecvTimeoutError::Disconnected) => return Err(errors::internal(py, "a thread ended without a result")),
+            Ok(Err(panic)) => return Err((errors::internal(py, words(&*panic)), None)),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err((errors::internal(py, "a thread ended without a result"), None));
+            }
             Err(RecvTimeoutError::Timeout) => {}
         }
         looks += 1;
@@ -81,8 +101,8 @@ pub fn wait<T: Send + 'static>(
         if let Err(error) = py.check_signals().and(reported) {
             shared.cancelled.store(true, Ordering::Relaxed);
             // What can't be broken off, such as filling the drive, ends by itself, and its result is dropped.
-            let _ = next(END);
-            return Err(error);
+            let part = next(if shared.serves.load(Ordering::Relaxed) { RUN_ENDS } else { END });
+            return Err((error, part.ok().and_then(Result::ok)));
         }
     }
 }
@@ -151,6 +171,12 @@ pub fn interpreter_ends(py: Python<'_>) {
 fn words(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without words")
+}
+
+/// The version of the package.
+#[pyfunction]
+pub fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
 }
 
 /// Panics with this message, as a bug would: for tests of what callers see.

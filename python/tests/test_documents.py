@@ -32,6 +32,13 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pyt
         exec(compile(block, f"{page.name}, example {number + 1}", "exec"), names)
 
 
+@pytest.mark.skipif(not PAGES, reason="the README is not here")
+def test_the_readme_has_no_links_into_the_sources() -> None:
+    # It is all that a user of the wheel has.
+    links = re.findall(r"\]\(([^)]*)\)", PAGES[0].read_text())
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+
+
 def test_the_first_example_is_short_and_draws_whiskers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     if not PAGES:

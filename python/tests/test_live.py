@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,28 @@ def test_a_device_answers_and_takes_faults() -> None:
         process = device._process
     assert process.returncode == 0
     assert not Path(device.control).exists()
+    calls: list[Callable[[], object]] = [device.status, device.metrics, device.power_cut]
+    for call in calls:
+        with pytest.raises(tw.RunError, match="the device has ended"):
+            call()
+    assert "clean shutdown" in device.said
+    device.stop()
+
+
+def test_a_device_that_was_killed_says_so() -> None:
+    with tw.serve("tiny", size="8MiB") as device:
+        device._process.kill()
+        device._process.wait()
+        with pytest.raises(tw.RunError, match="the device has ended"):
+            device.status()
+
+
+def test_a_device_takes_the_memory_that_it_uses() -> None:
+    with tw.serve("villars", size="64MiB") as device:
+        status = Path(f"/proc/{device._process.pid}/status").read_text()
+    resident = int(status.split("VmRSS:")[1].split()[0])
+    # Its image has 2.3 GiB, of which a new drive has written none.
+    assert resident < 500_000, f"{resident} KiB"
 
 
 def test_a_device_that_cannot_be_served_says_why(tmp_path: Path) -> None:
@@ -80,8 +103,9 @@ def test_a_device_that_cannot_be_served_says_why(tmp_path: Path) -> None:
 def test_an_experiment_has_checks_and_rows(tmp_path: Path) -> None:
     names = tw.experiments()
     assert len(names) >= 25
-    with pytest.raises(tw.PlanError):
+    with pytest.raises(tw.PlanError, match="there is no experiment 'x-ssd/fig0'") as error:
         tw.experiment("x-ssd/fig0")
+    assert error.value.suggestion in names
 
 
 def test_a_probe_finds_what_the_profile_says() -> None:

@@ -53,6 +53,20 @@ def test_a_second_call_makes_nothing_and_another_folder_the_same_table(reference
     assert table_of(tmp_path / "other") == table_of(reference)
 
 
+def test_a_folder_of_another_study_is_refused(tmp_path: Path) -> None:
+    sweep(tmp_path / "study")
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "study").rglob("*") if file.is_file()}
+    rows = {"op": ["write"] * 50, "offset": list(range(0, 204800, 4096)), "bytes": [4096] * 50}
+    other = "rw=randwrite,bs=8k,iodepth=16,number_ios=3000"
+    loads: list[tw.Load | str] = [other, tw.Trace(rows)]
+    for load in loads:
+        with pytest.raises(tw.PlanError, match="study: holds another study: 6 runs of rw=randwrite") as error:
+            sweep(tmp_path / "study", load=load)
+        assert "give another directory with out=, or remove" in str(error.value)
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "study").rglob("*") if file.is_file()} == before
+    assert len(sweep(tmp_path / "study")) == 6
+
+
 def test_processes_and_threads_make_the_same_table(reference: Path, tmp_path: Path) -> None:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
         sweep(tmp_path / "processes", processes)
@@ -225,6 +239,12 @@ def test_a_figure_has_medians_and_whiskers_over_seeds(reference: Path, tmp_path:
         grid.plot(x="nand.channels", y="iops")
     with pytest.raises(tw.PlanError, match="no run has"):
         grid.plot(x="seed", y="latency_us.read.p99")
+    with pytest.raises(tw.PlanError, match="profile is a text"):
+        grid.plot(x="seed", y="profile")
+    for name, meant in [("iop", "iops"), ("latency_us.write.p9", "latency_us.write.p99")]:
+        with pytest.raises(tw.PlanError, match="no figure is called") as error:
+            grid.plot(x="seed", y=name)
+        assert error.value.suggestion == meant
 
 
 def test_frames_are_of_the_library_that_is_asked_for(reference: Path) -> None:

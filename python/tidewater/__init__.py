@@ -9,9 +9,11 @@ True
 
 from typing import TYPE_CHECKING, Any
 
+from tidewater import _native
 from tidewater.drive import Drive, Key, keys, profiles
 from tidewater.errors import (
     InternalError,
+    Interrupted,
     LogError,
     PlanError,
     PolicyError,
@@ -42,6 +44,7 @@ __all__ = [
     "Finding",
     "Grid",
     "InternalError",
+    "Interrupted",
     "Job",
     "Key",
     "Leaving",
@@ -66,6 +69,7 @@ __all__ = [
     "Trace",
     "TraceError",
     "Written",
+    "__version__",
     "check_policy",
     "compare",
     "experiment",
@@ -76,6 +80,9 @@ __all__ = [
     "serve",
     "sweep",
 ]
+
+#: The version of the package, which is that of the program in it.
+__version__ = _native.version()
 
 #: What is imported when it is first used: it takes modules that few programs need.
 _LATER = {

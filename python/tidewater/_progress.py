@@ -6,6 +6,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from tidewater.errors import PlanError
+
 
 class Bar:
     """Follows so many runs: a bar of tqdm, a function that takes the share done, or nothing."""
@@ -16,8 +18,10 @@ class Bar:
         #: What takes the number of runs done, parts of them included.
         self.report: Callable[[float], object] | None = None
         if wanted is True:
-            from tqdm.auto import tqdm
-
+            try:
+                from tqdm.auto import tqdm
+            except ImportError as error:
+                raise PlanError("a bar is drawn by tqdm", help="pip install 'tidewater[progress]'") from error
             form = "{l_bar}{bar}| {n:.1f}/{total} [{elapsed}<{remaining}]"
             self._bar = tqdm(total=self._runs, desc=name, unit="run", bar_format=form)
             self.report = self._to

@@ -78,5 +78,22 @@ class Map(Mapping[str, T], Generic[T]):
         return repr(dict(self))
 
 
+def paths(kind: type[View], names: tuple[str, ...], before: str = "") -> list[str]:
+    """The paths of all numbers of a part, where parts that are called by operations may have any of these names."""
+    found: list[str] = []
+    for field in kind._fields:
+        takes = str(kind.__annotations__[field]).removesuffix(" | None")
+        part, each = kind._part.get(field), kind._parts.get(field)
+        if takes in {"int", "float", "bool"}:
+            found.append(before + field)
+        elif part is not None:
+            found += paths(part, names, f"{before}{field}.")
+        elif takes.startswith("Map[") and each is not None:
+            found += [path for name in names for path in paths(each, names, f"{before}{field}.{name}.")]
+        elif takes == "Map[int]":
+            found += [f"{before}{field}.{name}" for name in names]
+    return found
+
+
 def _is_plain(value: object) -> bool:
     return isinstance(value, (bool, int, float, str))

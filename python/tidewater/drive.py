@@ -7,7 +7,8 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from tidewater import _native
-from tidewater._plan import Scalar, flat
+from tidewater._plan import Scalar, flat, text_of
+from tidewater.errors import ProfileError, nearest
 
 if TYPE_CHECKING:
     from tidewater.load import LoadLike
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class Drive:
     """A drive: a built-in profile, the path of a profile's file, or a dictionary, with settings changed.
 
-    Settings are named as ``--set`` names them, or nested; values may be numbers. Wrong ones are refused at once.
+    Settings are named as :func:`keys` lists them, or nested; values may be numbers. Wrong ones are refused at once.
 
     >>> import tidewater as tw
     >>> drive = tw.Drive("tiny", {"nand": {"channels": 4}, "buffer.write_policy": "lru"}, capacity="32MiB")
@@ -46,7 +47,7 @@ class Drive:
             profile = str(profile.get("base", "generic"))
         changed += flat(settings or {})
         if capacity is not None:
-            changed.append(("drive.capacity", str(capacity)))
+            changed.append(("drive.capacity", text_of(capacity)))
         self.profile = fspath(profile)
         self.settings = tuple(changed)
         #: One line on what it is.
@@ -75,7 +76,17 @@ class Drive:
         return dict(self._values)
 
     def __getitem__(self, key: str) -> str:
+        if key not in self._values:
+            meant = nearest(key, self._values)
+            help = f"did you mean {meant!r}?" if meant else "tidewater.keys() lists them"
+            raise ProfileError(f"no such key: {key!r}", help=help, key=str(key), suggestion=meant)
         return self._values[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    #: Its settings are in :attr:`values`.
+    __iter__ = None
 
     def with_settings(self, settings: Mapping[str, Any]) -> Drive:
         """The same drive with more settings changed."""
@@ -87,7 +98,7 @@ class Drive:
         *,
         precondition: str = "fresh",
         seed: int = 1,
-        power_cut: str | None = None,
+        power_cut: str | float | None = None,
         requests: bool | str | PathLike[str] = False,
         policy: PolicyFactory | None = None,
         progress: Progress = False,
@@ -99,7 +110,8 @@ class Drive:
         seed
             Of every random choice; equal inputs and seeds make equal records.
         power_cut
-            The power is cut at this time of the drive's clock, such as ``"2s"``; see ``recovery`` of the result.
+            The power is cut at this time of the drive's clock, such as ``"2s"`` (a number is in seconds); see
+            ``recovery`` of the result.
         requests
             Keeps a row for each request in memory, or writes them to a file (.parquet, .arrow, .csv).
         policy
@@ -108,7 +120,8 @@ class Drive:
         progress
             ``True`` for a bar (tqdm), or a function of the share done, 0 to 1.
 
-        Other Python threads run meanwhile; Ctrl-C ends the run.
+        Other Python threads run meanwhile. Ctrl-C ends the run with :class:`Interrupted`, whose ``run`` has what was
+        done. A trace whose columns or units look mistaken gives a :class:`RunWarning` before the run.
 
         >>> import tidewater as tw
         >>> result = tw.Drive("tiny").replay("rw=randwrite,bs=4k,number_ios=1000")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidewater.result import Result
 
 __all__ = [
     "InternalError",
+    "Interrupted",
     "LogError",
     "PlanError",
     "PolicyError",
@@ -24,9 +29,9 @@ class TidewaterError(Exception):
     help: str | None
 
     def __init__(self, message: str, *, help: str | None = None) -> None:
-        self.message = message
-        self.help = _in_python(help) if help else None
-        super().__init__(f"{message}; {self.help}" if self.help else message)
+        self.message = in_python(message)
+        self.help = in_python(help) if help else None
+        super().__init__(f"{self.message}; {self.help}" if self.help else self.message)
 
     def __reduce__(self) -> Any:
         # Exceptions of workers come back whole.
@@ -73,7 +78,14 @@ class TraceError(TidewaterError, ValueError):
 
 
 class PlanError(TidewaterError, ValueError):
-    """What was asked for can't be had: a wrong job, values that can't vary, a table that is not there."""
+    """What was asked for can't be had: a wrong job, values that can't vary, a figure or a table that is not there."""
+
+    #: What was perhaps meant.
+    suggestion: str | None
+
+    def __init__(self, message: str, *, help: str | None = None, suggestion: str | None = None) -> None:
+        super().__init__(message, help=help)
+        self.suggestion = suggestion
 
 
 class RunError(TidewaterError, RuntimeError):
@@ -103,6 +115,24 @@ class PolicyError(TidewaterError, RuntimeError):
         self.rule = rule
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C ended a replay. What was done by then is not lost.
+
+    >>> import tidewater as tw
+    >>> try:
+    ...     run = tw.Drive("tiny").replay("rw=randwrite,bs=4k,number_ios=1000")
+    ... except tw.Interrupted as stop:
+    ...     run = stop.run
+    """
+
+    #: The run as far as it came, with ``partial`` set; ``None`` where it had not begun to serve requests.
+    run: Result | None
+
+    def __init__(self, run: Result | None = None) -> None:
+        self.run = run
+        super().__init__(f"after {run.requests} requests, which are in .run" if run else "before the first request")
+
+
 class InternalError(TidewaterError, RuntimeError):
     """A bug of Tidewater's; please report it."""
 
@@ -114,8 +144,54 @@ def _restore(kind: type[TidewaterError], args: tuple[Any, ...], state: dict[str,
     return error
 
 
-def _in_python(text: str) -> str:
-    """Options of the command line as the arguments that they are here: ``--queue-depth`` is ``queue_depth=``."""
+def in_python(text: str) -> str:
+    """Options, commands and keys of the command line as what they are here.
+
+    >>> in_python("try --precondition steady, or --queue-depth N")
+    'try precondition="steady", or queue_depth=N'
+    >>> in_python("use --set nand.ways=1 --set nand.channels=2, or give --size, as in --size 64GiB")
+    'use {"nand.ways": "1", "nand.channels": "2"}, or give size=, as in size="64GiB"'
+    >>> in_python("load.power-cut: no number; `tidewater profile list` names them")
+    'power_cut=: no number; `tidewater.profiles()` names them'
+    """
     import re
 
-    return re.sub(r"--([a-z][a-z-]+)", lambda match: match[1].replace("-", "_") + "=", text)
+    def settings(match: re.Match[str]) -> str:
+        pairs = re.findall(r"--set ([a-z_.-]+)=(\S*[^\s,;.):])", match[0])
+        return "{" + ", ".join(f'"{key}": "{value}"' for key, value in pairs) + "}"
+
+    def argument(match: re.Match[str]) -> str:
+        name, value = match[1].replace("-", "_"), match[2] or ""
+        plain = not value or value.isupper() or value.isdigit()
+        return f"{name}={value}" if plain else f'{name}="{value}"'
+
+    for pattern, here in _COMMANDS:
+        text = re.sub(pattern, here, text)
+    if "--" not in text:
+        return text
+    text = re.sub(r"--set [a-z_.-]+=\S*[^\s,;.):](?: --set [a-z_.-]+=\S*[^\s,;.):])*", settings, text)
+    value = r"(?: <[A-Z_]+>|[ =](fresh|filled|steady|[A-Z]+\b|[0-9]\w*(?:\.\w+)*%?))?"
+    return re.sub(r"(?<![\w-])--([a-z][a-z-]*[a-z])" + value, argument, text)
+
+
+#: Words of the program besides its options, and what stands here in their place.
+_COMMANDS = [
+    (r"`tidewater profile list`", "`tidewater.profiles()`"),
+    (r"`tidewater profile show (\S+) > \S+` makes a file to edit", r"`tidewater.Drive('\1').toml()` is a text to edit"),
+    (r"`tidewater profile show \S+` lists every key with a value that it takes", "`tidewater.keys()` says what"),
+    (r";? ?see --help for the options and examples", ""),
+    (r"^load\.power-cut: ", "power_cut=: "),
+    (r"^load\.queue-depth: ", "queue_depth=: "),
+    (r"^load\.([a-z]+): ", r"\1=: "),
+    (r"(?:^|(?<= ))--vary ([\w.-]+): ", r"\1 in vary: "),
+    (r"^vary\.([\w.-]+): (?:\1: )?", r"\1 in vary: "),
+    (r"\bqueue-depth, speedup, precondition, power-cut\b", "queue_depth, speedup, precondition, power_cut"),
+    (r" \(os error \d+\)", ""),
+]
+
+
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """What was perhaps meant by a name that is none of those."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(str(name), list(known), 1, 0.6)), None)

@@ -6,16 +6,17 @@ import json
 import os
 import socket
 import subprocess
-import tempfile
 import time
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tidewater._folder import Folder
+from tidewater._plan import whole
 from tidewater._program import failure, program
 from tidewater.drive import Drive
-from tidewater.errors import RunError
+from tidewater.errors import RunError, TidewaterError
 
 
 class Device:
@@ -24,7 +25,7 @@ class Device:
     Made by :func:`serve`.
     """
 
-    def __init__(self, drive: Drive, arguments: list[str], folder: tempfile.TemporaryDirectory[str]) -> None:
+    def __init__(self, drive: Drive, arguments: list[str], folder: Folder) -> None:
         self._folder = folder
         place = Path(folder.name)
         #: The socket for ``tidewater status`` and ``tidewater fault``.
@@ -32,6 +33,7 @@ class Device:
         #: The socket for a virtual machine's PCIe device, and for ``tidewater run --device vfio-user:SOCKET``.
         self.vfio_user = str(place / "vfio.sock")
         self._said = place / "said"
+        self._last_words = ""
         begun = time.monotonic()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, self._said.open("wb") as said:
             ready.bind(str(place / "ready"))
@@ -53,23 +55,31 @@ class Device:
                         raise RunError("the device is not ready after 60 seconds", help=self._said.read_text())
             except BaseException:
                 self._process.kill()
-                self._process.wait()
-                folder.cleanup()
+                self._process.communicate()
+                folder.remove()
                 raise
 
     def ask(self, do: str, **keys: Any) -> dict[str, Any]:
         """Asks the control socket; docs/reference/control.md lists what it understands."""
         request = json.dumps({"do": do, **keys}).encode() + b"\n"
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
-            control.connect(self.control)
-            control.sendall(request)
-            line = control.makefile().readline()
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
+                control.connect(self.control)
+                control.sendall(request)
+                line = control.makefile().readline()
+        except OSError as error:
+            raise self._gone() from error
         if not line:
-            raise ConnectionResetError("the device ended without an answer")
+            raise self._gone()
         answer: dict[str, Any] = json.loads(line)
         if not answer.pop("ok", False):
             raise RunError(str(answer.get("error", "the device refused")))
         return answer
+
+    def _gone(self) -> RunError:
+        words = self.said.strip().splitlines()
+        help = f"it said last: {words[-1]}" if words else "serve the drive again"
+        return RunError("the device has ended, and answers no more", help=help)
 
     def status(self) -> dict[str, Any]:
         """State and counters."""
@@ -89,15 +99,15 @@ class Device:
 
     @property
     def said(self) -> str:
-        """What the program said so far."""
-        return self._said.read_text()
+        """What the program said so far, also after its end."""
+        return self._said.read_text() if self._said.exists() else self._last_words
 
     def stop(self) -> None:
         """Flushes, shuts down cleanly, and waits for the end."""
         if self._process.poll() is None:
             try:
                 self.ask("stop")
-            except OSError:
+            except TidewaterError:
                 # It ends before its answer is read, or has gone already.
                 pass
             try:
@@ -107,7 +117,8 @@ class Device:
                 self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
-        self._folder.cleanup()
+        self._last_words = self.said
+        self._folder.remove()
 
     def __enter__(self) -> Device:
         return self
@@ -122,7 +133,7 @@ def serve(
     drive: Drive | str = "generic",
     *,
     image: str | PathLike[str] = "memory",
-    size: str | None = None,
+    size: str | int | None = None,
     nvme_tcp: str | None = None,
     ring: bool | str | PathLike[str] | None = None,
     metrics: str | None = None,
@@ -133,7 +144,7 @@ def serve(
     image
         The file of its data, made if missing; ``"memory"`` forgets.
     size
-        Usable size of a new drive, such as ``"8GiB"``.
+        Usable size of a new drive, such as ``"8GiB"`` (a number is in bytes). Memory is taken for what is written.
     nvme_tcp, metrics
         Addresses to serve at, such as ``"127.0.0.1:4420"``.
     ring
@@ -146,7 +157,8 @@ def serve(
     'serving'
     """
     drive = drive if isinstance(drive, Drive) else Drive(drive)
-    folder = tempfile.TemporaryDirectory(prefix="tidewater-")
+    seed = whole("seed", seed)
+    folder = Folder()
     arguments = ["--profile", drive.profile, "--image", fspath(image), "--seed", str(seed)]
     for key, value in drive.settings:
         arguments += ["--set", f"{key}={value}"]
@@ -154,7 +166,7 @@ def serve(
         ring = drive["fast.size"] != "0B"
     for option, given in [("--size", size), ("--nvme-tcp", nvme_tcp), ("--metrics", metrics)]:
         if given is not None:
-            arguments += [option, given]
+            arguments += [option, str(given)]
     if ring:
         arguments += ["--ring", str(Path(folder.name) / "ring") if ring is True else fspath(ring)]
     return Device(drive, arguments, folder)

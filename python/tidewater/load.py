@@ -9,8 +9,8 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidewater import _native
-from tidewater._plan import Scalar, quoted, text_of
-from tidewater.errors import TraceError
+from tidewater._plan import Scalar, quoted, text_of, whole
+from tidewater.errors import RunWarning, TraceError, in_python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,9 +45,17 @@ class Load:
 class Trace(Load):
     """A trace: a file's path, the name of a bundled sample, a data frame, or any table that speaks Arrow.
 
-    A table has a row for each request: ``op`` (read, write, trim, flush), ``offset`` (bytes; or ``sector``, ``lba``)
-    and ``bytes`` (or ``size``, ``sectors``, ``kib``), and may have a time: ``time`` (seconds, or a date),
-    ``time_us``, ``time_ms``, ``time_ns``. Other columns are passed over.
+    A table has a row for each request, with one column of each of these kinds, and others, which are passed over:
+
+    - the operation: ``op`` (or ``operation``: read, write, trim, flush, R, W, ...), ``op_1w`` (1 is a write, 0 a read)
+      or ``op_1r`` (1 is a read)
+    - where it begins: ``offset`` (or ``offset_bytes``, ``address``) in bytes, ``sector`` or ``lba`` in units of 512
+      bytes, ``lba_4k`` in units of 4,096 bytes
+    - its length: ``bytes`` (or ``size``, ``length``, ``size_bytes``, ``length_bytes``), ``sectors`` or ``blocks`` of
+      512 bytes, ``blocks_4k`` of 4,096 bytes, ``kib``
+    - when it comes, which may be left out: ``time`` or ``timestamp`` (dates, or a number of seconds), ``time_s``,
+      ``time_ms``, ``time_us`` (or ``arrival_us``), ``time_ns``, ``time_100ns``; columns of dates have their own unit
+    - ``device``, which may be left out: each has addresses of its own
 
     format, columns
         How a text is read: the name of a format (found by content otherwise), or the names of its columns, such as
@@ -94,6 +102,11 @@ class Trace(Load):
             columns = self._data.columns
         else:
             self._paths = [fspath(path) for path in source]
+        if queue_depth is not None:
+            queue_depth = whole("queue_depth", queue_depth, 1, 65535)
+        if repeat is not None:
+            repeat = whole("repeat", repeat, 1)
+        warm_up = whole("warm_up", warm_up)
         super().__init__(
             {
                 "format": format,
@@ -157,6 +170,9 @@ class Job(Load):
         **options: Scalar,
     ) -> None:
         given = [f"{key}={text_of(value)}" for key, value in options.items()]
+        if queue_depth is not None:
+            queue_depth = whole("queue_depth", queue_depth, 1, 65535)
+        warm_up = whole("warm_up", warm_up)
         #: Its text, or the path of its file.
         self.job = ",".join([*([fspath(job)] if job else []), *given])
         super().__init__(
@@ -187,6 +203,14 @@ def load_of(given: LoadLike) -> Load:
     return Trace(given)
 
 
+def doubt(plan: str, data: _native.Data | None, *, stacklevel: int) -> None:
+    """Warns before a run whose trace looks misread: columns that are swapped, or in other units."""
+    for said in _native.doubts(plan, data):
+        import warnings
+
+        warnings.warn(in_python(said), RunWarning, stacklevel=stacklevel)
+
+
 def full(path: str) -> str:
     """The full path of what is a file; any other text as it is."""
     return os.path.abspath(path) if os.path.isfile(path) else path
@@ -204,4 +228,18 @@ def _data(source: Any) -> _native.Data:
         except ImportError:
             # pandas makes a stream with pyarrow alone; without it, its columns are lists.
             source = {str(name): list(source[name]) for name in source.columns}
-    return _native.Data.of_columns([(str(name), [text_of(value) for value in source[name]]) for name in source])
+    columns = {str(name): list(source[name]) for name in source}
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        said = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise TraceError(f"the columns of the table have different lengths: {said}")
+    return _native.Data.of_columns([_texts(name, values) for name, values in columns.items()])
+
+
+def _texts(name: str, values: list[Any]) -> tuple[str, list[str]]:
+    """A column as texts; dates become seconds."""
+    if values and hasattr(values[0], "timestamp"):
+        return "time_s", [repr(value.timestamp()) for value in values]
+    if values and hasattr(values[0], "total_seconds"):
+        return "time_s", [repr(value.total_seconds()) for value in values]
+    return name, [text_of(value) for value in values]

@@ -40,7 +40,7 @@ class Log:
     target
         A :class:`Device` of :func:`serve`, ``"vfio-user:SOCKET"``, several of these with commas between them (the log
         is on the primary of a group), or ``"cluster:etcd=HOST:PORT/NAME"``. The device has to lend its ring: ``ring=``
-        of :func:`serve`, ``--ring`` of ``tidewater serve``.
+        of :func:`serve`, or the same option of the command ``tidewater serve``.
     lane
         Which of the device's lanes, 0 to 15; one has one log at a time.
     level

@@ -6,7 +6,8 @@ import re
 from statistics import median
 from typing import TYPE_CHECKING
 
-from tidewater.errors import PlanError
+from tidewater.errors import PlanError, nearest
+from tidewater.result import figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,8 +20,10 @@ def plot(
 ) -> Figure:
     """:meth:`Runs.plot`."""
     # Without pyplot: a figure that no window of its own shows, and that is freed with its last reference.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+    except ImportError as error:
+        raise PlanError("figures are drawn by matplotlib", help="pip install 'tidewater[plot]'") from error
     from tidewater._figure import Shown
 
     series: dict[str, dict[str, list[float]]] = {}
@@ -74,8 +77,17 @@ def _points(runs: Runs, x: str, y: str, hue: str | None) -> list[tuple[str, str,
     keys = {"queue_depth": "queue-depth", "power_cut": "power-cut"}
     for name in [x] if hue is None else [x, hue]:
         if keys.get(name, name) not in runs.vary:
-            raise PlanError(f"{name} does not vary", help=f"there are {', '.join(runs.vary)}")
-    column = runs.table[y] if y in runs.table.columns else None
+            meant = nearest(name, runs.vary)
+            raise PlanError(f"{name} does not vary", help=f"there are {', '.join(runs.vary)}", suggestion=meant)
+    columns = runs.table.columns
+    if y not in columns and y not in figures():
+        meant = nearest(y, [*columns, *figures()])
+        help = f"did you mean {meant!r}?" if meant else "name a column of table, or a path of the record"
+        raise PlanError(f"no figure is called {y!r}", help=help, suggestion=meant)
+    column = runs.table[y] if y in columns else None
+    if column is not None and any(isinstance(value, str) for value in column):
+        numbers = [name for name in columns if not any(isinstance(value, str) for value in runs.table[name])]
+        raise PlanError(f"{y} is a text, and the y-axis has numbers", help=f"such as {', '.join(numbers[:6])}")
     found = []
     for at in range(len(runs)):
         value = column[at] if column is not None else _figure(runs, at, y)

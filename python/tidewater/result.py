@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from tidewater import _native
 from tidewater._plan import plan
 from tidewater._progress import Bar
-from tidewater.load import LoadLike, load_of
+from tidewater._view import paths
+from tidewater.errors import Interrupted, PlanError, in_python, nearest
+from tidewater.load import LoadLike, doubt, load_of
 from tidewater.record import Record
 from tidewater.table import Table
 
@@ -68,15 +70,27 @@ class Result(Record):
         return cls(_native.Run.read(text), text=text)
 
     def figure(self, name: str) -> float:
-        """A figure by its path, such as ``latency_us.read.p99``; NaN where the run has none."""
+        """A figure by its path, such as ``latency_us.read.p99``; NaN where the run has none: it made no reads.
+
+        A name that is none of a figure is a :class:`PlanError` with a suggestion.
+        """
+        if name not in figures():
+            meant = nearest(name, figures())
+            help = f"did you mean {meant!r}?" if meant else "dir() of a result and of its parts lists them"
+            raise PlanError(f"no figure is called {name!r}", help=help, suggestion=meant)
         found: Any = self
         for part in name.split("."):
             found = getattr(found, part, None)
         return float("nan") if found is None else float(found)
 
     def summary(self) -> str:
-        """What the run comes to, as the command prints it."""
-        return self._native.summary()
+        """What the run comes to, in lines; its warnings are the last ones."""
+        return in_python(self._native.summary())
+
+    @property
+    def warnings(self) -> list[str]:  # type: ignore[override]
+        """What the user should know before believing the figures."""
+        return [in_python(said) for said in self.record["warnings"]]
 
     def report(self, path: str | PathLike[str] | None = None) -> str:
         """The report, one HTML page; written to `path` where one is given."""
@@ -113,6 +127,13 @@ class Result(Record):
         return (_restore, (self.to_json(), self.label, self.point))
 
 
+@cache
+def figures() -> list[str]:
+    """The paths of all figures that a run can have."""
+    operations = ("all", "read", "write", "flush", "write_zeroes", "compare", "deallocate", "verify")
+    return paths(Record, operations)
+
+
 class _Lazy(dict[str, Any]):
     """The record, read when a field is first asked for."""
 
@@ -137,7 +158,7 @@ def replay(
     *,
     precondition: str,
     seed: int,
-    power_cut: str | None,
+    power_cut: str | float | None,
     requests: bool | str | PathLike[str],
     policy: PolicyFactory | None,
     progress: Progress,
@@ -146,9 +167,14 @@ def replay(
     given = load_of(load)
     text = plan(drive, given, precondition=precondition, seed=seed, power_cut=power_cut)
     file = None if isinstance(requests, bool) else fspath(requests)
+    doubt(text, given.data, stacklevel=4)
     with Bar("replay", 1, progress) as bar:
-        if policy is None:
-            return Result(_native.replay(text, given.data, requests is True, file, bar.report))
-        from tidewater.policy import native
+        try:
+            if policy is None:
+                return Result(_native.replay(text, given.data, requests is True, file, bar.report))
+            from tidewater.policy import native
 
-        return Result(_native.replay_with(text, given.data, requests is True, file, bar.report, *native(policy)))
+            return Result(_native.replay_with(text, given.data, requests is True, file, bar.report, *native(policy)))
+        except KeyboardInterrupt as stop:
+            part: _native.Run | None = getattr(stop, "run", None)
+            raise Interrupted(None if part is None else Result(part)) from None

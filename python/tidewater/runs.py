@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidewater import _native
-from tidewater._plan import Values, plan, refuse_code
+from tidewater._plan import Values, plan, refuse_code, time_of, whole
 from tidewater._progress import Bar
 from tidewater.drive import Drive
-from tidewater.errors import PlanError, RunError, RunWarning
-from tidewater.load import Load, LoadLike, full, load_of
+from tidewater.errors import PlanError, RunError, RunWarning, TidewaterError
+from tidewater.load import Load, LoadLike, doubt, full, load_of
 from tidewater.result import Progress, Result
 from tidewater.table import Table
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 #: Options of a run that vary, besides the keys of a profile, as they are called here.
 _OPTIONS = {"queue_depth": "queue-depth", "power_cut": "power-cut"}
+
+#: Those whose values are whole numbers.
+_WHOLE = {"seed", "queue-depth"}
 
 
 class Runs:
@@ -68,7 +71,7 @@ class Runs:
     def warnings(self) -> dict[str, list[str]]:
         """What speaks against the figures of a run, in words; runs without such are left out."""
         if self._warnings is None:
-            self._warnings = {run.label: said for run in self.results() if (said := list(run.record["warnings"]))}
+            self._warnings = {run.label: said for run in self.results() if (said := run.warnings)}
         return self._warnings
 
     def _warn(self) -> None:
@@ -215,7 +218,7 @@ def compare(
     *,
     precondition: str = "fresh",
     seed: int = 1,
-    power_cut: str | None = None,
+    power_cut: str | float | None = None,
     jobs: int | None = None,
     progress: Progress = False,
 ) -> Comparison:
@@ -226,12 +229,15 @@ def compare(
     >>> [run.label for run in runs]
     ['channels=1', 'channels=2']
     """
-    import tempfile
-
     names = _named(vary)
-    with tempfile.TemporaryDirectory(prefix="tidewater-") as folder:
-        given = _filed(load, Path(folder))
+    if jobs is not None:
+        jobs = whole("jobs", jobs, 1)
+    from tidewater._folder import Folder
+
+    with Folder() as folder:
+        given = _filed(load, folder)
         text = plan(drive, given, precondition=precondition, seed=seed, power_cut=power_cut, vary=names)
+        doubt(text, None, stacklevel=3)
         with Bar("compare", _combinations(names), progress) as bar:
             made = _native.compare(text, jobs, bar.report)
     return Comparison(list(names), [Result(run, label, dict(point)) for label, point, run in made])
@@ -244,7 +250,7 @@ def sweep(
     *,
     precondition: str = "fresh",
     seed: int = 1,
-    power_cut: str | None = None,
+    power_cut: str | float | None = None,
     sample: int | None = None,
     sample_seed: int = 1,
     skip: Sequence[str] = (),
@@ -264,8 +270,8 @@ def sweep(
     skip
         Combinations that are left out, such as ``"profile=tlc-client seed!=1"``.
     out
-        The folder; a second call makes what is missing. Without one it goes away with the result. `tidewater sweep`
-        reads it, and makes its own runs: those of another build.
+        The folder; a second call makes what is missing, and one of another study is refused. Without one it goes away
+        with the result. `tidewater sweep` reads it, and makes its own runs: those of another build.
     executor
         Any ``concurrent.futures.Executor``: processes, Dask, Ray, MPI. Workers see `out` (on a cluster, a shared
         directory). What a worker that dies had begun is made again.
@@ -280,16 +286,20 @@ def sweep(
     >>> len(grid), grid.table["seed"]
     (6, [0, 1, 2, 0, 1, 2])
     """
+    names = _named(vary)
+    if jobs is not None:
+        jobs = whole("jobs", jobs, 1)
     keeper = None
     if out is None:
-        import tempfile
+        from tidewater._folder import Folder
 
-        keeper = tempfile.TemporaryDirectory(prefix="tidewater-")
-        out = keeper.name
+        keeper = Folder()
+        out = Path(keeper.name) / "sweep"
     folder = Path(out)
-    names = _named(vary)
     _native.Sweep.open(folder)
-    given = _filed(load, folder.absolute() / "traces")
+    traces = folder.absolute() / "traces"
+    before = set(traces.iterdir()) if traces.is_dir() else set()
+    given = _filed(load, traces)
     if drive.profile not in _native.profiles():
         drive = Drive(full(drive.profile), dict(drive.settings))
     text = plan(
@@ -303,7 +313,14 @@ def sweep(
         sample_seed=sample_seed,
         skip=skip,
     )
-    native = _native.Sweep(text, folder, _build())
+    try:
+        native = _native.Sweep(text, folder, _build())
+    except TidewaterError:
+        # A folder of another study stays as it was.
+        for trace in set(traces.iterdir()) - before if traces.is_dir() else ():
+            trace.unlink()
+        raise
+    doubt(text, None, stacklevel=3)
     if retry_failed:
         native.forget_failed()
     with Bar("sweep", len(native.runs()), progress) as bar:
@@ -367,6 +384,8 @@ def _build() -> str:
 
 
 def _named(vary: Mapping[str, Any]) -> dict[str, Values]:
+    if not isinstance(vary, Mapping):
+        raise PlanError(f"what varies is a dictionary, not {vary!r}", help="such as {'seed': range(5)}")
     if not vary:
         raise PlanError("nothing varies", help="name a key and its values, such as {'seed': range(5)}")
     # Values are looked at more than once.
@@ -374,7 +393,17 @@ def _named(vary: Mapping[str, Any]) -> dict[str, Values]:
         refuse_code(values)
         return values if isinstance(values, (str, int, float)) else list(values)
 
-    return {_OPTIONS.get(key, key): kept(values) for key, values in vary.items()}
+    names = {_OPTIONS.get(key, key): kept(values) for key, values in vary.items()}
+    if "power-cut" in names and not isinstance(names["power-cut"], str):
+        cuts = names["power-cut"]
+        names["power-cut"] = [time_of(cut) for cut in ([cuts] if isinstance(cuts, (int, float)) else cuts)]
+    for key, values in names.items():
+        if key in _WHOLE and not isinstance(values, str):
+            for value in [values] if isinstance(values, (int, float)) else values:
+                # A text may be a range.
+                if not isinstance(value, str):
+                    whole(key.replace("-", "_"), value)
+    return names
 
 
 def _combinations(vary: Mapping[str, Any]) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+from tidewater._folder import Folder
+from tidewater._plan import whole
 from tidewater._program import call
 from tidewater.drive import Drive
-from tidewater.errors import PlanError
+from tidewater.errors import PlanError, nearest
 
 
 class Finding:
@@ -72,7 +73,7 @@ def probe(
     >>> found[0].stage
     'read-cache'
     """
-    arguments = ["probe", "--seed", str(seed)]
+    arguments = ["probe", "--seed", str(whole("seed", seed))]
     if isinstance(target, Drive):
         arguments.append(target.profile)
         for key, value in target.settings:
@@ -144,11 +145,17 @@ def experiment(
     """
     if not fspath(name):
         raise PlanError("an experiment without a name", help="experiments() lists them")
+    seed = whole("seed", seed)
+    known = [] if Path(name).exists() else experiments()
+    if known and fspath(name) not in known:
+        meant = nearest(fspath(name), known)
+        help = f"did you mean {meant!r}?" if meant else "experiments() lists them; or give the path of a TOML file"
+        raise PlanError(f"there is no experiment {fspath(name)!r}", help=help, suggestion=meant)
     arguments = ["experiment", "run", fspath(name), "--seed", str(seed)]
     if quick:
         arguments.append("--quick")
     if jobs is not None:
-        arguments += ["--jobs", str(jobs)]
+        arguments += ["--jobs", str(whole("jobs", jobs, 1))]
     if traces is not None:
         arguments += ["--traces", fspath(traces)]
     # Checks that do not hold are a result as well.
@@ -156,8 +163,8 @@ def experiment(
 
 
 def _documents(arguments: list[str], accept: tuple[int, ...] = (0,)) -> tuple[str, str]:
-    with tempfile.TemporaryDirectory(prefix="tidewater-") as folder:
-        json_file, page = Path(folder) / "document.json", Path(folder) / "page.html"
+    with Folder() as folder:
+        json_file, page = folder / "document.json", folder / "page.html"
         call([*arguments, "--json", str(json_file), "--report", str(page)], accept=accept)
         return json_file.read_text(), page.read_text()
 

@@ -72,8 +72,10 @@ class Table:
 
     def to_polars(self) -> Any:
         """The table as a data frame of polars."""
-        import polars
-
+        try:
+            import polars
+        except ImportError as error:
+            raise PlanError("polars is not installed", help="install polars, or use rows()") from error
         return polars.DataFrame(self)
 
     def __repr__(self) -> str:
