@@ -38,7 +38,11 @@ struct Rig {
 
 impl Rig {
     fn new() -> Rig {
-        let device = Device::new(&profile(), Options { stamps: true, ..Options::default() }).unwrap();
+        Rig::of(&profile())
+    }
+
+    fn of(profile: &Profile) -> Rig {
+        let device = Device::new(profile, Options { stamps: true, ..Options::default() }).unwrap();
         Rig { device, now: Instant::ZERO, outputs: Vec::new(), cid: 0 }
     }
 
@@ -562,4 +566,52 @@ fn what_is_not_there_yet_is_not_trimmed_and_no_stream_has_room_for_the_same_byte
     }
     rig.settle();
     assert_eq!(rig.page().lane[0].credit, 264);
+}
+
+/// When bytes leave the ring, for one page: instants after the first, and how many have left.
+fn left_ring(release: &str) -> Vec<(Duration, u64)> {
+    let settings = [
+        "nand.channels=1",
+        "nand.ways=1",
+        "nand.planes=1",
+        "nand.page_size=4KiB",
+        "nand.oob_size=128",
+        "nand.ecc_codeword=512",
+        "nand.bus_rate=4224000B/s",
+        "nand.command_time=100us",
+        "nand.cache=false",
+        "ftl.unit_size=4KiB",
+        "nand.blocks_per_plane=64",
+        "fast.lanes=1",
+    ];
+    let mut profile = with(profile(), &settings);
+    profile.set("fast.release", release).unwrap();
+    let mut rig = Rig::of(&profile);
+    let page = 4096 - 64;
+    assert_eq!(rig.append(0, 0, &bytes(0, page)), Status::SUCCESS);
+    let freed = |rig: &Rig| rig.device.fast().function(0).unwrap().lanes()[0].freed();
+    let (mut found, mut began) = (Vec::new(), None);
+    while let Some(at) = rig.device.deadline().filter(|_| freed(&rig) < page as u64) {
+        rig.now = at;
+        rig.handle(Input::Timer);
+        // The page is full and on its way as soon as its last byte has reached the ring.
+        if rig.device.fast().function(0).unwrap().lanes()[0].credit() == page as u64 {
+            began.get_or_insert(at);
+        }
+        if found.last().is_none_or(|&(_, last)| last < freed(&rig)) && freed(&rig) > 0 {
+            found.push((at.since(began.expect("nothing leaves before it came")), freed(&rig)));
+        }
+    }
+    found
+}
+
+#[test]
+fn ring_bytes_are_free_codeword_by_codeword_as_they_cross_the_bus() {
+    let us = Duration::from_us;
+    // 100 us for the command, and then 528 bytes, of which 512 are data, each 125 us; the header has 64 of the first.
+    let each: Vec<(Duration, u64)> = (1..=8).map(|i| (us(100 + 125 * i), 512 * i - 64)).collect();
+    assert_eq!(left_ring("crossing"), each);
+    assert_eq!(left_ring("transferred"), each[7..]);
+    let [(at, all)] = left_ring("programmed")[..] else { panic!("a page at once") };
+    assert!(at > us(1_100) && all == 4032, "{at:?}");
 }

@@ -61,6 +61,10 @@ impl<M: Medium> Device<M> {
                     fast.on_log_row_loaded(cx, ftl, row);
                 }
             }
+            Event::Crossed { channel } => {
+                let (row, bytes) = ftl.flash.on_crossed(cx.now, &mut cx.events, channel);
+                fast.on_log_row_crossing(cx, ftl, row, bytes);
+            }
             Event::Bus { channel, inward: false } => {
                 let done = ftl.flash.on_unloaded(cx.now, &mut cx.events, channel);
                 self.on_flash_read(done);

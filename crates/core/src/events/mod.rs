@@ -65,6 +65,11 @@ pub enum Event {
         /// Whether it went to a die.
         inward: bool,
     },
+    /// Another codeword of a log row has crossed a bus.
+    Crossed {
+        /// The channel.
+        channel: u32,
+    },
     /// A command has left the command pipeline.
     Command {
         /// Its slot.
@@ -146,6 +151,7 @@ impl Packed for Event {
             Event::Window { place, generation } => (10, place, generation),
             Event::Fold => (12, 0, 0),
             Event::HostMemory { place } => (11, place, 0),
+            Event::Crossed { channel } => (16, channel, 0),
         };
         debug_assert!(index < 1 << 24);
         u64::from(generation) << 32 | u64::from(index) << 8 | kind
@@ -170,6 +176,7 @@ impl Packed for Event {
             13 => Event::Cell { die: index, generation, kind: Kind::Program },
             14 => Event::Cell { die: index, generation, kind: Kind::Erase },
             15 => Event::Bus { channel: index, inward: true },
+            16 => Event::Crossed { channel: index },
             _ => Event::Fold,
         }
     }

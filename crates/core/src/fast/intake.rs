@@ -1,7 +1,7 @@
 //! What happens when on the fast side: from a store to its page on flash.
 
 use super::transport::{self, Transport};
-use super::{Content, ControlBlock, Fast, Function, LbaRing, LogPage, LogRemains, Refusal, bar};
+use super::{Content, ControlBlock, Fast, Function, LbaRing, LogPage, LogRemains, PAGE_HEADER, Refusal, bar};
 use crate::border::Output;
 use crate::context::Context;
 use crate::events::{Event, lane as event_lane};
@@ -320,15 +320,34 @@ impl Fast {
     pub(crate) fn on_log_row_loaded<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, row: u32) {
         // A payload store keeps the bytes of the rings, too, but not those of a die's register: with one, bytes stay
         // in the ring until they are on flash.
-        if self.profile.release != Release::Transferred || cx.options.payload {
+        if self.profile.release == Release::Programmed || cx.options.payload {
             return;
         }
+        self.free_row(cx, ftl, row, u32::MAX);
+    }
+
+    /// The first `bytes` of a row of the log have crossed the bus. Power that fails now does not end the transfer: with
+    /// the stored energy that programs the row, the rest of it goes over the bus before.
+    pub(crate) fn on_log_row_crossing<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, row: u32, bytes: u32) {
+        if !cx.options.payload {
+            self.free_row(cx, ftl, row, bytes);
+        }
+    }
+
+    /// The first `bytes` of a row are in its die's register ([`u32::MAX`]: all).
+    fn free_row<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, row: u32, bytes: u32) {
+        let unit = self.payload + PAGE_HEADER;
         let mut touched = 0u32;
-        for owner in ftl.owners_of_row(row) {
+        for (place, owner) in (0u32..).zip(ftl.owners_of_row(row)) {
             let Owner::Log { function, number } = owner else { continue };
             let function = usize::from(function);
             let Function { log, lanes, .. } = &mut self.functions[function];
-            log.load(page_number(log, number), |page| lanes[usize::from(page.lane)].free_until(page.end()));
+            let number = page_number(log, number);
+            let free = |lane: u8, end| lanes[usize::from(lane)].free_until(end);
+            match bytes {
+                u32::MAX => log.load(number, free),
+                _ => log.cross(number, bytes.saturating_sub(place * unit).min(unit).saturating_sub(PAGE_HEADER), free),
+            }
             touched |= 1 << function;
         }
         for function in (0..self.functions.len()).filter(|f| touched >> f & 1 == 1) {

@@ -10,11 +10,14 @@ pub const PAGE_HEADER: u32 = PageHeader::SIZE as u32;
 /// The end of every stream: 16 TiB.
 pub const OFFSET_END: u64 = 1 << OFFSET_BITS;
 
+/// A page that is in its die's register.
+const WHOLE: u32 = u32::MAX;
+
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     page: LogPage,
-    /// It is in a die's register, or further.
-    loaded: bool,
+    /// Bytes of it in a die's register, or further; [`WHOLE`]: all that it will ever have.
+    crossed: u32,
     on_flash: bool,
 }
 
@@ -103,7 +106,7 @@ impl LbaRing {
 
     /// The number of the next page, which is then on its way to flash.
     pub(super) fn push(&mut self, page: LogPage) -> u64 {
-        self.slots.push_back(Slot { page, loaded: false, on_flash: false });
+        self.slots.push_back(Slot { page, crossed: 0, on_flash: false });
         self.tail() - 1
     }
 
@@ -121,18 +124,29 @@ impl LbaRing {
         self.slots[(number - self.head) as usize].page.sequence = sequence;
     }
 
-    /// A page is in a die's register. Calls `each` for every page that now has all pages before it there or further.
-    pub(super) fn load(&mut self, number: u64, mut each: impl FnMut(LogPage)) {
+    /// A page is in a die's register. Calls `free` with a lane and the end of its bytes that have, like all pages before
+    /// theirs, got there or further.
+    pub(super) fn load(&mut self, number: u64, free: impl FnMut(u8, u64)) {
+        self.cross(number, WHOLE, free);
+    }
+
+    /// The first `bytes` of a page are in a die's register. Calls `free` as [`LbaRing::load`] does.
+    pub(super) fn cross(&mut self, number: u64, bytes: u32, mut free: impl FnMut(u8, u64)) {
         if let Some(place) = number.checked_sub(self.head)
             && let Some(slot) = self.slots.get_mut(place as usize)
         {
-            slot.loaded = true;
+            slot.crossed = slot.crossed.max(bytes);
         }
         self.loaded = self.loaded.max(self.head);
-        while let Some(slot) = self.slots.get((self.loaded - self.head) as usize)
-            && (slot.loaded || slot.on_flash)
-        {
-            each(slot.page);
+        while let Some(slot) = self.slots.get((self.loaded - self.head) as usize) {
+            let there = if slot.on_flash { WHOLE } else { slot.crossed };
+            // A page that was voided meanwhile lies behind where its log was cut.
+            if slot.page.len > 0 {
+                free(slot.page.lane, slot.page.offset + u64::from(there.min(slot.page.len)));
+            }
+            if there < WHOLE {
+                return;
+            }
             self.loaded += 1;
         }
     }
@@ -205,7 +219,7 @@ impl LbaRing {
     /// The ring as a control block says it was: pages from `head` on, all of them on flash.
     pub(super) fn restore(&mut self, head: u64, pages: Vec<LogPage>) {
         self.head = head;
-        self.slots = pages.into_iter().map(|page| Slot { page, loaded: true, on_flash: true }).collect();
+        self.slots = pages.into_iter().map(|page| Slot { page, crossed: WHOLE, on_flash: true }).collect();
         self.settled = self.tail();
         self.loaded = self.tail();
     }
@@ -244,6 +258,26 @@ mod tests {
         assert_eq!(ring.find(1, 30), None);
         assert_eq!(ring.trim(100), 0..5);
         assert_eq!((ring.find(0, 0), ring.head(), ring.lpn(9)), (None, 5, 101));
+    }
+
+    #[test]
+    fn bytes_are_freed_as_far_as_all_before_them_are_in_registers() {
+        let mut ring = LbaRing::new(0, 8, 0);
+        (0..4).for_each(|i| assert_eq!(ring.push(page((i / 3) as u8, i % 3 * 100, 100)), i));
+        let cross = |ring: &mut LbaRing, number, bytes| {
+            let mut ends = [0, 0];
+            ring.cross(number, bytes, |lane, end| ends[usize::from(lane)] = ends[usize::from(lane)].max(end));
+            ends
+        };
+        assert_eq!(cross(&mut ring, 1, 60), [0, 0], "the page before it has not begun");
+        assert_eq!(cross(&mut ring, 0, 30), [30, 0]);
+        assert_eq!(cross(&mut ring, 0, 10), [30, 0], "what has crossed stays there");
+        assert_eq!(cross(&mut ring, 0, WHOLE), [160, 0], "and a part of the next");
+        assert_eq!(cross(&mut ring, 1, 150), [200, 0], "filler frees nothing");
+        assert_eq!(cross(&mut ring, 3, WHOLE), [200, 0], "the page before ends only with its transfer");
+        ring.cut(0, 120);
+        assert_eq!(cross(&mut ring, 1, WHOLE), [120, 0], "a page that was cut, and no void one behind it");
+        assert_eq!(cross(&mut ring, 2, WHOLE), [0, 100]);
     }
 
     #[test]

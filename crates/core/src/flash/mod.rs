@@ -20,13 +20,13 @@ pub use statistics::{DieTime, FlashStatistics};
 
 use crate::events::EventQueue;
 use crate::layout::Layout;
-use crate::profile::{DestagePriority, Profile};
+use crate::profile::{DestagePriority, Profile, Release};
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::{Config, Medium};
 
 use die::{Cell, Die};
 use source::READS;
-use start::{Channel, Shared, Transfer};
+use start::{Channel, Codewords, Shared, Transfer};
 
 /// No operation.
 pub const NONE: u32 = u32::MAX;
@@ -89,6 +89,7 @@ impl Flash {
     pub fn new(profile: &Profile, nand: &Config, layout: &Layout, capacity: usize) -> Flash {
         // Without a fast side there is nothing to go before the host's programs, or behind them.
         let priority = if profile.fast.is_enabled() { profile.fast.priority } else { DestagePriority::Neutral };
+        let follows = profile.fast.is_enabled() && profile.fast.release == Release::Crossing;
         let (profile, slc) = (&profile.flash, &profile.slc);
         let with_slc = |[lower, middle, upper]: [Duration; 3], slc: Duration| [lower, middle, upper, slc];
         let rate = crate::cost::Rate::per_second(nand.bus_rate);
@@ -96,8 +97,16 @@ impl Flash {
         let turns = if planes_in_turn { u64::from(nand.planes) } else { 1 };
         let unit_bytes = u64::from(nand.page_size + nand.oob_size) / u64::from(layout.units_per_page);
         let row_bytes = unit_bytes * u64::from(layout.units_per_row);
+        let codewords = if follows {
+            let in_page = nand.page_size / nand.ecc_codeword;
+            let time = rate.time(u64::from(nand.page_size + nand.oob_size) / u64::from(in_page));
+            let count = in_page * layout.units_per_row / layout.units_per_page;
+            Codewords { count, data: nand.ecc_codeword, before: nand.command_time, time }
+        } else {
+            Codewords::default()
+        };
         let shared = Shared {
-            channels: vec![Channel::default(); nand.channels as usize],
+            channels: vec![Channel::new(codewords); nand.channels as usize],
             operations: Vec::with_capacity(capacity),
             classes: [0; SOURCES],
             opportunistic: 0,
@@ -341,6 +350,14 @@ impl Flash {
             shared.kick(now, events, d);
         }
         (source == Source::Destage).then_some(row)
+    }
+
+    /// Another codeword of a log row has crossed a bus to its die's register. Returns the row's number, and how many of
+    /// its bytes, from its first, are there.
+    pub fn on_crossed(&mut self, now: Instant, events: &mut EventQueue, channel: u32) -> (u32, u32) {
+        let (die, bytes) = self.shared.channels[channel as usize].cross(now, events, channel);
+        let row = self.dies[die as usize].loading;
+        (self.shared.operations[row as usize].tag, bytes)
     }
 
     /// A bus transfer from a die has ended. Returns the number of the read whose data has reached the controller.

@@ -31,9 +31,31 @@ pub(super) struct Channel {
     /// Transfers in these three. Most often none, and that is asked at the end of each.
     waiting: u32,
     pub(super) busy: Duration,
+    /// How log rows cross, where that is followed.
+    codewords: Codewords,
+    /// Codewords of the log row that is under way which have crossed.
+    crossed: u32,
+}
+
+/// The codewords of a row: none where it makes no difference when each of them crosses the bus.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Codewords {
+    /// Of a row.
+    pub(super) count: u32,
+    /// Bytes of data in each.
+    pub(super) data: u32,
+    /// Command and address cycles before the first.
+    pub(super) before: Duration,
+    /// Time of each on the bus.
+    pub(super) time: Duration,
 }
 
 impl Channel {
+    /// An idle bus, over which rows of the log go in these codewords.
+    pub(super) fn new(codewords: Codewords) -> Channel {
+        Channel { codewords, ..Channel::default() }
+    }
+
     /// The bus is free, and moves this.
     #[inline(always)]
     fn grant(&mut self, now: Instant, events: &mut EventQueue, index: u32, transfer: Transfer) {
@@ -41,6 +63,29 @@ impl Channel {
         self.moving = Some(transfer);
         self.busy += time;
         events.push(now + time, lane.into(), Event::Bus { channel: index, inward });
+        if transfer.source == Source::Destage && self.codewords.count > 0 {
+            self.follow(now, events, index);
+        }
+    }
+
+    /// A row of the log begins to cross.
+    #[cold]
+    fn follow(&mut self, now: Instant, events: &mut EventQueue, index: u32) {
+        let Codewords { before, time, .. } = self.codewords;
+        self.crossed = 0;
+        events.push(now + before + time, lane::OTHER, Event::Crossed { channel: index });
+    }
+
+    /// One more codeword of a log row has crossed. Returns the row's die and its bytes of data that have. The last
+    /// codeword is not followed: it ends the transfer.
+    pub(super) fn cross(&mut self, now: Instant, events: &mut EventQueue, index: u32) -> (u32, u32) {
+        let Codewords { count, data, time, .. } = self.codewords;
+        self.crossed += 1;
+        if self.crossed + 1 < count {
+            events.push(now + time, lane::OTHER, Event::Crossed { channel: index });
+        }
+        let transfer = self.moving.as_ref().expect("a row that crosses is on the bus");
+        (transfer.die, self.crossed * data)
     }
 
     /// The transfer that has ended, after which the bus moves what goes next.

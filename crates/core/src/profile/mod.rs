@@ -360,6 +360,9 @@ pub enum Release {
     /// When the page is in its die's register: stored energy programs it whatever happens, and after a failed program
     /// the register still has it.
     Transferred,
+    /// As [`Release::Transferred`], but codeword by codeword (`nand.ecc_codeword`), as they cross the bus: a transfer
+    /// that has begun ends on stored energy, and never begins again.
+    Crossing,
 }
 
 /// `[ftl]`.

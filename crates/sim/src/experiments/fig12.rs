@@ -2,10 +2,11 @@
 
 use super::setting::{ExperimentError, Setting, at, device};
 use super::{Findings, Options, check, column, figure, list, series};
-use crate::host::{Appender, Attached, BlockWrites, client_of};
+use crate::host::{Appender, Attached, BlockWrites, client_of, is_full};
 use crate::pcie::Mapping;
 use tidewater_base::Duration;
-use tidewater_core::drive::{VirtualClock, drive};
+use tidewater_core::Device;
+use tidewater_core::drive::{Clock, VirtualClock, drive};
 use tidewater_core::profile::Profile;
 use tidewater_report::experiment::Form;
 
@@ -25,12 +26,17 @@ fn flash_bandwidth(profile: &Profile) -> f64 {
     (buses * row / on_bus).min(dies * row / per_die)
 }
 
+/// Bytes of the log that are on flash.
+fn on_flash(device: &Device) -> u64 {
+    device.fast().function(0).map_or(0, |function| function.lanes()[0].durable())
+}
+
 pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findings, ExperimentError> {
     let loads = setting.numbers("fast_percent")?;
     let conventional = setting.number("conventional_percent")? / 100.0;
     let bytes = setting.number("write_bytes")? as u64;
     let depth = setting.number("depth")? as u16;
-    let ring = setting.number("ring_mib")? as u64;
+    let (ring, fill) = (setting.number("ring_mib")? as u64, setting.time("fill_ms", 1e-3, options.quick)?);
     let bandwidth_of_ring = setting.number("ring_memory_bytes_per_second")? as u64;
     let time = setting.time("run_ms", 1e-3, options.quick)?;
     let warm = Duration::from_ps(time.as_ps() / 4);
@@ -39,7 +45,9 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
             column("priority", "who goes first on flash"),
             column("fast_percent", "offered load of the log, in percent of the flash's write bandwidth"),
             column("conventional_share", "block writes completed, in percent of the flash's write bandwidth"),
-            column("fast_share", "log bytes credited, in percent of the flash's write bandwidth"),
+            column("fast_share", "log bytes that reached flash, in percent of the flash's write bandwidth"),
+            column("credited_share", "log bytes credited, in percent of the flash's write bandwidth"),
+            column("ring_full", "whether the ring was full when the measurement began: 0 or 1"),
         ],
         ..Findings::default()
     };
@@ -57,15 +65,29 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         for (j, &load) in loads.iter().enumerate() {
             let mut device = device(&profile, options.seed)?;
             let client = client_of(&device, Mapping::WriteCombining, None, options.seed);
-            let (begin, end) = (at(warm), at(warm + time));
-            let app = Appender::new(bytes, false, every(load / 100.0), begin, end);
+            // More than the flash takes fills the ring sooner or later: only then is it measured.
+            let warm = at(if load / 100.0 + conventional > 1.0 { fill } else { warm });
+            let app = Appender::new(bytes, false, every(load / 100.0), warm, warm);
             let shift = profile.host.block_size.trailing_zeros();
             let mut host = Attached::new(app, Some(client), shift);
-            host.blocks = Some(BlockWrites::new((bytes, 4 << 30, shift), every(conventional), depth, begin, end));
-            drive(&mut device, &mut VirtualClock::default(), &mut host);
-            let blocks = host.blocks.as_ref().map_or(0.0, BlockWrites::bandwidth);
-            let point = (blocks / flash * 100.0, host.app.bandwidth() / flash * 100.0);
-            findings.rows.push(vec![priority.into(), load.into(), point.0.into(), point.1.into()]);
+            host.blocks = Some(BlockWrites::new((bytes, 4 << 30, shift), every(conventional), depth, warm, warm));
+            host.stops_when_full = true;
+            let mut clock = VirtualClock::default();
+            drive(&mut device, &mut clock, &mut host);
+            let (begin, full) = (clock.now(), is_full(&device));
+            let end = begin + time;
+            host.app.measure(begin, end);
+            host.blocks.iter_mut().for_each(|blocks| blocks.measure(begin, end));
+            host.stops_when_full = false;
+            let before = on_flash(&device);
+            drive(&mut device, &mut clock, &mut host);
+            let share = |bytes: f64| bytes / flash * 100.0;
+            let seconds = clock.now().since(begin).as_secs_f64();
+            let blocks = share(host.blocks.as_ref().map_or(0.0, BlockWrites::bandwidth));
+            let point = (blocks, share((on_flash(&device) - before) as f64 / seconds));
+            let row = [priority.into(), load.into(), point.0.into(), point.1.into()];
+            let also = [share(host.app.bandwidth()).into(), f64::from(u8::from(full)).into()];
+            findings.rows.push(row.into_iter().chain(also).collect());
             points.push(point);
             options.done((i * loads.len() + j + 1) as f64 / (PRIORITIES.len() * loads.len()) as f64)?;
         }

@@ -14,6 +14,8 @@ use tidewater_report::experiment::{Form, Point, Series};
 use tidewater_wire::vendor::{AdminCommand, Epoch, Mode, NodeList, Role, TransportSetup};
 
 const LINE: u32 = 64;
+/// Bytes of a counter in an update.
+const COUNTER: f64 = 8.0;
 /// What the paper gives of its shortest and of its longest period: the least latency and the range's width,
 /// microseconds.
 const SHORTEST: [f64; 2] = [4.5, 0.7];
@@ -34,12 +36,28 @@ impl Late {
     }
 }
 
-fn measure(setting: &Setting, profile: &Profile, period: f64, options: &Options<'_>) -> Result<Late, ExperimentError> {
+/// What one period is measured with.
+#[derive(Clone, Copy)]
+struct Case {
+    /// Nanoseconds between two updates.
+    period: f64,
+    /// Nanoseconds between two writes.
+    write_every: f64,
+    /// Bytes of an update on the link besides its counter of 8.
+    overhead: f64,
+}
+
+fn measure(
+    setting: &Setting,
+    profile: &Profile,
+    Case { period, write_every, overhead }: Case,
+    options: &Options<'_>,
+) -> Result<Late, ExperimentError> {
     let latency = Duration::from_secs_f64(setting.number("bridge_latency_us")? * 1e-6);
-    let every = Duration::from_secs_f64(setting.number("write_every_ns")? * 1e-9);
+    let every = Duration::from_secs_f64(write_every * 1e-9);
     let writes = (setting.number("writes")? * if options.quick { 0.1 } else { 1.0 }) as usize;
     let devices = vec![device(profile, options.seed)?, device(profile, options.seed.wrapping_add(1))?];
-    let link = LinkModel { latency, ..LinkModel::default() };
+    let link = LinkModel { latency, overhead: overhead as u32, ..LinkModel::default() };
     let mut cluster = Cluster::new(devices, link, false, options.seed);
     let mut now = Instant::ZERO;
     // The secondary first, so that the primary finds it.
@@ -114,6 +132,8 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     let mut findings = Findings {
         columns: vec![
             column("period_us", "time between two counter updates"),
+            column("write_every_us", "time between two writes"),
+            column("update_bytes", "bytes of an update on the link"),
             column("lowest_us", "least time until the shadow counter covered a write"),
             column("lower_quartile_us", "a quarter of the writes took no more"),
             column("median_us", "half of the writes took no more"),
@@ -123,19 +143,51 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         ],
         ..Findings::default()
     };
+    let usual = Case {
+        period: periods[0],
+        write_every: setting.number("write_every_ns")?,
+        overhead: LinkModel::default().overhead.into(),
+    };
+    let small = setting.number("small_update_bytes")?;
+    let row = |case: Case, late: &Late| {
+        let q = |q| late.quantile(q);
+        let times = [case.period / 1e3, case.write_every / 1e3, case.overhead + COUNTER];
+        let found = [q(0.0), q(0.25), q(0.5), q(0.75), q(1.0), late.share * 100.0];
+        times.into_iter().chain(found).map(Into::into).collect()
+    };
+    let width = |late: &Late| late.quantile(1.0) - late.quantile(0.0);
     let mut measured = Vec::new();
     for (i, &period) in periods.iter().enumerate() {
-        let late = measure(setting, &profile, period, options)?;
-        let q = |q| late.quantile(q);
-        let row = [period / 1e3, q(0.0), q(0.25), q(0.5), q(0.75), q(1.0), late.share * 100.0];
-        findings.rows.push(row.into_iter().map(Into::into).collect());
+        let case = Case { period, ..usual };
+        let late = measure(setting, &profile, case, options)?;
+        findings.rows.push(row(case, &late));
         measured.push(late);
-        options.done((i + 1) as f64 / periods.len() as f64)?;
+        options.done((i + 1) as f64 / (periods.len() + 3) as f64)?;
     }
+    // What a range is made of: writes that all come at the same time of a period.
+    for (late, period) in [(&measured[0], periods[0]), (&measured[periods.len() - 1], periods[periods.len() - 1])] {
+        let case = Case { period, write_every: period, ..usual };
+        let aligned = measure(setting, &profile, case, options)?;
+        findings.rows.push(row(case, &aligned));
+        findings.found.push(format!(
+            "Updates every {} us: {:.2} us wide; {:.2} us with a write in each period, always at the same time of it",
+            period / 1e3,
+            width(late),
+            width(&aligned)
+        ));
+    }
+    let case = Case { period: periods[0], overhead: small - COUNTER, ..usual };
+    let late = measure(setting, &profile, case, options)?;
+    findings.rows.push(row(case, &late));
+    let [share, of_usual] = [&late, &measured[0]].map(|late| late.share * 100.0);
+    findings.found.push(format!(
+        "Updates of {small} bytes every {} us take {share:.2} % of the bandwidth, those of {} bytes {of_usual:.2} %",
+        periods[0] / 1e3,
+        usual.overhead + COUNTER
+    ));
     let (first, last) = (&measured[0], measured.last().expect("a list of periods is not empty"));
     let near = |measured: f64, published: f64| (measured / published - 1.0).abs() <= 0.1;
     let range = |late: &Late| format!("{:.2} to {:.2} us", late.quantile(0.0), late.quantile(1.0));
-    let width = |late: &Late| late.quantile(1.0) - late.quantile(0.0);
     for (late, [start, wide], names) in [
         (first, SHORTEST, ["start-at-shortest", "width-at-shortest"]),
         (last, LONGEST, ["start-at-longest", "width-at-longest"]),

@@ -26,11 +26,16 @@ const DRAM: usize = 3;
 const CONVENTIONAL: usize = 4;
 
 /// Transactions a second, and mean latency in microseconds.
-type Point = (f64, f64);
+pub(super) type Point = (f64, f64);
 
-fn measure(setting: &Setting, sink: usize, workers: u32, options: &Options<'_>) -> Result<Point, ExperimentError> {
-    let (_, to, settings) = SINKS[sink];
-    let settings: Vec<(&str, String)> = settings.iter().map(|&(key, value)| (key, value.into())).collect();
+/// So many workers, whose log goes to one place of a drive with these settings.
+pub(super) fn measure(
+    setting: &Setting,
+    to: LogTo,
+    settings: &[(&str, String)],
+    workers: u32,
+    options: &Options<'_>,
+) -> Result<Point, ExperimentError> {
     let warm = setting.time("warm_ms", 1e-3, options.quick)?;
     let time = setting.time("run_ms", 1e-3, options.quick)?;
     let cpu_time = Duration::from_secs_f64(setting.number("transaction_us")? * 1e-6);
@@ -43,7 +48,7 @@ fn measure(setting: &Setting, sink: usize, workers: u32, options: &Options<'_>) 
         until: at(warm + time),
         seed: options.seed,
     };
-    let outcome = run.run(&setting.profile(&settings)?, LogSource::synthesize(&log));
+    let outcome = run.run(&setting.profile(settings)?, LogSource::synthesize(&log));
     let outcome = outcome.map_err(|error| ExperimentError::new(error.to_string()))?;
     Ok((outcome.transactions_per_second(), outcome.measured.mean_latency().as_secs_f64() * 1e6))
 }
@@ -53,8 +58,10 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     let mut table: Vec<Vec<Point>> = Vec::new();
     for sink in 0..SINKS.len() {
         let mut points = Vec::new();
+        let (_, to, settings) = SINKS[sink];
+        let settings: Vec<(&str, String)> = settings.iter().map(|&(key, value)| (key, value.into())).collect();
         for (j, &workers) in counts.iter().enumerate() {
-            points.push(measure(setting, sink, workers as u32, options)?);
+            points.push(measure(setting, to, &settings, workers as u32, options)?);
             options.done((sink * counts.len() + j + 1) as f64 / (SINKS.len() * counts.len()) as f64)?;
         }
         table.push(points);

@@ -4,9 +4,11 @@
 mod cbm;
 mod fig10;
 mod fig11;
+mod fig11_rings;
 mod fig12;
 mod fig13;
 mod fig9;
+mod fig9_dram;
 mod hmb;
 pub mod ledger;
 mod movements;
@@ -86,8 +88,10 @@ macro_rules! entries {
 
 const ENTRIES: &[Entry] = entries! {
     "x-ssd/fig9" => fig9::run;
+    "x-ssd/fig9-dram" => fig9_dram::run;
     "x-ssd/fig10" => fig10::run;
     "x-ssd/fig11" => fig11::run;
+    "x-ssd/fig11-rings" => fig11_rings::run;
     "x-ssd/fig12" => fig12::run;
     "x-ssd/fig13" => fig13::run;
     "x-ssd/movements" => movements::run;

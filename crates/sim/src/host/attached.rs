@@ -121,6 +121,12 @@ impl Appender {
     pub fn bandwidth(&self) -> f64 {
         self.bytes as f64 / self.until.since(self.warm_until).as_secs_f64()
     }
+
+    /// Measures anew, between two instants.
+    pub fn measure(&mut self, warm_until: Instant, until: Instant) {
+        (self.warm_until, self.until, self.bytes) = (warm_until, until, 0);
+        self.latency = Histogram::default();
+    }
 }
 
 impl Application for Appender {
@@ -214,6 +220,11 @@ impl BlockWrites {
         self.bytes as f64 / self.until.since(self.warm_until).as_secs_f64()
     }
 
+    /// Measures anew, between two instants.
+    pub fn measure(&mut self, warm_until: Instant, until: Instant) {
+        (self.warm_until, self.until, self.bytes) = (warm_until, until, 0);
+    }
+
     fn due(&self) -> Option<Instant> {
         (self.outstanding < self.depth).then_some(self.next_at)
     }
@@ -240,6 +251,12 @@ impl BlockWrites {
     }
 }
 
+/// Whether the ring of the first lane has no room for another intake queue.
+pub fn is_full<M: Medium>(device: &Device<M>) -> bool {
+    let lane = device.fast().function(0).map(|function| &function.lanes()[0]);
+    lane.is_some_and(|lane| lane.reached() + lane.queue_size() > lane.freed() + lane.ring_size())
+}
+
 /// An application and its host, as the world of a drive.
 #[derive(Debug)]
 pub struct Attached<A> {
@@ -253,6 +270,8 @@ pub struct Attached<A> {
     pub blocks: Option<BlockWrites>,
     /// Who looks at what waits in the ring, if anybody does.
     pub backlog: Option<Backlog>,
+    /// Whether to stop once the ring of the first lane has no room for another intake queue.
+    pub stops_when_full: bool,
     /// The commands of the application's block request that are to be submitted, and how many of it are under way.
     submissions: VecDeque<Submission>,
     /// Those that found the queue full.
@@ -272,6 +291,7 @@ impl<A: Application> Attached<A> {
             window: None,
             blocks: None,
             backlog: None,
+            stops_when_full: false,
             submissions: VecDeque::new(),
             waiting: VecDeque::new(),
             outstanding: 0,
@@ -432,6 +452,6 @@ impl<A: Application, M: Medium> World<Device<M>> for Attached<A> {
         if let Some(backlog) = &mut self.backlog {
             backlog.look(now, device, self.client.as_ref().map_or(0, LogClient::loads));
         }
-        self.app.is_over(now) || self.failure().is_some()
+        self.app.is_over(now) || self.failure().is_some() || self.stops_when_full && is_full(device)
     }
 }

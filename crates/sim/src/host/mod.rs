@@ -6,6 +6,7 @@
 
 mod attached;
 mod backlog;
+mod bursts;
 mod client;
 mod log_run;
 mod sink;
@@ -14,8 +15,9 @@ mod tests;
 mod window;
 mod workers;
 
-pub use attached::{Appender, Application, Attached, BlockWrites, Database};
+pub use attached::{Appender, Application, Attached, BlockWrites, Database, is_full};
 pub use backlog::Backlog;
+pub use bursts::Bursts;
 pub use client::LogClient;
 pub use log_run::{LogOutcome, LogRun, LogRunError, LogTo, client_of};
 pub use sink::{ConventionalSpec, DeviceSink, Durable, Memory, MemorySpec, NoLog, Request, Sink, WindowLogSpec};

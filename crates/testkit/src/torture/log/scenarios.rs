@@ -82,6 +82,16 @@ pub fn log_scenarios() -> Vec<LogScenario> {
                 p.fast.release = Release::Transferred;
             })
         },
+        // Codewords leave the ring while others of their page wait for a slow bus.
+        fast("log, freed as it crosses the bus", |p| {
+            p.fast.release = Release::Crossing;
+            p.fast.size = 16 << 10;
+            p.fast.lanes = 2;
+            p.nand.planes = 2;
+            p.nand.pages_per_block = 4;
+            p.nand.ecc_codeword = 512;
+            p.nand.bus_rate = 20_000_000;
+        }),
         fast("log in volatile memory", |p| {
             p.memories.iter_mut().for_each(|memory| memory.survives = Survives::Nothing);
         }),
