@@ -8,7 +8,7 @@ use tidewater_base::Duration;
 use tidewater_core::Device;
 use tidewater_core::drive::{Clock, VirtualClock, drive};
 use tidewater_core::profile::Profile;
-use tidewater_report::experiment::Form;
+use tidewater_report::experiment::{Cell, Form};
 
 const PRIORITIES: [&str; 3] = ["neutral", "conventional", "destage"];
 
@@ -31,18 +31,68 @@ fn on_flash(device: &Device) -> u64 {
     device.fast().function(0).map_or(0, |function| function.lanes()[0].durable())
 }
 
+/// Both loads of one run, in shares of the flash's write bandwidth.
+#[derive(Clone, Copy)]
+struct Loads {
+    conventional: f64,
+    fast: f64,
+}
+
+/// What became of them, in percent of the flash's write bandwidth.
+struct Point {
+    blocks: f64,
+    log_on_flash: f64,
+    log_credited: f64,
+    ring_full: bool,
+}
+
+fn measure(setting: &Setting, priority: &str, loads: Loads, options: &Options<'_>) -> Result<Point, ExperimentError> {
+    let (bytes, depth) = (setting.number("write_bytes")? as u64, setting.number("depth")? as u16);
+    let profile = setting.profile(&[
+        ("memory.fast-dram.bandwidth", format!("{}B/s", setting.number("ring_memory_bytes_per_second")? as u64)),
+        ("fast.memory", "fast-dram".into()),
+        ("fast.size", format!("{}MiB", setting.number("ring_mib")? as u64)),
+        ("fast.priority", priority.into()),
+    ])?;
+    let flash = flash_bandwidth(&profile);
+    let every = |share: f64| Duration::from_secs_f64(bytes as f64 / (flash * share));
+    let time = setting.time("run_ms", 1e-3, options.quick)?;
+    // More than the flash takes fills the ring sooner or later: only then is it measured.
+    let overloaded = loads.fast + loads.conventional > 1.0;
+    let fill = setting.time("fill_ms", 1e-3, options.quick)?;
+    let warm = at(if overloaded { fill } else { Duration::from_ps(time.as_ps() / 4) });
+    let mut device = device(&profile, options.seed)?;
+    let client = client_of(&device, Mapping::WriteCombining, None, options.seed);
+    let shift = profile.host.block_size.trailing_zeros();
+    let mut host = Attached::new(Appender::new(bytes, false, every(loads.fast), warm, warm), Some(client), shift);
+    host.blocks = Some(BlockWrites::new((bytes, 4 << 30, shift), every(loads.conventional), depth, warm, warm));
+    host.stops_when_full = true;
+    let mut clock = VirtualClock::default();
+    drive(&mut device, &mut clock, &mut host);
+    let (begin, ring_full) = (clock.now(), is_full(&device));
+    let end = begin + time;
+    host.app.measure(begin, end);
+    host.blocks.iter_mut().for_each(|blocks| blocks.measure(begin, end));
+    host.stops_when_full = false;
+    let before = on_flash(&device);
+    drive(&mut device, &mut clock, &mut host);
+    let share = |bytes: f64| bytes / flash * 100.0;
+    Ok(Point {
+        blocks: share(host.blocks.as_ref().map_or(0.0, BlockWrites::bandwidth)),
+        log_on_flash: share((on_flash(&device) - before) as f64 / clock.now().since(begin).as_secs_f64()),
+        log_credited: share(host.app.bandwidth()),
+        ring_full,
+    })
+}
+
 pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findings, ExperimentError> {
     let loads = setting.numbers("fast_percent")?;
     let conventional = setting.number("conventional_percent")? / 100.0;
-    let bytes = setting.number("write_bytes")? as u64;
-    let depth = setting.number("depth")? as u16;
-    let (ring, fill) = (setting.number("ring_mib")? as u64, setting.time("fill_ms", 1e-3, options.quick)?);
-    let bandwidth_of_ring = setting.number("ring_memory_bytes_per_second")? as u64;
-    let time = setting.time("run_ms", 1e-3, options.quick)?;
-    let warm = Duration::from_ps(time.as_ps() / 4);
+    let half = setting.number("half_percent")?;
     let mut findings = Findings {
         columns: vec![
             column("priority", "who goes first on flash"),
+            column("conventional_percent", "offered load of block writes, in percent of the flash's write bandwidth"),
             column("fast_percent", "offered load of the log, in percent of the flash's write bandwidth"),
             column("conventional_share", "block writes completed, in percent of the flash's write bandwidth"),
             column("fast_share", "log bytes that reached flash, in percent of the flash's write bandwidth"),
@@ -51,48 +101,33 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         ],
         ..Findings::default()
     };
+    let row = |priority: &str, loads: Loads, point: &Point| {
+        let offered = [loads.conventional * 100.0, loads.fast * 100.0];
+        let found = [point.blocks, point.log_on_flash, point.log_credited, f64::from(u8::from(point.ring_full))];
+        let numbers = offered.into_iter().chain(found).map(Cell::Number);
+        std::iter::once(priority.into()).chain(numbers).collect()
+    };
     let mut measured: Vec<Vec<(f64, f64)>> = Vec::new();
+    let runs = PRIORITIES.len() * loads.len() + 1;
     for (i, priority) in PRIORITIES.into_iter().enumerate() {
-        let profile = setting.profile(&[
-            ("memory.fast-dram.bandwidth", format!("{bandwidth_of_ring}B/s")),
-            ("fast.memory", "fast-dram".into()),
-            ("fast.size", format!("{ring}MiB")),
-            ("fast.priority", priority.into()),
-        ])?;
-        let flash = flash_bandwidth(&profile);
-        let every = |share: f64| Duration::from_secs_f64(bytes as f64 / (flash * share));
         let mut points = Vec::new();
         for (j, &load) in loads.iter().enumerate() {
-            let mut device = device(&profile, options.seed)?;
-            let client = client_of(&device, Mapping::WriteCombining, None, options.seed);
-            // More than the flash takes fills the ring sooner or later: only then is it measured.
-            let warm = at(if load / 100.0 + conventional > 1.0 { fill } else { warm });
-            let app = Appender::new(bytes, false, every(load / 100.0), warm, warm);
-            let shift = profile.host.block_size.trailing_zeros();
-            let mut host = Attached::new(app, Some(client), shift);
-            host.blocks = Some(BlockWrites::new((bytes, 4 << 30, shift), every(conventional), depth, warm, warm));
-            host.stops_when_full = true;
-            let mut clock = VirtualClock::default();
-            drive(&mut device, &mut clock, &mut host);
-            let (begin, full) = (clock.now(), is_full(&device));
-            let end = begin + time;
-            host.app.measure(begin, end);
-            host.blocks.iter_mut().for_each(|blocks| blocks.measure(begin, end));
-            host.stops_when_full = false;
-            let before = on_flash(&device);
-            drive(&mut device, &mut clock, &mut host);
-            let share = |bytes: f64| bytes / flash * 100.0;
-            let seconds = clock.now().since(begin).as_secs_f64();
-            let blocks = share(host.blocks.as_ref().map_or(0.0, BlockWrites::bandwidth));
-            let point = (blocks, share((on_flash(&device) - before) as f64 / seconds));
-            let row = [priority.into(), load.into(), point.0.into(), point.1.into()];
-            let also = [share(host.app.bandwidth()).into(), f64::from(u8::from(full)).into()];
-            findings.rows.push(row.into_iter().chain(also).collect());
-            points.push(point);
-            options.done((i * loads.len() + j + 1) as f64 / (PRIORITIES.len() * loads.len()) as f64)?;
+            let both = Loads { conventional, fast: load / 100.0 };
+            let point = measure(setting, priority, both, options)?;
+            findings.rows.push(row(priority, both, &point));
+            points.push((point.blocks, point.log_on_flash));
+            options.done((i * loads.len() + j + 1) as f64 / runs as f64)?;
         }
         measured.push(points);
     }
+    let most = *loads.last().expect("a list of loads is not empty");
+    let both = Loads { conventional: half / 100.0, fast: most / 100.0 };
+    let point = measure(setting, PRIORITIES[0], both, options)?;
+    findings.rows.push(row(PRIORITIES[0], both, &point));
+    findings.found.push(format!(
+        "Neutral, block writes that ask for {half} % and a log that asks for {most} %: {:.1} and {:.1} %",
+        point.blocks, point.log_on_flash
+    ));
     let wanted = conventional * 100.0;
     let [neutral, for_blocks, for_log] = [&measured[0], &measured[1], &measured[2]];
     let room = |load: f64| load + wanted <= 90.0;
