@@ -577,7 +577,7 @@ fn left_ring(release: &str) -> Vec<(Duration, u64)> {
         "nand.page_size=4KiB",
         "nand.oob_size=128",
         "nand.ecc_codeword=512",
-        "nand.bus_rate=4224000B/s",
+        "nand.bus_rate=4MB/s",
         "nand.command_time=100us",
         "nand.cache=false",
         "ftl.unit_size=4KiB",
@@ -608,10 +608,10 @@ fn left_ring(release: &str) -> Vec<(Duration, u64)> {
 #[test]
 fn ring_bytes_are_free_codeword_by_codeword_as_they_cross_the_bus() {
     let us = Duration::from_us;
-    // 100 us for the command, and then 528 bytes, of which 512 are data, each 125 us; the header has 64 of the first.
-    let each: Vec<(Duration, u64)> = (1..=8).map(|i| (us(100 + 125 * i), 512 * i - 64)).collect();
+    // 100 us for the command, and then 528 bytes, of which 512 are data, each 132 us; the header has 64 of the first.
+    let each: Vec<(Duration, u64)> = (1..=8).map(|i| (us(100 + 132 * i), 512 * i - 64)).collect();
     assert_eq!(left_ring("crossing"), each);
     assert_eq!(left_ring("transferred"), each[7..]);
     let [(at, all)] = left_ring("programmed")[..] else { panic!("a page at once") };
-    assert!(at > us(1_100) && all == 4032, "{at:?}");
+    assert!(at > us(1_156) && all == 4032, "{at:?}");
 }
