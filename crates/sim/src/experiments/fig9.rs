@@ -56,9 +56,8 @@ pub(super) fn measure(
 pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findings, ExperimentError> {
     let counts = setting.numbers("workers")?;
     let mut table: Vec<Vec<Point>> = Vec::new();
-    for sink in 0..SINKS.len() {
+    for (sink, (_, to, settings)) in SINKS.into_iter().enumerate() {
         let mut points = Vec::new();
-        let (_, to, settings) = SINKS[sink];
         let settings: Vec<(&str, String)> = settings.iter().map(|&(key, value)| (key, value.into())).collect();
         for (j, &workers) in counts.iter().enumerate() {
             points.push(measure(setting, to, &settings, workers as u32, options)?);
