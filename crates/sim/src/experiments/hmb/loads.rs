@@ -17,6 +17,14 @@ const SEQUENTIAL_WRITE: usize = 1;
 const RANDOM_READ: usize = 2;
 const RANDOM_WRITE: usize = 3;
 
+/// What could hold random writes back without host memory, each taken away by a setting of its own.
+const TAKEN_AWAY: [(&str, &str, &str); 4] = [
+    ("if reads of flash take no time", "nand.read_time", "1us"),
+    ("if programs take no time", "nand.program_time", "1us"),
+    ("if the drive's own memory has the mapping pages of two rows", "ftl.map_floor", "64KiB"),
+    ("if no change waits for its mapping page", "ftl.map_updates", "1048576"),
+];
+
 /// One load of both: the threads of fio's job file, and how many requests each has under way.
 struct Load {
     name: &'static str,
@@ -30,15 +38,13 @@ struct Load {
 
 /// MiB/s of a drive under one pattern.
 fn bandwidth(
-    drive: &str,
-    hmb: bool,
+    (drive, settings): (&str, &[(&str, String)]),
     load: &Load,
     rw: &str,
     (span, stagger): (u64, u64),
     seed: u64,
 ) -> Result<f64, ExperimentError> {
-    let settings = if hmb { Vec::new() } else { lending(None) };
-    let profile = profile_with(drive, &settings)?;
+    let profile = profile_with(drive, settings)?;
     let Load { threads, depth, block, rate, requests, .. } = load;
     let each = span / threads;
     // Sequential threads begin apart, each in a part of its own, and not all on the same die.
@@ -108,8 +114,8 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
             let lends = tidewater_core::host_memory::wanted(&profile_with(drive, &[])?) > 0;
             let mut pairs = Vec::new();
             for (rw, pattern) in PATTERNS {
-                let off = bandwidth(drive, false, load, rw, places, options.seed)?;
-                let on = if lends { bandwidth(drive, true, load, rw, places, options.seed)? } else { off };
+                let off = bandwidth((drive, &lending(None)), load, rw, places, options.seed)?;
+                let on = if lends { bandwidth((drive, &[]), load, rw, places, options.seed)? } else { off };
                 findings.rows.push(vec![
                     drive.as_str().into(),
                     load.name.into(),
@@ -251,5 +257,18 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
         format!("in {strongest} of {}", 2 * PATTERNS.len()),
         strongest >= 6 && patterns().all(|p| best(p, heavy)),
     ));
+    for (load, drive, of) in [(0, a, light), (1, a, heavy), (1, b, heavy), (1, c, heavy)] {
+        let [off, on] = of[drive][RANDOM_WRITE];
+        let (name, load) = (&drives[drive], &loads[load]);
+        let mut words = vec![format!("{off:.0} MiB/s, and {on:.0} with it")];
+        // B's own memory has more mapping pages than that.
+        for (what, key, value) in TAKEN_AWAY.into_iter().filter(|(_, key, _)| drive != b || *key != "ftl.map_floor") {
+            let settings = [lending(None), vec![(key, value.to_owned())]].concat();
+            let rate = bandwidth((name, &settings), load, PATTERNS[RANDOM_WRITE].0, places, options.seed)?;
+            words.push(format!("{rate:.0} {what}"));
+        }
+        let words = words.join("; ");
+        findings.found.push(format!("{}, random writes of {name} without host memory: {words}.", load.name));
+    }
     Ok(findings)
 }
