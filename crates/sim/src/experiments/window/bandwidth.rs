@@ -11,11 +11,32 @@ const DRIVES: [(&str, &str); 3] = [("ULL-SSD", "ull-ssd"), ("2B-SSD", "2b-ssd"),
 /// Bytes of the drives that are used.
 const SPAN: u64 = 4 << 30;
 
-/// Bytes a second, one request after the other.
-fn measure(drive: usize, size: u64, total: u64, write: bool, options: &Options<'_>) -> Result<f64, ExperimentError> {
-    let mut device = device(&profile(DRIVES[drive].1), options.seed)?;
+/// What could keep 2B-SSD from where its slides have it, beside DC-SSD: what it is, whether of writes, the drive and a
+/// setting that takes it away.
+const TAKEN_AWAY: [(&str, bool, usize, &str, &str); 4] = [
+    ("if programs of 2B-SSD take no time", true, WINDOW, "nand.program_time", "1us"),
+    ("if its firmware takes no time for a page", true, WINDOW, "window.page_time", "1ns"),
+    ("if its firmware takes no time for a page", false, WINDOW, "window.page_time", "1ns"),
+    ("if DC-SSD has flash that is read as fast as 2B-SSD's", false, DC, "nand.read_time", "3us"),
+];
+const WINDOW: usize = 1;
+const DC: usize = 2;
+
+/// Bytes a second, one request after the other, on a drive with a setting of its own.
+fn measure(
+    (drive, more): (usize, Option<(&str, &str)>),
+    size: u64,
+    total: u64,
+    write: bool,
+    options: &Options<'_>,
+) -> Result<f64, ExperimentError> {
+    let mut profile = profile(DRIVES[drive].1);
+    if let Some((key, value)) = more {
+        profile.set(key, value).map_err(|error| ExperimentError::new(error.to_string()))?;
+    }
+    let mut device = device(&profile, options.seed)?;
     let cycles = (total / size).clamp(4, 2_000);
-    let window = drive == 1;
+    let window = drive == WINDOW;
     let slots = SPAN / size.max(PAGE);
     let cycle = move |i: u64| {
         let place = (i % slots) * size.max(PAGE);
@@ -52,7 +73,7 @@ fn run(setting: &Setting, write: bool, options: &mut Options<'_>) -> Result<Find
     for (drive, (name, _)) in DRIVES.iter().enumerate() {
         let mut rates = Vec::new();
         for (i, &size) in sizes.iter().enumerate() {
-            let rate = measure(drive, size as u64, total, write, options)?;
+            let rate = measure((drive, None), size as u64, total, write, options)?;
             findings.rows.push(vec![(*name).into(), size.into(), rate.into()]);
             rates.push(rate);
             options.done((drive * sizes.len() + i + 1) as f64 / (DRIVES.len() * sizes.len()) as f64)?;
@@ -74,6 +95,14 @@ fn run(setting: &Setting, write: bool, options: &mut Options<'_>) -> Result<Find
     } else {
         let close = window.iter().zip(dc).all(|(a, b)| (a / b - 1.0).abs() <= 0.1);
         findings.checks.push(check("2b-like-dc", "within 10 % at every size", side_by_side(window, dc), close));
+    }
+    for (what, _, drive, key, value) in TAKEN_AWAY.into_iter().filter(|&(_, of_writes, ..)| of_writes == write) {
+        let mut rates = [window.clone(), dc.clone()];
+        for (i, &size) in sizes.iter().enumerate() {
+            rates[drive - WINDOW][i] = measure((drive, Some((key, value))), size as u64, total, write, options)?;
+        }
+        let words = side_by_side(&rates[0], &rates[1]);
+        findings.found.push(format!("2B-SSD and DC-SSD {what} (`{key}` {value}): {words}."));
     }
     Ok(findings)
 }
