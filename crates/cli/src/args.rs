@@ -523,7 +523,7 @@ pub struct ExperimentRun {
     /// Measure a tenth, for a first look: some checks that hold in a full run may fail
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// Measure all of cbm/map, of which a part is measured otherwise: it takes many minutes
+    /// Measure all of cbm/map, cbm/openssd and cbm/setups, of which a part is measured otherwise: it takes hours
     #[arg(long)]
     pub full: bool,
     /// Seed of every random choice: the same seed gives the same result
@@ -533,6 +533,10 @@ pub struct ExperimentRun {
     /// skipped and counted [default: the environment variable TIDEWATER_TRACES]
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub traces: Option<PathBuf>,
+    /// Directory in which MQSim ran experiments/mqsim/loads.xml, for the experiment mqsim [default: the results of
+    /// MQSim that it is built with]
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub mqsim: Option<PathBuf>,
     /// Write raw rows, checks and figures as JSON, for several experiments as one array; - is standard output, which
     /// then gets nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]

@@ -56,6 +56,9 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
     if let Some(folder) = given.traces.as_ref().filter(|folder| !folder.is_dir()) {
         return Err(Failure::usage(format_args!("--traces {}: no such directory", folder.display())));
     }
+    if let Some(folder) = given.mqsim.as_ref().filter(|folder| !folder.is_dir()) {
+        return Err(Failure::usage(format_args!("--mqsim {}: no such directory", folder.display())));
+    }
     let whole = Arc::new(Whole::new("experiments", names.len(), "experiment"));
     let shown = Shown { names: &names, silent, so_far: Mutex::new(SoFar::default()) };
     let outcomes = pool::with_jobs(given.jobs.map_or_else(pool::default_jobs, usize::from), || {
@@ -70,6 +73,7 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
                 quick: given.quick,
                 full: given.full,
                 traces: traces.as_deref(),
+                mqsim: given.mqsim.as_deref(),
                 progress: &mut whole.share_of(i),
                 cancelled: &interrupt::requested,
             };

@@ -12,6 +12,7 @@ mod fig9_dram;
 mod hmb;
 pub mod ledger;
 mod movements;
+mod mqsim;
 mod setting;
 mod window;
 
@@ -41,6 +42,8 @@ pub struct Options<'a> {
     pub full: bool,
     /// A folder of traces, for experiments that take some.
     pub traces: Option<&'a Path>,
+    /// A folder with the results of MQSim, for the experiment that compares with it.
+    pub mqsim: Option<&'a Path>,
     /// Called now and then with the share that is done.
     pub progress: &'a mut (dyn FnMut(f64) + Send),
     /// Asked now and then whether the experiment shall end without a result.
@@ -105,6 +108,7 @@ const ENTRIES: &[Entry] = entries! {
     "cbm/openssd" => cbm::openssd::run;
     "cbm/real" => cbm::real::run;
     "cbm/sanity" => cbm::sanity::run;
+    "cbm/setups" => cbm::setups::run;
     "2b-ssd/write-latency" => window::latency::write;
     "2b-ssd/read-latency" => window::latency::read;
     "2b-ssd/write-bandwidth" => window::bandwidth::write;
@@ -115,6 +119,7 @@ const ENTRIES: &[Entry] = entries! {
     "hmb/fig5" => hmb::caches::read;
     "hmb/fig8" => hmb::caches::write;
     "hmb/fig10" => hmb::mapping::run;
+    "mqsim" => mqsim::run;
 };
 
 /// Every experiment, in the order of the papers.
@@ -238,7 +243,15 @@ mod tests {
     fn quick(name: &str) -> Result<Experiment, ExperimentError> {
         run(
             name,
-            Options { seed: 1, quick: true, full: false, traces: None, progress: &mut |_| {}, cancelled: &|| false },
+            Options {
+                seed: 1,
+                quick: true,
+                full: false,
+                traces: None,
+                mqsim: None,
+                progress: &mut |_| {},
+                cancelled: &|| false,
+            },
         )
     }
 
@@ -285,6 +298,7 @@ mod tests {
                 quick: true,
                 full: false,
                 traces: None,
+                mqsim: None,
                 progress: &mut |share| shares.push(share),
                 cancelled: &|| true,
             };
@@ -300,6 +314,7 @@ mod tests {
             quick: true,
             full: false,
             traces: None,
+            mqsim: None,
             progress: &mut |_| {},
             cancelled: &|| false,
         };

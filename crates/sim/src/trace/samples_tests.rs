@@ -19,6 +19,7 @@ fn oltp() -> SynthSpec {
         skew: 0.9,
         again_percent: 0.0,
         onward_percent: 0.0,
+        shared_percent: 0.0,
         shape: None,
         untouched_exponent: 0.0,
         seed: 2014,

@@ -49,6 +49,9 @@ pub struct SynthSpec {
     /// Of the same, those that begin where a recent one of their kind ended, 0 to 100 % together with the former:
     /// streams that are interleaved, which no table counts as sequential.
     pub onward_percent: f64,
+    /// Of the requests at the place of a recent one, those for which it is one of the other kind: reads of what was
+    /// written lately, and writes of what was read; 0 to 100 %.
+    pub shared_percent: f64,
     /// Sizes, times between requests and places in a page as those of a trace. Sizes that it has take the place of
     /// `mean_kib`, and intervals that of `mean_interarrival_ms`; without a shape a request begins at a page.
     pub shape: Option<Box<Shape>>,
@@ -72,6 +75,7 @@ impl Default for SynthSpec {
             skew: 0.9,
             again_percent: 0.0,
             onward_percent: 0.0,
+            shared_percent: 0.0,
             shape: None,
             untouched_exponent: 0.0,
             seed: 1,
@@ -114,6 +118,7 @@ impl SynthSpec {
             skew,
             again_percent,
             onward_percent,
+            shared_percent: 0.0,
             shape: None,
             untouched_exponent: 0.0,
             seed: 1,
@@ -200,6 +205,7 @@ impl Synth {
             0.0,
             100.0 - spec.again_percent,
         )?;
+        within("the percentage of recent places that are of the other kind", spec.shared_percent, 0.0, 100.0)?;
         if spec.requests == 0 {
             return Err(SynthError("the number of requests is 0; it has to be at least 1".into()));
         }
@@ -364,13 +370,15 @@ impl Synth {
         }
     }
 
-    /// Where a recent request of the same kind began or ended, if this one shall begin there.
+    /// Where a recent request, of the same kind or of the other, began or ended, if this one shall begin there.
     fn recent_offset(&mut self, op: Op, size: u64) -> Option<u64> {
         let (again, onward) = (self.spec.again_percent / 100.0, self.spec.onward_percent / 100.0);
         if !self.has_recent() {
             return None;
         }
-        let recent = &self.recent[usize::from(op == Op::Write)][self.class(size)];
+        // Without a share no random number is drawn: what was generated before stays the same.
+        let other = self.spec.shared_percent > 0.0 && self.rng.unit_f64() < self.spec.shared_percent / 100.0;
+        let recent = &self.recent[usize::from((op == Op::Write) != other)][self.class(size)];
         let draw = self.rng.unit_f64();
         if draw >= again + onward || recent.is_empty() {
             return None;
@@ -601,6 +609,28 @@ mod tests {
         assert!(again.again_percent > 1.3 * none.again_percent, "{again:?} {none:?}");
         assert!(again.written[0].again_percent > 2.0 * none.written[0].again_percent, "{again:?} {none:?}");
         assert!(onward.onward_percent > 1.5 * none.onward_percent, "{onward:?} {none:?}");
+    }
+
+    #[test]
+    fn reads_share_the_places_of_writes_as_far_as_is_asked_for() {
+        let share = |shared_percent| {
+            let locality = SynthSpec { skew: 0.0, again_percent: 80.0, requests: 40_000, ..SynthSpec::default() };
+            let spec = SynthSpec { shared_percent, ..locality };
+            check(&spec);
+            let mut synth = Synth::new(&spec).unwrap();
+            let (mut written, mut reads, mut of_written) = (std::collections::HashSet::new(), 0.0, 0.0);
+            while let Some(Ok(request)) = synth.next() {
+                if request.op == Op::Write {
+                    written.insert(request.offset);
+                } else {
+                    reads += 1.0;
+                    of_written += f64::from(u8::from(written.contains(&request.offset)));
+                }
+            }
+            of_written / reads
+        };
+        let [none, half, all] = [0.0, 50.0, 100.0].map(share);
+        assert!(half > 1.5 * none && all > half + 0.1, "{none} {half} {all}");
     }
 
     #[test]

@@ -51,10 +51,16 @@ fn device(level: f64, past: Precondition) -> Device {
 
 /// The same with superblocks of so many units.
 fn device_with(level: f64, past: Precondition, units: u32) -> Device {
+    device_of("greedy", level, past, units)
+}
+
+/// The same with this way to choose victims.
+fn device_of(victims: &str, level: f64, past: Precondition, units: u32) -> Device {
     let profile = one_die(&[
         &format!("drive.capacity={}", 512 * u64::from(units) * UNIT),
         &format!("nand.pages_per_block={}", units / 4),
         &format!("ftl.over_provisioning={level}"),
+        &format!("ftl.gc_victim={victims}"),
     ]);
     Device::new(&profile, Options { precondition: past, ..Options::default() }).expect("a drive")
 }
@@ -186,6 +192,23 @@ pub fn section() -> Section {
         let (planned, found) = aged.held_back;
         row("held back on each die", "gc_start + 2".into(), planned, found, "superblocks", Bound::AtMost);
     }
+    // Of cost-benefit there is no curve for uniform writes. It weighs valid units by age: it can do no better than
+    // greedy, which chooses by valid units alone, and no worse than oldest first, which chooses by age alone.
+    let (last, level) = (LEVELS.len() - 1, LEVELS[LEVELS.len() - 1]);
+    let aged = aged(last);
+    let device = device_of("cost-benefit", level, Precondition::Filled(1.0), aged.superblock);
+    let amplification = overwrite(device, DRIVE_WRITES, 1).record.write_amplification;
+    let what = format!("{:.0} %: cost-benefit, overwritten", level * 100.0);
+    let mut row = |form: String, expected: f64, bound: Bound| {
+        let what = what.clone();
+        rows.push(Row { what, form, expected, measured: amplification, unit: "", bound });
+    };
+    row(format!("A({:.4}), oldest first", aged.alpha), write_amplification(aged.alpha), Bound::AtMost);
+    row(
+        format!("A({:.4}, {}), greedy", aged.alpha, aged.superblock),
+        greedy(aged.alpha, aged.superblock),
+        Bound::AtLeast,
+    );
     Section { id: "amplification", rows }
 }
 

@@ -16,6 +16,8 @@ pub enum Bound {
     Exact,
     /// Measured is at most this.
     AtMost,
+    /// Measured is at least this, less what the closed form is known to: half a percent.
+    AtLeast,
 }
 
 /// One comparison.
@@ -39,6 +41,7 @@ impl Row {
             Bound::Within(share) => self.deviation().abs() <= share,
             Bound::Exact => self.deviation().abs() <= 1e-6,
             Bound::AtMost => self.measured <= self.expected,
+            Bound::AtLeast => self.measured >= 0.995 * self.expected,
         }
     }
 
@@ -47,6 +50,7 @@ impl Row {
             Bound::Within(share) => (percent(self.deviation()), format!("{} %", share * 100.0)),
             Bound::Exact => (percent(self.deviation()), "exact".into()),
             Bound::AtMost => ("-".into(), "at most".into()),
+            Bound::AtLeast => ("-".into(), "at least".into()),
         };
         let (what, form, expected, measured) = (&self.what, &self.form, number(self.expected), number(self.measured));
         let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };

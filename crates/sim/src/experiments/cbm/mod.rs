@@ -7,6 +7,7 @@ pub(super) mod mechanisms;
 pub(super) mod openssd;
 pub(super) mod real;
 pub(super) mod sanity;
+pub(super) mod setups;
 pub(super) mod threshold;
 
 use super::setting::{ExperimentError, Setting};
@@ -234,8 +235,15 @@ mod tests {
         };
         let mut shares = Vec::new();
         let mut progress = |share| shares.push(share);
-        let mut options =
-            Options { seed: 1, quick: true, full: false, traces: None, progress: &mut progress, cancelled: &|| false };
+        let mut options = Options {
+            seed: 1,
+            quick: true,
+            full: false,
+            traces: None,
+            mqsim: None,
+            progress: &mut progress,
+            cancelled: &|| false,
+        };
         let all = run_all(&cases, &mut options, |&case| Ok(measured(case))).unwrap();
         assert_eq!(all.iter().map(|one| one.requests).collect::<Vec<_>>(), cases);
         let refused = run_all(&cases, &mut options, |&case| match case {

@@ -12,7 +12,7 @@ use tidewater_report::experiment::{Cell, Form};
 const POLICIES: [&str; 5] = ["cbm", "fab", "bplru", "bpac", "lru"];
 
 pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findings, ExperimentError> {
-    let mut files = setting.numbers("file_mib")?;
+    let mut files = setting.numbers(if options.full { "file_mib_full" } else { "file_mib" })?;
     if options.quick {
         files.truncate(2);
     }
@@ -28,8 +28,10 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
     let mut cases = Vec::new();
     for policy in POLICIES {
         for &file in &files {
-            let job =
-                format!("rw=randrw,rwmixread={reads},bs={bytes},size={file}m,number_ios={requests},iodepth={depth}");
+            let job = format!(
+                "rw=randrw,rwmixread={reads},bs={bytes},size={file}m,number_ios={requests},iodepth={depth},\
+                 norandommap=1"
+            );
             let job = JobSpec::from_inline(&job).map_err(|error| ExperimentError::new(error.to_string()))?;
             cases.push((policy, file, job, profile(setting, policy, 32, &settings)?));
         }
