@@ -407,6 +407,7 @@ fn what_is_given_twice_or_has_no_effect_is_refused() {
         ("probe generic --plan --json -", "cannot be used with"),
         ("probe generic --stages host-memory", "alone it has nothing to measure"),
         ("experiment run x-ssd/movements --traces nowhere", "nowhere: no such directory"),
+        ("experiment run mqsim --mqsim nowhere", "nowhere: no such directory"),
         ("trace synth a.spc --like financial --format msr", "--format is that of a trace"),
         ("report /dev/zero", "/dev/zero: is a device"),
     ] {
