@@ -6,7 +6,7 @@ use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::drive::Machine;
 use tidewater_core::fast::{Content, bar};
 use tidewater_core::profile::{OnWrap, Profile, Survives};
-use tidewater_nand::{Cell, Fault, FaultPlan, FaultyNand, Nand};
+use tidewater_nand::{Block, Cell, Fault, FaultPlan, FaultyNand, Medium, Nand};
 use tidewater_sim::cluster::{Cluster, LinkModel, Said};
 use tidewater_wire::vendor::{AdminCommand, FlowState, Mode, NodeList, Role, TransportSetup, TransportStatus};
 
@@ -91,6 +91,11 @@ impl Group {
 
     fn device(&self) -> &Device<FaultyNand<Nand>> {
         self.cluster.device(0).unwrap()
+    }
+
+    fn bad_blocks(&self) -> usize {
+        let blocks = (0..4).flat_map(|die| (0..16).map(move |block| Block { die, plane: 0, block }));
+        blocks.filter(|&at| self.device().medium().is_bad(at)).count()
     }
 
     fn credit(&self) -> u64 {
@@ -179,6 +184,35 @@ fn a_destage_that_fails_for_good_is_said_and_nothing_else() {
         group.run(STALL);
         assert_eq!(group.credit(), before, "{mode}: a full ring takes nothing more");
     }
+}
+
+/// Block errors are handled inside: the page goes to another block, and nothing of the log is missing.
+#[test]
+fn a_destage_to_a_block_that_fails_goes_on_in_another() {
+    for mode in [Mode::Lazy, Mode::Eager] {
+        let mut group = Group::new(mode, &FaultPlan { faults: vec![Fault::ProgramFails { nth: 12 }] });
+        let before = group.bad_blocks();
+        group.run(Duration::from_ms(15));
+        assert_eq!(group.status(), TransportStatus::OK, "{mode}");
+        assert_eq!(group.bad_blocks(), before + 1, "{mode}: the block is given up");
+        let page = group.device().control_page(0);
+        // Twelve pages of 4 KiB had been programmed by then.
+        assert!(page.lane[0].lba_tail > 4 * (12 << 12), "{mode}: {:?}", page.lane[0]);
+    }
+}
+
+/// A host that has died brings no more: the drive destages what it has.
+#[test]
+fn what_a_host_stored_before_it_died_is_destaged() {
+    let mut group = Group::new(Mode::Lazy, &FaultPlan::default());
+    let lane = |group: &Group| group.device().control_page(0).lane[0];
+    assert!(lane(&group).lba_tail < lane(&group).persisted, "some of it is in the ring only");
+    let end = group.now + Duration::from_ms(5);
+    while let Some(at) = group.cluster.deadline().filter(|&at| at < end) {
+        group.now = at;
+        group.cluster.on_deadline(at);
+    }
+    assert_eq!((lane(&group).persisted, lane(&group).lba_tail), (group.written, group.written));
 }
 
 #[test]

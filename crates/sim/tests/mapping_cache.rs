@@ -59,6 +59,7 @@ fn a_hit_costs_its_memory_and_a_miss_one_flash_read() {
         (128, 128, cache.lookups - cache.hits, 0)
     );
     assert!(cache.loads <= 128);
+    assert_eq!(cache.pages * 512, (64 << 20) / 1024, "the map is 0.1 % of the capacity");
     let profile = profile(&["memory.dram.read_latency=3us"]);
     let entry_us = 3.0 + 4.0 / profile.memory("dram").expect("it has one").bandwidth as f64 * 1e6;
     let nand = &profile.nand;

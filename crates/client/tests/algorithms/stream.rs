@@ -183,6 +183,24 @@ fn the_failures_of_section_7_1_end_a_wait_in_bounded_time_and_are_told_apart() {
     assert_eq!(stalled(TransportStatus(u32::MAX)).1, Err(Error::Gone));
 }
 
+/// The paper's section 4.1 and figure 8: what is stored before the counter is read, and after it came back.
+#[test]
+fn the_papers_two_examples_of_credit_are_kept() {
+    for (queue, retired, in_flight) in [(4096u64, 4000u64, 96u64), (512, 400, 112)] {
+        let setup = Setup { queue_bytes: queue as u32, ring_bytes: 1 << 16, patience: patient(), ..Setup::default() };
+        let mut lane = Lane::stream(setup).unwrap();
+        let mut pwrite = Pwrite::new(&mut lane, 10_000, Instant::ZERO);
+        let store = |from: u64, to: u64| Action::Store { lane: 0, offset: from, bytes: from as usize..to as usize };
+        assert_eq!(pwrite.poll(&mut lane), Some(store(0, queue)), "the whole queue, without a look at the counter");
+        assert_eq!(pwrite.poll(&mut lane), Some(Action::Fence));
+        assert_eq!(pwrite.poll(&mut lane), Some(Action::ReadCredit { lane: 0 }));
+        pwrite.on(&mut lane, Instant::ZERO, Answer::Credit(retired));
+        assert_eq!(lane.written() - retired, in_flight);
+        assert_eq!(pwrite.poll(&mut lane), Some(store(queue, queue + retired)), "as much as was retired");
+        assert_eq!(pwrite.poll(&mut lane), Some(Action::Fence), "and no more before the counter is read anew");
+    }
+}
+
 #[test]
 fn a_deposed_writer_and_a_secondary_are_told() {
     for change in [0, 1, 2] {

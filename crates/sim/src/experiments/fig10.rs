@@ -1,7 +1,7 @@
 //! Figure 10: write combining against uncached stores, by write size and memory.
 
 use super::setting::{ExperimentError, Setting, at, device};
-use super::{Findings, Options, check, column, figure, series};
+use super::{Findings, Options, check, column, figure, list, series};
 use crate::host::{Appender, Attached, client_of};
 use crate::pcie::Mapping;
 use tidewater_base::Duration;
@@ -52,6 +52,12 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     let least =
         measured.iter().flat_map(|of| of[0].iter().zip(&of[1]).map(|(wc, uc)| wc / uc)).fold(f64::MAX, f64::min);
     findings.checks.push(check("wc-above-uc", "a ratio above 1 everywhere", format!("at least {least:.2}"), above));
+    findings.checks.push(check(
+        "wc-considerably",
+        "twice the throughput and more, at every size",
+        format!("at least {least:.2}"),
+        least >= 2.0,
+    ));
     let share = |of: &[f64]| {
         let best = of.iter().copied().fold(0.0, f64::max);
         of.iter().map(|rate| rate / best).collect::<Vec<f64>>()
@@ -70,6 +76,13 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         "16 bytes and more above 95 % of it, less below 90 %",
         words(&dram),
         flat,
+    ));
+    let few = [sram[0], dram[0]];
+    findings.checks.push(check(
+        "few-bytes-low",
+        "with the smallest size less than half of the maximum, into either memory",
+        format!("{:.0} B: {}", sizes[0], list(few.map(|share| share * 100.0), "%")),
+        few.iter().all(|&share| share < 0.5),
     ));
     for ((name, ..), of) in MEMORIES.into_iter().zip(&measured) {
         let best = of.iter().flatten().copied().fold(0.0, f64::max);

@@ -75,17 +75,52 @@ fn device(profile: &Profile) -> Device {
 
 /// Appends of 2 KiB for 20 ms, with block writes beside them or not.
 fn append(profile: &Profile, syncs: bool, blocks: bool) -> Appender {
+    append_beside(profile, syncs, blocks.then_some(Duration::from_us(20))).0
+}
+
+/// Appends of 2 KiB for 20 ms, with a block write of 16 KiB beside them this often. Their bandwidth is the second.
+fn append_beside(profile: &Profile, syncs: bool, every: Option<Duration>) -> (Appender, f64) {
     let mut device = device(profile);
     let end = Instant::ZERO + Duration::from_ms(20);
     let client = client_of(&device, Mapping::WriteCombining, None, 1);
     let app = Appender::new(2048, syncs, Duration::ZERO, Instant::ZERO, end);
     let mut host = Attached::new(app, Some(client), 9);
-    if blocks {
+    if let Some(every) = every {
         let span = device.capacity() / 2;
-        host.blocks = Some(BlockWrites::new((16 << 10, span, 9), Duration::from_us(20), 16, Instant::ZERO, end));
+        host.blocks = Some(BlockWrites::new((16 << 10, span, 9), every, 16, Instant::ZERO, end));
     }
     drive(&mut device, &mut VirtualClock::default(), &mut host);
-    host.app
+    let blocks = host.blocks.as_ref().map_or(0.0, BlockWrites::bandwidth);
+    (host.app, blocks)
+}
+
+/// A drive whose log has this priority.
+fn prioritized(priority: &str) -> Profile {
+    let settings = [COMMON, &["nand.cache=true"]].concat();
+    with(with(tiny(), &settings), &[&format!("fast.priority={priority}")])
+}
+
+#[test]
+fn each_priority_prefers_its_side() {
+    let both = ["conventional", "neutral", "destage"].map(|priority| {
+        let (log, blocks) = append_beside(&prioritized(priority), false, Some(Duration::from_us(20)));
+        (log.bandwidth(), blocks)
+    });
+    assert!(both.is_sorted_by(|a, b| a.0 < b.0), "the log: {both:?}");
+    assert!(both.is_sorted_by(|a, b| a.1 > b.1), "block writes: {both:?}");
+}
+
+#[test]
+fn a_log_of_low_priority_gets_the_gaps_that_blocks_leave() {
+    let profile = prioritized("conventional");
+    let alone = append(&profile, false, false).bandwidth();
+    let beside = |every| {
+        let (log, blocks) = append_beside(&profile, false, Some(Duration::from_us(every)));
+        (log.bandwidth() / alone, blocks)
+    };
+    let (many, few) = (beside(20), beside(2_000));
+    assert!(many.0 < 0.2, "blocks that leave no gaps: {many:?}");
+    assert!(few.0 > 0.8, "blocks that leave gaps: {few:?}");
 }
 
 fn bandwidth(profile: &Profile) -> f64 {

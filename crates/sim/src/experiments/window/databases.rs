@@ -164,10 +164,13 @@ pub(in super::super) fn run(setting: &Setting, options: &mut Options<'_>) -> Res
     findings.figures.push(plot);
     let gains: Vec<f64> = table.iter().map(|rates| rates[2] / rates[0]).collect();
     let most = gains.iter().copied().fold(0.0, f64::max);
+    let over = |drive: usize| {
+        table.iter().map(|rates| format!("{:.2}", rates[2] / rates[drive])).collect::<Vec<_>>().join(", ")
+    };
     findings.checks.push(check(
         "gain",
-        "the greatest within 10 % of 2.8",
-        gains.iter().map(|gain| format!("{gain:.2}")).collect::<Vec<_>>().join(", "),
+        "the greatest over DC-SSD within 10 % of 2.8 (the slides name no baseline)",
+        format!("{} over DC-SSD; {} over ULL-SSD", over(0), over(1)),
         (most / 2.8 - 1.0).abs() <= 0.1,
     ));
     let close: Vec<f64> = table.iter().map(|rates| rates[2] / rates[3]).collect();

@@ -186,6 +186,11 @@ pub(in super::super) fn read(setting: &Setting, options: &mut Options<'_>) -> Re
     findings.checks.push(of_sheet(ull, 13.0));
     let words_of = format!("READ_DMA {}, MMIO {}, ULL-SSD {}", us(dma), us(mmio), us(ull));
     findings.checks.push(check("dma-between", "ULL-SSD < READ_DMA < MMIO", words_of, ull < dma && dma < mmio));
+    let accelerates = measured[1].iter().zip(&measured[0]).all(|(dma, mmio)| dma < mmio);
+    let each = sizes.iter().zip(measured[1].iter().zip(&measured[0]));
+    let each = each.map(|(&size, (dma, mmio))| format!("{} {} and {}", bytes(size), us(*dma), us(*mmio)));
+    let each = each.collect::<Vec<_>>().join(", ");
+    findings.checks.push(check("dma-below-mmio", "READ_DMA < MMIO at every size", each, accelerates));
     for (path, name) in [(2, "mmio-below-ull"), (3, "mmio-below-dc")] {
         // Both lines rise with the size: the largest size at which loads win.
         let wins = sizes.iter().zip(measured[0].iter().zip(&measured[path])).filter(|(_, (mmio, block))| mmio < block);
