@@ -7,6 +7,8 @@ import { readFileSync } from "node:fs";
 const [scenario, executablePath, url, modules] = process.argv.slice(2);
 const require = createRequire(modules + "/");
 const { chromium } = require("playwright-core");
+// Where pictures of what was looked at go, if they are wanted.
+const pictures = process.env.TIDEWATER_PICTURES;
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const told = async () => (await lines.next()).value;
@@ -33,7 +35,31 @@ async function open(options = {}, at = url) {
 }
 const known = (page) => page.evaluate(() => globalThis.tidewater.known());
 const until = (page, what, argument) => page.waitForFunction(what, argument, { timeout: 120_000, polling: 50 });
+const moved = (page) => until(page, () => globalThis.tidewater.known().last !== null);
 const samples = (page, count) => until(page, (count) => globalThis.tidewater.known().samples >= count, count);
+
+// What axe finds, light and dark, narrow and wide, and whether the page is wider than the screen.
+async function faultsOf(ready) {
+  const faults = [];
+  for (const colorScheme of ["light", "dark"]) {
+    for (const width of [360, 1280]) {
+      const look = await open({ colorScheme, viewport: { width, height: 900 } });
+      await ready(look);
+      const wide = await look.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      if (wide > 0) faults.push(`${width}: ${wide} pixels too wide`);
+      // In the page's own world scripts of others are kept out by its policy: axe comes in beside it.
+      await look.evaluate(axe);
+      const { violations } = await look.evaluate(() => globalThis.axe.run());
+      for (const { id, impact, nodes } of violations) {
+        if (["serious", "critical"].includes(impact)) faults.push(`${colorScheme} ${width}: ${id} ${nodes[0].html}`);
+      }
+      const path = `${pictures}/${scenario}-${colorScheme}-${width}.png`;
+      if (pictures) await look.screenshot({ path, fullPage: true });
+      await look.context().close();
+    }
+  }
+  return faults;
+}
 
 const scenarios = {
   // What is seen first, at rest, and what axe finds.
@@ -42,22 +68,7 @@ const scenarios = {
     await samples(page, 3);
     const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime);
     const seen = await known(page);
-    const faults = [];
-    for (const colorScheme of ["light", "dark"]) {
-      for (const width of [360, 1280]) {
-        const look = await open({ colorScheme, viewport: { width, height: 900 } });
-        await samples(look, 2);
-        const wide = await look.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-        if (wide > 0) faults.push(`${width}: ${wide} pixels too wide`);
-        // In the page's own world scripts of others are kept out by its policy: axe comes in beside it.
-        await look.evaluate(axe);
-        const { violations } = await look.evaluate(() => globalThis.axe.run());
-        for (const { id, impact, nodes } of violations) {
-          if (["serious", "critical"].includes(impact)) faults.push(`${colorScheme} ${width}: ${id} ${nodes[0].html}`);
-        }
-        await look.context().close();
-      }
-    }
+    const faults = await faultsOf((look) => samples(look, 2));
     const title = await page.textContent("#title");
     const images = await page.locator("img").count();
     const tiles = await page.locator(".tile").allTextContents();
@@ -81,6 +92,42 @@ const scenarios = {
     }, before.samples);
     const rows = await page.evaluate(() => globalThis.tidewater.rows("outstanding"));
     say({ state: await page.textContent("#state"), rows });
+  },
+
+  // A run that waits for the rest of its load, and its end.
+  async run() {
+    const page = await open();
+    await until(page, () => (globalThis.tidewater.known().last?.progress?.requests ?? 0) > 0);
+    const faults = await faultsOf(moved);
+    say({ faults });
+    await told();
+    await until(page, () => globalThis.tidewater.known().last.state === "ended");
+    await until(page, () => document.getElementById("state").textContent === "ended");
+    say({ last: (await known(page)).last, far: await page.textContent("#far") });
+    // The program is gone by now, or soon: what has ended owes no answer.
+    await until(page, () => globalThis.tidewater.known().lost !== null);
+    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+    say({ state: await page.textContent("#state"), bad: await page.evaluate(() => document.title.startsWith("(!)")) });
+  },
+
+  // A sweep that waits for its last run, and its end.
+  async sweep() {
+    const page = await open();
+    await until(page, () => {
+      const [done, under_way] = globalThis.tidewater.known().last?.tiles ?? [];
+      return done?.[1] === "5" && under_way[1] === "0";
+    });
+    const faults = await faultsOf(moved);
+    const texts = (what) => page.locator(what).allTextContents();
+    await page.click("#pause");
+    say({ faults, board: (await known(page)).last, tiles: await texts(".tile .figure") });
+    await told();
+    await until(page, () => globalThis.tidewater.known().last.state === "ended");
+    const held = await texts(".tile .figure");
+    await page.click("#pause");
+    await until(page, () => document.getElementById("state").textContent === "ended");
+    say({ held, board: (await known(page)).last, tiles: await texts(".tile .figure"), headings: await texts("h2"),
+      cells: await texts("td"), images: await page.locator("img").count() });
   },
 
   // Eight hours and a thousand dies, by a clock of our own.

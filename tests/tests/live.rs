@@ -4,10 +4,12 @@ use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::time::Instant;
 use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer};
-use tidewater_tests::{Build, root, skipped, tidewater};
+use tidewater_report::Record;
+use tidewater_report::compare::{GLANCE, glance};
+use tidewater_tests::{Build, root, run_well, skipped, tidewater};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::Sqe;
 
@@ -151,6 +153,44 @@ impl Drop for Served {
     }
 }
 
+/// A program with a live page; killed in the end, if it has not come to its own.
+struct Watched {
+    child: Child,
+    page: String,
+    stderr: BufReader<ChildStderr>,
+}
+
+impl Watched {
+    fn start(folder: &Path, arguments: &[&str]) -> Watched {
+        let mut command = tidewater(Build::Same, folder);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary starts");
+        let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut said = String::new();
+        let page = loop {
+            assert!(stderr.read_line(&mut said).expect("it prints UTF-8") > 0, "it shows no page: {said}");
+            if let Some((_, page)) = said.split_once("watch it: ") {
+                break page.trim().to_owned();
+            }
+        };
+        Watched { child, page, stderr }
+    }
+
+    fn end(mut self) {
+        let mut rest = String::new();
+        self.stderr.read_to_string(&mut rest).expect("it prints UTF-8");
+        let status = self.child.wait().expect("it is ours");
+        assert!(status.success(), "{status}: {rest}");
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 fn some_work(served: &Served) -> (Controller, Queue) {
     let (controller, mut queue) = served.queue();
     for block in 0..300 {
@@ -248,6 +288,109 @@ fn it_is_used_by_keyboard_and_a_link_brings_the_view_back() {
     assert!((1.0..120.0).contains(&width), "a tenth of ten minutes: {said}");
     assert_eq!(said["drawn"], 0, "nothing is drawn in a hidden tab");
     viewer.end();
+}
+
+/// The run waits for the rest of its trace while the page is looked at, however slow the browser is.
+#[test]
+fn a_run_ends_with_the_values_of_its_record() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let line = ["replay", "--trace", "-", "--format", "mqsim", "--profile", "tiny", "--capacity", "64MiB"];
+    let mut run = Watched::start(folder.path(), &[&line[..], &["--json", "record.json", "--live"]].concat());
+    let mut trace = run.child.stdin.take().expect("it is piped");
+    let lines = |of: std::ops::Range<u64>| -> String {
+        let line = |i: u64| format!("{} 0 {} 8 {}\n", i * 100_000, i * 8 % 64_000, i % 3 / 2);
+        of.map(line).collect()
+    };
+    const HALF: u64 = 20_000;
+    // What is in the pipe and in buffers is not read yet; most of it is.
+    let first = std::thread::spawn(move || {
+        trace.write_all(lines(0..HALF).as_bytes()).expect("it reads");
+        (trace, lines)
+    });
+    let Some(mut viewer) = Viewer::start("run", &run.page) else { return };
+    assert_eq!(viewer.said()["faults"], Value::Array(Vec::new()));
+    let (mut trace, lines) = first.join().expect("it writes");
+    viewer.go_on();
+    trace.write_all(lines(HALF..2 * HALF).as_bytes()).expect("it reads");
+    drop(trace);
+    let said = viewer.said();
+    let last = &said["last"];
+    run.end();
+    let text = std::fs::read_to_string(folder.path().join("record.json")).expect("a record");
+    let record: Value = serde_json::from_str(&text).expect("a record");
+    let count = |op: &str| record["latency_us"][op]["count"].clone();
+    for (what, of_page, of_record) in [
+        ("requests", &last["progress"]["requests"], record["requests"].clone()),
+        ("reads", &last["commands"][0], count("read")),
+        ("writes", &last["commands"][1], count("write")),
+        ("bytes to the host", &last["bytes"][0], record["bytes_read"].clone()),
+        ("bytes from the host", &last["bytes"][1], record["bytes_written"].clone()),
+        ("units of hosts", &last["drive"]["units"]["host"], record["flash"]["units_host"].clone()),
+        ("collections", &last["drive"]["collections"], record["collections"].clone()),
+        ("blocks erased", &last["drive"]["erases"], record["erases"].clone()),
+    ] {
+        assert!(of_page.is_number() && *of_page == of_record, "{what}: {of_page} on the page, {of_record}");
+    }
+    assert_eq!(last["progress"]["requests"], 2 * HALF);
+    assert!(said["far"].as_str().is_some_and(|far| far.ends_with("ended")), "{said}");
+    assert_eq!(viewer.said(), serde_json::json!({ "state": "ended", "bad": false }));
+    viewer.end();
+}
+
+/// The test holds the lock of the last run, as another process that makes it would.
+#[test]
+fn a_sweep_shows_its_runs_and_what_they_gave() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let job = "rw=randrw,bs=4k,iodepth=4,size=1m,number_ios=2k";
+    let of = ["sweep", "--out", "s", "--job", job, "--profile", "tiny", "--vary", "nand.channels=0,2"];
+    let line = [&of[..], &["--vary", "seed=1..3"]].concat();
+    let listed = run_well(folder.path(), &[&line[..], &["--dry-run"]].concat());
+    let last = listed.lines().filter(|line| line.starts_with("missing")).next_back().expect("runs");
+    let (name, label) = last.trim_start_matches("missing").trim().split_once("  ").expect("a name and a label");
+    std::fs::create_dir_all(folder.path().join("s/runs")).expect("a folder");
+    std::fs::create_dir_all(folder.path().join("s/claims")).expect("a folder");
+    let lock = std::fs::File::create(folder.path().join("s/claims").join(name)).expect("a lock");
+    lock.try_lock().expect("it is free");
+
+    let run = Watched::start(folder.path(), &[&line[..], &["--live"]].concat());
+    let Some(mut viewer) = Viewer::start("sweep", &run.page) else { return };
+    let said = viewer.said();
+    assert_eq!(said["faults"], Value::Array(Vec::new()));
+    // Three can't be had, two are made, and one is another's.
+    assert_eq!(said["tiles"], serde_json::json!(["5", "0", "3", "1"]), "{said:#}");
+    assert!((said["board"]["share"].as_f64().expect("a share") - 5.0 / 6.0).abs() < 1e-9);
+    let failures = said["board"]["tables"][1]["rows"].to_string();
+    assert!(failures.contains("channels=0 seed=3") && failures.contains("nand.channels=0: "), "{failures}");
+    drop(lock);
+    viewer.go_on();
+    let said = viewer.said();
+    assert_eq!(said["held"], serde_json::json!(["5", "0", "3", "1"]), "a page that is paused stands still");
+    assert_eq!((&said["tiles"], &said["images"]), (&serde_json::json!(["6", "0", "3", "0"]), &0.into()));
+    let cells: Vec<&str> = said["cells"].as_array().expect("cells").iter().filter_map(Value::as_str).collect();
+    let gave = &said["board"]["tables"][3];
+    let rows = gave["rows"].as_array().expect("rows");
+    assert_eq!((rows.len(), &rows[0][0]["text"]), (3, &label.trim().into()), "the newest is the first: {gave:#}");
+    let kept: Value = {
+        let path = folder.path().join("s/runs").join(format!("{name}.json"));
+        serde_json::from_str(&std::fs::read_to_string(path).expect("a record")).expect("a record")
+    };
+    let record = serde_json::from_value::<Record>(kept["record"].clone()).expect("a record");
+    let known: Vec<String> = GLANCE
+        .iter()
+        .zip(glance(&record))
+        .filter_map(|((_, quantity), value)| value.map(|value| quantity.format(value)))
+        .collect();
+    assert_eq!(known.len(), GLANCE.len(), "reads and writes have each figure");
+    let shown: Vec<&str> =
+        rows[0].as_array().expect("cells")[3..].iter().filter_map(|cell| cell["text"].as_str()).collect();
+    assert_eq!(shown, known);
+    for text in &known {
+        assert!(cells.contains(&text.as_str()), "{text} in {cells:?}");
+    }
+    // It ends with the status of a sweep with failures.
+    viewer.end();
+    let mut run = run;
+    assert_eq!(run.child.wait().expect("it is ours").code(), Some(1));
 }
 
 /// Reads a second, of so many reads one after the other.

@@ -33,7 +33,7 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("serve", Some(&["base", "wire", "nand", "core", "gauges", "ipc", "driver", "testkit"])),
     ("testkit", Some(&["base", "wire", "nand", "core", "driver", "sim", "serve"])),
     ("shim", Some(&["client", "files"])),
-    ("keeper", Some(&[])),
+    ("keeper", Some(&["base", "live"])),
     (
         "tidewater",
         Some(&[
@@ -467,7 +467,9 @@ fn may_be_wide(line: &str) -> bool {
 fn lines_end_at_120_columns() {
     let is_ours = |file: &PathBuf| {
         let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-        ["rs", "md", "toml", "sh", "c", "h", "cc", "py", "yml"].contains(&extension)
+        let is_fetched = file.file_stem().is_some_and(|name| name == "uplot");
+        ["rs", "md", "toml", "sh", "c", "h", "cc", "py", "yml", "css", "js", "mjs", "html"].contains(&extension)
+            && !is_fetched
             || ["Makefile", ".ci/run"].iter().any(|name| file == Path::new(name))
     };
     let mut wide = Vec::new();

@@ -211,7 +211,15 @@ pub struct Replay {
     /// Write a row for each request: a line of CSV, or of a table if FILE ends with .parquet or .arrow
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub requests: Option<PathBuf>,
-    /// Watch the run in a browser while it goes on, at this loopback address [default: a free port, which is printed]
+    /// The live page.
+    #[command(flatten)]
+    pub watch: Watch,
+}
+
+/// The live page of what goes on.
+#[derive(Debug, Args)]
+pub struct Watch {
+    /// Watch it in a browser while it goes on, at this loopback address [default: a free port, which is printed]
     #[arg(
         long,
         value_name = "ADDRESS",

@@ -84,6 +84,7 @@ fn keep(run: &KeeperRun, function: u8) -> Value {
         "loop_wait_ms": ms(run.loop_wait),
         "retry_timeout_ms": ms(run.retry_timeout),
         "new_etcd": run.new_etcd,
+        "page": run.page,
     })
 }
 

@@ -5,7 +5,7 @@ use crate::output;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidewater_gauges::Moment;
-use tidewater_live::{About, Kind, Shown};
+use tidewater_live::{About, Board, Kind, Shown};
 use tidewater_sim::run::OnMoment;
 
 /// A page without a viewer: its address is taken before anything else is made.
@@ -39,8 +39,19 @@ impl Page {
         take: impl FnMut() -> Option<Moment> + Send + 'static,
     ) -> Result<(String, Shown), Failure> {
         let address = self.listener.local_addr().map_err(Failure::run)?;
-        let shown = tidewater_live::serve(self.listener, self.names, about, Box::new(take)).map_err(Failure::run)?;
+        let shown = tidewater_live::serve(self.listener, self.names, about, take).map_err(Failure::run)?;
         Ok((format!("http://{address}/"), shown))
+    }
+
+    /// Shows the board that `take` gives, and says on standard error where.
+    ///
+    /// # Errors
+    /// As [`Page::show`].
+    pub fn of_board(self, title: &str, take: impl FnMut() -> Board + Send + 'static) -> Result<Shown, Failure> {
+        let address = self.listener.local_addr().map_err(Failure::run)?;
+        let shown = tidewater_live::serve_board(self.listener, self.names, title, take).map_err(Failure::run)?;
+        output::tell(&format!("watch it: http://{address}/\n"));
+        Ok(shown)
     }
 
     /// Shows a run, and says on standard error where.

@@ -15,7 +15,7 @@ use tidewater_base::units::{self, format_bytes, format_duration};
 use tidewater_core::profile::Profile;
 use tidewater_driver::vfio_user::SOCKET_PATH_MAX;
 use tidewater_live::{About, Kind};
-use tidewater_serve::commands::Form;
+use tidewater_serve::commands::{self, Form};
 use tidewater_serve::control::{self, HostMemoryFault, Request};
 use tidewater_serve::engine::{
     Backing, Event, MetricsSetup, NamespaceSetup, Ready, SERVE_TIME, Server, Setup, TcpSetup,
@@ -83,7 +83,8 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
     apart(serve, &backing, ring.as_ref())?;
     if let Some(path) = &serve.commands {
         Form::of(path).map_err(|why| {
-            let help = "the ending chooses the form: FILE.pcapng for Wireshark, FILE.txt or - for text";
+            let help = "the ending chooses the form: FILE.pcapng for Wireshark, FILE.txt or - for text; a socket is \
+                        unix:PATH";
             Failure::usage(format_args!("--commands {why}")).help(help)
         })?;
     }
@@ -172,7 +173,8 @@ fn apart(serve: &Serve, backing: &Backing, ring: Option<&RingSetup>) -> Result<(
         files.push(("--image", path.clone()));
     }
     files.extend(serve.trace.clone().map(|path| ("--trace", path)));
-    files.extend(serve.commands.clone().filter(|path| path != Path::new("-")).map(|path| ("--commands", path)));
+    let commands = serve.commands.clone().filter(|path| path != Path::new("-"));
+    files.extend(commands.map(|path| ("--commands", commands::socket(&path).unwrap_or(path))));
     files.extend(serve.input_log.clone().map(|path| ("--input-log", path)));
     let functions = 0..serve.vfio_user.len().max(1);
     if let Some(ring) = ring {
@@ -303,9 +305,14 @@ fn how_to_attach(ready: &Ready, serve: &Serve, control: &Path, page: Option<&str
         let _ = writeln!(text, "Watch it: {page}");
     }
     if let Some(file) = serve.commands.as_ref().filter(|file| *file != Path::new("-")) {
-        let file = file.display();
-        let how = if file.to_string().ends_with(".txt") { "tail -f" } else { "tshark -r" };
-        let _ = writeln!(text, "Commands: {how} {file}");
+        let is_text = file.extension().is_some_and(|end| end == "txt");
+        let how = match (commands::socket(file), is_text) {
+            (Some(socket), true) => format!("nc -U {}", socket.display()),
+            (Some(socket), false) => format!("nc -U {} | wireshark -k -i -", socket.display()),
+            (None, true) => format!("tail -f {}", file.display()),
+            (None, false) => format!("tshark -r {}", file.display()),
+        };
+        let _ = writeln!(text, "Commands: {how}");
     }
     let _ = writeln!(text, "Control: tidewater status --control {}", control.display());
     let _ = writeln!(text, "  with --watch again and again; faults: tidewater fault --help");
@@ -498,6 +505,7 @@ mod tests {
             ("--vfio-user HERE/f1.sock --ring HERE/ring --ring-copy HERE/ring.1", "--ring and --ring-copy"),
             ("--trace HERE/new --input-log HERE/./new", "--trace and --input-log"),
             ("--trace HERE/seen.txt --commands HERE/./seen.txt", "--trace and --commands"),
+            ("--trace HERE/seen --commands unix:HERE/./seen", "--trace and --commands"),
             ("--control HERE/drive", "--image and --control"),
             ("--vfio-user HERE/f0.sock", "--vfio-user and --vfio-user"),
         ] {

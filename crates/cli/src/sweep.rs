@@ -1,10 +1,14 @@
 //! `tidewater sweep`: any number of runs, kept in a folder, and their table.
 
+mod live;
+
 use crate::args::sweep::{Shard, Sweep as Given};
 use crate::failure::{Failure, Status};
 use crate::interrupt;
 use crate::output;
+use crate::page::Page;
 use crate::progress::Whole;
+use live::Watched;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use tidewater_base::units::{self, plural};
@@ -29,6 +33,7 @@ pub fn command(given: &Given) -> Result<(), Failure> {
     if given.dry_run {
         return output::print(&list(&runs, given)?);
     }
+    let page = Page::open(given.watch.live, &[])?;
     let folder = Folder::open(&given.out)?;
     sweep::begin(&runs, &folder)?;
     if given.retry_failed {
@@ -42,10 +47,12 @@ pub fn command(given: &Given) -> Result<(), Failure> {
     };
     let how = How::new(given.jobs.map(usize::from), interrupt::flag());
     let whole = Arc::new(Whole::new("sweep", mine.len(), "run"));
-    let follow: Arc<dyn Follow> = Arc::clone(&whole) as Arc<dyn Follow>;
+    let watched = Arc::new(Watched::begin(&whole, page, (&mine[..], how.jobs), (&folder, given.out.as_path()))?);
+    let follow: Arc<dyn Follow> = Arc::clone(&watched) as Arc<dyn Follow>;
     let done = sweep::run(mine, &folder, &how, &follow);
     whole.end();
     let done = done?;
+    watched.doing("writing the table");
     let there = sweep::kept(&names, &folder)?;
     let reasons: Vec<String> = there.iter().filter_map(|run| run.failure.clone()).collect();
     let mut text = format!("{} made, {} found", plural(done.made as u64, "run"), done.found);

@@ -63,6 +63,14 @@ impl Latencies {
         self.sums[kind] += u128::from(ns) * u128::from(count);
     }
 
+    /// Counts all that another one has counted.
+    pub fn merge(&mut self, other: &Latencies) {
+        for kind in 0..KINDS.len() {
+            self.counts[kind].iter_mut().zip(&other.counts[kind]).for_each(|(own, more)| *own += more);
+            self.sums[kind] += other.sums[kind];
+        }
+    }
+
     /// Commands of a kind.
     pub fn count(&self, kind: usize) -> u64 {
         self.counts[kind].iter().sum()
@@ -129,6 +137,9 @@ mod tests {
             assert!((found / is - 1.0).abs() < 0.07, "{found} for {is}");
         }
         assert_eq!((all.count(0), all.count(1)), (1001, 0));
+        let mut twice = all.clone();
+        twice.merge(&all);
+        assert_eq!((twice.count(0), twice.since(&earlier, 0).map(|of| of.p50)), (2002, Some(spread.p50)));
         assert!((all.sum_s(0) - 1.0005).abs() < 1e-6);
     }
 

@@ -24,6 +24,8 @@ pub struct Moment {
     pub bytes: [u64; 2],
     /// Commands under way.
     pub outstanding: u64,
+    /// Of these, those of the submission queue that has most.
+    pub outstanding_in_a_queue: u64,
     /// How often the power was cut.
     pub power_cuts: u64,
     /// Faults that wait for their commands, in words.
@@ -39,7 +41,13 @@ pub struct Moment {
     /// Latencies by kind: for what makes quantiles of them.
     #[serde(skip)]
     pub latencies: Latencies,
+    /// How long programs waited for levels of a log's durability, in the order of [`LEVELS`].
+    #[serde(skip)]
+    pub waits: Latencies,
 }
+
+/// Levels of a log's durability that a device sees programs wait for.
+pub const LEVELS: [&str; 3] = ["destaged", "remote_ring", "remote_destaged"];
 
 /// How far a simulation has got.
 #[derive(Clone, Copy, Debug, Default, Serialize)]

@@ -2,6 +2,7 @@
 
 use crate::keys::Group;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -101,6 +102,9 @@ pub struct Keep {
     pub retry_timeout_ms: u64,
     /// The etcd there is counts, though it is not the one of before.
     pub new_etcd: bool,
+    /// Where the live page of the cluster is served; without it, there is none.
+    #[serde(default)]
+    pub page: Option<SocketAddr>,
 }
 
 /// Shortest lease that etcd gives reliably: its own election time-out is 1 s.
@@ -151,7 +155,8 @@ mod tests {
 
     fn keep(ttl_ms: u64, loop_wait_ms: u64, retry_timeout_ms: u64) -> Keep {
         let (control, state) = ("a/control.sock".into(), "a/keeper".into());
-        Keep { control, address: "a".into(), state, ttl_ms, loop_wait_ms, retry_timeout_ms, new_etcd: false }
+        let (address, new_etcd, page) = ("a".into(), false, None);
+        Keep { control, address, state, ttl_ms, loop_wait_ms, retry_timeout_ms, new_etcd, page }
     }
 
     #[test]

@@ -160,6 +160,26 @@ pub struct Member {
     pub note: String,
 }
 
+impl Member {
+    /// What it is, in words.
+    pub fn role_in_words(&self) -> &'static str {
+        match self.role {
+            None => "does not answer",
+            Some(Role::Alone) => "alone",
+            Some(Role::Primary) if self.frozen => "primary, frozen",
+            Some(Role::Primary) => "primary",
+            Some(Role::Candidate) => "candidate",
+            Some(Role::Secondary) if self.stale => "secondary, stale",
+            Some(Role::Secondary) => "secondary",
+        }
+    }
+
+    /// Bytes of its log, all lanes together.
+    pub fn end(&self) -> u64 {
+        self.tail.iter().sum()
+    }
+}
+
 /// A switchover.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
@@ -187,6 +207,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Members of the group whose keepers do not live.
+    pub fn without_keeper(&self) -> Vec<u8> {
+        let members = self.group.as_ref().map_or(&[][..], |group| &group.members);
+        members.iter().copied().filter(|node| !self.members.contains_key(node)).collect()
+    }
+
     /// Takes in a key. What it does not know is of a later version.
     ///
     /// # Errors

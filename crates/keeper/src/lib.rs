@@ -11,6 +11,7 @@ pub mod epoch;
 pub mod job;
 pub mod kept;
 pub mod keys;
+pub mod page;
 pub mod run;
 pub mod store;
 pub mod verbs;

@@ -6,8 +6,10 @@ use crate::epoch::Epoch;
 use crate::job::{At, Keep};
 use crate::kept::{Kept, Known};
 use crate::keys::{Cluster, Intent, Leader, Member};
+use crate::page::Page;
 use crate::store::{Store, watch};
 use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,6 +25,7 @@ const SOON: Duration = Duration::from_millis(20);
 /// In words, when it can't begin.
 pub async fn run(at: At, keep: Keep) -> Result<(), String> {
     keep.check()?;
+    let page = keep.page.map(|address| open_page(address, &at)).transpose()?;
     let folder = keep.state.parent().unwrap_or(&keep.state).to_owned();
     if !folder.exists() {
         // The device makes it; until then a signal ends this process.
@@ -45,6 +48,8 @@ pub async fn run(at: At, keep: Keep) -> Result<(), String> {
         memory: Memory::default(),
         note: String::new(),
         node: None,
+        page,
+        renewed: None,
         kept,
         known,
         keep,
@@ -60,6 +65,17 @@ pub async fn run(at: At, keep: Keep) -> Result<(), String> {
     }
     keeper.say("ends; a primary acknowledges until its deadline: start the keeper again, or pause the cluster before");
     Ok(())
+}
+
+/// The live page of this cluster; says where it is.
+fn open_page(address: SocketAddr, at: &At) -> Result<Page, String> {
+    let title = match at.function {
+        0 => format!("Cluster {}", at.cluster),
+        function => format!("Cluster {}, function {function}", at.cluster),
+    };
+    let (page, address) = Page::open(address, &title).map_err(|error| format!("no page at {address}: {error}"))?;
+    let _ = writeln!(std::io::stderr(), "keeper: watch it: http://{address}/");
+    Ok(page)
 }
 
 /// Wakes the keeper when something changes. Without it, the keeper looks in turn.
@@ -83,6 +99,10 @@ struct Keeper {
     note: String,
     /// The device's number, once it is known.
     node: Option<u8>,
+    /// The live page, if it was asked for.
+    page: Option<Page>,
+    /// When etcd was last asked to renew the lease, and did.
+    renewed: Option<Instant>,
 }
 
 impl Keeper {
@@ -106,6 +126,10 @@ impl Keeper {
         };
         let Decision { actions, note, soon } = decide(&view, &mut self.memory);
         self.say(&note);
+        if let Some(page) = &self.page {
+            let cluster = cluster.as_ref().map_err(String::as_str);
+            page.take(&self.keep, (self.node, &self.note), cluster, self.renewed);
+        }
         for action in actions {
             match self.carry_out(action).await {
                 Ok(true) => {}
@@ -134,7 +158,9 @@ impl Keeper {
 
     /// Renews the lease, and reads what there is of the cluster; writes how the device stands.
     async fn look(&mut self, device: Option<&Device>) -> Result<Cluster, String> {
+        let asked = Instant::now();
         self.known.lease = self.store.renew(self.known.lease, self.keep.ttl()).await?;
+        self.renewed = Some(asked);
         let lease = self.known.lease;
         let (mut cluster, seen) = self.store.read(lease).await?;
         if cluster.identity.is_none() && self.known.identity.is_none() {

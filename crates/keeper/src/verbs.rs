@@ -161,31 +161,21 @@ fn shown(name: &str, cluster: &Cluster) -> String {
         let to = to.map_or_else(|| "the member with most".to_owned(), |node| format!("node {node}"));
         let _ = writeln!(out, "switchover to {to}");
     }
-    let end = |member: &Member| member.tail.iter().sum::<u64>();
-    let most = cluster.members.values().map(end).max().unwrap_or(0);
+    let most = cluster.members.values().map(Member::end).max().unwrap_or(0);
     for member in cluster.members.values() {
-        let role = match member.role {
-            None => "does not answer",
-            Some(Role::Alone) => "alone",
-            Some(Role::Primary) if member.frozen => "primary, frozen",
-            Some(Role::Primary) => "primary",
-            Some(Role::Candidate) => "candidate",
-            Some(Role::Secondary) if member.stale => "secondary, stale",
-            Some(Role::Secondary) => "secondary",
-        };
-        let behind = most - end(member);
+        let role = member.role_in_words();
+        let behind = most - member.end();
         let _ = writeln!(
             out,
             "node {} at {}: {role}, epoch {}, {} bytes, {behind} behind; {}",
             member.node,
             member.address,
             member.epoch,
-            end(member),
+            member.end(),
             member.note
         );
     }
-    let members = cluster.group.as_ref().map_or(&[][..], |group| &group.members);
-    let away: Vec<u8> = members.iter().copied().filter(|node| !cluster.members.contains_key(node)).collect();
+    let away = cluster.without_keeper();
     if !away.is_empty() {
         let _ = writeln!(out, "no keeper: node {}", list(&away));
     }

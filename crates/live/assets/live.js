@@ -1,43 +1,11 @@
-"use strict";
-// Draws what /events tells, four times a second. All text goes through textContent: labels may hold anything.
-(() => {
+// Draws the moments of /events, four a second.
+import { $, bytes, cells, connect, count, dark, happened, make, percent, progress, say, seconds, themes, tiles, wall }
+  from "./common.js";
+
 const KEPT = 2400; // Ten minutes at four a second: more is forgotten.
 const GAP_MS = 1500; // Longer without a word is a gap, and no line is drawn over it.
-const $ = (id) => document.getElementById(id);
-const make = (tag, name, text) => {
-  const element = document.createElement(tag);
-  if (name) element.className = name;
-  if (text !== undefined) element.textContent = text;
-  return element;
-};
-
-// Numbers in words.
-const PREFIXES = ["", " k", " M", " G", " T", " P"];
-function count(value) {
-  if (value === null || value === undefined || !isFinite(value)) return "–";
-  let step = 0;
-  if (Math.abs(value) >= 99950) while (Math.abs(value) >= 999.5 && step < 5) { value /= 1000; step += 1; }
-  const digits = Math.abs(value) >= 100 || Number.isInteger(value) ? 0 : Math.abs(value) >= 10 ? 1 : 2;
-  return value.toLocaleString("en", { maximumFractionDigits: digits }) + PREFIXES[step];
-}
-function bytes(value) {
-  if (value === null || value === undefined || !isFinite(value)) return "–";
-  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-  let step = 0;
-  while (Math.abs(value) >= 1024 && step < 5) { value /= 1024; step += 1; }
-  return value.toLocaleString("en", { maximumFractionDigits: value >= 100 || step === 0 ? 0 : value >= 10 ? 1 : 2 })
-    + " " + units[step];
-}
-function seconds(value) {
-  if (value === null || value === undefined || !isFinite(value)) return "–";
-  const [unit, name] = value >= 1 ? [1, "s"] : value >= 1e-3 ? [1e-3, "ms"] : [1e-6, "µs"];
-  const scaled = value / unit;
-  const digits = scaled >= 100 ? 0 : scaled >= 10 ? 1 : 2;
-  return scaled.toLocaleString("en", { maximumFractionDigits: digits }) + " " + name;
-}
-const percent = (value) => (value === null || value === undefined ? "–" : (100 * value).toFixed(1) + " %");
 function clock(at) {
-  return about.kind === "device" ? new Date(at * 1000).toLocaleTimeString("en-GB") : seconds(at);
+  return about.kind === "device" ? wall(at * 1000) : seconds(at);
 }
 
 // What is known.
@@ -60,8 +28,9 @@ function row(now, before) {
   const others = kinds[2] === null ? null : kinds[2] + kinds[3];
   const result = {
     reads: kinds[0], writes: kinds[1], others, out: rate((m) => m.bytes[0]), into: rate((m) => m.bytes[1]),
-    outstanding: now.outstanding,
+    outstanding: now.outstanding, deepest: now.outstanding_in_a_queue || null,
   };
+  now.waits.forEach((spread, level) => { result["wait" + level] = spread ? spread.p99 : null; });
   for (const [name, spread] of [["r", now.spreads[0]], ["w", now.spreads[1]]]) {
     for (const part of ["p50", "p99", "p999"]) result[name + part] = spread ? spread[part] : null;
   }
@@ -73,6 +42,7 @@ function row(now, before) {
   for (const [name] of SOURCES) result["u_" + name] = wanted > 0 ? units(name) / wanted : null;
   result.waf = wanted > 0 ? SOURCES.reduce((sum, [name]) => sum + units(name), 0) / wanted : null;
   result.collections = had && dt > 0 ? Math.max(0, drive.collections - had.collections) / dt : null;
+  [result.least, result.mean, result.most] = [drive.wear.least, drive.wear.mean, drive.wear.most];
   result.free = drive.free_superblocks[0];
   result.buffer = drive.write_buffer.size ? drive.write_buffer.used / drive.write_buffer.size : null;
   result.dirty = drive.write_buffer.size ? drive.write_buffer.dirty / drive.write_buffer.size : null;
@@ -95,8 +65,14 @@ const PLOTS = [
     write: (value) => (value === null || value === undefined ? "–" : value.toFixed(2)) },
   { name: "Memories", note: "share that is full", top: 1, write: percent, series: [["buffer", "write buffer", "--p0"],
     ["dirty", "of it not on flash", "--p3"], ["ring", "log ring", "--p2"]] },
-  { name: "Commands under way", note: "", series: [["outstanding", "under way", "--p4"]], write: count },
+  { name: "Waits for the log", note: "99 % of those that programs made", log: true, write: seconds,
+    series: [["wait0", "on flash", "--p0"], ["wait1", "on replicas", "--p1"],
+      ["wait2", "on flash of replicas", "--p2"]] },
+  { name: "Commands under way", note: "", series: [["outstanding", "under way", "--p4"],
+    ["deepest", "in the busiest queue", "--p1"]], write: count },
   { name: "Free superblocks", note: "", series: [["free", "free", "--p2"]], write: count },
+  { name: "Wear", note: "erasures of a superblock", series: [["most", "most", "--p3"], ["mean", "mean", "--p0"],
+    ["least", "least", "--p2"]], write: count },
 ];
 
 function build(plot) {
@@ -324,7 +300,7 @@ $("dies").addEventListener("pointermove", (event) => {
   $("die").textContent = `die ${die}, channel ${channel}, ${clock(sample.x)}: ${parts.join(", ")}`;
 });
 
-function tiles(now, rates) {
+function figures(now, rates) {
   const drive = now.drive;
   const wear = drive && drive.wear;
   const all = [
@@ -343,34 +319,10 @@ function tiles(now, rates) {
     all.push(["Wear, erasures", count(wear.mean), `${count(wear.least)} to ${count(wear.most)} a superblock`]);
     if (drive.host_memory) all.push(["Host memory", bytes(drive.host_memory), "lent by the host"]);
   }
-  const box = $("tiles");
-  while (box.children.length > all.length) box.lastChild.remove();
-  all.forEach((texts, at) => {
-    let tile = box.children[at];
-    if (!tile) {
-      tile = make("div", "tile");
-      tile.append(make("div", "what"), make("div", "figure"), make("div", "more"));
-      box.append(tile);
-    }
-    texts.forEach((text, part) => {
-      if (tile.children[part].textContent !== text) tile.children[part].textContent = text;
-    });
-  });
+  tiles($("tiles"), all);
 }
 const sum = (...values) => (values.every((value) => value === null || value === undefined) ? null
   : values.reduce((total, value) => total + (value || 0), 0));
-
-function cells(body, lines) {
-  body.replaceChildren(...lines.map((line) => {
-    const tr = make("tr");
-    line.forEach((cell) => {
-      const td = make("td");
-      td.append(cell instanceof Node ? cell : document.createTextNode(cell));
-      tr.append(td);
-    });
-    return tr;
-  }));
-}
 
 function log(now, before) {
   const lanes = now.drive ? now.drive.lanes : [];
@@ -416,37 +368,21 @@ function peers(now) {
   }));
 }
 
-function progress(now) {
+function far(now) {
   const run = now.progress;
   $("progress").hidden = !run;
   if (!run) return;
-  $("done").style.width = `${100 * (run.share ?? 0)}%`;
   const parts = [run.share === null ? null : percent(run.share), `${count(run.requests)} requests`,
     `${count(run.requests_per_s)} a second`, `${seconds(now.time_s)} of the drive's time`,
     run.left_s === null || run.ended ? null : `${seconds(run.left_s)} left`, run.ended ? "ended" : null];
-  $("far").textContent = parts.filter(Boolean).join(" · ");
+  progress(run.share, parts.filter(Boolean).join(" · "));
 }
 
 let listed = 0;
 function list() {
   if (listed === events.length) return;
   listed = events.length;
-  $("calm").hidden = events.length > 0;
-  $("events").replaceChildren(...events.slice(-200).reverse().map((event) => {
-    const line = make("li", event.level);
-    line.append(make("time", "", clock(event.x)), document.createTextNode(event.what));
-    return line;
-  }));
-}
-
-function say() {
-  const state = $("state");
-  let text = last ? last.state : "connecting";
-  if (lost) text = `no answer since ${new Date(lost).toLocaleTimeString("en-GB")}`;
-  const bad = Boolean(lost) || (last !== null && !["serving", "running", "ended"].includes(last.state));
-  if (state.textContent !== text) state.textContent = text;
-  state.className = bad ? "state bad" : "state";
-  document.title = `${lost ? "(!) " : ""}${about.title || "Tidewater"}`;
+  happened(events, (event) => clock(event.x));
 }
 
 let drawn = null;
@@ -455,7 +391,8 @@ function paint(always) {
   if (drawn) return;
   drawn = requestAnimationFrame(() => {
     drawn = null;
-    say();
+    const bad = last !== null && !["serving", "running", "ended"].includes(last.state);
+    say(about.title, last ? last.state : "connecting", bad, lost);
     list();
     const shown = range();
     if (!view.paused || always) {
@@ -463,10 +400,10 @@ function paint(always) {
       heat(shown);
     }
     if (!last) return;
-    tiles(last, samples[samples.length - 1].row);
+    figures(last, samples[samples.length - 1].row);
     log(last, last.before);
     peers(last);
-    progress(last);
+    far(last);
   });
 }
 
@@ -494,22 +431,6 @@ function take(moment) {
   paint();
 }
 
-function connect() {
-  const source = new EventSource("events");
-  source.addEventListener("about", (event) => {
-    about = JSON.parse(event.data);
-    $("title").textContent = about.title;
-    $("promise").textContent = about.promise;
-  });
-  source.onmessage = (event) => take(JSON.parse(event.data));
-  source.onerror = () => {
-    lost = lost || Date.now();
-    paint();
-    // The browser tries again by itself, but not after an answer that was refused.
-    if (source.readyState === EventSource.CLOSED) setTimeout(connect, 1000);
-  };
-}
-
 // The view stands in the link.
 function remember() {
   const parts = new URLSearchParams({ span: view.span, work: view.work });
@@ -533,16 +454,6 @@ function paused() {
   $("pause").textContent = view.paused ? "Go on" : "Pause";
 }
 
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const THEMES = ["system", "light", "dark"];
-function theme(name) {
-  if (name === "system") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = name;
-  $("theme").textContent = `Theme: ${name}`;
-  try { localStorage.setItem("theme", name); } catch { /* Not kept, then. */ }
-  paint(true);
-}
-
 $("pause").addEventListener("click", () => {
   view.paused = !view.paused;
   if (view.paused && view.from === null) [view.from, view.to] = range();
@@ -562,22 +473,21 @@ $("work").addEventListener("change", (event) => {
 });
 $("in").addEventListener("click", () => scaled(0.5));
 $("out").addEventListener("click", () => (view.from === null ? null : scaled(2)));
-$("theme").addEventListener("click", () => {
-  const now = document.documentElement.dataset.theme || "system";
-  theme(THEMES[(THEMES.indexOf(now) + 1) % THEMES.length]);
-});
 document.addEventListener("visibilitychange", () => paint(true));
-dark.addEventListener("change", () => paint(true));
 addEventListener("resize", () => paint(true));
 
 PLOTS.forEach(build);
 restore();
-let kept = "system";
-try { kept = localStorage.getItem("theme") || "system"; } catch { /* As the system has it. */ }
-theme(THEMES.includes(kept) ? kept : "system");
-connect();
+themes(() => paint(true));
+connect((told) => {
+  about = told;
+  $("title").textContent = about.title;
+  $("promise").textContent = about.promise;
+}, take, () => {
+  lost = lost || Date.now();
+  paint();
+});
 // For a test: what is known, and a moment more.
 const known = () => ({ samples: samples.length, events: events.length, last, lost, view, about });
 const rows = (key) => samples.map((sample) => sample.row[key] ?? null);
 globalThis.tidewater = { take, known, rows };
-})();

@@ -1,5 +1,6 @@
 //! What happened between two moments, as marks on a time axis.
 
+use crate::Level;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -12,16 +13,6 @@ pub(crate) struct Event {
     pub level: Level,
     /// One line.
     pub what: String,
-}
-
-/// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Level {
-    /// It happens.
-    Note,
-    /// Something was lost, or is at risk.
-    Bad,
 }
 
 /// What happened between two moments.

@@ -1,15 +1,25 @@
-//! The live page: a served device or a simulation, watched in a browser.
+//! Live pages: a served device, a simulation, a sweep or a cluster, watched in a browser.
 //!
-//! Moments are taken four times a second while there is a viewer, and for ten minutes more, on a thread of its own; the
-//! pages are served on another. Both only ask: what they watch never waits for them. Read-only, on loopback, with all
-//! that a browser needs inside of the program.
+//! What is watched is asked four times a second while there is a viewer, and for ten minutes more, on a thread of its
+//! own; the pages are served on another. Both only ask: what they watch never waits for them. Read-only, on loopback,
+//! with all that a browser needs inside of the program.
+//!
+//! A device and a simulation give moments, of which the page makes plots (feature `moments`). What is made of few
+//! figures and tables, a sweep or a cluster, gives a [`Board`].
 
+mod board;
+#[cfg(feature = "moments")]
 mod events;
 mod host;
+#[cfg(feature = "moments")]
+mod moments;
 mod pages;
 mod samples;
 
-pub use pages::{Shown, serve};
+pub use board::{Board, Cell, Happened, History, Table, serve_board};
+#[cfg(feature = "moments")]
+pub use moments::serve;
+pub use pages::Shown;
 
 use serde::Serialize;
 use std::io;
@@ -34,6 +44,16 @@ pub enum Kind {
     Device,
     /// A run under the virtual clock.
     Simulation,
+}
+
+/// How bad what happened is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// It happens.
+    Note,
+    /// Something was lost, or is at risk.
+    Bad,
 }
 
 /// Listens where the page is asked for.

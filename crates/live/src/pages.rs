@@ -1,8 +1,7 @@
-//! The server of the page, on a thread of its own.
+//! The server of a page, on a thread of its own.
 
-use crate::About;
 use crate::host::judge;
-use crate::samples::{EVERY, Sample, Samples, Take};
+use crate::samples::{EVERY, Sample, Samples, Source};
 use axum::Router;
 use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -30,21 +29,32 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long no connection is taken after the system had no room for one.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What the page is made of: path, type, text.
-const FILES: [(&str, &str, &str); 5] = [
-    ("/", "text/html; charset=utf-8", include_str!("../assets/live.html")),
+/// What a page is made of: path, type, text.
+pub(crate) type File = (&'static str, &'static str, &'static str);
+
+/// What all pages have.
+pub(crate) const COMMON: [File; 2] = [
     ("/live.css", "text/css; charset=utf-8", include_str!("../assets/live.css")),
-    ("/live.js", "text/javascript; charset=utf-8", include_str!("../assets/live.js")),
-    ("/uplot.css", "text/css; charset=utf-8", include_str!("../assets/uplot.css")),
-    ("/uplot.js", "text/javascript; charset=utf-8", include_str!("../assets/uplot.js")),
+    ("/common.js", "text/javascript; charset=utf-8", include_str!("../assets/common.js")),
 ];
 
 /// Nothing from elsewhere, and in no frame of another page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-struct Site {
+/// A page.
+pub(crate) struct Pages {
+    /// Its files.
+    pub(crate) files: Vec<File>,
     /// The first message to each viewer.
+    pub(crate) about: String,
+    /// Names that requests may use besides addresses and localhost.
+    pub(crate) names: Vec<String>,
+    /// Messages that are kept for viewers that come later.
+    pub(crate) kept: usize,
+}
+
+struct Site {
     about: String,
     names: Vec<String>,
     samples: Arc<Samples>,
@@ -64,27 +74,27 @@ impl Shown {
     }
 }
 
-/// Serves the page from now on. `names`: those that requests may name besides addresses and localhost. `take` gives a
-/// moment, and may wait for it; `None`: what is watched does not answer.
+/// Serves a page from now on: `next` gives its messages.
 ///
 /// # Errors
 /// When the system has no room for two threads.
-pub fn serve(listener: TcpListener, names: Vec<String>, about: &About, take: Take) -> io::Result<Shown> {
-    let samples = Arc::new(Samples::default());
-    let site = Site { about: serde_json::to_string(about)?, names, samples: Arc::clone(&samples) };
+pub(crate) fn serve_pages(listener: TcpListener, pages: Pages, next: Source) -> io::Result<Shown> {
+    let Pages { files, about, names, kept } = pages;
+    let samples = Arc::new(Samples::new(kept));
+    let site = Site { about, names, samples: Arc::clone(&samples) };
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("page".into()).spawn(move || runtime.block_on(accept(listener, site)))?;
+    std::thread::Builder::new().name("page".into()).spawn(move || runtime.block_on(accept(listener, files, site)))?;
     let shown = Shown(Arc::clone(&samples));
-    std::thread::Builder::new().name("moments".into()).spawn(move || samples.run(take))?;
+    std::thread::Builder::new().name("moments".into()).spawn(move || samples.run(next))?;
     Ok(shown)
 }
 
-async fn accept(listener: TcpListener, site: Site) {
+async fn accept(listener: TcpListener, files: Vec<File>, site: Site) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let site = Arc::new(site);
     let mut router = Router::new().route("/events", get(events));
-    for (path, kind, text) in FILES {
+    for (path, kind, text) in files {
         router = router.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }));
     }
     let router = router.layer(from_fn_with_state(Arc::clone(&site), guarded)).with_state(site);
@@ -162,7 +172,7 @@ async fn events(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kind, listen};
+    use crate::{About, Kind, listen, moments};
     use std::io::{BufRead as _, BufReader, Read as _, Write as _};
     use std::net::{SocketAddr, TcpStream};
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -181,7 +191,7 @@ mod tests {
             let faults = vec!["x".repeat(bytes)];
             Some(Moment { commands: [reads, 0, 0, 0], time_s: reads as f64, faults, ..Moment::default() })
         };
-        serve(listener, Vec::new(), &about, Box::new(take)).unwrap();
+        moments::serve(listener, Vec::new(), &about, take).unwrap();
         (address, asked)
     }
 
@@ -216,7 +226,7 @@ mod tests {
     #[test]
     fn the_page_is_whole_and_lets_nothing_in_from_elsewhere() {
         let (address, _) = started(0);
-        for (path, kind, text) in FILES {
+        for (path, kind, text) in moments::FILES.into_iter().chain(COMMON) {
             let answer = whole(ask(address, &format!("GET {path}"), ""));
             assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(text), "{path}");
             assert!(answer.contains(kind) && answer.contains("default-src 'none'"), "{path}");

@@ -25,5 +25,6 @@ pub mod table;
 
 pub use json::ReadError;
 pub use page::{figures, page};
+pub use quantity::Quantity;
 pub use record::Record;
 pub use summary::summary;

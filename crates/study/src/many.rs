@@ -119,6 +119,8 @@ fn free_memory() -> u64 {
 pub trait Follow: Send + Sync {
     /// The first drive is there: from now on there will be something to keep.
     fn begun(&self) {}
+    /// A run is being made from now on.
+    fn started(&self, _index: usize) {}
     /// So much of a run is done, 0 to 1.
     fn share(&self, _index: usize, _share: f64) {}
     /// A run's record was there already.
@@ -145,6 +147,7 @@ pub fn run_all(runs: &[Ready], how: &How, follow: &Arc<dyn Follow>) -> Vec<Optio
 
 pub(crate) fn one(run: &Ready, how: &How, index: usize, follow: &Arc<dyn Follow>) -> Result<Record, Failure> {
     let Ready { plan, drive, origin } = run;
+    follow.started(index);
     let (begun, told) = (Arc::clone(follow), Arc::clone(follow));
     let listeners = Listeners {
         ready: Some(Box::new(move || begun.begun())),

@@ -34,6 +34,13 @@ const HOSTS: &[Panel] = &[
         queries: &[("tidewater_outstanding_commands{$i}", "{{instance}}")],
         moves: false,
     },
+    Panel {
+        title: "Outstanding commands by queue",
+        description: "Commands in progress of each submission queue; queue 0 is the admin queue.",
+        unit: "none",
+        queries: &[("tidewater_queue_outstanding_commands{$i}", "{{instance}} {{function}}/{{queue}}")],
+        moves: false,
+    },
     // Of a kind without commands in the time of the rate, a quantile is NaN.
     Panel {
         title: "Latency, median",
@@ -238,6 +245,17 @@ const LOG: &[Panel] = &[
             "{{instance}} {{function}}/{{lane}}",
         )],
         moves: false,
+    },
+    // Of a level without waits in the time of the rate, a quantile is NaN.
+    Panel {
+        title: "Waits for the log, 99 %",
+        description: "99 of 100 waits that the device saw programs make for a level of their log took at most this.",
+        unit: "s",
+        queries: &[(
+            "histogram_quantile(0.99, sum by (instance, level, le) (rate(tidewater_log_wait_seconds_bucket{$i}[$r])))",
+            "{{instance}} {{level}}",
+        )],
+        moves: true,
     },
     Panel {
         title: "Log on flash",

@@ -12,4 +12,5 @@ mod failures;
 mod functions;
 mod kept;
 mod members;
+mod page;
 mod verbs;

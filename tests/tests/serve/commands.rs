@@ -2,12 +2,19 @@
 
 use super::*;
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
 
 /// A session over vfio-user and one over NVMe/TCP, with a command that fails in each. Returns what the device said of
 /// its file of commands.
 fn session(here: &Path, file: &str) -> Value {
+    session_with(here, file, || {})
+}
+
+/// The same, with what is done as soon as the device serves.
+fn session_with(here: &Path, file: &str, served_now: impl FnOnce()) -> Value {
     let hosts = ["--nvme-tcp", "127.0.0.1:0", "--vfio-user", "vfio.sock"];
     let served = Served::start(here, &[&["--image", "memory", "--commands", file], hosts.as_slice()].concat());
+    served_now();
     for what in ["id-ctrl", "list", "smart-log"] {
         run_well(here, &["nvme", what, "vfio-user:vfio.sock"]);
     }
@@ -79,21 +86,53 @@ fn dissected(capture: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<String>> 
 fn wireshark_decodes_the_capture_without_a_malformed_packet() {
     let folder = folder();
     session(folder.path(), "seen.pcapng");
-    let capture = folder.path().join("seen.pcapng");
+    decodes_well(&folder.path().join("seen.pcapng"));
+}
+
+/// A reader has the whole session; one that reads nothing beside it keeps no command waiting.
+#[test]
+fn those_who_connect_to_a_socket_of_commands_get_a_capture() {
+    let folder = folder();
+    let socket = folder.path().join("seen.sock");
+    let (mut reader, mut stalled) = (None, None);
+    let status = session_with(folder.path(), "unix:seen.sock", || {
+        let mode = std::os::unix::fs::PermissionsExt::mode(&socket.metadata().expect("a socket").permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        stalled = Some(UnixStream::connect(&socket).expect("it listens"));
+        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).expect("a section header comes at once");
+        assert_eq!(head[..4], 0x0A0D_0D0A_u32.to_le_bytes());
+        reader = Some(std::thread::spawn(move || {
+            let mut bytes = head.to_vec();
+            stream.read_to_end(&mut bytes).expect("it comes to its end");
+            bytes
+        }));
+    });
+    assert_eq!(status["command_events_dropped"], 0);
+    assert!(status["command_events_written"].as_u64().is_some_and(|count| count > 80), "{status}");
+    assert!(!socket.exists(), "the socket goes with the device");
+    let capture = folder.path().join("read.pcapng");
+    std::fs::write(&capture, reader.expect("it began").join().expect("it read")).expect("a folder");
+    decodes_well(&capture);
+}
+
+/// Wireshark's dissectors find nothing wrong with it.
+fn decodes_well(capture: &Path) {
     if Command::new("tshark").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         return skipped(1, "no tshark here, so no dissector read the capture (apt-get install tshark)");
     }
-    let all = dissected(&capture, "frame", &["frame.number"]).len();
-    let capsules = dissected(&capture, "nvme-tcp.type == 4 || nvme-tcp.type == 5", &["frame.number"]).len();
-    let malformed = dissected(&capture, "_ws.malformed", &["frame.number"]).len();
+    let all = dissected(capture, "frame", &["frame.number"]).len();
+    let capsules = dissected(capture, "nvme-tcp.type == 4 || nvme-tcp.type == 5", &["frame.number"]).len();
+    let malformed = dissected(capture, "_ws.malformed", &["frame.number"]).len();
     println!("tshark: {all} packets, {capsules} capsules, malformed {malformed}");
     assert_eq!(malformed, 0);
     assert!(capsules > 40 && all > capsules, "{all} packets, {capsules} capsules");
-    assert_eq!(dissected(&capture, "tcp.analysis.flags", &["frame.number"]).len(), 0, "numbers of TCP go on");
-    let queues = dissected(&capture, "nvme.cqe.status.sc == 0x80", &["tcp.stream"]);
+    assert_eq!(dissected(capture, "tcp.analysis.flags", &["frame.number"]).len(), 0, "numbers of TCP go on");
+    let queues = dissected(capture, "nvme.cqe.status.sc == 0x80", &["tcp.stream"]);
     assert_eq!(queues.len(), 1);
     let mut opcodes: BTreeMap<String, usize> = BTreeMap::new();
-    for row in dissected(&capture, "nvme.cmd.opc", &["nvme.cmd.opc"]) {
+    for row in dissected(capture, "nvme.cmd.opc", &["nvme.cmd.opc"]) {
         *opcodes.entry(row[0].clone()).or_default() += 1;
     }
     println!("{opcodes:?}");

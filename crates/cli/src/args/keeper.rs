@@ -5,6 +5,7 @@ use super::peers::GroupIfAny;
 use super::served::Served;
 use super::values;
 use clap::{Args, Subcommand, ValueHint};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use tidewater_base::Duration;
 
@@ -128,4 +129,7 @@ pub struct KeeperRun {
     /// Take etcd as it is, though it is another one than before, or an older snapshot of it
     #[arg(long)]
     pub new_etcd: bool,
+    /// A live page of the cluster for browsers at this loopback address, such as 127.0.0.1:8081
+    #[arg(long, value_name = "ADDRESS")]
+    pub page: Option<SocketAddr>,
 }

@@ -69,7 +69,8 @@ pub struct Serve {
     /// Write every command as a trace (fio's I/O log, version 3), which `tidewater replay` reads
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Running")]
     pub trace: Option<PathBuf>,
-    /// Write each command as it comes and as it ends: FILE.pcapng for Wireshark, FILE.txt or - for text
+    /// Write each command as it comes and as it ends: FILE.pcapng for Wireshark, FILE.txt or - for text; unix:SOCKET
+    /// sends packets to those who connect there
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Running")]
     pub commands: Option<PathBuf>,
     /// Record all inputs, to replay them in virtual time (`tidewater rerun`); only for a new drive

@@ -1,6 +1,6 @@
 //! Options of `tidewater sweep`.
 
-use super::{Drive, Load, Variation};
+use super::{Drive, Load, Variation, Watch};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -25,8 +25,11 @@ pub struct Sweep {
     #[arg(long)]
     pub retry_failed: bool,
     /// Print the runs and what is there of them, and make none
-    #[arg(long)]
+    #[arg(long, conflicts_with = "live")]
     pub dry_run: bool,
+    /// The live page.
+    #[command(flatten)]
+    pub watch: Watch,
     /// A setting and its values, a range or a list, as in `compare`; may be given several times
     #[arg(long, value_name = "KEY=V1,V2,...", value_hint = ValueHint::Other)]
     pub vary: Vec<Variation>,

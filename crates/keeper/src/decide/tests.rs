@@ -15,6 +15,7 @@ fn keep() -> Keep {
         loop_wait_ms: 1_000,
         retry_timeout_ms: 4_000,
         new_etcd: false,
+        page: None,
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) use seeds::Statistics;
 pub(crate) use table::printable;
 pub use table::table;
 
+use crate::quantity::Quantity;
 use crate::record::Record;
 use crate::table::column_name;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +35,24 @@ pub struct Labelled {
 /// What tells the runs apart: a name, and the value of each run as `--set` takes it.
 pub(crate) fn varies(records: &[Labelled]) -> Vec<(String, Vec<Option<String>>)> {
     header::varies(records)
+}
+
+/// The figures that say most of a run, by their names in a comparison.
+pub const GLANCE: [(&str, Quantity); 5] = [
+    ("IOPS", Quantity::Count),
+    ("mean response", Quantity::Micros),
+    ("read p99", Quantity::Micros),
+    ("write p99", Quantity::Micros),
+    ("flash written per host byte", Quantity::Ratio),
+];
+
+/// Values of [`GLANCE`]; `None` where the run has no such figure.
+pub type Glance = [Option<f64>; GLANCE.len()];
+
+/// What a record says at a glance.
+pub fn glance(record: &Record) -> Glance {
+    let metrics = metrics::metrics(&[Labelled { label: String::new(), record: record.clone() }]);
+    GLANCE.map(|(name, _)| metrics.iter().find(|metric| metric.name == name).and_then(|metric| metric.values[0]))
 }
 
 /// Every figure of the comparison under the name of its column, unrounded; one that no run has is left out.

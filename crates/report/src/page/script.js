@@ -17,7 +17,8 @@
     const [, by, unit] = steps.find(s => Math.abs(v) < s[0]) || steps[steps.length - 1];
     return short(v / by) + unit;
   };
-  const us = v => step(v, [[1, 1e-3, " ns"], [1e3, 1, " µs"], [1e6, 1e3, " ms"], [12e7, 1e6, " s"], [72e8, 6e7, " min"], [1 / 0, 36e8, " h"]]);
+  const us = v => step(v, [[1, 1e-3, " ns"], [1e3, 1, " µs"], [1e6, 1e3, " ms"], [12e7, 1e6, " s"], [72e8, 6e7, " min"],
+    [1 / 0, 36e8, " h"]]);
   const units = {
     us, s: v => us(v * 1e6), ratio: short,
     n: v => Math.abs(v) < 1e4 ? short(v) : step(v, [[1e6, 1e3, " k"], [1e9, 1e6, " M"], [1 / 0, 1e9, " G"]]),
@@ -28,7 +29,8 @@
     const [scale, low, high, unit] = words.split(" ");
     const a = Number(low), b = Number(high);
     // At the upper edge of the tail are all that lie beyond it.
-    const value = scale === "log" ? p => a * Math.pow(b / a, p) : scale === "nines" ? p => p > 0.9999 ? 1 : 1 - Math.pow(10, -p * b) : p => a + p * (b - a);
+    const value = scale === "log" ? p => a * Math.pow(b / a, p) : scale === "nines"
+      ? p => p > 0.9999 ? 1 : 1 - Math.pow(10, -p * b) : p => a + p * (b - a);
     return p => units[unit](value(p));
   };
   for (const svg of document.querySelectorAll("svg[data-box]")) {

@@ -1,7 +1,8 @@
-//! Commands as they are read from queues and as they end, written to a file (`tidewater serve --commands`).
+//! Commands as they are read from queues and as they end, written to a file or to the readers of a socket (`tidewater
+//! serve --commands`).
 //!
 //! The device's thread copies queue entries into a bounded channel and never waits for it: a thread of its own writes
-//! the file. Where the channel is full, entries are dropped; how many is in the file, at the place where they are
+//! them. Where the channel is full, entries are dropped; how many is in the file, at the place where they are
 //! missing, and in the device's status.
 //!
 //! Text is in the form of the kernel's trace events of its NVMe driver (`text`). A pcapng file holds the same entries
@@ -11,16 +12,18 @@
 mod capsules;
 mod describe;
 mod pcapng;
+mod readers;
 mod segment;
 mod text;
 
 use crate::runtime;
 use capsules::Capsules;
+use readers::Readers;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -41,12 +44,27 @@ pub enum Form {
     Pcapng,
 }
 
+/// The path of the socket that `unix:PATH` names; `None`: a file, or `-` for standard output.
+pub fn socket(path: &Path) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let bytes = path.as_os_str().as_bytes().strip_prefix(b"unix:")?;
+    Some(std::ffi::OsStr::from_bytes(bytes).into())
+}
+
 impl Form {
-    /// The form that a path's ending asks for: `.txt`, or `-` for standard output, and `.pcapng`.
+    /// The form that a path's ending asks for: `.txt`, or `-` for standard output, and `.pcapng`. A socket has packets
+    /// unless it ends in `.txt`.
     ///
     /// # Errors
     /// Another ending, in words.
     pub fn of(path: &Path) -> Result<Form, String> {
+        if let Some(socket) = socket(path) {
+            return match socket.extension() {
+                _ if socket.as_os_str().is_empty() => Err("unix: needs the path of a socket behind it".into()),
+                Some(end) if end == "txt" => Ok(Form::Text),
+                _ => Ok(Form::Pcapng),
+            };
+        }
         match path.extension().and_then(|end| end.to_str()) {
             Some("pcapng") => Ok(Form::Pcapng),
             Some("txt") => Ok(Form::Text),
@@ -86,17 +104,24 @@ pub struct Tap {
     shared: Arc<Shared>,
     /// Events dropped since the last that was taken.
     dropped: u64,
+    /// Readers of a socket; `None`: there is a file.
+    readers: Option<Arc<AtomicUsize>>,
     writer: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Tap {
-    /// Begins to write to a new file, which only its owner may read, or to standard output (`-`). `nqn`: the
-    /// subsystem's name, which a capture names.
+    /// Begins to write to a new file, which only its owner may read, to standard output (`-`), or to those who connect
+    /// to a socket (`unix:PATH`). `nqn`: the subsystem's name, which a capture names.
     ///
     /// # Errors
     /// When the ending chooses no form, the file can't be made or written, or is not ours alone.
     pub fn start(path: &Path, nqn: &str) -> io::Result<Tap> {
         let form = Form::of(path).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        if let Some(path) = socket(path) {
+            let readers = Readers::listen(&path, form, nqn)?;
+            let count = Some(readers.count());
+            return Tap::spawn(WAITING_MAX, count, move |events, counters| serve(events, readers, counters));
+        }
         let out: Box<dyn Write + Send> = match path == Path::new("-") {
             true => Box::new(io::stdout()),
             false => Box::new(runtime::private_file(path)?),
@@ -107,12 +132,19 @@ impl Tap {
     fn to(out: Box<dyn Write + Send>, form: Form, nqn: &str, waiting_max: usize) -> io::Result<Tap> {
         let mut log = Log::begin(out, form, nqn)?;
         log.flush()?;
+        Tap::spawn(waiting_max, None, move |events, counters| write(events, log, counters))
+    }
+
+    fn spawn(
+        waiting_max: usize,
+        readers: Option<Arc<AtomicUsize>>,
+        work: impl FnOnce(&Receiver<Event>, &Shared) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Tap> {
         let shared = Arc::new(Shared::default());
         let (events, receiver) = sync_channel(waiting_max);
         let counters = Arc::clone(&shared);
-        let writer =
-            std::thread::Builder::new().name("commands".into()).spawn(move || write(&receiver, log, &counters))?;
-        Ok(Tap { events: Some(events), shared, dropped: 0, writer: Some(writer) })
+        let writer = std::thread::Builder::new().name("commands".into()).spawn(move || work(&receiver, &counters))?;
+        Ok(Tap { events: Some(events), shared, dropped: 0, readers, writer: Some(writer) })
     }
 
     /// The controller has read these entries of a submission queue: 64 bytes each.
@@ -159,6 +191,9 @@ impl Tap {
     }
 
     fn put(&mut self, event: Event) {
+        if self.readers.as_ref().is_some_and(|readers| readers.load(Ordering::Relaxed) == 0) {
+            return;
+        }
         let Some(events) = &self.events else { return };
         let mut sent = Ok(());
         if self.dropped > 0 {
@@ -212,6 +247,31 @@ fn write(events: &Receiver<Event>, mut log: Log, shared: &Shared) -> io::Result<
     }
 }
 
+/// The thread of a socket.
+fn serve(events: &Receiver<Event>, mut readers: Readers, shared: &Shared) -> io::Result<()> {
+    loop {
+        readers.look();
+        // Under load readers are looked after in between, too.
+        for _ in 0..WAITING_MAX {
+            match events.try_recv() {
+                Ok(event) => {
+                    if readers.event(event) && !matches!(event, Event::Dropped(_)) {
+                        shared.written.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                Err(TryRecvError::Empty) => {
+                    std::thread::sleep(PAUSE);
+                    break;
+                }
+                Err(TryRecvError::Disconnected) => {
+                    readers.end();
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
 /// A command that has begun.
 #[derive(Clone, Copy, Debug)]
 struct Begun {
@@ -219,7 +279,7 @@ struct Begun {
     sqe: Sqe,
 }
 
-/// Where lines or packets go. Times are nanoseconds of Unix time.
+/// What lines or packets are made by. Times are nanoseconds of Unix time.
 trait Sink: Send {
     fn begun(&mut self, nanos: u64, function: u8, queue: u16, sqe: &Sqe) -> io::Result<()>;
     /// `begun`: the command and the nanoseconds since it was read; `None`: it is not known.

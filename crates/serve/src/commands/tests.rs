@@ -1,6 +1,8 @@
 //! What comes out of the files of commands, and that the device's end never waits.
 
 use super::*;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use tidewater_wire::nvme::Status;
@@ -193,6 +195,73 @@ fn what_a_slow_disk_has_no_room_for_is_dropped_and_counted_where_it_is_missing()
     let dropped = text.lines().filter_map(|line| line.strip_prefix("# ")?.split_once(" events dropped here"));
     assert_eq!(dropped.map(|(count, _)| count.parse::<u64>().unwrap()).sum::<u64>(), tap.dropped());
     assert!(text.ends_with(&format!(", {} events dropped\n", tap.dropped())), "{text}");
+}
+
+/// A socket's path, and the tap that serves it.
+fn socket_tap(folder: &Path) -> (PathBuf, Tap) {
+    let path = folder.join("seen.txt");
+    let given = PathBuf::from(format!("unix:{}", path.display()));
+    assert_eq!((socket(&given), Form::of(&given)), (Some(path.clone()), Ok(Form::Text)));
+    assert_eq!(Form::of(Path::new("unix:seen.sock")), Ok(Form::Pcapng));
+    assert!(Form::of(Path::new("unix:")).is_err());
+    (path, Tap::start(&given, NQN).unwrap())
+}
+
+/// A reader that has got the first line of its stream.
+fn reader(path: &Path) -> BufReader<UnixStream> {
+    let mut reader = BufReader::new(UnixStream::connect(path).unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    assert!(line.starts_with("# NVMe commands"), "{line}");
+    reader
+}
+
+#[test]
+fn a_reader_of_a_socket_gets_all_from_then_on_and_without_one_nothing_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, mut tap) = socket_tap(folder.path());
+    play(&mut tap);
+    assert_eq!((tap.written(), tap.dropped()), (0, 0));
+    let mut one = reader(&path);
+    play(&mut tap);
+    let other = reader(&path);
+    drop(other);
+    tap.end().unwrap();
+    let mut text = String::new();
+    one.read_to_string(&mut text).unwrap();
+    let entries = ["nvme_setup_cmd", "nvme_complete_rq"].map(|name| text.matches(name).count());
+    assert_eq!((entries, tap.written()), ([6, 5], 13), "{text}");
+    assert!(text.ends_with(", 0 events dropped\n") && !path.exists(), "{text}");
+}
+
+#[test]
+fn a_reader_that_stalls_is_dropped_and_one_beside_it_gets_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, mut tap) = socket_tap(folder.path());
+    let readers = tap.readers.clone().unwrap();
+    let mut stalled = reader(&path);
+    let mut reads = reader(&path);
+    let lines = std::thread::spawn(move || {
+        let mut text = String::new();
+        reads.read_to_string(&mut text).unwrap();
+        text.matches("nvme_setup_cmd").count() as u64
+    });
+    let begun = Instant::now();
+    let mut put = 0;
+    while readers.load(Ordering::Relaxed) == 2 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is dropped");
+        // As fast as a busy machine may take them, so that none is dropped for both.
+        if tap.written() + 1_000 > put {
+            (0..1_000).for_each(|cid| tap.capsule(0, 1, Sqe::flush(cid)));
+            put += 1_000;
+        }
+    }
+    tap.capsule(0, 1, Sqe::flush(1));
+    tap.end().unwrap();
+    assert_eq!((lines.join().unwrap(), tap.dropped()), (put + 1, 0));
+    let mut rest = Vec::new();
+    let read = stalled.read_to_end(&mut rest);
+    assert!(read.is_err() || rest.len() < 8 << 20, "it has what it was behind by: {} bytes", rest.len());
 }
 
 #[test]

@@ -1,21 +1,51 @@
 //! Metrics of a moment: latencies, flash, memories, the log and the window.
 
 use crate::metrics::Page;
+use std::collections::BTreeMap;
 use tidewater_core::host_memory::HostMemory;
-use tidewater_gauges::{Drive, KINDS, Latencies};
+use tidewater_gauges::{Drive, KINDS, LEVELS, Latencies};
 
 /// How long commands took, from when the device read their entry.
 pub(super) fn latencies(page: &mut Page, of: &Latencies) {
     let name = "tidewater_command_duration_seconds";
     page.family("histogram", name, "From reading a command to its completion.");
     for (kind, word) in KINDS.iter().enumerate() {
-        for (bound, count) in of.cumulative(kind) {
-            let labels = [("kind", *word), ("le", &bound.to_string())];
-            page.sample(&format!("{name}_bucket"), &labels, count as f64);
+        histogram(page, name, &[("kind", word)], of, kind);
+    }
+}
+
+/// How long programs waited for levels of their logs, by function.
+pub(super) fn waits<'a>(page: &mut Page, rings: impl Iterator<Item = (usize, &'a Latencies)>) {
+    let name = "tidewater_log_wait_seconds";
+    let mut rings = rings.peekable();
+    if rings.peek().is_none() {
+        return;
+    }
+    page.family("histogram", name, "From when the device saw that a program waits for a level until it was reached.");
+    for (function, of) in rings {
+        for (at, level) in LEVELS.iter().enumerate() {
+            histogram(page, name, &[("function", &function.to_string()), ("level", level)], of, at);
         }
-        page.sample(&format!("{name}_bucket"), &[("kind", word), ("le", "+Inf")], of.count(kind) as f64);
-        page.sample(&format!("{name}_sum"), &[("kind", word)], of.sum_s(kind));
-        page.sample(&format!("{name}_count"), &[("kind", word)], of.count(kind) as f64);
+    }
+}
+
+fn histogram(page: &mut Page, name: &str, labels: &[(&str, &str)], of: &Latencies, kind: usize) {
+    let mut bucket = |le: &str, count: u64| {
+        page.sample(&format!("{name}_bucket"), &[labels, &[("le", le)]].concat(), count as f64);
+    };
+    of.cumulative(kind).into_iter().for_each(|(bound, count)| bucket(&bound.to_string(), count));
+    bucket("+Inf", of.count(kind));
+    page.sample(&format!("{name}_sum"), labels, of.sum_s(kind));
+    page.sample(&format!("{name}_count"), labels, of.count(kind) as f64);
+}
+
+/// Commands in progress by queue.
+pub(super) fn queues(page: &mut Page, queues: BTreeMap<(u8, u16), u32>) {
+    let name = "tidewater_queue_outstanding_commands";
+    page.family("gauge", name, "Commands in progress of a submission queue, the admin queue included.");
+    for ((function, queue), count) in queues {
+        let labels = [("function", function.to_string()), ("queue", queue.to_string())];
+        page.sample(name, &labels.each_ref().map(|(name, value)| (*name, value.as_str())), f64::from(count));
     }
 }
 

@@ -3,15 +3,21 @@
 use super::served::Served;
 use super::status::{About, state_of};
 use super::world::World;
+use std::collections::BTreeMap;
 use tidewater_base::units::format_duration;
 use tidewater_base::{Duration, Instant};
-use tidewater_core::subsystem::Fault;
-use tidewater_gauges::{Drive, Moment};
+use tidewater_core::subsystem::{Fault, Slot, Subsystem};
+use tidewater_gauges::{Drive, Latencies, Moment};
+use tidewater_nand::Medium;
 
 /// What it is doing now.
 pub(super) fn moment<M>(machine: Option<&Served>, world: &World<M>, about: &About) -> Moment {
     let wall = Instant::ZERO + Duration::from_ns(about.wall.as_nanos() as u64);
     let subsystem = machine.map(|machine| &machine.subsystem);
+    let drive = subsystem.map(|of| {
+        let drive = Drive::of(of.device(), about.now);
+        Drive { is_read_only: drive.is_read_only || world.store_failed, ..drive }
+    });
     let resets = subsystem.map_or(0, |of| (0..of.functions()).map(|function| u64::from(of.resets(function))).sum());
     Moment {
         time_s: about.wall.as_secs_f64(),
@@ -20,14 +26,36 @@ pub(super) fn moment<M>(machine: Option<&Served>, world: &World<M>, about: &Abou
         errors: world.counters.errors,
         bytes: world.counters.bytes,
         outstanding: subsystem.map_or(0, |of| of.outstanding().into()),
+        outstanding_in_a_queue: subsystem.map_or(0, |of| queues(of).into_values().max().unwrap_or(0).into()),
         power_cuts: about.power_cuts,
         faults: subsystem.map(|of| of.armed_faults().iter().map(words).collect()).unwrap_or_default(),
         resets,
-        drive: subsystem.map(|of| Drive::of(of.device(), about.now)),
+        drive,
         peers: machine.and_then(|machine| world.peers_status(machine, wall)).unwrap_or_default(),
         progress: None,
         latencies: world.latencies.clone(),
+        waits: waits(world),
     }
+}
+
+/// Commands in progress of each submission queue, by controller and queue.
+pub(super) fn queues<M: Medium>(subsystem: &Subsystem<M>) -> BTreeMap<(u8, u16), u32> {
+    let mut counts = BTreeMap::new();
+    for function in (0..=u8::MAX).filter(|function| subsystem.has_controller(*function)) {
+        let live = subsystem.queues(function).submission;
+        counts.extend((0..128).filter(|queue| live >> queue & 1 == 1).map(|queue| ((function, queue), 0)));
+    }
+    for command in (0..subsystem.slots()).filter_map(|slot| subsystem.command(Slot(slot))) {
+        *counts.entry((command.function, command.queue)).or_default() += 1;
+    }
+    counts
+}
+
+/// How long programs waited for the levels of all logs.
+fn waits<M>(world: &World<M>) -> Latencies {
+    let mut waits = Latencies::default();
+    world.ports.iter().filter_map(|port| port.ring.as_ref()).for_each(|ring| waits.merge(&ring.waits));
+    waits
 }
 
 /// An armed fault, without how often it will still happen: that is no news.

@@ -37,11 +37,7 @@ impl<M> World<M> {
         for function in 0..self.ports.len() {
             let Some(mut ring) = self.ports[function].ring.take() else { continue };
             any |= self.look_at_ring(function, &mut ring, machine);
-            let waits = |lane: &MappedLane| {
-                lane.wanted > lane.synced
-                    || lane.replicate > lane.replicas.ring
-                    || lane.replicate_synced > lane.replicas.destaged
-            };
+            let waits = |lane: &MappedLane| lane.wishes().iter().any(|(wanted, is)| wanted > is);
             waited_for |= ring.open && ring.lanes.iter().any(waits);
             self.ports[function].ring = Some(ring);
         }
@@ -112,6 +108,7 @@ impl<M> World<M> {
         let arrived = l.arrived();
         if client.generation != is.generation {
             is.claimed = false;
+            is.forget_waits();
             return Ok(false);
         }
         // Another client stored by messages: since the last poll, or after this client had read the page.
@@ -124,6 +121,7 @@ impl<M> World<M> {
         is.wanted = client.wanted.max(is.wanted);
         is.replicate = client.replicate.max(is.replicate);
         is.replicate_synced = client.replicate_synced.max(is.replicate_synced);
+        is.begin_waits();
         (is.tail, is.saved, is.stuck) = (client.tail, client.saved, false);
         if l.is_broken() || client.tail <= arrived {
             return Ok(false); // A tail that falls is no change.

@@ -1,9 +1,9 @@
-//! Commands for the file of `tidewater serve --commands`: what the world hands in and takes shows them all.
+//! Commands for `tidewater serve --commands`: what the world hands in and takes shows them all.
 
 use super::setup::Setup;
 use super::start::{Event, ServeError, wrong};
 use super::world::{Pending, World};
-use crate::commands::Tap;
+use crate::commands::{Tap, socket};
 use std::path::PathBuf;
 use tidewater_core::subsystem::Input;
 use tidewater_wire::nvme::Cqe;
@@ -12,7 +12,8 @@ use tidewater_wire::nvme::register::{Cc, NSSR_RESET, offset};
 /// The file of commands, if one is wanted. `nqn`: the subsystem's name; `made`: gets the file if it is new.
 pub(super) fn tap(setup: &Setup, nqn: &str, made: &mut Vec<PathBuf>) -> Result<Option<Tap>, ServeError> {
     let Some(path) = &setup.commands else { return Ok(None) };
-    let is_new = path.symlink_metadata().is_err();
+    // A socket goes with those who listen on it.
+    let is_new = socket(path).is_none() && path.symlink_metadata().is_err();
     let tap = Tap::start(path, nqn).map_err(|error| wrong(format!("{}: {error}", path.display())))?;
     made.extend(is_new.then(|| path.clone()));
     Ok(Some(tap))

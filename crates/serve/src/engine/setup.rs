@@ -85,7 +85,8 @@ pub struct Setup {
     pub metrics: Option<MetricsSetup>,
     /// Where commands are written as a trace.
     pub trace: Option<PathBuf>,
-    /// Where commands are written as they come and end: the ending chooses the form ([`crate::commands::Form::of`]).
+    /// Where commands are written as they come and end: a file, `-`, or `unix:` and
+    /// a socket ([`crate::commands::Form::of`]).
     pub commands: Option<PathBuf>,
     /// Where all that comes in is logged.
     pub input_log: Option<PathBuf>,

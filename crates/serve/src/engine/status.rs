@@ -141,6 +141,9 @@ pub(super) fn metrics<M>(machine: Option<&Served>, world: &World<M>, about: Abou
         page.add("gauge", "tidewater_capacity_bytes", "Usable bytes.", device.capacity() as f64);
         let outstanding = f64::from(machine.subsystem.outstanding());
         page.add("gauge", "tidewater_outstanding_commands", "I/O commands in progress.", outstanding);
+        exposition::queues(&mut page, super::moment::queues(&machine.subsystem));
+        let rings = world.ports.iter().enumerate();
+        exposition::waits(&mut page, rings.filter_map(|(at, port)| Some((at, &port.ring.as_ref()?.waits))));
         let endurance = device.profile().nand.endurance;
         exposition::drive(&mut page, &Drive::of(device, about.now), endurance);
         exposition::host_memory(&mut page, device.host_memory());

@@ -4,8 +4,11 @@ use super::copy::RingCopy;
 use super::file::{Found, Lost, RingError, RingFile, Shape};
 use super::{RingSetup, lost};
 use std::fmt;
+use std::time::Instant as Wall;
+use tidewater_base::Duration;
 use tidewater_core::fast::transport::{PeerStatus, flag};
 use tidewater_core::fast::{Fast, Function};
+use tidewater_gauges::{LEVELS, Latencies};
 use tidewater_wire::log::{RingLane, RingPage, RingReplicas};
 use tidewater_wire::vendor::{Mode, Role, TransportStatus};
 
@@ -46,6 +49,46 @@ pub(crate) struct MappedLane {
     pub(crate) replicas: RingReplicas,
     /// Up to where the sync that is under way will have it synced.
     pub(crate) syncing: u64,
+    /// For each of [`LEVELS`], what its client waits for, and since when.
+    asked: [Option<(u64, Wall)>; LEVELS.len()],
+}
+
+impl MappedLane {
+    /// Of each level, up to where its client wants the lane, and up to where it is.
+    pub(crate) fn wishes(&self) -> [(u64, u64); LEVELS.len()] {
+        [
+            (self.wanted, self.synced),
+            (self.replicate, self.replicas.ring),
+            (self.replicate_synced, self.replicas.destaged),
+        ]
+    }
+
+    /// Notes what its client begins to wait for. What it wants meanwhile belongs to the same wait.
+    pub(crate) fn begin_waits(&mut self) {
+        let wishes = self.wishes();
+        for (asked, (wanted, is)) in self.asked.iter_mut().zip(wishes) {
+            if wanted > is && asked.is_none() {
+                *asked = Some((wanted, Wall::now()));
+            }
+        }
+    }
+
+    /// Its stream is another one: what was waited for does not come.
+    pub(crate) fn forget_waits(&mut self) {
+        self.asked = Default::default();
+    }
+
+    /// Counts the waits that have come to their end.
+    fn end_waits(&mut self, waits: &mut Latencies) {
+        for (level, (_, is)) in self.wishes().into_iter().enumerate() {
+            if let Some((wanted, since)) = self.asked[level]
+                && is >= wanted
+            {
+                waits.record(level, Duration::from_ns(since.elapsed().as_nanos() as u64));
+                self.asked[level] = None;
+            }
+        }
+    }
 }
 
 fn wrong(error: impl fmt::Display) -> RingError {
@@ -109,6 +152,8 @@ pub struct MappedRing {
     peers: Peers,
     /// Why the backing store takes nothing more, as a number of the system's; 0: it does.
     pub(crate) store_error: i32,
+    /// How long its clients waited for each of [`LEVELS`].
+    pub(crate) waits: Latencies,
 }
 
 impl MappedRing {
@@ -158,6 +203,7 @@ impl MappedRing {
             status: TransportStatus::OK,
             peers: Peers::default(),
             store_error: 0,
+            waits: Latencies::default(),
         };
         let failed = |Lost| match &setup.copy {
             Some(copy) => wrong(format_args!("{}; or its copy {} can't", lost(&path), copy.display())),
@@ -386,6 +432,9 @@ impl MappedRing {
                     }
                 }
             }
+        }
+        for is in &mut self.lanes {
+            is.end_waits(&mut self.waits);
         }
         Ok(())
     }
