@@ -27,7 +27,7 @@ function table({ title, note, columns, rows }, at) {
     const scroll = make("div", "scroll");
     scroll.tabIndex = 0;
     scroll.setAttribute("role", "group");
-    const whole = make("table", "stack");
+    const whole = make("table");
     const head = make("thead");
     head.append(make("tr"));
     whole.append(head, make("tbody"));
@@ -43,10 +43,7 @@ function table({ title, note, columns, rows }, at) {
   const head = scroll.querySelector("tr");
   const names = columns.map((column) => column[0].toUpperCase() + column.slice(1));
   if (head.children.length !== names.length) head.replaceChildren(...names.map((text) => make("th", "", text)));
-  const body = scroll.querySelector("tbody");
-  cells(body, rows.map((row) => row.map(cell)));
-  // On a narrow screen each cell has its heading beside it.
-  for (const row of body.children) [...row.children].forEach((td, column) => { td.dataset.label = names[column]; });
+  cells(scroll.querySelector("tbody"), rows.map((row) => row.map(cell)));
 }
 
 let listed = "";

@@ -42,14 +42,17 @@ const fit = (box, count) => {
   while (box.children.length > count) box.lastChild.remove();
 };
 
-// Rows of a table. What stays as it is is left alone, so that a selection lives.
+// Rows of a table. What stays as it is is left alone, so that a selection lives. On a narrow screen each cell has its
+// heading beside it.
 export function cells(body, lines) {
+  const headings = [...body.parentElement.tHead.rows[0].cells].map((cell) => cell.textContent);
   fit(body, lines.length);
   lines.forEach((line, at) => {
     const row = body.children[at] || body.appendChild(make("tr"));
     fit(row, line.length);
     line.forEach((cell, column) => {
       const td = row.children[column] || row.appendChild(make("td"));
+      if (td.dataset.label !== headings[column]) td.dataset.label = headings[column];
       if (cell instanceof Node) td.replaceChildren(cell);
       else write(td, cell);
     });
