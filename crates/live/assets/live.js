@@ -28,7 +28,7 @@ function row(now, before) {
   const others = kinds[2] === null ? null : kinds[2] + kinds[3];
   const result = {
     reads: kinds[0], writes: kinds[1], others, out: rate((m) => m.bytes[0]), into: rate((m) => m.bytes[1]),
-    outstanding: now.outstanding, deepest: now.outstanding_in_a_queue || null,
+    outstanding: now.outstanding, deepest: about.kind === "device" ? now.outstanding_in_a_queue : null,
   };
   now.waits.forEach((spread, level) => { result["wait" + level] = spread ? spread.p99 : null; });
   for (const [name, spread] of [["r", now.spreads[0]], ["w", now.spreads[1]]]) {
@@ -102,7 +102,8 @@ function build(plot) {
 
 function draw(plot, range) {
   const shown = plot.series.map(([key]) => samples.some((sample) => sample.row[key] > 0));
-  const used = plot.series.filter((_, at) => shown[at] || !plot.stacked);
+  const is_known = (key) => samples.some((sample) => (sample.row[key] ?? null) !== null);
+  const used = plot.series.filter(([key], at) => shown[at] || (!plot.stacked && (is_known(key) || plot.always)));
   plot.figure.hidden = !plot.always && !shown.some(Boolean);
   if (plot.figure.hidden) return;
   const look = [document.documentElement.dataset.theme, dark.matches, about.kind];
@@ -133,6 +134,8 @@ function draw(plot, range) {
 
 function options(plot, used) {
   const line = { stroke: color("--muted"), grid: { stroke: color("--rule"), width: 1 }, ticks: { show: false } };
+  // A logarithmic axis has a line for each power of ten, not for each step between.
+  const powers = plot.log ? (_, ticks) => ticks.map((tick) => (isDecade(tick) ? tick : null)) : undefined;
   const faded = (name, part) => color(name) + Math.round(part * 255).toString(16).padStart(2, "0");
   const series = used.map(([, label, paint], at) => ({
     label,
@@ -157,9 +160,10 @@ function options(plot, used) {
     },
     axes: [
       { ...line, size: 32, values: about.kind === "device" ? WALL : (_, ticks) => ticks.map(seconds) },
-      { ...line, size: 74, space: 34, incrs: plot.write === bytes ? BINARY : undefined,
+      { ...line, grid: { ...line.grid, ...(powers && { filter: powers }) }, size: 74, space: 34,
+        incrs: plot.write === bytes ? BINARY : undefined,
         values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : plot.write(tick))),
-        filter: plot.log ? (_, ticks) => ticks.map((tick) => (isDecade(tick) ? tick : null)) : undefined },
+        filter: powers },
     ],
     series: [{ label: "at", value: (_, x) => (x === null ? "–" : clock(x)) }, ...series],
     bands,
@@ -255,7 +259,7 @@ function heat([from, to]) {
       const [first, end] = [Math.floor((line * rows.length) / lines), Math.ceil(((line + 1) * rows.length) / lines)];
       let share = 0;
       for (let row = first; row < end; row += 1) share += worked(sample.dies, rows[row]) / (end - first);
-      picture.data.set([red, green, blue, Math.min(255, share * 255)], (line * columns + column) * 4);
+      picture.data.set([red, green, blue, Math.min(255, Math.sqrt(share) * 255)], (line * columns + column) * 4);
     }
   }
   const small = document.createElement("canvas");
@@ -272,7 +276,8 @@ function heat([from, to]) {
     const left = near ? place(before.x) : right - 2;
     ctx.drawImage(small, column, 0, 1, lines, left, 0, Math.max(1, right - left), height);
   }
-  $("heat-note").textContent = `${dies} dies in rows, channel by channel (${channels}); strongly coloured is busy.`;
+  $("heat-note").textContent = `${dies} dies in rows, channel by channel (${channels}). The stronger the busier: `
+    + "full colour is all of the time, half of it a quarter.";
 }
 function order(dies, channels) {
   const rows = [];
@@ -316,7 +321,7 @@ function figures(now, rates) {
     const factor = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
     all.push(["Write amplification", factor(wanted ? units / wanted : null), `now ${factor(rates.waf)}`]);
     all.push(["Free superblocks", count(drive.free_superblocks[0]), `of ${count(drive.free_superblocks[1])}`]);
-    all.push(["Wear, erasures", count(wear.mean), `${count(wear.least)} to ${count(wear.most)} a superblock`]);
+    all.push(["Erasures, mean", count(wear.mean), `least ${count(wear.least)}, most ${count(wear.most)}`]);
     if (drive.host_memory) all.push(["Host memory", bytes(drive.host_memory), "lent by the host"]);
   }
   tiles($("tiles"), all);

@@ -27,9 +27,6 @@ pub struct Sweep {
     /// Print the runs and what is there of them, and make none
     #[arg(long, conflicts_with = "live")]
     pub dry_run: bool,
-    /// The live page.
-    #[command(flatten)]
-    pub watch: Watch,
     /// A setting and its values, a range or a list, as in `compare`; may be given several times
     #[arg(long, value_name = "KEY=V1,V2,...", value_hint = ValueHint::Other)]
     pub vary: Vec<Variation>,
@@ -39,6 +36,9 @@ pub struct Sweep {
     /// The drive.
     #[command(flatten)]
     pub drive: Drive,
+    /// The live page.
+    #[command(flatten)]
+    pub watch: Watch,
 }
 
 /// `K/N` of `--shard`, K from 1.
