@@ -36,9 +36,9 @@ fn until(what: &str, kept: &Kept, port: u16, is_so: impl Fn(&Value) -> bool) -> 
 /// The cells of a member's row.
 fn member(board: &Value, node: u8) -> Vec<String> {
     let rows = board["tables"][0]["rows"].as_array().expect("rows");
-    let cells =
-        |row: &Value| row.as_array().expect("cells").iter().map(|cell| cell["text"].as_str().expect("a text").into());
-    rows.iter().map(|row| cells(row).collect::<Vec<String>>()).find(|row| row[0] == node.to_string()).expect("a row")
+    let text = |cell: &Value| cell["text"].as_str().expect("a text").to_owned();
+    let rows = rows.iter().map(|row| row.as_array().expect("cells").iter().map(text).collect::<Vec<String>>());
+    rows.into_iter().find(|row| row[0] == node.to_string()).expect("a row")
 }
 
 #[test]
