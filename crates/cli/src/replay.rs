@@ -65,7 +65,9 @@ pub fn interrupted(record: &Record) -> Failure {
 
 /// What the page is called.
 fn title(drive: &str, load: &LoadSpec) -> String {
-    let traces = load.traces.iter().map(|trace| trace.display().to_string());
+    let named = |trace: &Path| trace.display().to_string();
+    let traces =
+        load.traces.iter().map(|trace| if trace == Path::new("-") { "standard input".into() } else { named(trace) });
     let of = load.job.clone().into_iter().chain(traces).collect::<Vec<_>>().join(", ");
     format!("{drive} under {of}")
 }

@@ -420,14 +420,18 @@ function take(moment) {
   if (moment.silent) return paint();
   const x = about.kind === "device" ? at / 1000 : moment.time_s;
   const previous = samples[samples.length - 1];
-  if (previous && x <= previous.x && about.kind !== "device") { // Its clock stands, or another run began.
-    if (x < previous.x) { samples = []; events = []; listed = -1; }
-    else samples.pop();
+  const stands = previous && x === previous.x && about.kind !== "device";
+  if (previous && x < previous.x && about.kind !== "device") { // Another run began.
+    samples = [];
+    events = [];
+    listed = -1;
   }
   const gap = previous && at - previous.at > GAP_MS;
-  if (gap) samples.push({ x: x - 1e-6, at: at - 1, row: {}, dies: new Uint8Array(0) });
+  if (gap && !stands) samples.push({ x: x - 1e-6, at: at - 1, row: {}, dies: new Uint8Array(0) });
   const dies = Uint8Array.from(atob(moment.dies || ""), (letter) => letter.charCodeAt(0));
-  samples.push({ x, at, row: row(moment, gap ? null : before), dies });
+  // While its clock stands, a run has no rates: those of before are the last.
+  if (stands) previous.at = at;
+  else samples.push({ x, at, row: row(moment, gap ? null : before), dies });
   if (samples.length > KEPT) samples.splice(0, samples.length - KEPT);
   for (const event of moment.events) events.push({ x, level: event.level, what: event.what });
   if (events.length > 1000) { events.splice(0, events.length - 1000); listed = -1; }
