@@ -110,7 +110,7 @@ fn those_who_connect_to_a_socket_of_commands_get_a_capture() {
         }));
     });
     assert_eq!(status["command_events_dropped"], 0);
-    assert!(status["command_events_written"].as_u64().is_some_and(|count| count > 80), "{status}");
+    assert!(status["command_events_written"].as_u64().is_some_and(|count| count > 50), "{status}");
     assert!(!socket.exists(), "the socket goes with the device");
     let capture = folder.path().join("read.pcapng");
     std::fs::write(&capture, reader.expect("it began").join().expect("it read")).expect("a folder");
