@@ -76,7 +76,8 @@ fn a_page_shows_leader_lease_members_and_a_failover() {
     assert_eq!(member(&seen, first)[1], "no keeper");
     let next = kept.primary(|node| node != first);
     assert_eq!(seen["tiles"][0][1], format!("node {next}"));
-    assert_eq!(member(&seen, next)[1], "primary");
+    // A new primary is frozen until its keeper lets it acknowledge.
+    until("a primary that acknowledges", &kept, port, |seen| member(seen, next)[1] == "primary");
 
     kept.ask(&["pause"]);
     let seen = until("a pause", &kept, port, |seen| seen["state"] == "paused");
