@@ -362,7 +362,7 @@ fn a_sweep_shows_its_runs_and_what_they_gave() {
     let of = ["sweep", "--out", "s", "--job", job, "--profile", "tiny", "--vary", "nand.channels=0,2"];
     let line = [&of[..], &["--vary", "seed=1..3"]].concat();
     let listed = run_well(folder.path(), &[&line[..], &["--dry-run"]].concat());
-    let last = listed.lines().filter(|line| line.starts_with("missing")).next_back().expect("runs");
+    let last = listed.lines().rfind(|line| line.starts_with("missing")).expect("runs");
     let (name, label) = last.trim_start_matches("missing").trim().split_once("  ").expect("a name and a label");
     std::fs::create_dir_all(folder.path().join("s/runs")).expect("a folder");
     std::fs::create_dir_all(folder.path().join("s/claims")).expect("a folder");
