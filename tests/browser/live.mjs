@@ -103,7 +103,9 @@ const scenarios = {
     await told();
     await until(page, () => globalThis.tidewater.known().last.state === "ended");
     await until(page, () => document.getElementById("state").textContent === "ended");
-    say({ last: (await known(page)).last, far: await page.textContent("#far") });
+    const newest = (key) => page.evaluate((key) => globalThis.tidewater.rows(key).at(-1), key);
+    say({ last: (await known(page)).last, far: await page.textContent("#far"), reads: await newest("reads"),
+      median: await newest("rp50"), tiles: await page.locator(".tile .figure").allTextContents() });
     // The program is gone by now, or soon: what has ended owes no answer.
     await until(page, () => globalThis.tidewater.known().lost !== null);
     await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
@@ -172,6 +174,64 @@ const scenarios = {
     });
     const { early, late, frame, samples: kept, events } = result;
     say({ early, late, frame, samples: kept, events });
+  },
+
+  // A page that is paused, the link to it, a tab that is hidden for a while, and moments of other devices.
+  async held() {
+    const page = await open();
+    await samples(page, 8);
+    await page.click("#pause");
+    const texts = (page) => page.locator(".tile").allTextContents();
+    const frames = (page) => page.evaluate(
+      () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+    const feed = (change) => page.evaluate((change) => {
+      const moment = structuredClone(globalThis.tidewater.known().last);
+      Object.assign(moment, change, { at_ms: moment.at_ms + 1 });
+      if (change.credit !== undefined) Object.assign(moment.drive.lanes[0], change);
+      globalThis.tidewater.take(moment);
+    }, change);
+    await frames(page);
+    const before = await texts(page);
+    await feed({ commands: [1e6, 1e6, 0, 0] });
+    await page.setViewportSize({ width: 1200, height: 900 });
+    await frames(page);
+    const after = await texts(page);
+    const other = await open({}, page.url());
+    await samples(other, 8);
+    await until(other, () => globalThis.tidewater.plots().some((plot) => plot.points > 0));
+    await frames(other);
+    const restored = { tiles: await texts(other), plots: await other.evaluate(() => globalThis.tidewater.plots()),
+      view: (await known(other)).view };
+    await page.selectOption("#span", "60");
+    const link = page.url();
+    await page.click("#pause");
+    // A tab that is hidden has no stream, and gets all that came when it is seen again.
+    const hide = (hidden, quietly) => page.evaluate(([hidden, quietly]) => {
+      Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+      if (!quietly) document.dispatchEvent(new Event("visibilitychange"));
+    }, [hidden, quietly]);
+    await hide(true);
+    const hidden = (await known(page)).samples;
+    const seen = (await known(other)).samples;
+    await samples(other, seen + 8);
+    const meanwhile = (await known(page)).samples - hidden;
+    await hide(false);
+    await samples(page, hidden + 8);
+    const xs = await page.evaluate(() => globalThis.tidewater.xs());
+    const rises = xs.every((x, at) => at === 0 || x > xs[at - 1]);
+    // Without a stream only what is fed comes.
+    await hide(true);
+    await hide(false, true);
+    await feed({ state: "preparing the drive" });
+    await frames(page);
+    const calm = await page.getAttribute("#state", "class");
+    await feed({ credit: 0, destaged: 300, tail: 400, trimmed: 0, ring: 400,
+      peers: { links: [], groups: [{ function: 0, role: "secondary", epoch: "1@1", members: [1, 2], mode: "eager" }] } });
+    await frames(page);
+    const widths = await page.evaluate(() => ["destaged", "credited", "came"].map(
+      (name) => document.querySelector(`#lanes .${name}`).style.width));
+    const cells = await page.locator("#lanes td").allTextContents();
+    say({ before, after, restored, link, meanwhile, rises, calm, widths, cells });
   },
 
   // By keyboard alone; what is shown stands in the link; a tab that nobody sees; two tabs.

@@ -301,7 +301,35 @@ fn it_is_used_by_keyboard_and_a_link_brings_the_view_back() {
     viewer.end();
 }
 
-/// The trace comes little by little until the page was looked at, however slow the browser is.
+#[test]
+fn a_page_that_is_paused_stands_and_a_link_to_it_shows_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = port();
+    let served = Served::start(folder.path(), port);
+    let _host = some_work(&served);
+    let Some(mut viewer) = Viewer::start("held", &format!("http://127.0.0.1:{port}/")) else { return };
+    let said = viewer.said();
+    assert_eq!(said["before"], said["after"], "tiles stand with the plots");
+    assert_eq!(said["before"], said["restored"]["tiles"], "and so they do behind the link");
+    let plots = said["restored"]["plots"].as_array().expect("plots");
+    assert!(!plots.is_empty());
+    for plot in plots {
+        assert!(plot["points"].as_u64().is_some_and(|points| points >= 8), "{plot}");
+        for end in ["from", "to"] {
+            let (is, wanted) = (plot[end].as_f64().unwrap(), said["restored"]["view"][end].as_f64().unwrap());
+            assert!((is - wanted).abs() < 1e-3, "{end}: {plot}, not {wanted}");
+        }
+    }
+    let link = said["link"].as_str().expect("a link");
+    assert!(["paused=1", "span=60", "from=", "to="].iter().all(|part| link.contains(part)), "{link}");
+    assert!(said["meanwhile"].as_u64().is_some_and(|count| count <= 1), "a hidden tab has no stream: {said}");
+    assert_eq!((&said["rises"], &said["calm"]), (&true.into(), &"state".into()));
+    assert_eq!(said["widths"], serde_json::json!(["75%", "0%", "25%"]), "what is on flash is seen on a secondary");
+    assert_eq!(said["cells"][3], "–", "a secondary acknowledges nothing");
+    viewer.end();
+}
+
+/// The run waits for the rest of its trace while the page is looked at, however slow the browser is.
 #[test]
 fn a_run_ends_with_the_values_of_its_record() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -348,7 +376,9 @@ fn a_run_ends_with_the_values_of_its_record() {
     ] {
         assert!(of_page.is_number() && *of_page == of_record, "{what}: {of_page} on the page, {of_record}");
     }
-    assert_eq!(last["progress"]["requests"], written);
+    assert_eq!(last["progress"]["requests"], 2 * HALF);
+    assert!(said["reads"].is_number() && said["median"].is_number(), "the last rates stay: {said}");
+    assert!(said["tiles"].as_array().is_some_and(|tiles| tiles.iter().all(|tile| tile != "–")), "{said}");
     assert!(said["far"].as_str().is_some_and(|far| far.ends_with("ended")), "{said}");
     assert_eq!(viewer.said(), serde_json::json!({ "state": "ended", "bad": false }));
     viewer.end();

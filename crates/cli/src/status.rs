@@ -28,6 +28,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "syncs",
             "command_events_written",
             "command_events_dropped",
+            "command_events_error",
         ],
     ),
     ("Flash", &["units_written_by_hosts", "units_collected", "pages_only_in_volatile_memory"]),

@@ -84,7 +84,7 @@ pub struct Fill {
     pub size: u64,
 }
 
-/// A lane of the fast side: offsets of its byte stream, each at most the one before.
+/// A lane of the fast side: offsets of its byte stream.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Lane {
     /// Its function.
@@ -93,7 +93,8 @@ pub struct Lane {
     pub lane: u32,
     /// The end of the highest byte that has come.
     pub tail: u64,
-    /// The end of what is acknowledged: it survives what the device promises.
+    /// The end of what is acknowledged: it survives what the device promises. 0 on a secondary, and below `destaged`
+    /// while a replica is away.
     pub credit: u64,
     /// The end of what is on flash.
     pub destaged: u64,

@@ -46,6 +46,9 @@ pub struct Moment {
     pub waits: Latencies,
 }
 
+/// The state of a run during its warm-up.
+pub const WARMING_UP: &str = "warming up";
+
 /// Levels of a log's durability that a device sees programs wait for.
 pub const LEVELS: [&str; 3] = ["destaged", "remote_ring", "remote_destaged"];
 

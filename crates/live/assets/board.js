@@ -5,6 +5,7 @@ let about = { title: "" };
 let last = null;
 let lost = null; // Since when nothing comes.
 let paused = false;
+let held = null; // While paused, the board that stands.
 
 // A cell with a share is a bar under its text.
 function cell({ text, share, bad }) {
@@ -48,25 +49,31 @@ function table({ title, note, columns, rows }, at) {
 
 let listed = "";
 let drawn = null;
+let whole = false; // The next picture is drawn though the board stands.
 function paint(always) {
-  if (drawn || (document.hidden && !always)) return;
+  if (document.hidden && !always) return;
+  whole = whole || Boolean(always);
+  if (drawn) return;
   drawn = requestAnimationFrame(() => {
     drawn = null;
     say(about.title, last ? last.state : "connecting", last !== null && last.bad, lost);
-    if (!last || (paused && !always)) return;
-    $("note").textContent = last.note;
-    $("progress").hidden = last.share === null;
-    progress(last.share, last.far);
-    tiles($("tiles"), last.tiles);
-    last.tables.forEach(table);
-    const newest = JSON.stringify(last.events);
-    if (newest !== listed) happened(last.events, (event) => wall(event.at_ms));
+    const board = paused && held ? held : last;
+    if (!board || (paused && !whole)) return;
+    whole = false;
+    $("note").textContent = board.note;
+    $("progress").hidden = board.share === null;
+    progress(board.share, board.far);
+    tiles($("tiles"), board.tiles);
+    board.tables.forEach(table);
+    const newest = JSON.stringify(board.events);
+    if (newest !== listed) happened(board.events, (event) => wall(event.at_ms));
     listed = newest;
   });
 }
 
 $("pause").addEventListener("click", () => {
   paused = !paused;
+  held = paused ? last : null;
   $("pause").setAttribute("aria-pressed", String(paused));
   $("pause").textContent = paused ? "Go on" : "Pause";
   paint(true);

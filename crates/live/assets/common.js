@@ -97,16 +97,39 @@ export function say(title, state, bad, since) {
   document.title = `${lost ? "(!) " : ""}${title || "Tidewater"}`;
 }
 
-// The stream: what is watched, each message, and that none comes any more.
-export function connect(about, take, gone) {
-  const source = new EventSource("events");
-  source.addEventListener("about", (event) => about(JSON.parse(event.data)));
-  source.onmessage = (event) => take(JSON.parse(event.data));
-  source.onerror = () => {
-    gone();
-    // The browser tries again by itself, but not after an answer that was refused.
-    if (source.readyState === EventSource.CLOSED) setTimeout(() => connect(about, take, gone), 1000);
+// The stream: what is watched, each message, and that none comes any more. While `rests()`, a hidden tab has no
+// stream: a browser has only six connections to a host for all of its tabs.
+export function connect(about, take, gone, rests = () => false) {
+  let source = null;
+  let seen = ""; // The last message: what came before is not sent again.
+  const close = () => {
+    if (source) source.close();
+    source = null;
   };
+  const open = () => {
+    close();
+    const mine = new EventSource(seen === "" ? "events" : `events?after=${seen}`);
+    source = mine;
+    mine.addEventListener("about", (event) => {
+      about(JSON.parse(event.data));
+      look();
+    });
+    mine.onmessage = (event) => {
+      seen = event.lastEventId;
+      take(JSON.parse(event.data));
+    };
+    mine.onerror = () => {
+      gone();
+      // The browser tries again by itself, but not after an answer that was refused.
+      if (mine.readyState === EventSource.CLOSED) setTimeout(() => source === mine && open(), 1000);
+    };
+  };
+  const look = () => {
+    if (document.hidden && rests()) close();
+    else if (!source) open();
+  };
+  document.addEventListener("visibilitychange", look);
+  open();
 }
 
 // Light or dark: as the system has it, or as it was chosen.

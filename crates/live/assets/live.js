@@ -10,10 +10,12 @@ function clock(at) {
 
 // What is known.
 let about = { kind: "device", title: "", promise: "" };
-let samples = []; // {x, at, row values..., dies}
+let samples = []; // {x, at, row, dies, moment}: only the newest, and one that is held, has its moment.
 let last = null; // The last whole moment.
 let events = []; // {x, what, level}
 let lost = null; // Since when nothing comes.
+let held = null; // While paused, the sample whose figures stand.
+let zoom_before = null; // What was shown before the pause, if it was a part.
 const view = { span: 600, paused: false, from: null, to: null, work: "all" };
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -90,14 +92,23 @@ function build(plot) {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!step || !plot.chart || !plot.chart.data[0].length) return;
     event.preventDefault();
-    const points = plot.chart.data[0].length;
-    const at = plot.chart.cursor.idx ?? points - 1;
-    const index = Math.min(points - 1, Math.max(0, at + step * (event.shiftKey ? 20 : 1)));
-    plot.chart.setCursor({ left: plot.chart.valToPos(plot.chart.data[0][index], "x"), top: 10 });
+    const xs = plot.chart.data[0];
+    const chosen = plot.chosen === null ? -1 : xs.findIndex((x) => x >= plot.chosen);
+    const at = chosen >= 0 ? chosen : plot.chart.cursor.idx ?? xs.length - 1;
+    plot.chosen = xs[Math.min(xs.length - 1, Math.max(0, at + step * (event.shiftKey ? 20 : 1)))];
+    point(plot);
   });
+  // A cursor that keys have set stays at its moment while the axis moves, until a pointer takes it.
+  plot.chosen = null;
+  plot.box.addEventListener("pointermove", () => { plot.chosen = null; });
+  plot.box.addEventListener("blur", () => { plot.chosen = null; });
   new ResizeObserver(() => {
     if (plot.chart && plot.box.clientWidth) plot.chart.setSize({ width: plot.box.clientWidth, height: 170 });
   }).observe(plot.box);
+}
+
+function point(plot) {
+  plot.chart.setCursor({ left: plot.chart.valToPos(plot.chosen, "x"), top: 10 });
 }
 
 function draw(plot, range) {
@@ -126,9 +137,10 @@ function draw(plot, range) {
   }
   plot.raw = raw;
   plot.chart.setScale("x", { min: range[0], max: range[1] });
-  // Where nobody points, the newest values are told.
+  if (plot.chosen !== null && xs.includes(plot.chosen)) point(plot);
+  // Without a cursor, the newest values.
   if (plot.chart.cursor.idx === null || plot.chart.cursor.idx === undefined) {
-    plot.chart.setLegend({ idx: xs.length - 1 });
+    plot.chart.setLegend({ idx: view.paused && held ? samples.indexOf(held) : xs.length - 1 });
   }
 }
 
@@ -214,16 +226,20 @@ function marks(chart) {
 // What time is shown.
 function range() {
   if (view.from !== null) return [view.from, view.to];
-  const end = samples.length ? samples[samples.length - 1].x : 0;
+  const newest = (view.paused && held) || samples[samples.length - 1];
+  const end = newest ? newest.x : 0;
   // What came before this page knew of it is left out, but for a short axis.
   const begin = samples.length ? Math.min(samples[0].x, end - 30) : end - view.span;
   if (about.kind === "device") return [Math.max(end - view.span, begin), end];
   // A simulation's clock is not ours: of what is kept, the last part.
-  const first = samples[Math.max(0, samples.length - view.span * 4)];
+  const until = newest ? samples.indexOf(newest) + 1 : 0;
+  const first = samples[Math.max(0, (until || samples.length) - view.span * 4)];
   return [first ? first.x : 0, Math.max(end, (first ? first.x : 0) + 1e-9)];
 }
 function zoom(from, to) {
   [view.from, view.to] = [from, to];
+  // A view that stands has its ends in the link.
+  if (view.paused && from === null) [view.from, view.to] = range();
   remember();
   paint(true);
 }
@@ -319,7 +335,9 @@ function figures(now, rates) {
     const units = SOURCES.reduce((total, [name]) => total + drive.units[name], 0);
     const wanted = drive.units.host + drive.units.log;
     const factor = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
-    all.push(["Write amplification", factor(wanted ? units / wanted : null), `now ${factor(rates.waf)}`]);
+    // Its counters begin anew with the power.
+    const since = about.kind === "device" && now.power_cuts ? ", all since the power cut" : "";
+    all.push(["Write amplification", factor(wanted ? units / wanted : null), `now ${factor(rates.waf)}${since}`]);
     all.push(["Free superblocks", count(drive.free_superblocks[0]), `of ${count(drive.free_superblocks[1])}`]);
     all.push(["Erasures, mean", count(wear.mean), `least ${count(wear.least)}, most ${count(wear.most)}`]);
     if (drive.host_memory) all.push(["Host memory", bytes(drive.host_memory), "lent by the host"]);
@@ -333,13 +351,18 @@ function log(now, before) {
   const lanes = now.drive ? now.drive.lanes : [];
   $("log").hidden = lanes.length === 0;
   const old = before && before.drive ? before.drive.lanes : [];
+  const groups = (now.peers && now.peers.groups) || [];
+  // Only a primary acknowledges.
+  const follows = (lane) => groups.some((group) => group.function === lane.function && group.role === "secondary");
   cells($("lanes"), lanes.map((lane, at) => {
     const ring = make("div", "ring");
     const part = (value) => Math.min(100, Math.max(0, (100 * (lane.tail - value)) / lane.ring));
-    // From the right: each mark ends before the one behind it.
+    // From the right: each mark ends before the one behind it. What is on flash may be ahead of the credit: on a
+    // secondary, and while a replica is away.
+    const credit = Math.max(lane.credit, lane.destaged);
     const begin = part(Math.max(lane.trimmed, lane.tail - lane.ring));
-    for (const [name, to, from] of [["destaged", part(lane.destaged), begin], ["credited", part(lane.credit),
-      part(lane.destaged)], ["came", 0, part(lane.credit)]]) {
+    for (const [name, to, from] of [["destaged", part(lane.destaged), begin], ["credited", part(credit),
+      part(lane.destaged)], ["came", 0, part(credit)]]) {
       const mark = make("i", name);
       mark.style.right = `${to}%`;
       mark.style.width = `${Math.max(0, from - to)}%`;
@@ -348,7 +371,8 @@ function log(now, before) {
     ring.setAttribute("role", "img");
     ring.setAttribute("aria-label", `${percent(lane.ring_used / lane.ring)} of the ring in use`);
     const rate = old[at] && now.dt > 0 ? Math.max(0, lane.tail - old[at].tail) / now.dt : null;
-    return [`${lane.function}.${lane.lane}`, ring, lane.tail.toLocaleString("en"), lane.credit.toLocaleString("en"),
+    return [`${lane.function}.${lane.lane}`, ring, lane.tail.toLocaleString("en"),
+      follows(lane) ? "–" : lane.credit.toLocaleString("en"),
       lane.destaged.toLocaleString("en"), lane.trimmed.toLocaleString("en"), bytes(rate)];
   }));
   const entries = now.drive ? now.drive.window : [];
@@ -383,68 +407,87 @@ function far(now) {
   progress(run.share, parts.filter(Boolean).join(" · "));
 }
 
-let listed = 0;
-function list() {
-  if (listed === events.length) return;
-  listed = events.length;
-  happened(events, (event) => clock(event.x));
+let listed = null;
+function list(until) {
+  const shown = events.filter((event) => event.x <= until);
+  const newest = shown.length ? shown[shown.length - 1] : null;
+  if (listed === newest) return;
+  listed = newest;
+  happened(shown, (event) => clock(event.x));
 }
 
+// States in which nothing is wrong.
+const GOOD = ["serving", "preparing the drive", "warming up", "running", "ended"];
+
 let drawn = null;
+let whole = false; // The next picture is drawn anew though the view stands.
 function paint(always) {
   if (document.hidden && !always) return;
+  whole = whole || Boolean(always);
   if (drawn) return;
   drawn = requestAnimationFrame(() => {
     drawn = null;
-    const bad = last !== null && !["serving", "running", "ended"].includes(last.state);
-    say(about.title, last ? last.state : "connecting", bad, lost);
-    list();
+    say(about.title, last ? last.state : "connecting", last !== null && !GOOD.includes(last.state), lost);
+    if (view.paused && !whole) return;
+    whole = false;
     const shown = range();
-    if (!view.paused || always) {
-      PLOTS.forEach((plot) => draw(plot, shown));
-      heat(shown);
-    }
-    if (!last) return;
-    figures(last, samples[samples.length - 1].row);
-    log(last, last.before);
-    peers(last);
-    far(last);
+    PLOTS.forEach((plot) => draw(plot, shown));
+    heat(shown);
+    const sample = (view.paused && held) || samples[samples.length - 1];
+    if (!last || !sample || !sample.moment) return;
+    list(view.paused ? sample.x : Infinity);
+    figures(sample.moment, sample.row);
+    log(sample.moment, sample.moment.before);
+    peers(sample.moment);
+    far(sample.moment);
   });
 }
 
 // A moment has come.
 function take(moment) {
-  const before = last;
+  let before = last;
   const at = moment.at_ms;
   lost = moment.silent ? lost || at : null;
   if (moment.silent) return paint();
   const x = about.kind === "device" ? at / 1000 : moment.time_s;
+  let dies = Uint8Array.from(atob(moment.dies || ""), (letter) => letter.charCodeAt(0));
   const previous = samples[samples.length - 1];
-  const stands = previous && x === previous.x && about.kind !== "device";
-  if (previous && x < previous.x && about.kind !== "device") { // Another run began.
-    samples = [];
-    events = [];
-    listed = -1;
+  let gap = previous && at - previous.at > GAP_MS;
+  if (previous && x < previous.x) { // Another run began, or the host's clock was set back.
+    [samples, events, held, before, gap] = [[], [], null, null, false];
+  } else if (previous && x === previous.x && about.kind !== "device") { // Its clock stands: what was measured stays.
+    samples.pop();
+    gap = false;
+    moment.dt = last.dt;
+    moment.spreads = moment.spreads.map((spread, kind) => spread || last.spreads[kind]);
+    moment.waits = moment.waits.map((spread, level) => spread || last.waits[level]);
+    if (!dies.length) dies = previous.dies;
+    before = last.before;
   }
-  const gap = previous && at - previous.at > GAP_MS;
-  if (gap && !stands) samples.push({ x: x - 1e-6, at: at - 1, row: {}, dies: new Uint8Array(0) });
-  const dies = Uint8Array.from(atob(moment.dies || ""), (letter) => letter.charCodeAt(0));
-  // While its clock stands, a run has no rates: those of before are the last.
-  if (stands) previous.at = at;
-  else samples.push({ x, at, row: row(moment, gap ? null : before), dies });
+  if (gap) samples.push({ x: x - 1e-6, at: at - 1, row: {}, dies: new Uint8Array(0), moment: null });
+  moment.before = gap ? null : before;
+  if (before && !(held && held.moment === before)) before.before = null;
+  const sample = { x, at, row: row(moment, moment.before), dies, moment };
+  if (previous && previous !== held) previous.moment = null;
+  samples.push(sample);
   if (samples.length > KEPT) samples.splice(0, samples.length - KEPT);
   for (const event of moment.events) events.push({ x, level: event.level, what: event.what });
-  if (events.length > 1000) { events.splice(0, events.length - 1000); listed = -1; }
+  if (events.length > 1000) events.splice(0, events.length - 1000);
   last = moment;
-  last.before = before && { drive: before.drive };
-  paint();
+  // Up to its end, a view that a link has brought back still fills.
+  const fills = view.paused && (held === null || x <= view.to + 1e-6);
+  if (fills) {
+    if (held) held.moment = null;
+    held = sample;
+  }
+  paint(fills);
 }
 
 // The view stands in the link.
 function remember() {
   const parts = new URLSearchParams({ span: view.span, work: view.work });
   if (view.paused) parts.set("paused", "1");
-  if (view.from !== null) { parts.set("from", view.from.toFixed(3)); parts.set("to", view.to.toFixed(3)); }
+  if (view.from !== null) { parts.set("from", view.from.toFixed(6)); parts.set("to", view.to.toFixed(6)); }
   history.replaceState(null, "", "#" + parts);
 }
 function restore() {
@@ -452,8 +495,8 @@ function restore() {
   const number = (name) => (parts.has(name) && isFinite(parts.get(name)) ? Number(parts.get(name)) : null);
   if (["60", "180", "600"].includes(parts.get("span"))) view.span = Number(parts.get("span"));
   if (["all", "0", "1", "2", "3"].includes(parts.get("work"))) view.work = parts.get("work");
-  view.paused = parts.has("paused");
   if (number("from") < number("to")) [view.from, view.to] = [number("from"), number("to")];
+  view.paused = parts.has("paused") && view.from !== null;
   $("span").value = view.span;
   $("work").value = view.work;
   paused();
@@ -464,9 +507,18 @@ function paused() {
 }
 
 $("pause").addEventListener("click", () => {
+  if (!samples.length) return;
   view.paused = !view.paused;
-  if (view.paused && view.from === null) [view.from, view.to] = range();
-  else if (!view.paused) [view.from, view.to] = [null, null];
+  const newest = samples[samples.length - 1];
+  if (view.paused) {
+    held = newest;
+    zoom_before = view.from === null ? null : [view.from, view.to];
+    if (zoom_before === null) [view.from, view.to] = range();
+  } else {
+    if (held && held !== newest) held.moment = null;
+    held = null;
+    [view.from, view.to] = zoom_before || [null, null];
+  }
   paused();
   remember();
   paint(true);
@@ -495,8 +547,10 @@ connect((told) => {
 }, take, () => {
   lost = lost || Date.now();
   paint();
-});
+}, () => about.kind === "device");
 // For a test: what is known, and a moment more.
 const known = () => ({ samples: samples.length, events: events.length, last, lost, view, about });
 const rows = (key) => samples.map((sample) => sample.row[key] ?? null);
-globalThis.tidewater = { take, known, rows };
+const plots = () => PLOTS.filter((plot) => plot.chart && !plot.figure.hidden).map(
+  (plot) => ({ points: plot.chart.data[0].length, from: plot.chart.scales.x.min, to: plot.chart.scales.x.max }));
+globalThis.tidewater = { take, known, rows, plots, xs: () => samples.map((sample) => sample.x) };

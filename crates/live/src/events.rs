@@ -4,7 +4,7 @@ use crate::Level;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use tidewater_gauges::Moment;
+use tidewater_gauges::{Moment, WARMING_UP};
 
 /// A mark.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,7 +24,10 @@ pub(crate) fn between(before: &Moment, now: &Moment) -> Vec<Event> {
         add(Level::Bad, if cuts == 1 { "the power was cut".into() } else { format!("the power was cut {cuts} times") });
     }
     match (&before.drive, &now.drive) {
-        (None, Some(_)) => add(Level::Note, "the power is back, the drive has recovered".into()),
+        // Without a cut it was being prepared.
+        (None, Some(_)) if before.power_cuts > 0 => {
+            add(Level::Note, "the power is back, the drive has recovered".into())
+        }
         (Some(before), Some(after)) => {
             if after.is_read_only && !before.is_read_only {
                 add(Level::Bad, "the drive takes no more writes".into());
@@ -69,8 +72,18 @@ pub(crate) fn between(before: &Moment, now: &Moment) -> Vec<Event> {
             _ => {}
         }
     }
-    if now.progress.is_some_and(|now| now.ended) && before.progress.is_some_and(|before| !before.ended) {
-        add(Level::Note, "the run has ended".into());
+    if before.state == WARMING_UP && now.state != WARMING_UP {
+        add(Level::Note, "the warm-up is over: results count from here".into());
+    }
+    if let Some(run) = now.progress.filter(|run| run.ended && before.progress.is_none_or(|before| !before.ended)) {
+        add(
+            Level::Note,
+            match run.share {
+                Some(share) if share >= 1.0 => "the run has ended".into(),
+                Some(share) => format!("the run was stopped at {:.1} %", 100.0 * share),
+                None => "the run was stopped".into(),
+            },
+        );
     }
     events
 }
@@ -117,8 +130,15 @@ mod tests {
         assert!(told(&broken, &broken).is_empty());
         let full = Moment { drive: Some(Drive { is_read_only: true, ..Drive::default() }), ..quiet.clone() };
         assert_eq!(told(&quiet, &full), ["the drive takes no more writes"]);
-        let run = |ended| Moment { progress: Some(Progress { ended, ..Progress::default() }), ..quiet.clone() };
-        assert_eq!(told(&run(false), &run(true)), ["the run has ended"]);
+        let run =
+            |ended, share| Moment { progress: Some(Progress { ended, share, ..Progress::default() }), ..quiet.clone() };
+        assert_eq!(told(&run(false, None), &run(true, Some(1.0))), ["the run has ended"]);
+        assert_eq!(told(&run(false, None), &run(true, Some(0.161))), ["the run was stopped at 16.1 %"]);
+        let preparing = Moment { state: "preparing the drive".into(), ..Moment::default() };
+        assert!(told(&preparing, &run(false, None)).is_empty(), "no power came back");
+        assert_eq!(told(&preparing, &run(true, Some(1.0))), ["the run has ended"]);
+        let warm = Moment { state: WARMING_UP.into(), ..run(false, None) };
+        assert_eq!(told(&warm, &run(false, None)), ["the warm-up is over: results count from here"]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod host;
 #[cfg(feature = "moments")]
 mod moments;
 mod pages;
+mod patient;
 mod samples;
 
 pub use board::{Board, Cell, Happened, History, Table, serve_board};

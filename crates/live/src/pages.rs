@@ -1,10 +1,11 @@
 //! The server of a page, on a thread of its own.
 
 use crate::host::judge;
+use crate::patient::Patient;
 use crate::samples::{EVERY, Sample, Samples, Source};
 use axum::Router;
 use axum::extract::{Extension, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -14,17 +15,19 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tower::ServiceExt as _;
 
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 64;
-/// A request that takes longer to come ends its connection.
+/// A request that takes longer to come, or an answer of which nothing is taken for longer, ends its connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long no connection is taken after the system had no room for one.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -52,6 +55,15 @@ pub(crate) struct Pages {
     pub(crate) names: Vec<String>,
     /// Messages that are kept for viewers that come later.
     pub(crate) kept: usize,
+}
+
+/// A connection.
+#[derive(Default)]
+struct Guest {
+    /// It is to end.
+    closed: Arc<Notify>,
+    /// It is a viewer.
+    looks: AtomicBool,
 }
 
 struct Site {
@@ -98,32 +110,39 @@ async fn accept(listener: TcpListener, files: Vec<File>, site: Site) {
         router = router.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }));
     }
     let router = router.layer(from_fn_with_state(Arc::clone(&site), guarded)).with_state(site);
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut guests = VecDeque::<Weak<Guest>>::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        // More than that are closed at once: a viewer's browser has a few.
-        let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
+        guests.retain(|guest| guest.strong_count() > 0);
+        if guests.len() >= CONNECTIONS_MAX {
+            // The oldest that is no viewer: of these there are fewer than connections.
+            let looks = |guest: &Weak<Guest>| guest.upgrade().is_some_and(|guest| guest.looks.load(Ordering::Relaxed));
+            let oldest = guests.iter().position(|guest| !looks(guest)).unwrap_or(0);
+            if let Some(guest) = guests.remove(oldest).and_then(|guest| guest.upgrade()) {
+                guest.closed.notify_one();
+            }
+        }
+        let guest = Arc::new(Guest::default());
+        guests.push_back(Arc::downgrade(&guest));
         let router = router.clone();
         tokio::spawn(async move {
-            let closed = Arc::new(Notify::new());
-            let notified = Arc::clone(&closed);
+            let closed = Arc::clone(&guest.closed);
             let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-                request.extensions_mut().insert(Arc::clone(&notified));
+                request.extensions_mut().insert(Arc::clone(&guest));
                 router.clone().oneshot(request)
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(PATIENCE)
-                .serve_connection(TokioIo::new(stream), service);
+                .serve_connection(TokioIo::new(Patient::new(stream, PATIENCE)), service);
             // However it ends, the reason is of no use.
             tokio::select! {
                 _ = connection => {}
                 () = closed.notified() => {}
             }
-            drop(place);
         });
     }
 }
@@ -155,13 +174,18 @@ async fn guarded(State(site): State<Arc<Site>>, request: Request, next: Next) ->
 /// What was seen before, and each moment as it comes.
 async fn events(
     State(site): State<Arc<Site>>,
-    Extension(closed): Extension<Arc<Notify>>,
+    Extension(guest): Extension<Arc<Guest>>,
     headers: HeaderMap,
+    uri: Uri,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, (StatusCode, &'static str)> {
-    let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
-    let Some((missed, coming)) = site.samples.join(seen, closed) else {
+    // A browser that tries again by itself sends the last it has seen, and the page's own new stream names it.
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let after = uri.query().and_then(|query| query.strip_prefix("after="));
+    let seen = last.or(after).and_then(|id| id.parse().ok());
+    let Some((missed, coming)) = site.samples.join(seen, Arc::clone(&guest.closed)) else {
         return Err((StatusCode::SERVICE_UNAVAILABLE, "too many look already\n"));
     };
+    guest.looks.store(true, Ordering::Relaxed);
     let about = Event::default().event("about").data(&site.about);
     let coming = unfold(coming, |mut coming| async move { coming.recv().await.map(|sample| (sample, coming)) });
     let event = |sample: Sample| Event::default().id(sample.0.to_string()).data(&sample.1);
@@ -255,6 +279,8 @@ mod tests {
         let last = found[3].0;
         let again = moments(ask(address, "GET /events", &format!("Last-Event-ID: {last}\r\n")), 2);
         assert_eq!(again[..2], found[4..6], "what came meanwhile is not lost");
+        let again = moments(ask(address, &format!("GET /events?after={last}"), ""), 2);
+        assert_eq!(again[..2], found[4..6], "nothing comes twice to a page that makes a new stream");
     }
 
     /// A viewer that takes nothing is dropped; who looks beside it goes on.
@@ -277,6 +303,36 @@ mod tests {
 
     fn moments_of(reader: BufReader<TcpStream>) -> impl Iterator<Item = String> {
         reader.lines().map(Result::unwrap).filter(|line| line.starts_with("id:"))
+    }
+
+    /// Connections that ask and take no answer.
+    #[test]
+    fn connections_that_do_not_read_keep_no_request_waiting_and_are_closed() {
+        let (address, _) = started(0);
+        let _viewer = moments(ask(address, "GET /events", ""), 1);
+        let line = format!("GET /uplot.js HTTP/1.1\r\nHost: {address}\r\n\r\n");
+        let asks: Vec<_> = (0..CONNECTIONS_MAX)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.set_nonblocking(true).unwrap();
+                // As much as the system takes.
+                let _ = stream.write_all(line.repeat(1_000).as_bytes());
+                stream
+            })
+            .collect();
+        for _ in 0..3 {
+            assert!(whole(ask(address, "GET /", "")).starts_with("HTTP/1.1 200"));
+        }
+        let begun = Instant::now();
+        // A connection that the page has closed resets at what comes to it.
+        let is_open = |mut stream: &TcpStream| match stream.write(b"G") {
+            Ok(_) => true,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        };
+        while asks.iter().any(is_open) {
+            assert!(begun.elapsed() < 6 * PATIENCE, "they are closed");
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Connections that say nothing are closed, and keep no other waiting.

@@ -20,7 +20,8 @@ use crate::runtime;
 use capsules::Capsules;
 use readers::Readers;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::io::{self, BufWriter, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Seek as _, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -32,6 +33,8 @@ use tidewater_wire::nvme::{Cqe, Sqe, admin_opcode};
 
 /// Entries that wait for the writer, at most. About 3 MiB.
 const WAITING_MAX: usize = 32_768;
+/// Entries that are written to the file at once, at most; less than the buffer before it holds.
+const BATCH: u64 = 128;
 /// How long the writer rests when nothing waits. The channel takes three million entries a second meanwhile.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -104,6 +107,8 @@ pub struct Tap {
     shared: Arc<Shared>,
     /// Events dropped since the last that was taken.
     dropped: u64,
+    /// Events that came for the writer.
+    came: u64,
     /// Readers of a socket; `None`: there is a file.
     readers: Option<Arc<AtomicUsize>>,
     writer: Option<JoinHandle<io::Result<()>>>,
@@ -124,15 +129,39 @@ impl Tap {
         }
         let out: Box<dyn Write + Send> = match path == Path::new("-") {
             true => Box::new(io::stdout()),
-            false => Box::new(runtime::private_file(path)?),
+            false => {
+                let file = runtime::private_file(path)?;
+                let other = file.try_clone()?;
+                return Tap::to(Box::new(file), Some(other), form, nqn, WAITING_MAX);
+            }
         };
-        Tap::to(out, form, nqn, WAITING_MAX)
+        Tap::to(out, None, form, nqn, WAITING_MAX)
     }
 
-    fn to(out: Box<dyn Write + Send>, form: Form, nqn: &str, waiting_max: usize) -> io::Result<Tap> {
+    /// `file`: the file behind `out`, which is cut to whole entries where it cannot be written any more.
+    fn to(
+        out: Box<dyn Write + Send>,
+        mut file: Option<File>,
+        form: Form,
+        nqn: &str,
+        waiting_max: usize,
+    ) -> io::Result<Tap> {
         let mut log = Log::begin(out, form, nqn)?;
         log.flush()?;
-        Tap::spawn(waiting_max, None, move |events, counters| write(events, log, counters))
+        Tap::spawn(waiting_max, None, move |events, counters| {
+            let mut whole = 0;
+            let written = write(events, log, counters, || {
+                // Its position is that of `out`.
+                whole = file.as_mut().and_then(|file| file.stream_position().ok()).unwrap_or(0);
+            });
+            if let (Err(_), Some(file)) = (&written, &file)
+                && whole > 0
+            {
+                // The error is the one that counts.
+                let _ = file.set_len(whole);
+            }
+            written
+        })
     }
 
     fn spawn(
@@ -144,7 +173,7 @@ impl Tap {
         let (events, receiver) = sync_channel(waiting_max);
         let counters = Arc::clone(&shared);
         let writer = std::thread::Builder::new().name("commands".into()).spawn(move || work(&receiver, &counters))?;
-        Ok(Tap { events: Some(events), shared, dropped: 0, readers, writer: Some(writer) })
+        Ok(Tap { events: Some(events), shared, dropped: 0, came: 0, readers, writer: Some(writer) })
     }
 
     /// The controller has read these entries of a submission queue: 64 bytes each.
@@ -180,9 +209,12 @@ impl Tap {
         self.shared.written.load(Ordering::Relaxed)
     }
 
-    /// Entries and resets that the writer was too slow for.
+    /// Entries and resets that the writer was too slow for, and all that are lost since it failed.
     pub fn dropped(&self) -> u64 {
-        self.shared.dropped.load(Ordering::Relaxed)
+        match self.has_failed() {
+            true => self.came - self.written(),
+            false => self.shared.dropped.load(Ordering::Relaxed),
+        }
     }
 
     /// Whether the writer has ended early: [`Tap::end`] says why.
@@ -194,6 +226,7 @@ impl Tap {
         if self.readers.as_ref().is_some_and(|readers| readers.load(Ordering::Relaxed) == 0) {
             return;
         }
+        self.came += 1;
         let Some(events) = &self.events else { return };
         let mut sent = Ok(());
         if self.dropped > 0 {
@@ -228,22 +261,33 @@ impl Tap {
     }
 }
 
-/// The writer's thread.
-fn write(events: &Receiver<Event>, mut log: Log, shared: &Shared) -> io::Result<()> {
+/// The writer's thread. `flushed` is called when all so far is in the file.
+fn write(events: &Receiver<Event>, mut log: Log, shared: &Shared, mut flushed: impl FnMut()) -> io::Result<()> {
+    let mut waiting = 0;
+    flushed();
     loop {
         match events.try_recv() {
             Ok(event) => {
                 log.event(event)?;
-                if !matches!(event, Event::Dropped(_)) {
-                    shared.written.fetch_add(1, Ordering::Relaxed);
+                waiting += u64::from(!matches!(event, Event::Dropped(_)));
+                if waiting < BATCH {
+                    continue;
                 }
+                log.flush()?;
             }
             Err(TryRecvError::Empty) => {
                 log.flush()?;
                 std::thread::sleep(PAUSE);
             }
-            Err(TryRecvError::Disconnected) => return log.end(),
+            Err(TryRecvError::Disconnected) => {
+                log.end()?;
+                shared.written.fetch_add(waiting, Ordering::Relaxed);
+                return Ok(());
+            }
         }
+        // Only what the system has taken counts.
+        flushed();
+        shared.written.fetch_add(std::mem::take(&mut waiting), Ordering::Relaxed);
     }
 }
 

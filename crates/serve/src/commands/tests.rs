@@ -90,7 +90,7 @@ fn play(tap: &mut Tap) {
 
 fn written(form: Form) -> Vec<u8> {
     let memory = Memory::default();
-    let mut tap = Tap::to(Box::new(memory.clone()), form, NQN, 64).unwrap();
+    let mut tap = Tap::to(Box::new(memory.clone()), None, form, NQN, 64).unwrap();
     play(&mut tap);
     tap.end().unwrap();
     assert_eq!((tap.written(), tap.dropped()), (13, 0));
@@ -177,7 +177,7 @@ fn a_capture_holds_each_entry_in_a_connection_of_its_queue() {
 fn what_a_slow_disk_has_no_room_for_is_dropped_and_counted_where_it_is_missing() {
     let (gate, stands, memory) = (Arc::new(Mutex::new(())), Arc::<AtomicBool>::default(), Memory::default());
     let disk = Held { gate: Arc::clone(&gate), stands: Arc::clone(&stands), memory: memory.clone() };
-    let mut tap = Tap::to(Box::new(disk), Form::Text, NQN, 4).unwrap();
+    let mut tap = Tap::to(Box::new(disk), None, Form::Text, NQN, 4).unwrap();
     let held = gate.lock().unwrap();
     tap.capsule(0, 1, Sqe::flush(0));
     while !stands.load(Ordering::Relaxed) {
@@ -266,13 +266,55 @@ fn a_reader_that_stalls_is_dropped_and_one_beside_it_gets_all() {
 
 #[test]
 fn a_full_disk_ends_the_file_and_not_the_device() {
-    let mut tap = Tap::to(Box::new(Full(200)), Form::Text, NQN, 64).unwrap();
+    let mut tap = Tap::to(Box::new(Full(200)), None, Form::Text, NQN, 64).unwrap();
     let start = Instant::now();
+    let mut put = 0;
     while !tap.has_failed() {
         tap.capsule(0, 1, Sqe::flush(1));
+        put += 1;
         assert!(start.elapsed() < Duration::from_secs(30), "a failure shows");
     }
     assert_eq!(tap.end().unwrap_err().kind(), io::ErrorKind::StorageFull);
     tap.capsule(0, 1, Sqe::flush(2));
     tap.end().unwrap();
+    assert!(tap.written() <= 2, "200 bytes are the first line and little more");
+    assert_eq!(tap.written() + tap.dropped(), put + 1, "what is lost is counted, also after the failure");
+}
+
+/// The real file on a full disk ends behind a whole packet.
+#[test]
+fn a_file_that_cannot_be_written_is_cut_to_whole_packets() {
+    /// A file that is full after some bytes, of which it takes as many as fit.
+    struct Small(File, usize);
+
+    impl Write for Small {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let room = bytes.len().min(self.1);
+            if room == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.1 -= room;
+            self.0.write_all(&bytes[..room])?;
+            Ok(room)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("seen.pcapng");
+    let file = File::create(&path).unwrap();
+    let other = file.try_clone().unwrap();
+    let mut tap = Tap::to(Box::new(Small(file, 50_000)), Some(other), Form::Pcapng, NQN, 64).unwrap();
+    let start = Instant::now();
+    while !tap.has_failed() {
+        tap.capsule(0, 1, Sqe::flush(1));
+        assert!(start.elapsed() < Duration::from_secs(30), "a failure shows");
+    }
+    tap.end().unwrap_err();
+    let packets = blocks(&std::fs::read(&path).unwrap()).iter().filter(|(kind, _)| *kind == 6).count() as u64;
+    assert_eq!(packets, tap.written() + 7, "a packet for each entry, and 7 that open the connection");
+    assert!(tap.written() > BATCH / 2 && tap.dropped() > 0, "{} written, {} dropped", tap.written(), tap.dropped());
 }

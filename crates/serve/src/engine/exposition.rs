@@ -151,9 +151,12 @@ fn log(page: &mut Page, drive: &Drive) {
         ("counter", "tidewater_log_appended_bytes_total", "Offset behind the highest byte that was appended.", |of| {
             of.tail
         }),
-        ("counter", "tidewater_log_credited_bytes_total", "Offset up to which the log is acknowledged.", |of| {
-            of.credit
-        }),
+        (
+            "counter",
+            "tidewater_log_credited_bytes_total",
+            "Offset up to which the log is acknowledged; 0 on a secondary.",
+            |of| of.credit,
+        ),
         ("counter", "tidewater_log_destaged_bytes_total", "Offset up to which the log is on flash.", |of| of.destaged),
         ("counter", "tidewater_log_trimmed_bytes_total", "Offset of the oldest byte that can be read.", |of| {
             of.trimmed

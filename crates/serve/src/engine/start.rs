@@ -658,7 +658,7 @@ impl Server {
         let moments = Some(Moments(mail.clone()));
         let mut metrics_at = None;
         if let Some(MetricsSetup { address, names }) = setup.metrics.clone() {
-            let listener = metrics::listen(address).map_err(|error| wrong(format!("{address}: {error}")))?;
+            let listener = metrics::listen(address).map_err(|error| wrong(format!("--metrics {address}: {error}")))?;
             metrics_at = listener.local_addr().ok();
             std::thread::Builder::new()
                 .name("metrics".into())

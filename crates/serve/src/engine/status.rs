@@ -76,6 +76,9 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
         put("command_events_written", tap.written().into());
         put("command_events_dropped", tap.dropped().into());
     }
+    if let Some(error) = &world.commands_error {
+        put("command_events_error", error.to_string().into());
+    }
     put("bytes_to_hosts", counters.bytes[0].into());
     put("bytes_from_hosts", counters.bytes[1].into());
     put("syncs", counters.syncs.into());

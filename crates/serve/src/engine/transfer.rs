@@ -131,6 +131,13 @@ impl<M> World<M> {
         }
     }
 
+    /// Counts bytes that an I/O command moves to its host (`way` 0) or from it (1).
+    pub(super) fn count_moved(&mut self, machine: &Served, slot: Slot, way: usize, len: u32) {
+        if command_of(machine, slot).queue != 0 {
+            self.counters.bytes[way] += u64::from(len);
+        }
+    }
+
     /// Takes data of a command to its host: `bytes` go to `at` of its data.
     /// `None`: its end is said later.
     pub(super) fn take_to_host(
@@ -140,7 +147,7 @@ impl<M> World<M> {
         at: u32,
         bytes: &[u8],
     ) -> Option<Result<(), MoveError>> {
-        self.counters.bytes[0] += bytes.len() as u64;
+        self.count_moved(machine, slot, 0, bytes.len() as u32);
         let Segments::Host(segments) = machine.subsystem.segments(slot) else {
             let Some(target) = &mut self.target else { return Some(Err(MoveError::Host)) };
             let fill = |to: &mut [u8]| {
@@ -162,7 +169,7 @@ impl<M> World<M> {
         unit: Unit,
         place: Whereabouts,
     ) -> Option<Result<(), MoveError>> {
-        self.counters.bytes[0] += u64::from(unit.len);
+        self.count_moved(machine, slot, 0, unit.len);
         let Segments::Host(segments) = machine.subsystem.segments(slot) else {
             let id = id_of(&command_of(machine, slot));
             let Some(target) = &mut self.target else { return Some(Err(MoveError::Host)) };

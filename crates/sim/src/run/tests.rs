@@ -389,6 +389,22 @@ fn a_warm_up_is_served_but_not_measured() {
 }
 
 #[test]
+fn a_live_page_sees_the_warm_up_and_what_is_measured() {
+    let source = job("rw=randrw,bs=4k,size=64m,number_ios=3000", 3);
+    let seen = Arc::new(Mutex::new(Vec::<tidewater_gauges::Moment>::new()));
+    let all = seen.clone();
+    let watch: OnMoment = Box::new(move |moment| all.lock().unwrap().push(moment));
+    let options = RunOptions { warmup_requests: 1_000, watch: Some(watch), ..at_depth(8) };
+    let record = run(&small(), source, options).unwrap().record;
+    let seen = seen.lock().unwrap();
+    let last = seen.last().unwrap();
+    assert_eq!((record.requests, last.state.as_str()), (2_000, "ended"));
+    assert_eq!(last.commands.iter().sum::<u64>(), 3_000, "its commands are the requests beside them");
+    assert_eq!(last.bytes.iter().sum::<u64>(), 3_000 * 4_096);
+    assert_eq!(last.progress.unwrap().requests, 3_000);
+}
+
+#[test]
 fn a_run_time_ends_an_endless_job() {
     let endless = job("rw=randread,bs=4k,size=64m,time_based=1,runtime=10", 1);
     let options = RunOptions { runtime: Some(Duration::from_ms(50)), ..at_depth(4) };

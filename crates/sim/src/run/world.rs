@@ -131,6 +131,8 @@ pub(super) struct Host<S> {
     at_arrival: bool,
     from_arrival: bool,
     warmup: u64,
+    /// Requests of the warm-up, for a live page.
+    warm: Option<Box<Metrics>>,
     limit: u64,
     runs_until: Instant,
     /// When the power fails.
@@ -199,6 +201,7 @@ impl<S: Source> Host<S> {
             at_arrival,
             from_arrival,
             warmup: options.warmup_requests,
+            warm: (options.watch.is_some() && options.warmup_requests > 0).then(|| Box::new(Metrics::new(2))),
             limit: options.limit.unwrap_or(u64::MAX),
             cut_at: options.power_cut.map_or(Instant::NEVER, |time| Instant::ZERO + time),
             runs_until: options.runtime.map_or(Instant::NEVER, |time| Instant::ZERO + time),
@@ -482,6 +485,8 @@ impl<S: Source> Host<S> {
                 let request = self.requests[slot as usize];
                 self.hand_out(now, &request);
             }
+        } else if let Some(warm) = &mut self.warm {
+            warm.record(now, op, length, now.since(start));
         }
         if self.parted {
             cold_path();

@@ -7,7 +7,7 @@ use crate::workload::{Op, Source};
 use std::time;
 use tidewater_base::Instant;
 use tidewater_core::Device;
-use tidewater_gauges::{Drive, Moment};
+use tidewater_gauges::{Drive, Moment, WARMING_UP};
 use tidewater_nand::Medium;
 use tidewater_report::requests::RequestDone;
 
@@ -77,7 +77,12 @@ impl<S: Source> Host<S> {
         let left_s = progress.share.filter(|&share| share > 0.0).map(|share| spent * (1.0 - share) / share);
         let mut moment = Moment {
             time_s: now.as_secs_f64(),
-            state: if ended { "ended" } else { "running" }.into(),
+            state: match ended {
+                true => "ended",
+                false if self.completed < self.warmup => WARMING_UP,
+                false => "running",
+            }
+            .into(),
             errors: self.failures.values().sum(),
             outstanding: self.outstanding().into(),
             power_cuts: u64::from(self.halt == Halt::PowerCut),
@@ -98,11 +103,14 @@ impl<S: Source> Host<S> {
                 Op::Flush => 2,
                 _ => 3,
             };
-            let latencies = self.metrics.latencies(op);
-            latencies.counted().for_each(|(latency, count)| moment.latencies.add(kind, latency, count));
-            moment.commands[kind] += latencies.count();
+            for figures in [Some(&self.metrics), self.warm.as_deref()].into_iter().flatten() {
+                let latencies = figures.latencies(op);
+                latencies.counted().for_each(|(latency, count)| moment.latencies.add(kind, latency, count));
+                moment.commands[kind] += latencies.count();
+            }
         }
-        moment.bytes = [Op::Read, Op::Write].map(|op| self.metrics.bytes(op));
+        let warm = |op| self.warm.as_ref().map_or(0, |warm| warm.bytes(op));
+        moment.bytes = [Op::Read, Op::Write].map(|op| self.metrics.bytes(op) + warm(op));
         (self.watched, self.watched_requests) = (wall, self.completed);
         if let Some(watch) = &mut self.options.watch {
             watch(moment);
