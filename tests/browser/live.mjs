@@ -187,7 +187,7 @@ const scenarios = {
     const feed = (change) => page.evaluate((change) => {
       const moment = structuredClone(globalThis.tidewater.known().last);
       Object.assign(moment, change, { at_ms: moment.at_ms + 1 });
-      if (change.credit !== undefined) Object.assign(moment.drive.lanes[0], change);
+      if (change.lane) moment.drive.lanes = [change.lane];
       globalThis.tidewater.take(moment);
     }, change);
     await frames(page);
@@ -225,8 +225,9 @@ const scenarios = {
     await feed({ state: "preparing the drive" });
     await frames(page);
     const calm = await page.getAttribute("#state", "class");
-    await feed({ credit: 0, destaged: 300, tail: 400, trimmed: 0, ring: 400,
-      peers: { links: [], groups: [{ function: 0, role: "secondary", epoch: "1@1", members: [1, 2], mode: "eager" }] } });
+    const lane = { function: 0, lane: 0, tail: 400, credit: 0, destaged: 300, trimmed: 0, ring: 400, ring_used: 100 };
+    const group = { function: 0, role: "secondary", epoch: "1@1", members: [1, 2], mode: "eager" };
+    await feed({ lane, peers: { links: [], groups: [group] } });
     await frames(page);
     const widths = await page.evaluate(() => ["destaged", "credited", "came"].map(
       (name) => document.querySelector(`#lanes .${name}`).style.width));

@@ -81,10 +81,9 @@ impl Samples {
         let mut number = unix_ms();
         let mut anew = false;
         loop {
-            let begun = Instant::now();
             let mut state = self.state();
             if state.viewers() > 0 {
-                state.seen = Some(begun);
+                state.seen = Some(Instant::now());
             }
             while state.seen.is_none_or(|seen| seen.elapsed() > PATIENCE) {
                 // What was kept is too old for the next viewer.
@@ -93,6 +92,8 @@ impl Samples {
                 state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             drop(state);
+            // The time without a viewer is no part of an interval.
+            let begun = Instant::now();
             let text = next(std::mem::take(&mut anew));
             number = (number + 1).max(unix_ms());
             self.hand_out(&Arc::new((number, text)));
