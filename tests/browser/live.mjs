@@ -38,6 +38,17 @@ const until = (page, what, argument) => page.waitForFunction(what, argument, { t
 const moved = (page) => until(page, () => globalThis.tidewater.known().last !== null);
 const samples = (page, count) => until(page, (count) => globalThis.tidewater.known().samples >= count, count);
 
+// As if the tab were hidden, or seen again; quietly: without an event of it.
+const hide = (page, hidden, quietly) => page.evaluate(([hidden, quietly]) => {
+  Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+  if (!quietly) document.dispatchEvent(new Event("visibilitychange"));
+}, [hidden, quietly]);
+// A page of a device without its stream: only what is fed comes.
+async function alone(page) {
+  await hide(page, true);
+  await hide(page, false, true);
+}
+
 // What axe finds, light and dark, narrow and wide, and whether the page is wider than the screen.
 async function faultsOf(ready) {
   const faults = [];
@@ -136,6 +147,7 @@ const scenarios = {
   async long() {
     const page = await open();
     await samples(page, 2);
+    await alone(page);
     const result = await page.evaluate(async () => {
       const last = globalThis.tidewater.known().last;
       const busy = (dies) => btoa(String.fromCharCode(...Array.from({ length: dies * 4 }, (_, at) => at % 60)));
@@ -196,32 +208,29 @@ const scenarios = {
     await page.setViewportSize({ width: 1200, height: 900 });
     await frames(page);
     const after = await texts(page);
+    const legends = await page.locator(".u-legend").allTextContents();
     const other = await open({}, page.url());
     await samples(other, 8);
     await until(other, () => globalThis.tidewater.plots().some((plot) => plot.points > 0));
     await frames(other);
-    const restored = { tiles: await texts(other), plots: await other.evaluate(() => globalThis.tidewater.plots()),
-      view: (await known(other)).view };
+    const restored = { tiles: await texts(other),
+      legends: await other.locator(".u-legend").allTextContents(), view: (await known(other)).view,
+      plots: await other.evaluate(() => globalThis.tidewater.plots()) };
     await page.selectOption("#span", "60");
     const link = page.url();
     await page.click("#pause");
     // A tab that is hidden has no stream, and gets all that came when it is seen again.
-    const hide = (hidden, quietly) => page.evaluate(([hidden, quietly]) => {
-      Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
-      if (!quietly) document.dispatchEvent(new Event("visibilitychange"));
-    }, [hidden, quietly]);
-    await hide(true);
+    await hide(page, true);
     const hidden = (await known(page)).samples;
     const seen = (await known(other)).samples;
     await samples(other, seen + 8);
     const meanwhile = (await known(page)).samples - hidden;
-    await hide(false);
+    await hide(page, false);
     await samples(page, hidden + 8);
     const xs = await page.evaluate(() => globalThis.tidewater.xs());
     const rises = xs.every((x, at) => at === 0 || x > xs[at - 1]);
     // Without a stream only what is fed comes.
-    await hide(true);
-    await hide(false, true);
+    await alone(page);
     await feed({ state: "preparing the drive" });
     await frames(page);
     const calm = await page.getAttribute("#state", "class");
@@ -232,7 +241,7 @@ const scenarios = {
     const widths = await page.evaluate(() => ["destaged", "credited", "came"].map(
       (name) => document.querySelector(`#lanes .${name}`).style.width));
     const cells = await page.locator("#lanes td").allTextContents();
-    say({ before, after, restored, link, meanwhile, rises, calm, widths, cells });
+    say({ before, after, legends, restored, link, meanwhile, rises, calm, widths, cells });
   },
 
   // By keyboard alone; what is shown stands in the link; a tab that nobody sees; two tabs.

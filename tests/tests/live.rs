@@ -311,6 +311,8 @@ fn a_page_that_is_paused_stands_and_a_link_to_it_shows_the_same() {
     let said = viewer.said();
     assert_eq!(said["before"], said["after"], "tiles stand with the plots");
     assert_eq!(said["before"], said["restored"]["tiles"], "and so they do behind the link");
+    assert_eq!(said["legends"], said["restored"]["legends"], "each legend tells the time of the tiles");
+    assert!(said["legends"][0].as_str().is_some_and(|legend| legend.contains("at") && !legend.contains("at–")));
     let plots = said["restored"]["plots"].as_array().expect("plots");
     assert!(!plots.is_empty());
     for plot in plots {

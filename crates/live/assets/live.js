@@ -137,11 +137,14 @@ function draw(plot, range) {
   }
   plot.raw = raw;
   plot.chart.setScale("x", { min: range[0], max: range[1] });
-  if (plot.chosen !== null && xs.includes(plot.chosen)) point(plot);
-  // Without a cursor, the newest values.
-  if (plot.chart.cursor.idx === null || plot.chart.cursor.idx === undefined) {
-    plot.chart.setLegend({ idx: view.paused && held ? samples.indexOf(held) : xs.length - 1 });
-  }
+  // A chart that is new sets its legend once more when this is over.
+  queueMicrotask(() => {
+    if (plot.chosen !== null && xs.includes(plot.chosen)) point(plot);
+    // Without a cursor, the newest values.
+    if ((plot.chart.cursor.idx ?? null) !== null) return;
+    const at = view.paused && held ? samples.indexOf(held) : samples.length - 1;
+    plot.chart.setLegend({ idx: at < 0 ? null : at });
+  });
 }
 
 function options(plot, used) {
@@ -453,9 +456,10 @@ function take(moment) {
   let dies = Uint8Array.from(atob(moment.dies || ""), (letter) => letter.charCodeAt(0));
   const previous = samples[samples.length - 1];
   let gap = previous && at - previous.at > GAP_MS;
+  const stands = previous && x === previous.x && about.kind !== "device";
   if (previous && x < previous.x) { // Another run began, or the host's clock was set back.
     [samples, events, held, before, gap] = [[], [], null, null, false];
-  } else if (previous && x === previous.x && about.kind !== "device") { // Its clock stands: what was measured stays.
+  } else if (stands) { // Its clock stands: what was measured stays.
     samples.pop();
     gap = false;
     moment.dt = last.dt;
@@ -475,7 +479,7 @@ function take(moment) {
   if (events.length > 1000) events.splice(0, events.length - 1000);
   last = moment;
   // Up to its end, a view that a link has brought back still fills.
-  const fills = view.paused && (held === null || x <= view.to + 1e-6);
+  const fills = view.paused && (held === null || (stands && held === previous) || x <= view.to + 1e-6);
   if (fills) {
     if (held) held.moment = null;
     held = sample;
