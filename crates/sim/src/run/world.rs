@@ -485,8 +485,8 @@ impl<S: Source> Host<S> {
                 let request = self.requests[slot as usize];
                 self.hand_out(now, &request);
             }
-        } else if let Some(warm) = &mut self.warm {
-            warm.record(now, op, length, now.since(start));
+        } else if self.warm.is_some() {
+            self.record_warm(now, op, length, start);
         }
         if self.parted {
             cold_path();

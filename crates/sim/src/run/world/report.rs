@@ -32,6 +32,14 @@ impl<S: Source> Host<S> {
         }
     }
 
+    /// A request of the warm-up ended, which only a live page counts.
+    #[cold]
+    pub(super) fn record_warm(&mut self, now: Instant, op: Op, length: u64, start: Instant) {
+        if let Some(warm) = &mut self.warm {
+            warm.record(now, op, length, now.since(start));
+        }
+    }
+
     /// Tells how far the run has got.
     pub(in crate::run) fn report(&mut self, now: Instant) {
         let progress = self.progress(now);
