@@ -116,7 +116,7 @@ const scenarios = {
     await until(page, () => document.getElementById("state").textContent === "ended");
     const newest = (key) => page.evaluate((key) => globalThis.tidewater.rows(key).at(-1), key);
     say({ last: (await known(page)).last, far: await page.textContent("#far"), reads: await newest("reads"),
-      median: await newest("rp50"), tiles: await page.locator(".tile .figure").allTextContents() });
+      tiles: await page.locator(".tile .figure").allTextContents() });
     // The program is gone by now, or soon: what has ended owes no answer.
     await until(page, () => globalThis.tidewater.known().lost !== null);
     await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
