@@ -124,8 +124,8 @@ impl LbaRing {
         self.slots[(number - self.head) as usize].page.sequence = sequence;
     }
 
-    /// A page is in a die's register. Calls `free` with a lane and the end of its bytes that have, like all pages before
-    /// theirs, got there or further.
+    /// A page is in a die's register. Calls `free` with a lane and the end of its bytes that have, like all pages
+    /// before theirs, got there or further.
     pub(super) fn load(&mut self, number: u64, free: impl FnMut(u8, u64)) {
         self.cross(number, WHOLE, free);
     }

@@ -43,7 +43,7 @@ choices!(WhenFull {
 choices!(Release {
     Programmed = "programmed": "when the page is programmed",
     Transferred = "transferred": "when the page is in its die's register, from where stored energy programs it",
-    Crossing = "crossing": "each ECC codeword once it has crossed the bus to that register; stored energy moves the rest",
+    Crossing = "crossing": "each ECC codeword once it has crossed the bus to it; stored energy moves the rest",
 });
 choices!(Gate {
     Hold = "hold": "they wait until the entry is unpinned",

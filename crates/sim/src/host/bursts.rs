@@ -23,8 +23,8 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// Bursts of `bytes`, at least one append of `size`, until an instant. `syncs_each`: each append is waited for until
-    /// it is credited, and not only the last of a burst.
+    /// Bursts of `bytes`, at least one append of `size`, until an instant. `syncs_each`: each append is waited for
+    /// until it is credited, and not only the last of a burst.
     pub fn new((size, bytes): (u64, u64), syncs_each: bool, pause: Duration, until: Instant) -> Bursts {
         Bursts {
             size,
