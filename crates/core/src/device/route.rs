@@ -57,14 +57,10 @@ impl<M: Medium> Device<M> {
             Event::Complete { slot } => self.complete(slot as u16),
             Event::Bus { channel, inward: true } => {
                 if let Some(row) = ftl.flash.on_loaded(cx.now, &mut cx.events, channel) {
-                    let row = ftl.flash.operation(row).tag;
                     fast.on_log_row_loaded(cx, ftl, row);
                 }
             }
-            Event::Crossed { channel } => {
-                let (row, bytes) = ftl.flash.on_crossed(cx.now, &mut cx.events, channel);
-                fast.on_log_row_crossing(cx, ftl, row, bytes);
-            }
+            Event::Crossed { channel } => fast.on_log_row_crossing(cx, ftl, channel),
             Event::Bus { channel, inward: false } => {
                 let done = ftl.flash.on_unloaded(cx.now, &mut cx.events, channel);
                 self.on_flash_read(done);

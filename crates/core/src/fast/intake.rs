@@ -326,9 +326,10 @@ impl Fast {
         self.free_row(cx, ftl, row, u32::MAX);
     }
 
-    /// The first `bytes` of a row of the log have crossed the bus. Power that fails now does not end the transfer: with
-    /// the stored energy that programs the row, the rest of it goes over the bus before.
-    pub(crate) fn on_log_row_crossing<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, row: u32, bytes: u32) {
+    /// Another codeword of a row of the log has crossed a bus. Power that fails now does not end the transfer: with the
+    /// stored energy that programs the row, the rest of it goes over the bus before.
+    pub(crate) fn on_log_row_crossing<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, channel: u32) {
+        let (row, bytes) = ftl.flash.on_crossed(cx.now, &mut cx.events, channel);
         if !cx.options.payload {
             self.free_row(cx, ftl, row, bytes);
         }

@@ -349,7 +349,7 @@ impl Flash {
         } else {
             shared.kick(now, events, d);
         }
-        (source == Source::Destage).then_some(row)
+        (source == Source::Destage).then(|| self.shared.operations[row as usize].tag)
     }
 
     /// Another codeword of a log row has crossed a bus to its die's register. Returns the row's number, and how many of
