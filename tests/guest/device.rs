@@ -250,9 +250,15 @@ impl Device {
                 _ => std::thread::sleep(Duration::from_millis(10)),
             }
         }
+        let threads = threads_of(server.id());
         let _ = server.kill();
         let _ = server.wait();
-        Err("it did not end after SIGTERM".to_owned())
+        Err(format!("it did not end after SIGTERM; its threads:\n{threads}"))
+    }
+
+    /// What the threads of a served device are doing, a line each.
+    pub fn threads(&self) -> String {
+        self.server.as_ref().map(|server| threads_of(server.id())).unwrap_or_default()
     }
 
     /// Kills device and guest at once, as a loss of the host would.
@@ -332,6 +338,23 @@ impl Device {
             Err(String::from_utf8_lossy(&output.stderr).replace('\n', " "))
         }
     }
+}
+
+/// Name, state, place of rest in the kernel, and ticks of processor time of each thread: a device that hangs is killed,
+/// and whoever reads of it has nothing else to find out why.
+fn threads_of(process: u32) -> String {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{process}/task")) else { return String::new() };
+    let lines = tasks.flatten().map(|task| {
+        let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default().trim().to_owned();
+        let stat = read("stat");
+        // Behind the name, which may have spaces: state, twelve more, ticks as the user and for the user.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let field = |place: usize| fields.get(place).copied().unwrap_or("?");
+        let (state, user, system) = (field(0), field(11), field(12));
+        let (name, place, call) = (read("comm"), read("wchan"), read("syscall"));
+        format!("{name}: {state}, {place}, call {call}, {user} and {system} ticks\n")
+    });
+    lines.collect()
 }
 
 /// The value of this name, wherever it stands.

@@ -149,7 +149,7 @@ impl Runner {
             let place = Place { folder: &folder, name, guest: guest.as_deref(), programs: &programs };
             tally.add(self.step(step, scenario.time_max_s, &mut device, &kept, &place));
             if !tally.not_ok.is_empty() {
-                println!("{}", device.log());
+                println!("{}\n--- its threads:\n{}---", device.log(), device.threads());
                 break;
             }
         }
