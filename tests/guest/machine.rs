@@ -144,9 +144,8 @@ impl Machine {
         }
     }
 
-    /// Waits for the machine to switch itself off; kills it when it doesn't. Returns whether it did, by itself and
-    /// well.
-    pub fn end(mut self, time: Duration) -> bool {
+    /// Waits for the machine to switch itself off. Returns whether it did, by itself and well.
+    pub fn end(&mut self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
         loop {
             match self.process.try_wait() {

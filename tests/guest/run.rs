@@ -252,6 +252,7 @@ impl Runner {
         if !tally.not_ok.is_empty() {
             show(&machine, place);
         } else if !machine.end(END_MAX) {
+            show(&machine, place);
             tally.add(failed("the machine did not switch off by itself".to_owned()));
         }
         tally
