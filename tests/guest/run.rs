@@ -147,7 +147,7 @@ impl Runner {
             let kept = std::mem::take(&mut tally.kept);
             let name = format!("guest{}", index + 1);
             let place = Place { folder: &folder, name, guest: guest.as_deref(), programs: &programs };
-            tally.add(self.step(step, scenario.time_max_s, &mut device, &kept, &place));
+            tally.add(self.step(step, scenario.silence_max_s, &mut device, &kept, &place));
             if !tally.not_ok.is_empty() {
                 println!("{}\n--- its threads:\n{}---", device.log(), device.threads());
                 break;
@@ -164,7 +164,7 @@ impl Runner {
     }
 
     /// Boots a guest, and collects its reports.
-    fn step(&self, step: &Step, time_max_s: u64, device: &mut Device, kept: &[String], place: &Place<'_>) -> Tally {
+    fn step(&self, step: &Step, silence_max_s: u64, device: &mut Device, kept: &[String], place: &Place<'_>) -> Tally {
         let expected = match expected(&step.jobs) {
             Ok(expected) => expected,
             Err(why) => return failed(why),
@@ -218,14 +218,12 @@ impl Runner {
                     continue;
                 }
                 Heard::Gone => break Err(format!("the machine ended early; last heard: {last}")),
-                Heard::Nothing => break Err(format!("the job took too long; last heard: {last}")),
+                Heard::Nothing => break Err(format!("no word for {silence_max_s} s; last heard: {last}")),
             };
             last.clone_from(&line);
+            deadline = Instant::now() + Duration::from_secs(silence_max_s);
             match Line::parse(&line) {
-                Line::Other(line) if line.starts_with("up ") => {
-                    deadline = Instant::now() + Duration::from_secs(time_max_s);
-                    machine.say("go");
-                }
+                Line::Other(line) if line.starts_with("up ") => machine.say("go"),
                 Line::Ask(words) if words.first().is_some_and(|word| word == "kill") => {
                     tally.missing(&expected);
                     if !tally.not_ok.is_empty() {
@@ -240,6 +238,7 @@ impl Runner {
                         Err(why) => format!("failed {why}"),
                     };
                     machine.say(&answer);
+                    deadline = Instant::now() + Duration::from_secs(silence_max_s);
                 }
                 Line::End => break Ok(()),
                 line => tally.take(line),
