@@ -341,7 +341,7 @@ impl Device {
 }
 
 /// Name, state, place of rest in the kernel, and ticks of processor time of each thread: a device that hangs is killed,
-/// and whoever reads of it has nothing else to find out why.
+/// and the log of the run is then all that is left to find out why.
 fn threads_of(process: u32) -> String {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{process}/task")) else { return String::new() };
     let lines = tasks.flatten().map(|task| {
