@@ -131,9 +131,9 @@ impl<M> World<M> {
         }
     }
 
-    /// Counts bytes that an I/O command moves to its host (`way` 0) or from it (1).
-    pub(super) fn count_moved(&mut self, machine: &Served, slot: Slot, way: usize, len: u32) {
-        if command_of(machine, slot).queue != 0 {
+    /// Counts bytes that an I/O command moves to its host (`way` 0) or from it (1); `queue`: the command's.
+    pub(super) fn count_moved(&mut self, queue: u16, way: usize, len: u32) {
+        if queue != 0 {
             self.counters.bytes[way] += u64::from(len);
         }
     }
@@ -147,7 +147,7 @@ impl<M> World<M> {
         at: u32,
         bytes: &[u8],
     ) -> Option<Result<(), MoveError>> {
-        self.count_moved(machine, slot, 0, bytes.len() as u32);
+        self.count_moved(command_of(machine, slot).queue, 0, bytes.len() as u32);
         let Segments::Host(segments) = machine.subsystem.segments(slot) else {
             let Some(target) = &mut self.target else { return Some(Err(MoveError::Host)) };
             let fill = |to: &mut [u8]| {
@@ -169,7 +169,7 @@ impl<M> World<M> {
         unit: Unit,
         place: Whereabouts,
     ) -> Option<Result<(), MoveError>> {
-        self.count_moved(machine, slot, 0, unit.len);
+        self.count_moved(command_of(machine, slot).queue, 0, unit.len);
         let Segments::Host(segments) = machine.subsystem.segments(slot) else {
             let id = id_of(&command_of(machine, slot));
             let Some(target) = &mut self.target else { return Some(Err(MoveError::Host)) };

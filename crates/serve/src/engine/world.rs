@@ -286,7 +286,7 @@ impl<M> World<M> {
 
     fn fetch(&mut self, machine: &Served, slot: Slot, len: u32) {
         let command = command_of(machine, slot);
-        self.count_moved(machine, slot, 1, len);
+        self.count_moved(command.queue, 1, len);
         let staging = &mut self.payload.staging(slot)[..len as usize];
         let result = if usize::from(command.function) < self.ports.len() {
             match bring(&self.ports, machine, slot, staging) {
