@@ -51,6 +51,19 @@ if [ "$ignored" -gt 0 ]; then echo "$ignored long runs are ignored here: make to
 echo "SKIPPED: $skipped cases"
 echo "$passed passed, $failed failed, $skipped skipped"
 
+# What failed, last, where it is found: each test's name, then its last words.
+failures() {
+    awk '
+        /^failures:$/ { within = 1; next }
+        /^test result: / { within = 0 }
+        within && /^---- .* stdout ----$/ { name = $2; next }
+        within && name != "" && NF && !/^ +[0-9]+: |^ +at / { words[name] = words[name] "\n  " substr($0, 1, 160) }
+        /^test .* \.\.\. FAILED$/ { failed[$2] = 1 }
+        END { for (name in failed) print "FAILED: " name words[name] }' "$log"
+    grep -E '^(FAILED|ERROR) .*::|^error(\[|:)' "$log" || true
+}
+if [ "$failed" != 0 ] || [ "$status" != 0 ]; then failures | tail -n 60; fi
+
 if [ "$status" = 0 ] && [ "$passed" = 0 ]; then
     echo "test: no test ran" >&2
     exit 1
