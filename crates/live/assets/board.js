@@ -1,5 +1,5 @@
 // Shows a board: how far it is, figures, tables and events, as /events gives them whole each time.
-import { $, cells, connect, happened, make, progress, say, themes, tiles, wall } from "./common.js";
+import { $, cells, connect, happened, make, painter, progress, say, themes, tiles, wall } from "./common.js";
 
 let about = { title: "" };
 let last = null;
@@ -48,28 +48,20 @@ function table({ title, note, columns, rows }, at) {
 }
 
 let listed = "";
-let drawn = null;
-let whole = false; // The next picture is drawn though the board stands.
-function paint(always) {
-  if (document.hidden && !always) return;
-  whole = whole || Boolean(always);
-  if (drawn) return;
-  drawn = requestAnimationFrame(() => {
-    drawn = null;
-    say(about.title, last ? last.state : "connecting", last !== null && last.bad, lost);
-    const board = paused && held ? held : last;
-    if (!board || (paused && !whole)) return;
-    whole = false;
-    $("note").textContent = board.note;
-    $("progress").hidden = board.share === null;
-    progress(board.share, board.far);
-    tiles($("tiles"), board.tiles);
-    board.tables.forEach(table);
-    const newest = JSON.stringify(board.events);
-    if (newest !== listed) happened(board.events, (event) => wall(event.at_ms));
-    listed = newest;
-  });
-}
+const paint = painter((whole) => {
+  say(about.title, last ? last.state : "connecting", last !== null && last.bad, lost);
+  const board = paused && held ? held : last;
+  if (!board || (paused && !whole)) return false;
+  $("note").textContent = board.note;
+  $("progress").hidden = board.share === null;
+  progress(board.share, board.far);
+  tiles($("tiles"), board.tiles);
+  board.tables.forEach(table);
+  const newest = JSON.stringify(board.events);
+  if (newest !== listed) happened(board.events, (event) => wall(event.at_ms));
+  listed = newest;
+  return true;
+});
 
 $("pause").addEventListener("click", () => {
   paused = !paused;

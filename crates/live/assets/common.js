@@ -132,6 +132,21 @@ export function connect(about, take, gone, rests = () => false) {
   open();
 }
 
+// What draws once a frame at most, and not while the page is hidden unless it is called with true: then `draw` is given
+// true, too, until it answers true (all was drawn).
+export function painter(draw) {
+  let drawn = null;
+  let whole = false;
+  return (always) => {
+    if (document.hidden && !always) return;
+    whole = whole || Boolean(always);
+    drawn = drawn || requestAnimationFrame(() => {
+      drawn = null;
+      if (draw(whole)) whole = false;
+    });
+  };
+}
+
 // Light or dark: as the system has it, or as it was chosen.
 export const dark = matchMedia("(prefers-color-scheme: dark)");
 const THEMES = ["system", "light", "dark"];

@@ -1,6 +1,7 @@
 // Draws the moments of /events, four a second.
-import { $, bytes, cells, connect, count, dark, happened, make, percent, progress, say, seconds, themes, tiles, wall }
-  from "./common.js";
+import {
+  $, bytes, cells, connect, count, dark, happened, make, painter, percent, progress, say, seconds, themes, tiles, wall,
+} from "./common.js";
 
 const KEPT = 2400; // Ten minutes at four a second: more is forgotten.
 const GAP_MS = 1500; // Longer without a word is a gap, and no line is drawn over it.
@@ -422,29 +423,21 @@ function list(until) {
 // States in which nothing is wrong.
 const GOOD = ["serving", "preparing the drive", "warming up", "running", "ended"];
 
-let drawn = null;
-let whole = false; // The next picture is drawn anew though the view stands.
-function paint(always) {
-  if (document.hidden && !always) return;
-  whole = whole || Boolean(always);
-  if (drawn) return;
-  drawn = requestAnimationFrame(() => {
-    drawn = null;
-    say(about.title, last ? last.state : "connecting", last !== null && !GOOD.includes(last.state), lost);
-    if (view.paused && !whole) return;
-    whole = false;
-    const shown = range();
-    PLOTS.forEach((plot) => draw(plot, shown));
-    heat(shown);
-    const sample = (view.paused && held) || samples[samples.length - 1];
-    if (!last || !sample || !sample.moment) return;
-    list(view.paused ? sample.x : Infinity);
-    figures(sample.moment, sample.row);
-    log(sample.moment, sample.moment.before);
-    peers(sample.moment);
-    far(sample.moment);
-  });
-}
+const paint = painter((whole) => {
+  say(about.title, last ? last.state : "connecting", last !== null && !GOOD.includes(last.state), lost);
+  if (view.paused && !whole) return false;
+  const shown = range();
+  PLOTS.forEach((plot) => draw(plot, shown));
+  heat(shown);
+  const sample = (view.paused && held) || samples[samples.length - 1];
+  if (!last || !sample || !sample.moment) return true;
+  list(view.paused ? sample.x : Infinity);
+  figures(sample.moment, sample.row);
+  log(sample.moment, sample.moment.before);
+  peers(sample.moment);
+  far(sample.moment);
+  return true;
+});
 
 // A moment has come.
 function take(moment) {
