@@ -137,3 +137,16 @@ fn decodes_well(capture: &Path) {
     }
     println!("{opcodes:?}");
 }
+
+#[test]
+fn a_place_for_commands_that_is_not_there_is_named_once_with_its_option() {
+    let folder = folder();
+    for (place, named) in [("unix:none/seen.sock", "none/seen.sock"), ("none/seen.txt", "none/seen.txt")] {
+        let hosts = ["--image", "memory", "--size", "64MiB", "--nvme-tcp", "127.0.0.1:0"];
+        let output = run(folder.path(), &[["serve", "--commands", place].as_slice(), &hosts].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        let line = said.lines().find(|line| line.starts_with("error: ")).unwrap_or_else(|| panic!("{said}"));
+        assert!(line.starts_with("error: --commands: "), "{said}");
+        assert_eq!(line.matches(named).count(), 1, "{said}");
+    }
+}

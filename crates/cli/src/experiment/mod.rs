@@ -359,4 +359,14 @@ mod tests {
         let text = ending(&[good, explained]);
         assert!(text.contains("3 of 4 checks hold. 1 of the others have a documented explanation."), "{text}");
     }
+
+    #[test]
+    fn a_single_check_is_no_part_of_others() {
+        let ending = |experiment: &Experiment| summary(experiment, 120).lines().last().map(str::to_owned).unwrap();
+        assert_eq!(ending(&experiment("a/b", &[true])), "The check holds.");
+        let mut bad = experiment("a/b", &[false]);
+        assert_eq!(ending(&bad), "The check does not hold.");
+        bad.checks[0].because = Some("it is".into());
+        assert_eq!(ending(&bad), "The check does not hold; it has a documented explanation.");
+    }
 }

@@ -68,6 +68,8 @@ pub(super) fn tally(experiments: &[Experiment]) -> String {
         (_, 0) => "Nothing was checked.".to_owned(),
         (1, 1) if by_fit.is_empty() => "The check holds.".to_owned(),
         (1, 1) => "The check holds, by a fit.".to_owned(),
+        (0, 1) if failures == 0 => "The check does not hold; it has a documented explanation.".to_owned(),
+        (0, 1) => "The check does not hold.".to_owned(),
         (holding, of) if holding == of => format!("All {of} checks hold{by_fit}."),
         (holding, of) => format!("{holding} of {of} checks hold{by_fit}{explained}."),
     }

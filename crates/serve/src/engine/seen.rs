@@ -13,8 +13,13 @@ use tidewater_wire::nvme::register::{Cc, NSSR_RESET, offset};
 pub(super) fn tap(setup: &Setup, nqn: &str, made: &mut Vec<PathBuf>) -> Result<Option<Tap>, ServeError> {
     let Some(path) = &setup.commands else { return Ok(None) };
     // A socket goes with those who listen on it.
-    let is_new = socket(path).is_none() && path.symlink_metadata().is_err();
-    let tap = Tap::start(path, nqn).map_err(|error| wrong(format!("{}: {error}", path.display())))?;
+    let is_socket = socket(path).is_some();
+    let is_new = !is_socket && path.symlink_metadata().is_err();
+    let tap = Tap::start(path, nqn).map_err(|error| {
+        // What goes wrong with a socket names its path.
+        let what = if is_socket { String::new() } else { format!("{}: ", path.display()) };
+        wrong(format!("--commands: {what}{error}"))
+    })?;
     made.extend(is_new.then(|| path.clone()));
     Ok(Some(tap))
 }
