@@ -29,6 +29,8 @@ use tower::ServiceExt as _;
 const CONNECTIONS_MAX: usize = 64;
 /// A request that takes longer to come, or an answer of which nothing is taken for longer, ends its connection.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long viewers are waited for at the end.
+const FINISH_MAX: Duration = Duration::from_secs(5);
 /// How long no connection is taken after the system had no room for one.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -77,11 +79,13 @@ struct Site {
 pub struct Shown(Arc<Samples>);
 
 impl Shown {
-    /// Lets viewers see what is there now, before the process ends: as long as that takes, which without a viewer is no
-    /// time.
+    /// Lets viewers see what is there now, before the process ends: as long as that takes, 5 s at most; without a viewer
+    /// it is no time.
     pub fn finish(&self) {
         if self.0.viewers() > 0 {
-            std::thread::sleep(EVERY * 3);
+            self.0.wait_until_taken(FINISH_MAX);
+            // What was taken goes out meanwhile.
+            std::thread::sleep(EVERY);
         }
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Samples {
 struct State {
     viewers: Vec<(Sender<Sample>, Arc<Notify>)>,
     kept: VecDeque<Sample>,
+    /// Texts so far.
+    handed_out: u64,
     /// The last viewer was there then.
     seen: Option<Instant>,
 }
@@ -75,6 +77,24 @@ impl Samples {
         self.state().viewers()
     }
 
+    /// Waits, while there are viewers, until each has taken a text that was begun after this call, and all before it;
+    /// for `limit` at most.
+    pub(crate) fn wait_until_taken(&self, limit: Duration) {
+        let begun = Instant::now();
+        // One may be under way that knows less.
+        let last = self.state().handed_out + 2;
+        loop {
+            let mut state = self.state();
+            let is_taken = |(viewer, _): &(Sender<Sample>, _)| viewer.capacity() == BEHIND_MAX;
+            let is_all = state.viewers() == 0 || state.handed_out >= last && state.viewers.iter().all(is_taken);
+            drop(state);
+            if is_all || begun.elapsed() >= limit {
+                return;
+            }
+            std::thread::sleep(EVERY / 10);
+        }
+    }
+
     /// Takes texts for ever, while there are viewers.
     pub(crate) fn run(&self, mut next: Source) {
         // Numbers of another start are less: a viewer that comes again has seen none of these.
@@ -103,6 +123,7 @@ impl Samples {
 
     fn hand_out(&self, sample: &Sample) {
         let mut state = self.state();
+        state.handed_out += 1;
         if state.kept.len() == self.kept {
             state.kept.pop_front();
         }
@@ -142,6 +163,26 @@ mod tests {
         assert_eq!(got, BEHIND_MAX);
         let (missed, _) = samples.join(Some(many - 3), closed).unwrap();
         assert_eq!(missed.iter().map(|sample| sample.0).collect::<Vec<_>>(), [many - 2, many - 1, many]);
+    }
+
+    #[test]
+    fn an_end_waits_for_viewers_that_take_what_comes_and_for_no_others() {
+        let samples = Arc::new(Samples::new(1));
+        let long = Duration::from_secs(600);
+        samples.wait_until_taken(long);
+        let (_, mut takes) = samples.join(None, Arc::default()).unwrap();
+        let of = Arc::clone(&samples);
+        std::thread::spawn(move || of.run(Box::new(|_| String::new())));
+        let taken = std::thread::spawn(move || std::iter::from_fn(|| takes.blocking_recv()).take(5).count());
+        samples.wait_until_taken(long);
+        assert!(samples.state().handed_out >= 2);
+        assert_eq!(taken.join().unwrap(), 5);
+        let (_, stalls) = samples.join(None, Arc::default()).unwrap();
+        let begun = Instant::now();
+        samples.wait_until_taken(EVERY * 4);
+        assert!(begun.elapsed() >= EVERY * 4, "it stalls, and no longer than the limit is waited");
+        drop(stalls);
+        samples.wait_until_taken(long);
     }
 
     #[test]
