@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -64,12 +65,20 @@ class Fatal(Executor):
                 os.kill(self.victim, signal.SIGKILL)
 
 
-def killed_in_the_midst(workers: Fatal) -> bool:
+def is_alive(process: int) -> bool:
+    """Whether it runs: one that has ended and was not waited for does not."""
     try:
-        os.kill(workers.victim, 0)
-    except ProcessLookupError:
-        return workers.left is not None and workers.left > 0
-    return False
+        with open(f"/proc/{process}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def killed_in_the_midst(workers: Fatal) -> bool:
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while workers.left is not None and is_alive(workers.victim) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return workers.left is not None and workers.left > 0 and not is_alive(workers.victim)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,9 @@ try:
 except tw.RunError:
     pytest.skip("the wheel was built without programs", allow_module_level=True)
 
+#: Seconds that a busy machine may take for what is done at once.
+PATIENCE = 60
+
 
 @pytest.fixture
 def device() -> Iterator[tw.Device]:
@@ -107,15 +110,15 @@ def test_a_wait_ends_with_its_time_and_with_a_signal(device: tw.Device) -> None:
         begun = time.monotonic()
         with pytest.raises(tw.LogError) as late:
             log.wait(1 << 30, "RING", timeout=0.1)
-        assert late.value.errno == errno.ETIMEDOUT and 0.1 <= time.monotonic() - begun < 1
+        assert late.value.errno == errno.ETIMEDOUT and 0.1 <= time.monotonic() - begun < PATIENCE
         main = threading.main_thread().ident
         assert main is not None
         signals = threading.Timer(0.2, signal.pthread_kill, [main, signal.SIGINT])
         signals.start()
         begun = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            log.wait(1 << 30, "RING", timeout=60)
-        assert time.monotonic() - begun < 2
+            log.wait(1 << 30, "RING", timeout=2 * PATIENCE)
+        assert time.monotonic() - begun < PATIENCE
         signals.join()
 
 

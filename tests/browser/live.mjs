@@ -20,6 +20,8 @@ const browser = await chromium.launch({ executablePath, args });
 async function open(options = {}, at = url) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
+  // A busy machine may take its time.
+  page.setDefaultTimeout(600_000);
   page.on("console", (message) => {
     // That a device is away is no fault of the page.
     if (["error", "warning"].includes(message.type()) && !/ERR_CONNECTION|ERR_INCOMPLETE/.test(message.text())) {
@@ -99,7 +101,7 @@ const scenarios = {
     await told();
     await until(page, (count) => {
       const now = globalThis.tidewater.known();
-      return !now.lost && now.samples >= count + 4;
+      return !now.lost && now.samples >= count + 4 && document.getElementById("state").textContent === "serving";
     }, before.samples);
     const rows = await page.evaluate(() => globalThis.tidewater.rows("outstanding"));
     say({ state: await page.textContent("#state"), rows });

@@ -292,7 +292,8 @@ fn every_expression_has_a_value_in_a_real_prometheus() {
             !prometheus.query(&alert.rule()).is_empty()
         };
         for name in ["TidewaterDown", "TidewaterNoPower", "TidewaterReadOnly", "TidewaterErrors", "TidewaterPeerAway"] {
-            assert!(!fires(name), "{name} of devices that are well");
+            // An answer that comes late while the expressions are asked is like a device that is down.
+            until(name, || if fires(name) { Err("it fires of devices that are well".to_owned()) } else { Ok(()) });
         }
         replica.kill();
         for name in ["TidewaterDown", "TidewaterPeerAway", "TidewaterReplicaNotInStep", "TidewaterReplicaBehind"] {

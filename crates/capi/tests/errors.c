@@ -32,8 +32,14 @@ static struct tidewater_log *open_log(const char *target) {
 /* Without a trim the log gets full, and says so. A trim makes room. */
 static void full(struct tidewater_log *log) {
     int64_t end = 0, last = 0, result;
-    while ((result = tidewater_append(log, payload, sizeof payload, &end)) >= 0)
-        last = end;
+    /* EAGAIN: the device has not seen yet that nothing more fits. */
+    for (int late = 0; late < PATIENCE_MS / 300;)
+        if ((result = tidewater_append(log, payload, sizeof payload, &end)) >= 0)
+            last = end;
+        else if (errno == EAGAIN)
+            late++;
+        else
+            break;
     CHECK(errno == ENOSPC && strstr(tidewater_message(), "trim"));
     CHECK(tidewater_append(log, payload, sizeof payload, NULL) == -1 && errno == ENOSPC);
     CHECK(last > 0 && tidewater_trim(log, last / 2) == 0);

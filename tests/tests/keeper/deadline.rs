@@ -81,6 +81,7 @@ fn a_device_that_stood_still_while_its_deadline_passed_acknowledges_nothing_more
         status["clock_ms"].as_u64().is_some_and(|now| now > before + 2_000)
     });
     cluster.signal(0, Signal::SIGCONT);
+    cluster.until(0, "it is frozen", is_frozen);
     let outcome = log.wait(late, Level::RemoteRing, Duration::from_secs(1));
     assert!(matches!(outcome, Err(LogError::Frozen { .. })), "{outcome:?}");
     // An extension that was on its way for too long does not extend anything.

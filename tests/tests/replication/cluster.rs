@@ -14,7 +14,7 @@ use tidewater_tests::ring::Device;
 use tidewater_tests::{Build, run, run_well, shim, tidewater};
 
 /// How long anything may take that comes about by itself.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Devices of one group on loopback, each in a folder of its own.
 pub struct Cluster {

@@ -32,7 +32,7 @@ fn acknowledged_records_outlive_the_primarys_machine() {
         std::thread::scope(|scope| {
             let appender = scope.spawn(|| {
                 let mut number = 0;
-                while append(&log, number, Duration::from_millis(500)).is_ok() {
+                while append(&log, number, Duration::from_secs(20)).is_ok() {
                     number += 1;
                 }
                 number

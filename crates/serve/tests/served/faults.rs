@@ -90,7 +90,7 @@ fn a_delayed_completion_comes_while_others_go_on() {
         let (_folder, drive) = start(timing, 1);
         let mut host = Host::attach(&drive, 0);
         let mut slow = host.nvme.queue_pair(8, None).expect("a queue pair");
-        let delay = Duration::from_millis(120);
+        let delay = Duration::from_secs(1);
         drive.ask(&Request::FaultDelay { function: 0, by_ns: delay.as_nanos() as u64, count: 1 });
         let begin = Instant::now();
         assert!(slow.submit(&Sqe::flush(77).with_nsid(1)) && slow.submit(&Sqe::flush(78).with_nsid(1)));

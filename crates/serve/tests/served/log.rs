@@ -561,12 +561,12 @@ fn what_a_barrier_covers_outlives_the_process() {
     let folder = tempfile::tempdir().expect("a folder");
     let served = served(tiny_log(Timing::None, true), folder.path());
     let job = format!("none:1ms:{}", folder.path().display());
-    let mut rng = Rng::new(8, b"barriers");
     // For each word what it may hold: the value that a barrier covered, and all since.
     let mut may: Vec<Vec<u64>> = vec![vec![0]; 4096];
     let mut value = 0u64;
     let mut barriers = 0;
     for life in 0..10 {
+        let mut rng = Rng::new(life, b"barriers");
         let mut process = spawn_server(test, &[(JOB, &job)]);
         let mut client = Socket::connect(&served.vfio_user[0]).expect("a client");
         for (word, bytes) in region_of(&mut client).as_chunks::<8>().0.iter().enumerate() {
@@ -575,14 +575,23 @@ fn what_a_barrier_covers_outlives_the_process() {
             may[word] = vec![found];
         }
         enable_region(&mut client);
-        let after = Duration::from_micros(rng.below(40_000));
+        // It is killed a drawn time after a drawn number of stores.
+        let (mut left, after) = (10 + rng.below(60), Duration::from_micros(rng.below(2_000)));
+        let (kill, killed) = std::sync::mpsc::channel();
+        let doomed = &mut process;
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            scope.spawn(move || {
+                killed.recv().expect("so many stores");
                 std::thread::sleep(after);
-                process.kill().expect("it is killed");
+                doomed.kill().expect("it is killed");
             });
             loop {
                 value += 1;
+                left = left.saturating_sub(1);
+                if left == 0 {
+                    // A second word has no effect.
+                    let _ = kill.send(());
+                }
                 let word = rng.below(4096);
                 may[word as usize].push(value);
                 let barrier = rng.below(10) == 0;

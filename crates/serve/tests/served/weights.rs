@@ -27,11 +27,11 @@ fn take(pair: &mut QueuePair) -> usize {
 #[test]
 fn a_host_weights_its_queues_where_the_profile_offers_it() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Slow enough that both queues wait all the time.
+    // Slow enough that both queues wait all the time, and that this thread may be late by half a second.
     let mut profile = tiny(Timing::Model);
     profile.set("host.arbitration", "weighted").expect("it may be set");
     profile.set("host.arbitration_weights", "[16, 8, 1]").expect("they may be set");
-    profile.nand.read_time = [tidewater_base::Duration::from_ms(2); 3];
+    profile.nand.read_time = [tidewater_base::Duration::from_ms(200); 3];
     let drive = Drive::start(&setup(profile, folder.path(), Backing::Memory, 1));
     let options = Options { memory: 8 << 20, weighted: true, ..Options::default() };
     let mut nvme = Nvme::start_with(drive.client(0), options).expect("a controller");
