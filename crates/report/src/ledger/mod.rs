@@ -262,13 +262,17 @@ impl Statement {
             }
         }
         let (mut holds, mut is_run) = (true, true);
-        let (mut ours, mut because): (Vec<String>, Vec<&str>) = (Vec::new(), Vec::new());
+        let (mut ours, mut reasons): (Vec<String>, Vec<(&str, &str)>) = (Vec::new(), Vec::new());
+        let experiment = |name: &'_ String| name.rsplit_once('/').map_or(0, |(of, _)| of.len());
+        let is_one = self.checks.windows(2).all(|two| two[0][..experiment(&two[0])] == two[1][..experiment(&two[1])]);
         for name in &self.checks {
+            let of = &name[..experiment(name)];
             match results.checks.get(name) {
                 Some(outcome) => {
                     holds &= outcome.ok;
-                    ours.push(outcome.measured.clone());
-                    because.extend(outcome.because.as_deref().filter(|_| !outcome.ok));
+                    let measured = &outcome.measured;
+                    ours.push(if is_one { measured.clone() } else { format!("{of}: {measured}") });
+                    reasons.extend(outcome.because.as_deref().filter(|_| !outcome.ok).map(|why| (of, why)));
                 }
                 None => is_run = false,
             }
@@ -293,10 +297,35 @@ impl Statement {
             (true, true, true) => Verdict::Shown,
             (true, true, false) => Verdict::ByFit,
         };
-        because.dedup();
-        let because = (!because.is_empty()).then(|| because.join(" "));
-        (verdict, ours.join("; "), because)
+        (verdict, ours.join("; "), (!reasons.is_empty()).then(|| joined(&reasons)))
     }
+}
+
+/// Reasons by experiment as one text: a sentence that several give stands once, and names them unless all give it.
+fn joined(reasons: &[(&str, &str)]) -> String {
+    let mut experiments: Vec<&str> = reasons.iter().map(|(of, _)| *of).collect();
+    experiments.dedup();
+    let mut sentences: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (of, why) in reasons {
+        for sentence in why.split_inclusive(". ").map(str::trim) {
+            match sentences.iter_mut().find(|(known, _)| *known == sentence) {
+                Some((_, by)) if by.contains(of) => {}
+                Some((_, by)) => by.push(of),
+                None => sentences.push((sentence, vec![of])),
+            }
+        }
+    }
+    let mut out: Vec<String> = Vec::new();
+    let mut before = &experiments;
+    for (sentence, by) in &sentences {
+        match by == before {
+            true => out.push((*sentence).to_owned()),
+            false if *by == experiments => out.push(format!("All: {sentence}")),
+            false => out.push(format!("{}: {sentence}", by.join(", "))),
+        }
+        before = by;
+    }
+    out.join(" ")
 }
 
 /// The statements of `sources` as `results` decide them, in their order.
@@ -412,6 +441,12 @@ mod tests {
         assert_eq!(verdict(&statement(&["a/good", "a/other"], &[])), Verdict::NotRun);
         let (_, ours, because) = statement(&["a/good", "a/bad"], &[]).decide(&results());
         assert_eq!((ours.as_str(), because.as_deref()), ("3 us; 3 us", Some("of that")));
+        let mut two = results();
+        two.checks.insert("b/bad".to_owned(), Outcome { because: Some("of that. And more.".into()), ..outcome(false) });
+        two.checks.insert("c/bad".to_owned(), Outcome { because: Some("of that. And less.".into()), ..outcome(false) });
+        let (_, ours, because) = statement(&["b/bad", "c/bad"], &[]).decide(&two);
+        assert_eq!(ours, "b: 3 us; c: 3 us");
+        assert_eq!(because.as_deref(), Some("of that. b: And more. c: And less."));
         let mut one = statement(&[], &[]);
         one.settings = vec!["drive window.entries = 8".into()];
         assert_eq!(verdict(&one), Verdict::Shown);

@@ -130,24 +130,28 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     ));
     let wanted = conventional * 100.0;
     let [neutral, for_blocks, for_log] = [&measured[0], &measured[1], &measured[2]];
-    let room = |load: f64| load + wanted <= 90.0;
-    let served = loads.iter().zip(neutral).filter(|(load, _)| room(**load));
-    let served_ok = served.clone().all(|(&load, point)| point.0 > wanted * 0.95 && point.1 > load * 0.95);
+    let by_load = || loads.iter().copied().zip(neutral.iter().copied());
+    let served = || by_load().filter(|(load, _)| load + wanted <= 98.0);
     findings.checks.push(check(
         "neutral-serves",
-        "both get 95 % of what they ask for while they ask for at most 90 % of the flash",
-        list(served.map(|(_, point)| point.0 + point.1), "% of the flash"),
-        served_ok,
+        "both get 95 % of what they ask for while they ask for at most 98 % of the flash",
+        list(served().map(|(_, point)| point.0 + point.1), "% of the flash"),
+        served().all(|(load, point)| point.0 > wanted * 0.95 && point.1 > load * 0.95),
     ));
-    let last = loads.len() - 1;
+    let beyond = || by_load().filter(|(load, _)| load + wanted > 100.0);
+    let words = beyond().map(|(load, (blocks, log))| format!("{blocks:.1} of {wanted:.0} and {log:.1} of {load:.0} %"));
     findings.checks.push(check(
         "neutral-both-suffer",
-        "at the highest load each gets less than 97 % of what it asks for",
-        format!(
-            "block writes {:.1} of {wanted:.0} %, log {:.1} of {:.0} %",
-            neutral[last].0, neutral[last].1, loads[last]
-        ),
-        neutral[last].0 < wanted * 0.97 && neutral[last].1 < loads[last] * 0.97,
+        "each gets less than 97 % of what it asks for, wherever they ask for more than the flash takes",
+        format!("block writes and log {}", words.collect::<Vec<_>>().join(", ")),
+        beyond().all(|(load, (blocks, log))| blocks < wanted * 0.97 && log < load * 0.97),
+    ));
+    let contested = || by_load().filter(|(load, _)| load.min(wanted) > 50.0).map(|(_, point)| point);
+    findings.checks.push(check(
+        "neutral-equal",
+        "shares within 5 % of each other, wherever each asks for more than half of the flash",
+        list(contested().flat_map(|(blocks, log)| [blocks, log]), "% (block writes, log, by load)"),
+        contested().count() > 0 && contested().all(|(blocks, log)| (blocks / log - 1.0).abs() <= 0.05),
     ));
     findings.checks.push(check(
         "conventional-preserved",

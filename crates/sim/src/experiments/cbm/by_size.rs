@@ -133,6 +133,17 @@ fn statements(findings: &mut Findings, table: &Table) {
         table.side_by_side(&["cbm", "fab", "bpac", "lru"], |m| m.length, "pages"),
         table.is_above(&["fab", "bpac", "lru"], |m| m.length),
     ));
+    for (name, value, unit) in [
+        ("shorter-than-unbuffered", (|m| m.response_us) as fn(&Measured) -> f64, "us"),
+        ("fewer-erasures-than-unbuffered", |m| m.erases, "blocks"),
+    ] {
+        let without = table.of("none").map(value).next().unwrap_or(0.0);
+        let ours = table.values("cbm", value);
+        let measured =
+            format!("{}; without a write buffer {}", list(ours.iter().copied(), unit), list([without], unit));
+        let is_less = ours.iter().all(|&with| with < without);
+        findings.checks.push(check(name, "less than without a write buffer, at every size", measured, is_less));
+    }
     let most = |value: fn(&Measured) -> f64, better: &str, worse: &str| {
         let ours = table.values("cbm", value);
         let of = |policy: &&'static str| {
@@ -242,7 +253,10 @@ mod tests {
         let mut findings = Findings::default();
         statements(&mut findings, &one);
         figures(&mut findings, &one);
-        assert_eq!(findings.checks.iter().map(|check| check.ok).collect::<Vec<_>>(), [false, false, false, false]);
+        assert_eq!(
+            findings.checks.iter().map(|check| check.ok).collect::<Vec<_>>(),
+            [false, false, false, false, false, false]
+        );
         assert!(findings.found[0].contains("80 % fewer erasures (than BPLRU)"), "{:?}", findings.found);
     }
 }

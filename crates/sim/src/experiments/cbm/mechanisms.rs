@@ -1,6 +1,6 @@
 //! Where CBM loses, and by what: merge-on-flush, the size of the log, and the FTL.
 
-use super::super::{Findings, column, figure, series};
+use super::super::{Findings, check, column, figure, list, series};
 use super::{ExperimentError, How, Measured, Options, Setting, measure, measured_columns, profile, run_all, threshold};
 use crate::run::Pacing;
 use crate::workload::{Synth, SynthSpec};
@@ -14,6 +14,10 @@ const WAYS: [(&str, &str, &str); 5] = [
     ("bplru", "bplru", "always"),
     ("bpac", "bpac", "always"),
 ];
+
+/// Places among the ways.
+const MERGING: usize = 0;
+const NOT_MERGING: usize = 1;
 
 /// What the flash is managed by: what it is called, and settings.
 const LAYERS: [(&str, [(&str, &str); 3]); 3] = [
@@ -56,6 +60,29 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
         findings.rows.push([what, measured.cells()].concat());
     }
     let of = |workload: usize, layer: usize| &measured[(workload * LAYERS.len() + layer) * WAYS.len()..][..WAYS.len()];
+    let on_fast = || (0..SynthSpec::CBM.len()).flat_map(|w| (0..LAYERS.len() - 1).map(move |l| (w, l)));
+    let lengths = |way: usize| on_fast().map(move |(w, l)| of(w, l)[way].length).collect::<Vec<_>>();
+    let switches = |way: usize| {
+        let share = |m: &Measured| 100.0 * m.merges[0] as f64 / m.merges.iter().sum::<u64>().max(1) as f64;
+        on_fast().map(|(w, l)| share(&of(w, l)[way])).collect::<Vec<_>>()
+    };
+    let beside = |of_way: &dyn Fn(usize) -> Vec<f64>, unit: &str| {
+        format!("{}, without {}", list(of_way(MERGING), unit), list(of_way(NOT_MERGING), unit))
+    };
+    let is_above = |of_way: &dyn Fn(usize) -> Vec<f64>| {
+        of_way(MERGING).iter().zip(of_way(NOT_MERGING)).all(|(with, without)| *with > without)
+    };
+    findings.checks.push(check(
+        "merge-on-flush-sequential",
+        "longer destages with merge-on-flush than without, and more switch merges among the merges, on each workload \
+         with both logs",
+        format!(
+            "{}; switch merges {} (by workload, logs of 64 and of 8 blocks)",
+            beside(&lengths, "pages"),
+            beside(&switches, "%")
+        ),
+        is_above(&lengths) && is_above(&switches),
+    ));
     for (l, (layer, _)) in LAYERS.iter().enumerate() {
         let order = |w: usize, value: fn(&Measured) -> f64| {
             let mut order: Vec<(f64, &str)> = of(w, l).iter().map(value).zip(WAYS.map(|way| way.0)).collect();

@@ -64,6 +64,7 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
         findings.rows.push([vec![Cell::from(load.name()), Cell::from(*policy)], measured.cells()].concat());
     }
     let by_load: Vec<&[Measured]> = measured.chunks(POLICIES.len()).collect();
+    let [lru, cflru, bplru, bpac] = [0, 1, 2, 3];
     let gains = |ours: usize, theirs: usize, value: fn(&Measured) -> f64| -> Vec<(String, f64)> {
         let pairs = loads.iter().zip(&by_load).filter(|(_, results)| value(&results[theirs]) > 0.0);
         pairs.map(|(load, r)| (load.name().to_owned(), gain(value(&r[ours]), value(&r[theirs])))).collect()
@@ -72,8 +73,25 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
         let each: Vec<String> = gains.iter().map(|(name, gain)| format!("{name} {gain:.0} %")).collect();
         format!("{mean:.0} % on average: {}", each.join(", "))
     };
+    let of_each = |value: &dyn Fn(&[Measured]) -> String| {
+        let each = loads.iter().zip(&by_load).map(|(load, results)| format!("{} {}", load.name(), value(results)));
+        each.collect::<Vec<_>>().join(", ")
+    };
+    findings.found.push(format!(
+        "Erasures for each destage, BPLRU and LRU: {}.",
+        of_each(&|r| {
+            let [ours, theirs] = [bplru, lru].map(|policy| r[policy].erases / r[policy].evictions.max(1.0));
+            format!("{ours:.2} and {theirs:.2}")
+        })
+    ));
+    findings.found.push(format!(
+        "Hit ratio of BPLRU and BPAC against LRU's, percentage points: {}.",
+        of_each(&|r| {
+            let [one, other] = [bplru, bpac].map(|policy| (r[policy].hit_ratio - r[lru].hit_ratio) * 100.0);
+            format!("{one:+.1} and {other:+.1}")
+        })
+    ));
     let mean = |gains: &[(String, f64)]| gains.iter().map(|(_, gain)| gain).sum::<f64>() / gains.len().max(1) as f64;
-    let [lru, cflru, bplru, bpac] = [0, 1, 2, 3];
     let is_about = |found: f64, wanted: f64| (found / wanted - 1.0).abs() <= 0.1;
     for (name, ours, wanted) in [("bplru-collections", bplru, 9.0), ("cflru-collections", cflru, 8.0)] {
         let gains = gains(ours, lru, |m| m.erases);

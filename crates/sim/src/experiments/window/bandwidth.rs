@@ -96,6 +96,19 @@ fn run(setting: &Setting, write: bool, options: &mut Options<'_>) -> Result<Find
         let close = window.iter().zip(dc).all(|(a, b)| (a / b - 1.0).abs() <= 0.1);
         findings.checks.push(check("2b-like-dc", "within 10 % at every size", side_by_side(window, dc), close));
     }
+    if !write {
+        let mut narrow = Vec::new();
+        for &size in &sizes {
+            narrow.push(measure((WINDOW, Some(("link.lanes", "1"))), size as u64, total, write, options)?);
+        }
+        let apart = narrow.iter().zip(window).map(|(a, b)| (a / b - 1.0).abs()).fold(0.0, f64::max);
+        findings.checks.push(check(
+            "internal",
+            "of 2B-SSD the same within 5 % with one lane of the link, at every size",
+            format!("at most {:.1} % apart", apart * 100.0),
+            apart <= 0.05,
+        ));
+    }
     for (what, _, drive, key, value) in TAKEN_AWAY.into_iter().filter(|&(_, of_writes, ..)| of_writes == write) {
         let mut rates = [window.clone(), dc.clone()];
         for (i, &size) in sizes.iter().enumerate() {
