@@ -531,7 +531,8 @@ pub struct ExperimentRun {
     /// Measure a tenth, for a first look: some checks that hold in a full run may fail
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// Measure all of cbm/map, cbm/openssd and cbm/setups, of which a part is measured otherwise: it takes hours
+    /// Measure all of cbm/map, cbm/openssd and cbm/setups, of which a part is measured otherwise: it takes an
+    /// hour and more
     #[arg(long)]
     pub full: bool,
     /// Seed of every random choice: the same seed gives the same result
