@@ -472,8 +472,8 @@ fn ctrl_c_leaves_a_partial_record_that_says_so() {
     let stopped = |seconds: u64| {
         let folder = folder();
         let script = format!(
-            "exec timeout --preserve-status --signal=INT --kill-after=600 {seconds} \"$0\" replay --job {endless} --json \
-             run.json"
+            "exec timeout --preserve-status --signal=INT --kill-after=600 {seconds} \
+             \"$0\" replay --job {endless} --json run.json"
         );
         let output = bash(folder.path(), &script).output().expect("bash starts");
         (folder, output)

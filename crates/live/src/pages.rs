@@ -79,8 +79,8 @@ struct Site {
 pub struct Shown(Arc<Samples>);
 
 impl Shown {
-    /// Lets viewers see what is there now, before the process ends: as long as that takes, 5 s at most; without a viewer
-    /// it is no time.
+    /// Lets viewers see what is there now, before the process ends: as long as that takes, 5 s at most; no time without
+    /// a viewer.
     pub fn finish(&self) {
         if self.0.viewers() > 0 {
             self.0.wait_until_taken(FINISH_MAX);
