@@ -359,7 +359,7 @@ def test_ctrl_c_ends_a_run() -> None:
     begun = threading.Event()
 
     def interrupt() -> None:
-        begun.wait(30)
+        begun.wait(PATIENCE)
         times.append(time.monotonic())
         _thread.interrupt_main()
 

@@ -16,7 +16,7 @@ const say = (what) => console.log(JSON.stringify(what));
 
 const complaints = [];
 const args = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--js-flags=--expose-gc"];
-const browser = await chromium.launch({ executablePath, args });
+const browser = await chromium.launch({ executablePath, args, timeout: 600_000 });
 async function open(options = {}, at = url) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
@@ -36,7 +36,7 @@ async function open(options = {}, at = url) {
   return page;
 }
 const known = (page) => page.evaluate(() => globalThis.tidewater.known());
-const until = (page, what, argument) => page.waitForFunction(what, argument, { timeout: 120_000, polling: 50 });
+const until = (page, what, argument) => page.waitForFunction(what, argument, { timeout: 600_000, polling: 50 });
 const moved = (page) => until(page, () => globalThis.tidewater.known().last !== null);
 const samples = (page, count) => until(page, (count) => globalThis.tidewater.known().samples >= count, count);
 
