@@ -50,12 +50,13 @@ impl Geometry {
             && self.pages_per_block < u32::from(u16::MAX)
             && self.planes <= 64
             && self.dies <= 1 << 16;
-        let pages = u128::from(self.pages_per_block) * u128::from(self.blocks_per_plane) * u128::from(self.planes);
+        let blocks = u128::from(self.blocks_per_plane) * u128::from(self.planes) * u128::from(self.dies);
         sizes
             && counts
             && self.text_len <= TEXT_MAX
             && self.metadata_max <= 1 << 30
-            && pages * u128::from(self.dies) * u128::from(self.page_size) < 1 << 60
+            && blocks <= u128::from(u32::MAX)
+            && blocks * u128::from(self.pages_per_block) * u128::from(self.page_size) < 1 << 60
     }
 
     /// Units of a page.
@@ -149,5 +150,55 @@ impl Geometry {
     #[inline]
     pub fn data_of(&self, page: u64) -> u64 {
         self.data_at() + page * u64::from(self.page_size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With numbers that a forged superblock may have: refused, or all places follow each other.
+    #[test]
+    fn what_is_sound_overflows_nowhere() {
+        let counts = [1, 2, 63, 1 << 12, 1 << 16, (1 << 16) + 1, 1 << 24, 1 << 31, u32::MAX];
+        let (mut sound, mut refused) = (0, 0);
+        for pages_per_block in counts {
+            for blocks_per_plane in counts {
+                for planes in counts {
+                    for dies in counts {
+                        for page_size in [512, 4096, 1 << 24] {
+                            let shape = Geometry {
+                                unit_size: 512,
+                                page_size,
+                                pages_per_block,
+                                blocks_per_plane,
+                                planes,
+                                dies,
+                                text_len: TEXT_MAX,
+                                metadata_max: 1 << 30,
+                            };
+                            if !shape.is_sound() {
+                                refused += 1;
+                                continue;
+                            }
+                            sound += 1;
+                            let last = shape.page(shape.blocks() - 1, pages_per_block - 1);
+                            let places = [
+                                shape.blocks_at(),
+                                shape.oob_at(),
+                                shape.record_of(last),
+                                shape.data_at(),
+                                shape.data_of(last),
+                                shape.file_len(),
+                                shape.list_at(),
+                                shape.memories_at(),
+                            ];
+                            assert!(places.is_sorted(), "{shape:?}: {places:?}");
+                        }
+                    }
+                }
+            }
+        }
+        assert!(sound > 100 && refused > 100, "{sound} and {refused}");
     }
 }

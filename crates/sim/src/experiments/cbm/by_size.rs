@@ -255,7 +255,7 @@ mod tests {
         figures(&mut findings, &one);
         assert_eq!(
             findings.checks.iter().map(|check| check.ok).collect::<Vec<_>>(),
-            [false, false, false, false, false, false]
+            [false, false, false, false, true, true]
         );
         assert!(findings.found[0].contains("80 % fewer erasures (than BPLRU)"), "{:?}", findings.found);
     }
