@@ -44,7 +44,7 @@ def test_a_device_ends_with_the_process_that_serves_it() -> None:
     code += "print(device._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     pid = int(ended.stdout.split()[-1])
-    for _ in range(300):
+    for _ in range(6000):
         try:
             if Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z":
                 return

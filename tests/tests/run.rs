@@ -157,8 +157,12 @@ fn round(trial: &Trial, seed: u64, death: Death, after: Duration) -> (usize, boo
     // Read beside: a pipe that is full would stop it.
     let mut stdout = child.stdout.take().expect("it is piped");
     let mut stderr = child.stderr.take().expect("it is piped");
+    let (begins, begun) = std::sync::mpsc::channel();
     let said = std::thread::spawn(move || {
-        let mut said = Vec::new();
+        let mut said = vec![0];
+        let first = stdout.read(&mut said).unwrap_or_default();
+        said.truncate(first);
+        let _ = begins.send(());
         let _ = stdout.read_to_end(&mut said);
         text(&said)
     });
@@ -167,6 +171,8 @@ fn round(trial: &Trial, seed: u64, death: Death, after: Duration) -> (usize, boo
         let _ = stderr.read_to_end(&mut said);
         text(&said)
     });
+    // It has synced something, or has ended.
+    begun.recv().expect("it reads");
     std::thread::sleep(after);
     if death != Death::Program {
         device.take().expect("it was started").kill();
@@ -208,7 +214,7 @@ fn rounds(count: u64, first: u64) {
         let i = done;
         let seed = first + i;
         let death = [Death::Program, Death::Both, Death::Device][i as usize % 3];
-        let after = Duration::from_millis(150 + seed * 7_919 % 900);
+        let after = Duration::from_millis(seed * 7_919 % 900);
         let (synced, is_broken) = round(&trial, seed, death, after);
         promised += synced;
         broken += u64::from(is_broken);

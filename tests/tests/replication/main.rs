@@ -61,7 +61,7 @@ fn acknowledged_records_outlive_the_primarys_machine() {
         let found = numbers(&log);
         assert!(found.iter().copied().eq(0..found.len() as u64), "a log opened twice lacks numbers");
         // With one of three gone, a quorum of two acknowledges, and all three can't.
-        let outcome = append(&log, found.len() as u64, Duration::from_secs(if goes_on { 30 } else { 2 }));
+        let outcome = append(&log, found.len() as u64, if goes_on { PATIENCE } else { Duration::from_secs(2) });
         match outcome {
             Ok(()) => assert!(goes_on, "{mode:?}"),
             Err(LogError::ReplicasLate { late, .. }) => assert!(!goes_on && late.contains('0'), "{mode:?}: {late}"),
@@ -81,7 +81,7 @@ fn a_deposed_primary_acknowledges_nothing() {
     // The program appends while its device stands still, and the device goes on afterwards.
     let late = log.append(&[&1u64.to_le_bytes()]).expect("the ring takes it").end;
     cluster.signal(0, Signal::SIGCONT);
-    let outcome = log.wait(late, Level::RemoteRing, Duration::from_secs(20));
+    let outcome = log.wait(late, Level::RemoteRing, PATIENCE);
     assert!(matches!(outcome, Err(LogError::Secondary | LogError::Stale)), "{outcome:?}");
     drop(log);
     cluster.until(0, "it follows the new primary", |status| status["groups"][0]["role"] == "secondary");

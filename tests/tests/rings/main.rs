@@ -436,7 +436,7 @@ fn a_device_stops(stops: Duration) {
             }
         };
         assert!(matches!(full, LogError::Full { .. }), "{full}");
-        assert!(start.elapsed() < Duration::from_secs(15), "an answer may take 30: {:?}", start.elapsed());
+        assert!(!asks.is_finished(), "an answer may take 30 s, and none of them waited for it: {:?}", start.elapsed());
         while start.elapsed() < stops {
             let wait = log.wait(last, Level::Destaged, Duration::from_millis(200));
             assert!(matches!(wait, Err(LogError::TimedOut { .. })), "{wait:?}");
@@ -510,15 +510,15 @@ fn a_loss_of_power_inside_leaves_the_ring_as_its_memory_is() {
 #[test]
 fn no_client_of_a_drive_that_is_not_paced_waits_for_its_flash() {
     let folder = folder();
-    // Paced, the model takes a second for each few pages, of which there are dozens: more than 20 s.
+    // Paced, the model takes a second for each few pages, of which there are hundreds: more than 100 s.
     let device = Device::start(folder.path(), &["--set", "nand.program_time=1s", "--set", "fast.energy=100"]);
     let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
     let mut writer = log.writer().expect("a slot");
     let start = Instant::now();
-    for number in 0..4_000 {
+    for number in 0..20_000 {
         writer.append(&payload(number)).expect("the device makes room");
     }
-    assert!(log.status().ring > 20 * RING && start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert!(log.status().ring > 100 * RING && start.elapsed() < Duration::from_secs(100), "{:?}", start.elapsed());
 }
 
 /// The one seam (rule 3 of the design): the same stores, each a message or none, leave the same log.

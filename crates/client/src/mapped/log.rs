@@ -91,7 +91,7 @@ fn word_at(lane: u8, offset: usize) -> u64 {
 
 /// A device whose client has just gone may still be at it: it turns the next one away, and takes it a moment later.
 pub(super) fn patiently<T>(mut connect: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
-    for _ in 0..50 {
+    for _ in 0..250 {
         match connect() {
             Err(LogError::Gone) => std::thread::sleep(Duration::from_millis(2)),
             other => return other,

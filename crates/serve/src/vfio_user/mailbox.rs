@@ -381,7 +381,7 @@ mod tests {
 
     use super::super::guest::GuestMemory;
 
-    const TIME: Duration = Duration::from_secs(5);
+    const TIME: Duration = Duration::from_secs(600);
 
     fn pair(depth: usize, patience: Duration) -> (Slot, Mailbox, Arc<Waker>) {
         let waker = Arc::new(Waker::new().expect("a waker"));

@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use tidewater_wire::replication::{Body, Epoch};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 fn hello(drive: u8) -> Hello {
     Hello { drive: [drive; 16], lanes: [2; 16], ..Hello::default() }
