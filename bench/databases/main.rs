@@ -13,7 +13,7 @@ use tidewater_bench::gains;
 use tidewater_tests::databases::device::{Device, Memory};
 use tidewater_tests::databases::sqlite::Sqlite;
 use tidewater_tests::databases::{Around, Flush, Level, Place, process, witness};
-use tidewater_tests::{Build, binary, root};
+use tidewater_tests::{binary, root};
 
 mod load;
 mod postgresql;
@@ -233,7 +233,7 @@ fn run(options: &Options) -> Result<(), String> {
     let shared = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(rings.path(), shared).map_err(io)?;
     // Another build may be measured: what is installed.
-    let built = std::env::var_os("TIDEWATER_BINARY").map_or_else(|| binary(Build::Same).to_owned(), PathBuf::from);
+    let built = std::env::var_os("TIDEWATER_BINARY").map_or_else(|| binary().to_owned(), PathBuf::from);
     let tidewater = scratch.path().join("tidewater");
     std::fs::copy(&built, &tidewater).map_err(io)?;
     let shim = built.with_file_name("libtidewater_shim.so");

@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use tidewater_base::Rng;
+use tidewater_tests::binary;
 use tidewater_tests::databases::device::{Device, Memory};
 use tidewater_tests::databases::process::{descendants, gone, kill_tree};
 use tidewater_tests::databases::witness::Witness;
 use tidewater_tests::databases::{Around, Database, Flush, Ledger, Level, Place, Server, Verdict};
-use tidewater_tests::{Build, binary};
 
 use crate::machines;
 
@@ -211,7 +211,7 @@ impl Campaign {
         std::fs::set_permissions(scratch, open).map_err(io)?;
         let witness = Witness::build(scratch)?;
         // Another build may be judged: a release, or what is installed.
-        let built = std::env::var_os("TIDEWATER_BINARY").map_or_else(|| binary(Build::Same).to_owned(), PathBuf::from);
+        let built = std::env::var_os("TIDEWATER_BINARY").map_or_else(|| binary().to_owned(), PathBuf::from);
         let tidewater = scratch.join("tidewater");
         std::fs::copy(&built, &tidewater).map_err(io)?;
         // The shim is looked for beside the binary.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tidewater_tests::{Build, binary};
+use tidewater_tests::binary;
 
 use crate::machine::{Machine, tethered};
 
@@ -202,7 +202,7 @@ impl Device {
         let total: u64 = self.setup.namespaces.iter().sum();
         let log = File::options().create(true).append(true).open(self.log_file()).map_err(|error| error.to_string())?;
         let said = self.ready();
-        let mut command = tethered(binary(Build::Same));
+        let mut command = tethered(binary());
         command.args(["serve", "--profile", self.setup.profile, "--size", &format!("{total}MiB")]);
         command.args(["--namespaces", &sizes.join(",")]).arg("--image").arg(self.folder.join("drive.img"));
         command.arg("--control").arg(self.control());
@@ -329,7 +329,7 @@ impl Device {
 
     /// What a served device answers to the program that controls it.
     fn control_call(&self, command: &str, options: &[String]) -> Result<String, String> {
-        let mut program = Command::new(binary(Build::Same));
+        let mut program = Command::new(binary());
         program.arg(command).args(options).arg("--control").arg(self.control());
         let output = program.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
         if output.status.success() {

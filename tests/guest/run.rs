@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tidewater_tests::{Build, binary, root};
+use tidewater_tests::{binary, root};
 
 use crate::capture;
 use crate::device::{Device, Kind};
@@ -62,7 +62,7 @@ fn compile(source: &Path, folder: &Path) -> Result<PathBuf, String> {
 /// The `tidewater` command for a guest: without what only debuggers read, and with its libraries and their loader,
 /// because a guest may have others.
 fn tool(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let built = binary(Build::Same);
+    let built = binary();
     let program = folder.join("tidewater");
     let mut command = Command::new("strip");
     command.arg("-o").arg(&program).arg(built);

@@ -88,15 +88,6 @@ pub fn rust_files() -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-/// Which build of the binary a test wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Build {
-    /// The profile that this test was built with: normally `dev`, with assertions and overflow checks on.
-    Same,
-    /// Optimized as a release is, in a third of a release's time to build; of tests that are optimized, theirs.
-    Optimized,
-}
-
 /// A command that builds, without what cargo says of the package whose test runs: scripts that build a dependency would
 /// run again for it, and all that depends on them be built again.
 pub fn without_package(mut command: Command) -> Command {
@@ -108,30 +99,25 @@ pub fn without_package(mut command: Command) -> Command {
     command
 }
 
-/// The built binary. Builds it on the first call, in the target folder of the running test.
-pub fn binary(build: Build) -> &'static Path {
-    static SAME: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    static OPTIMIZED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+/// The binary, of the profile that the running test was built with: normally `dev`, with assertions and overflow checks
+/// on. Builds it on the first call, in the test's target folder.
+pub fn binary() -> &'static Path {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     // TARGET/PROFILE/deps/TEST-HASH
     let test = std::env::current_exe().expect("a running test has a path");
     let folder = test.ancestors().nth(2).expect("a test lies in TARGET/PROFILE/deps").to_path_buf();
-    let target = folder.parent().expect("a profile's folder lies in TARGET").to_path_buf();
-    let (profile, cell) = match build {
-        _ if folder.ends_with("release") => ("release", &SAME),
-        Build::Same => ("dev", &SAME),
-        Build::Optimized => ("quick", &OPTIMIZED),
-    };
+    let target = folder.parent().expect("a profile's folder lies in TARGET");
+    let profile = if folder.ends_with("release") { "release" } else { "dev" };
     // A failure is kept as well: one attempt tells enough.
-    let built = cell.get_or_init(|| {
+    let built = BUILT.get_or_init(|| {
         let mut cargo = without_package(Command::new(env!("CARGO")));
         cargo.current_dir(root()).args(["build", "--locked", "--package", "tidewater", "--bin", "tidewater"]);
-        cargo.args(["--profile", profile]).arg("--target-dir").arg(&target);
+        cargo.args(["--profile", profile]).arg("--target-dir").arg(target);
         let output = cargo.output().expect("cargo starts");
         if !output.status.success() {
             return Err(end_of(&output.stderr));
         }
-        let name = format!("tidewater{}", std::env::consts::EXE_SUFFIX);
-        Ok(target.join(if profile == "dev" { "debug" } else { profile }).join(name))
+        Ok(folder.join(format!("tidewater{}", std::env::consts::EXE_SUFFIX)))
     });
     match built {
         Ok(binary) => binary,
@@ -162,7 +148,7 @@ fn build_beside(package: &str) {
 }
 
 fn build(what: &[&str]) {
-    let profile = binary(Build::Same).parent().expect("a binary lies in a folder");
+    let profile = binary().parent().expect("a binary lies in a folder");
     let target = profile.parent().expect("a profile's folder lies in TARGET");
     let mut cargo = without_package(Command::new(env!("CARGO")));
     cargo.current_dir(root()).args(["build", "--locked"]).args(what);
@@ -197,15 +183,15 @@ pub fn compile(name: &str, to: &Path, more: &[&str]) -> Option<PathBuf> {
 }
 
 /// A `tidewater` command in `folder`, with nothing on standard input and no terminal.
-pub fn tidewater(build: Build, folder: &Path) -> Command {
-    let mut command = Command::new(binary(build));
+pub fn tidewater(folder: &Path) -> Command {
+    let mut command = Command::new(binary());
     command.current_dir(folder).stdin(std::process::Stdio::null());
     command
 }
 
 /// Runs `tidewater` with `arguments` in `folder`.
 pub fn run(folder: &Path, arguments: &[&str]) -> Output {
-    tidewater(Build::Same, folder).args(arguments).output().expect("the binary starts")
+    tidewater(folder).args(arguments).output().expect("the binary starts")
 }
 
 /// Runs `tidewater` and expects success; returns standard output.

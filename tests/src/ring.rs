@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use tidewater_client::Level;
 use tidewater_files::{EmbeddedFiles, Globs, Setup};
 
-use crate::{Build, tidewater};
+use crate::tidewater;
 
 /// Bytes of a lane's ring.
 pub const RING: u64 = 16 << 10;
@@ -27,7 +27,7 @@ pub struct Device {
 impl Device {
     /// How one is started in a folder, without a ring.
     pub fn command(folder: &Path, more: &[&str]) -> Command {
-        let mut command = tidewater(Build::Same, folder);
+        let mut command = tidewater(folder);
         command.args([
             "serve",
             "--profile",

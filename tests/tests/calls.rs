@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::ring::Device;
 use tidewater_tests::spy::lose_power;
-use tidewater_tests::{Build, compile, shim, skipped, tidewater};
+use tidewater_tests::{compile, shim, skipped, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 const DEVICE: &str = "vfio-user:../f0.sock";
@@ -85,7 +85,7 @@ impl Trial {
     }
 
     fn run_at(&self, level: &str, set: &str, folder: &Path, name: &str) -> Command {
-        let mut command = tidewater(Build::Same, folder);
+        let mut command = tidewater(folder);
         command.args(["run", "--device", DEVICE, "--level", level, "--quiet", "--log", set, "--"]);
         command.arg(&self.program).arg(name);
         command
@@ -136,7 +136,7 @@ fn kill_all(mut child: Child) -> String {
 fn recover(folder: &Path) -> Output {
     let start = Instant::now();
     loop {
-        let mut command = tidewater(Build::Same, folder);
+        let mut command = tidewater(folder);
         let done = command.args(["recover", "--device", DEVICE]).output().expect("it starts");
         // The last of its processes may just be ending.
         let is_busy = String::from_utf8_lossy(&done.stderr).contains("one program at a time");
@@ -250,7 +250,7 @@ fn a_file_that_came_from_outside_of_the_set_and_was_removed_stops_no_recovery() 
         let (name, rest) = if by_run { ("run", program) } else { ("recover", &[][..]) };
         let start = Instant::now();
         let done = loop {
-            let mut command = tidewater(Build::Same, &folder);
+            let mut command = tidewater(&folder);
             command.args([name, "--device", DEVICE, "--log", "set/*"]).args(rest);
             let done = command.output().expect("it starts");
             let is_busy = String::from_utf8_lossy(&done.stderr).contains("one program at a time");

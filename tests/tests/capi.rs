@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tidewater_tests::capi::{Installed, said};
 use tidewater_tests::ring::{Device, RING};
-use tidewater_tests::{Build, root, skipped, tidewater};
+use tidewater_tests::{root, skipped, tidewater};
 use tidewater_wire::log::RING_FILE_BAR2;
 use tidewater_wire::vendor::LanePage;
 
@@ -152,7 +152,7 @@ fn the_guide_works_as_it_is_written() {
         shell
             .env("PKG_CONFIG_PATH", installed().prefix.join("lib/pkgconfig"))
             .env("LD_LIBRARY_PATH", installed().prefix.join("lib"));
-        let binary = tidewater_tests::binary(tidewater_tests::Build::Same).parent().expect("a folder");
+        let binary = tidewater_tests::binary().parent().expect("a folder");
         let path = std::env::var("PATH").unwrap_or_default();
         shell.env("PATH", format!("{}:{path}", binary.display()));
         if block.contains("make install") {
@@ -210,7 +210,7 @@ fn the_preload_library_and_the_layers_are_installed() {
     let own = installed().prefix.join("lib/tidewater");
     let device = Device::start(folder.path(), &["--set", "fast.log_size=8MiB", "--set", "fast.on_wrap=wait-for-trim"]);
     let shim = own.join("libtidewater_shim.so");
-    let mut run = tidewater(Build::Same, folder.path());
+    let mut run = tidewater(folder.path());
     run.env("TIDEWATER_SHIM", &shim).args([
         "run",
         "--device",

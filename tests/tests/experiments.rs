@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Output, Stdio};
 use tempfile::TempDir;
-use tidewater_tests::{Build, run, run_refused, run_well, tidewater};
+use tidewater_tests::{run, run_refused, run_well, tidewater};
 
 /// One that is done in no time.
 const SMALL: &str = "x-ssd/movements";
@@ -166,7 +166,7 @@ fn closed() -> Stdio {
 fn a_reader_that_went_away_costs_no_results() {
     let folder = folder();
     let run = |arguments: &[&str]| {
-        tidewater(Build::Same, folder.path()).args(arguments).stdout(closed()).status().expect("it starts").code()
+        tidewater(folder.path()).args(arguments).stdout(closed()).status().expect("it starts").code()
     };
     let status = run(&["experiment", "run", SMALL, "--json", "m.json", "--report", "m.html"]);
     assert_eq!(status, Some(0));
@@ -190,7 +190,7 @@ fn a_file_that_cannot_be_written_costs_no_other() {
 #[test]
 fn ctrl_c_keeps_the_experiments_that_were_done() {
     let folder = folder();
-    let mut run = tidewater(Build::Same, folder.path());
+    let mut run = tidewater(folder.path());
     // The second takes much longer than the first, which is done when its line is printed.
     run.args(["experiment", "run", SMALL, "x-ssd/fig9", "--json", "done.json"]);
     let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");

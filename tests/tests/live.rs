@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer};
 use tidewater_report::Record;
 use tidewater_report::compare::{GLANCE, glance};
-use tidewater_tests::{Build, root, run_well, skipped, tidewater};
+use tidewater_tests::{root, run_well, skipped, tidewater};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::Sqe;
 
@@ -97,7 +97,7 @@ fn port() -> u16 {
 impl Served {
     fn start(folder: &Path, page: u16) -> Served {
         let page = format!("127.0.0.1:{page}");
-        let mut child = tidewater(Build::Same, folder)
+        let mut child = tidewater(folder)
             .args(["serve", "--profile", "tiny", "--set", "serve.timing=none", "--set", "fast.lanes=1"])
             .args(["--control", "control.sock", "--namespaces", "rest:4k", "--image", IMAGE])
             .args(["--nvme-tcp", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--page", &page])
@@ -164,7 +164,7 @@ struct Watched {
 
 impl Watched {
     fn start(folder: &Path, arguments: &[&str]) -> Watched {
-        let mut command = tidewater(Build::Same, folder);
+        let mut command = tidewater(folder);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));

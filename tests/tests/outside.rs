@@ -9,14 +9,14 @@ use std::process::{Child, Command, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tidewater_tests::ring::Device;
-use tidewater_tests::{Build, compile, shim, skipped, tidewater};
+use tidewater_tests::{compile, shim, skipped, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 const DEVICE: &str = "vfio-user:f0.sock";
 
 fn run(folder: &Path, level: &str, program: &[&str]) -> Command {
     shim();
-    let mut command = tidewater(Build::Same, folder);
+    let mut command = tidewater(folder);
     command.args(["run", "--device", DEVICE, "--level", level, "--log", "*.log", "--"]).args(program);
     command
 }
@@ -52,7 +52,7 @@ fn a_disk_that_takes_nothing_more_is_named_to_the_program_and_by_run_and_recover
     assert!(said.contains("x.log': File too large"), "by the program: {said}");
     assert!(said.contains(&format!("error: {WHY}")), "by the run: {said}");
     let recover = || {
-        let mut command = tidewater(Build::Same, folder.path());
+        let mut command = tidewater(folder.path());
         command.args(["recover", "--device", DEVICE]).output().expect("it starts")
     };
     let output = recover();

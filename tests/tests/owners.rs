@@ -10,7 +10,7 @@ use std::time::Instant;
 use tempfile::TempDir;
 use tidewater_tests::forged::{bind, forge, session, write};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{Build, binary, shim, skipped, tidewater};
+use tidewater_tests::{binary, shim, skipped, tidewater};
 
 const DEVICE: &str = "vfio-user:f0.sock";
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
@@ -49,7 +49,7 @@ impl Trial {
         shim();
         let folder = tempfile::tempdir().expect("a temporary folder");
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-        let mut asked = Command::new(binary(Build::Same));
+        let mut asked = Command::new(binary());
         asked.arg("--version").current_dir("/").uid(OWNER).gid(OWNER);
         if !asked.output().is_ok_and(|done| done.status.success()) {
             skipped(1, "the binary lies where other users do not get");
@@ -91,7 +91,7 @@ impl Trial {
     }
 
     fn command(&self, user: u32, what: &[&str]) -> Command {
-        let mut command = tidewater(Build::Same, &self.of(self.serves));
+        let mut command = tidewater(&self.of(self.serves));
         command.args([&what[..1], &["--device", DEVICE], &what[1..]].concat()).uid(user).gid(user);
         command
     }
@@ -310,7 +310,7 @@ fn whose_files_come_back_from_anothers_log_is_said_when_a_program_starts() {
 fn a_socket_of_another_user_is_said_to_be_his() {
     let Some(trial) = Trial::new(OWNER) else { return };
     let device = DEVICE.trim_start_matches("vfio-user:").to_owned();
-    let mut nvme = tidewater(Build::Same, &trial.of(OWNER));
+    let mut nvme = tidewater(&trial.of(OWNER));
     nvme.args(["nvme", "id-ctrl", DEVICE]).uid(STRANGER).gid(STRANGER);
     for mut command in [trial.command(STRANGER, &["run", "--log", "wal", "--", "true"]), nvme] {
         let said = said(&command.output().expect("it starts"));

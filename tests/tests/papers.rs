@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tidewater_report::ledger::{Line, Outcome, headline, markdown, tally_table};
 use tidewater_sim::experiments::{all, ledger};
 use tidewater_tests::markdown::wrap;
-use tidewater_tests::{Build, root, tidewater};
+use tidewater_tests::{root, tidewater};
 
 /// Experiments that take longer than some seconds where nothing is optimized. Each run of the tests compares what all
 /// others give.
@@ -115,7 +115,7 @@ fn every_test_that_a_statement_names_is_there() {
 /// The checks of a whole run of these experiments, as the command gives them.
 fn run(names: &[&str]) -> BTreeMap<String, Outcome> {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut command = tidewater(Build::Same, folder.path());
+    let mut command = tidewater(folder.path());
     command.args(["experiment", "run", "--seed", &ledger::SEED.to_string(), "--json", "-"]).args(names);
     let output = command.env_remove("TIDEWATER_TRACES").output().expect("it starts");
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::block::Loop;
-use tidewater_tests::{Build, run_refused, run_well, skipped, tidewater};
+use tidewater_tests::{run_refused, run_well, skipped, tidewater};
 
 const LEAVE: [&str; 2] = ["--destroy", "DATA-LOSS-CONFIRMED"];
 
@@ -100,7 +100,7 @@ fn what_is_mounted_is_refused() {
 fn an_interrupted_probe_of_a_device_keeps_what_it_knows() {
     let Some((folder, device)) = device() else { return };
     let here = folder.path();
-    let mut probe = tidewater(Build::Same, here);
+    let mut probe = tidewater(here);
     probe.args(["probe", &device.0, "--json", "known.json"]).args(LEAVE).stdout(Stdio::null()).stderr(Stdio::null());
     let mut probe = probe.spawn().expect("it starts");
     let began = Instant::now();

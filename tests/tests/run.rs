@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::forged::{bind, forge, session, write};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{Build, binary, compile, root, shim, skipped, tidewater};
+use tidewater_tests::{binary, compile, root, shim, skipped, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 const DEVICE: &str = "vfio-user:f0.sock";
@@ -32,7 +32,7 @@ fn device(folder: &Path) -> Device {
 
 /// `tidewater run` in a folder.
 fn run_command(folder: &Path, more: &[&str], program: &[&str]) -> Command {
-    let mut command = tidewater(Build::Same, folder);
+    let mut command = tidewater(folder);
     command.args(["run", "--device", DEVICE, "--level", "ring"]).args(more).arg("--").args(program);
     command
 }
@@ -49,7 +49,7 @@ fn run_on_log(folder: &Path, more: &[&str], program: &[&str]) -> Output {
 }
 
 fn recover(folder: &Path, more: &[&str]) -> Output {
-    tidewater(Build::Same, folder).args(["recover", "--device", DEVICE]).args(more).output().expect("it starts")
+    tidewater(folder).args(["recover", "--device", DEVICE]).args(more).output().expect("it starts")
 }
 
 /// A program, a library below it, and what they leave.
@@ -241,13 +241,13 @@ fn as_written(folder: &Path, line: &str, more: &str) -> Command {
     let line = line.trim().split(" # ").next().unwrap_or_default().trim_end();
     let script = format!("exec \"$0\" {} {more}", line.strip_prefix("tidewater ").expect("a command of ours"));
     let mut shell = Command::new("sh");
-    shell.args(["-c", &script]).arg(binary(Build::Same)).current_dir(folder).stdin(Stdio::null());
+    shell.args(["-c", &script]).arg(binary()).current_dir(folder).stdin(Stdio::null());
     shell
 }
 
 #[test]
 fn a_device_and_a_program_start_as_help_and_the_readme_say() {
-    let help = tidewater(Build::Same, Path::new("/")).args(["run", "--help"]).output().expect("it starts");
+    let help = tidewater(Path::new("/")).args(["run", "--help"]).output().expect("it starts");
     let readme = fs::read_to_string(root().join("README.md")).expect("the README");
     for page in [text(&help.stdout), readme] {
         let page = page.replace("\\\n", " ");
@@ -350,9 +350,9 @@ fn status_shows_which_lane_a_program_has() {
         lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
     };
     let ask = ["status", "--control", "control.sock"];
-    let alone = tidewater(Build::Same, folder.path()).args(ask).output().expect("it starts");
+    let alone = tidewater(folder.path()).args(ask).output().expect("it starts");
     assert_eq!(status(&alone.stdout), ["0 free", "1 free"], "{}", text(&alone.stderr));
-    let program = [&[binary(Build::Same).to_str().expect("UTF-8")], &ask[..]].concat();
+    let program = [&[binary().to_str().expect("UTF-8")], &ask[..]].concat();
     let during = run_on_log(folder.path(), &["--log", "wal", "--lane", "1"], &program);
     assert_eq!(status(&during.stdout), ["0 free", "1 has a program"]);
     drop(device);
@@ -438,8 +438,7 @@ fn what_cannot_be_run_is_refused_in_words_before_anything_happens() {
         }
     };
     assert!(said.contains(BUSY), "{said}");
-    let drained =
-        tidewater(Build::Same, folder.path()).args(["drain", "--device", DEVICE]).output().expect("it starts");
+    let drained = tidewater(folder.path()).args(["drain", "--device", DEVICE]).output().expect("it starts");
     assert!(!drained.status.success() && text(&drained.stderr).contains(BUSY), "{}", text(&drained.stderr));
     // Signals are the program's.
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it is our child");

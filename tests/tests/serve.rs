@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer};
 use tidewater_driver::vfio_user::Socket;
 use tidewater_tests::block::Loop;
-use tidewater_tests::{Build, run, run_well, skipped, tidewater};
+use tidewater_tests::{run, run_well, skipped, tidewater};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::{Sqe, register::offset as register};
 use tidewater_wire::vfio_user::region;
@@ -50,7 +50,7 @@ impl Served {
 
     /// The same, with its standard error elsewhere.
     fn start_to(folder: &Path, arguments: &[&str], errors: impl Into<Stdio>) -> Served {
-        Served::wait(tidewater(Build::Same, folder).args(PLAIN).args(arguments), folder, errors)
+        Served::wait(tidewater(folder).args(PLAIN).args(arguments), folder, errors)
     }
 
     /// Starts it by this command, and waits until hosts may come.
@@ -250,7 +250,7 @@ fn a_second_device_learns_which_one_has_the_default_control_socket() {
     std::fs::create_dir_all(&run_time).unwrap();
     std::fs::set_permissions(&run_time, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     std::fs::hard_link(here.join("control.sock"), run_time.join("control.sock")).unwrap();
-    let mut second = tidewater(Build::Same, here);
+    let mut second = tidewater(here);
     second.args(["serve", "--profile", "tiny", "--image", "memory", "--vfio-user", "second.sock"]);
     let done = second.env("XDG_RUNTIME_DIR", here.join("run")).output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);

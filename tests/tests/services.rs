@@ -12,7 +12,7 @@ use std::time::Instant;
 use tempfile::TempDir;
 use tidewater_tests::databases::process::{User, as_user, kill_tree, signal};
 use tidewater_tests::databases::{postgresql, program};
-use tidewater_tests::{Build, PATIENCE, binary, root, shim, skipped};
+use tidewater_tests::{PATIENCE, binary, root, shim, skipped};
 
 /// The page, or a unit.
 fn text_of(file: &str) -> String {
@@ -47,7 +47,7 @@ impl Machine {
         let machine = Machine { folder: tempfile::Builder::new().prefix("tw").tempdir_in("/tmp").expect("/tmp"), user };
         machine.own(machine.folder.path());
         for name in ["tidewater", "libtidewater_shim.so"] {
-            let built = binary(Build::Same).with_file_name(name);
+            let built = binary().with_file_name(name);
             fs::copy(built, machine.path(name)).expect("the build is readable");
         }
         Some(machine)

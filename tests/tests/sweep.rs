@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use tidewater_base::rng::Rng;
-use tidewater_tests::{Build, run, run_refused, run_well, tidewater};
+use tidewater_tests::{run, run_refused, run_well, tidewater};
 
 /// A run of some milliseconds.
 const JOB: &str = "rw=randwrite,bs=4k,iodepth=8,size=4m,number_ios=4000";
@@ -179,7 +179,7 @@ fn every_table_is_written_as_its_name_ends() {
 }
 
 fn start(folder: &Path, arguments: &[&str]) -> Child {
-    let mut command = tidewater(Build::Same, folder);
+    let mut command = tidewater(folder);
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the program starts")
 }
 

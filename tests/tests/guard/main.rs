@@ -180,3 +180,12 @@ fn the_byte_sides_give_their_records() {
     }
     hold("sides.txt", &found);
 }
+
+/// `make torture` builds with optimization, and so the binary that this runs.
+#[test]
+#[ignore = "another build: make torture"]
+fn an_optimized_build_gives_the_same_records() {
+    every_built_in_drive_gives_its_records();
+    every_mechanism_gives_its_records();
+    the_byte_sides_give_their_records();
+}

@@ -5,14 +5,14 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tidewater_tests::{Build, binary, example, keeper, root};
+use tidewater_tests::{binary, example, keeper, root};
 
 use crate::etcd::is_installed;
 
 /// The script, whose temporary files go to a folder of the test's.
 fn demo(folder: &std::path::Path) -> Command {
     let mut command = Command::new(root().join("scripts/demo-cluster.sh"));
-    command.arg(binary(Build::Same).parent().expect("a folder")).env("TMPDIR", folder);
+    command.arg(binary().parent().expect("a folder")).env("TMPDIR", folder);
     command.stdin(Stdio::null());
     command
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tidewater_client::Level;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{Build, keeper, run_well, tidewater};
+use tidewater_tests::{keeper, run_well, tidewater};
 
 use crate::cluster::{Cluster, PATIENCE, append};
 use crate::etcd::{Etcd, is_installed};
@@ -34,7 +34,7 @@ fn each_function_has_keepers_and_a_primary_of_its_own() {
     let folder = cluster.folder.path().to_owned();
     for node in 0..2 {
         std::fs::create_dir(cluster.path(node)).expect("a folder");
-        let mut command = tidewater(Build::Same, &folder);
+        let mut command = tidewater(&folder);
         let of = |name: &str| format!("{node}/{name}");
         command.args([
             "serve",
@@ -65,7 +65,7 @@ fn each_function_has_keepers_and_a_primary_of_its_own() {
     };
     let mut keepers = Keepers(Vec::new());
     for (node, function) in [("0", "0"), ("1", "0"), ("0", "1"), ("1", "1")] {
-        let mut command = tidewater(Build::Same, &folder);
+        let mut command = tidewater(&folder);
         let socket = format!("vfio-user:{}", folder.join(format!("{node}/f{function}.sock")).display());
         command.arg("keeper").args(Etcd::access(&etcd)).args(["run", "--function", function, "--control", node]);
         command.args(["--address", &socket, "--ttl", "4s", "--retry-timeout", "1500ms"]);

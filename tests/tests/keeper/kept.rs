@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tidewater_client::LogError;
-use tidewater_tests::{Build, keeper, run, run_well, tidewater};
+use tidewater_tests::{keeper, run, run_well, tidewater};
 
 use crate::cluster::{Cluster, PATIENCE};
 use crate::etcd::Etcd;
@@ -70,7 +70,7 @@ impl Kept {
     pub fn start_keeper(&mut self, node: u8, more: &[&str]) {
         let folder = self.devices.folder.path();
         let said = File::options().create(true).append(true).open(folder.join(format!("keeper-{node}")));
-        let mut command = tidewater(Build::Same, folder);
+        let mut command = tidewater(folder);
         command.args(self.line(&["run", "--control", &node.to_string()]));
         command.args(TIMES).args(more).stderr(said.expect("a folder"));
         self.keepers[usize::from(node)] = Some(command.spawn().expect("it starts"));

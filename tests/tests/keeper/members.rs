@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidewater_tests::{Build, run_refused, tidewater};
+use tidewater_tests::{run_refused, tidewater};
 
 use crate::cluster::{Cluster, PATIENCE, append, numbers};
 use crate::etcd::{Etcd, is_installed};
@@ -23,7 +23,7 @@ fn keepers_and_programs_reach_an_etcd_that_asks_for_certificates_and_no_other_do
     let folder = kept.devices.folder.path();
     let target = kept.etcd[0].target("tidewater");
     let run = |with: bool| {
-        let mut command = tidewater(Build::Same, folder);
+        let mut command = tidewater(folder);
         command.args(["run", "--device", &target, "--level", "remote-ring", "--log", "app.log", "--"]);
         command.args(["sh", "-c", "echo one > app.log; sync -d app.log"]);
         if with {

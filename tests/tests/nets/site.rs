@@ -17,7 +17,7 @@ use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Level, LogError};
 use tidewater_serve::control::{GroupMode, Request};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{Build, compile, keeper, run_well, skipped, tidewater};
+use tidewater_tests::{compile, keeper, run_well, skipped, tidewater};
 use tidewater_wire::vendor::Epoch;
 
 use crate::cluster::PATIENCE;
@@ -145,7 +145,7 @@ impl Site {
 
     pub fn command(&self, node: u8) -> Command {
         let address = |node| format!("{}:{PORT}", Machines::address(node));
-        let mut command = tidewater(Build::Same, self.folder.path());
+        let mut command = tidewater(self.folder.path());
         command.args(["log-device", &node.to_string(), "--node", &node.to_string(), "--peer-listen", &address(node)]);
         for peer in self.nodes().filter(|peer| *peer != node) {
             command.args(["--peer", &format!("{peer}={}", address(peer))]);
@@ -369,7 +369,7 @@ impl Site {
 
     /// `tidewater keeper`, by the operator. Empty: it was refused, or etcd does not answer.
     pub fn operate(&self, arguments: &[&str]) -> String {
-        let mut command = tidewater(Build::Same, self.folder.path());
+        let mut command = tidewater(self.folder.path());
         command.args(["keeper", "--etcd", &self.urls()]).args(arguments);
         let output = self.machines.within(self.operator(), || command.output()).expect("it starts");
         if output.status.success() { String::from_utf8_lossy(&output.stdout).into_owned() } else { String::new() }
@@ -391,7 +391,7 @@ impl Site {
 
     pub fn start_keeper(&mut self, node: u8) {
         let said = File::options().create(true).append(true).open(self.folder.path().join(format!("keeper-{node}")));
-        let mut command = tidewater(Build::Same, self.folder.path());
+        let mut command = tidewater(self.folder.path());
         command.args(["keeper", "run", "--etcd", &self.urls(), "--control", &node.to_string()]);
         command.args(TIMES).stdout(Stdio::null()).stderr(said.expect("a folder"));
         self.keepers[usize::from(node)] = Some(self.machines.within(node, || command.spawn()).expect("it starts"));

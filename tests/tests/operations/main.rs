@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::ring::Device;
 use tidewater_tests::spy::lose_power;
-use tidewater_tests::{Build, compile, shim, skipped, tidewater};
+use tidewater_tests::{compile, shim, skipped, tidewater};
 
 use list::{List, NAMES};
 use model::{Call, Model, Name, Operation};
@@ -90,7 +90,7 @@ impl Trial {
     }
 
     fn run(&self, level: &str, program: &[&str]) -> Command {
-        let mut command = tidewater(Build::Same, &self.files());
+        let mut command = tidewater(&self.files());
         command.args(["run", "--device", DEVICE, "--level", level, "--quiet", "--log", "set/*", "--"]).args(program);
         command
     }
@@ -121,7 +121,7 @@ impl Trial {
             let mut command = if by_run {
                 self.run("ring", &["true"])
             } else {
-                let mut command = tidewater(Build::Same, &self.files());
+                let mut command = tidewater(&self.files());
                 command.args(["recover", "--device", DEVICE]);
                 command
             };

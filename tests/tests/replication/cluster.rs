@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Entry, Level, LogError, Records};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{Build, run, run_well, shim, tidewater};
+use tidewater_tests::{run, run_well, shim, tidewater};
 
 /// How long anything may take that comes about by itself.
 pub const PATIENCE: Duration = Duration::from_secs(600);
@@ -112,7 +112,7 @@ impl Cluster {
 
     /// How a device is started.
     pub fn command(&self, node: u8) -> Command {
-        let mut command = tidewater(Build::Same, self.folder.path());
+        let mut command = tidewater(self.folder.path());
         command.args(["log-device", &node.to_string()]);
         command.args(["--node", &node.to_string(), "--peer-listen", &self.at(node)]);
         for peer in (0..self.devices.len() as u8).filter(|peer| *peer != node) {

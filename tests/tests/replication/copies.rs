@@ -11,7 +11,7 @@ use super::cluster::{Cluster, PATIENCE, append};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tidewater_client::Level;
-use tidewater_tests::{Build, run, run_refused, run_well, tidewater};
+use tidewater_tests::{run, run_refused, run_well, tidewater};
 
 /// What the first program does: before the copy is begun, and after.
 const BEFORE: &str = "for i in $(seq 40); do echo line $i >> data/app.log; sync -d data/app.log; done
@@ -24,7 +24,7 @@ const AFTER: &str = "for i in $(seq 40); do echo more $i >> data/app.log; sync -
 
 /// Starts a program on the primary's machine, whose files are in `data`.
 fn start(folder: &Path, program: &str) -> Child {
-    let mut command = tidewater(Build::Same, folder);
+    let mut command = tidewater(folder);
     command.args(["run", "--quiet", "--device", "0", "--level", "remote-ring", "--log", "data/**", "--", "sh", "-c"]);
     command.arg(program).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
 }
@@ -96,7 +96,7 @@ fn a_copy_on_the_replicas_machine_becomes_the_files_when_the_first_machine_is_go
         let line = ["recover", "--device", "1", &onto, &at];
         let mut follower = None;
         if follows {
-            let mut command = tidewater(Build::Same, &folder);
+            let mut command = tidewater(&folder);
             command.args(line).arg("--follow").stderr(fs::File::create(folder.join("follow")).expect("a file"));
             follower = Some(command.spawn().expect("it starts"));
         }
@@ -186,7 +186,7 @@ fn a_reader_on_a_replica_sees_what_arrives_and_names_what_a_promotion_cuts() {
     let folder = cluster.folder.path().to_owned();
     let log = cluster.log(0);
     append(&log, 7, PATIENCE).expect("all are there");
-    let mut follower = tidewater(Build::Same, &folder);
+    let mut follower = tidewater(&folder);
     let out = fs::File::create(folder.join("out")).expect("a file");
     let errors = fs::File::create(folder.join("errors")).expect("a file");
     follower.args(["tail", "--device", "1", "--follow"]).stdout(out).stderr(errors);

@@ -11,7 +11,7 @@ use super::cluster::{Cluster, PATIENCE};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tidewater_base::Rng;
-use tidewater_tests::{Build, run_well, skipped, tidewater};
+use tidewater_tests::{run_well, skipped, tidewater};
 
 /// What a round found.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ fn printed(path: &Path) -> u64 {
 }
 
 fn follow(folder: &Path, onto: &str) -> Child {
-    let mut command = tidewater(Build::Same, folder);
+    let mut command = tidewater(folder);
     command.args(["recover", "--device", "1", "--onto", onto, "--copied-at", "0", "--follow"]);
     let said = fs::File::create(folder.join("follow")).expect("a file");
     command.stdout(said.try_clone().expect("a descriptor")).stderr(said);
@@ -57,7 +57,7 @@ fn round(seed: u64, is_lazy: bool) -> Found {
     let script = "(echo 'PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE note (n integer);'
         seq 1000000 | sed \"s/.*/INSERT INTO note VALUES(&); SELECT printf('%4100d', &);/\"
         ) | sqlite3 data/my.db > printed";
-    let mut command = tidewater(Build::Same, &folder);
+    let mut command = tidewater(&folder);
     let level = if is_lazy { "ring" } else { "remote-ring" };
     command.args([
         "run",

@@ -18,7 +18,7 @@ use cluster::{Cluster, PATIENCE, append, numbers};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tidewater_client::{Level, LogError};
-use tidewater_tests::{Build, run_refused, run_well, tidewater};
+use tidewater_tests::{run_refused, run_well, tidewater};
 
 #[test]
 fn acknowledged_records_outlive_the_primarys_machine() {
@@ -143,7 +143,7 @@ fn a_programs_files_are_recovered_on_the_new_primary() {
     let folder = cluster.folder.path().to_owned();
     let program = "for i in 1 2 3 4 5 6 7 8; do echo line $i >> app.log; sync -d app.log; done";
     let run = |program: &str| {
-        let mut command = tidewater(Build::Same, &folder);
+        let mut command = tidewater(&folder);
         command.args(["run", "--device", "0", "--level", "remote-ring", "--log", "app.log", "--", "sh", "-c", program]);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         command

@@ -29,7 +29,7 @@ fn the_start_says_each_thing_once() {
 /// What a device says on standard error whose client comes and goes, and whose power is cut.
 fn errors(folder: &Path, verbose: &[&str], levels: &str) -> String {
     let errors = File::create(folder.join("stderr")).expect("the folder is writable");
-    let mut command = tidewater(Build::Same, folder);
+    let mut command = tidewater(folder);
     command.args(PLAIN).args(["--profile", "tiny", "--image", "memory", "--vfio-user", "v.sock"]).args(verbose);
     let served = Served::wait(command.env("RUST_LOG", levels), folder, errors);
     run_well(folder, &["nvme", "id-ctrl", "vfio-user:v.sock"]);
@@ -56,7 +56,7 @@ fn levels_choose_what_is_said_a_line_each() {
     assert!(some.contains("debug: the function is reset function=0") && !some.contains("a new drive"), "{some}");
     assert_eq!(errors(folder.path(), &[], "off"), "");
 
-    let mut wrong = tidewater(Build::Same, folder.path());
+    let mut wrong = tidewater(folder.path());
     wrong.args(["serve", "--image", "memory", "--vfio-user", "v.sock"]);
     let refused = wrong.env("RUST_LOG", "tidewater=loud").output().expect("the binary starts");
     let said = String::from_utf8_lossy(&refused.stderr);
@@ -66,7 +66,7 @@ fn levels_choose_what_is_said_a_line_each() {
 
 /// Lines of a watch that goes to no terminal; it ends well on Ctrl-C.
 fn watched(folder: &Path, more: &[&str]) -> Vec<String> {
-    let mut command = tidewater(Build::Same, folder);
+    let mut command = tidewater(folder);
     command.args(["status", "--control", "control.sock", "--watch", "50ms"]).args(more);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
