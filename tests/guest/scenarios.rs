@@ -163,7 +163,7 @@ pub fn scenarios() -> Vec<Scenario> {
             "journal-long",
             "twelve cuts of ext4 with its journal on a second namespace",
             "journal",
-            two_namespaces,
+            Setup { namespaces: &[512, 64], ..PLAIN },
             12,
         ),
     ];

@@ -46,6 +46,7 @@ const fn none(section: &'static str, what: &'static str, why: &'static str) -> C
 
 use Length::{Chance, Long, Quick};
 
+const MAIN: &str = "tests/tests/replication/main.rs";
 const RELAY: &str = "tests/tests/replication/relay.rs";
 const IDENTITY: &str = "tests/tests/replication/identity.rs";
 const LIVES: &str = "tests/tests/replication/campaign.rs";
@@ -192,7 +193,22 @@ pub const CASES: &[Case] = &[
         &[
             (MODEL, "all_that_a_power_cut_can_do_to_a_promotion_loses_nothing"),
             (MODEL, "a_promise_that_is_said_before_it_is_durable_is_found"),
+            (MODEL, "a_cut_before_the_reason_is_durable_is_found"),
         ],
+    ),
+    tests(
+        "storage",
+        "the memory of a primary's machine lost, and the primary promoted again",
+        &[
+            (SCENARIOS, "a_primary_that_lost_its_memory_does_not_vote"),
+            (SCENARIOS, "a_primary_that_lost_its_memory_is_promoted_by_force"),
+            (MAIN, "a_primary_whose_memory_is_gone_takes_over_what_a_replica_has"),
+        ],
+    ),
+    none(
+        "storage",
+        "the memory of a secondary's machine lost, and it promoted in an eager group before it is in step",
+        "it needs no other there: wait until `group status` says in step, as the guide says",
     ),
     tests(
         "roles",

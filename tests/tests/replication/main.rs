@@ -170,3 +170,26 @@ fn a_programs_files_are_recovered_on_the_new_primary() {
     // Each line is a record: those of the first run are trimmed.
     assert!(said.contains(" 8 records"), "{said}");
 }
+
+/// The machine of an eager group's primary crashes: of its log there is what was synced to its image long ago. It leads
+/// again only with what a replica has.
+#[test]
+fn a_primary_whose_memory_is_gone_takes_over_what_a_replica_has() {
+    let mut cluster = Cluster::new(3);
+    cluster.form(&["--mode", "eager"]);
+    let (image, early) = (cluster.path(0).join("image"), cluster.path(0).join("early"));
+    std::fs::copy(&image, &early).expect("there is room");
+    let log = cluster.log(0);
+    (0..50).for_each(|number| append(&log, number, PATIENCE).expect("all are there"));
+    drop(log);
+    cluster.kill(0);
+    std::fs::rename(&early, &image).expect("it was copied");
+    for memory in ["ring", "ring-copy"] {
+        std::fs::remove_file(cluster.path(0).join(memory)).expect("it was there");
+    }
+    cluster.start(0);
+    cluster.promote(0);
+    let log = cluster.log(0);
+    assert!(numbers(&log).into_iter().eq(0..50), "acknowledged numbers are missing");
+    append(&log, 50, PATIENCE).expect("all are there");
+}

@@ -34,6 +34,9 @@ pub enum GroupCommand {
     },
     /// Makes a primary, or a candidate, a secondary that waits for the next primary.
     Demote,
+    /// The memory of this device is gone, and with it log bytes that it may have acknowledged. A primary is a secondary
+    /// from now on, and its log counts for no promotion by itself.
+    LostMemory,
     /// Takes the device out of its group; it keeps its log. For the group it is dead.
     StandAlone,
     /// Allows a secondary to throw its log away, as far as that is needed to follow the primary.

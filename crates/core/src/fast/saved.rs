@@ -174,7 +174,7 @@ fn group(f: &mut Fields<'_>) -> Result<Group, StateError> {
 }
 
 fn put_transport(out: &mut Vec<u8>, it: &Persistent) {
-    out.extend([it.node, it.role as u8, it.pending.is_some().into(), it.rebuild.into()]);
+    out.extend([it.node, it.role as u8, it.pending.is_some().into(), u8::from(it.rebuild) | u8::from(it.lost) << 1]);
     put_group(out, &it.group);
     if let Some(pending) = &it.pending {
         put_group(out, pending);
@@ -191,7 +191,10 @@ fn put_transport(out: &mut Vec<u8>, it: &Persistent) {
 }
 
 fn transport(f: &mut Fields<'_>) -> Result<Persistent, StateError> {
-    let [node, role, is_pending, rebuild] = f.array()?;
+    let [node, role, is_pending, bits] = f.array()?;
+    if bits > 3 {
+        return Err(f.wrong("its log has no such property"));
+    }
     let role = Role::from_code(role).ok_or_else(|| f.wrong("there is no such role"))?;
     let group_now = group(f)?;
     let pending = match is_pending {
@@ -208,7 +211,8 @@ fn transport(f: &mut Fields<'_>) -> Result<Persistent, StateError> {
         promised,
         synced,
         synced_in,
-        rebuild: rebuild != 0,
+        rebuild: bits & 1 != 0,
+        lost: bits & 2 != 0,
         ..Persistent::new()
     };
     for _ in 0..f.u8()? {

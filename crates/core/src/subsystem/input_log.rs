@@ -267,6 +267,9 @@ fn write_group(w: &mut Writer<'_>, command: &GroupCommand) {
         GroupCommand::Demote => {
             w.u8(2);
         }
+        GroupCommand::LostMemory => {
+            w.u8(7);
+        }
         GroupCommand::StandAlone => {
             w.u8(3);
         }
@@ -345,6 +348,7 @@ impl<'a> Entries<'a> {
             },
             1 => GroupCommand::Promote { target: self.group()?, epoch: Epoch(self.u64()?), force: self.flag()? },
             2 => GroupCommand::Demote,
+            7 => GroupCommand::LostMemory,
             3 => GroupCommand::StandAlone,
             4 => GroupCommand::Rebuild,
             5 => GroupCommand::Lead { epoch: Epoch(self.u64()?), lasts: Some(Duration::from_ps(self.u64()?)) },
@@ -587,6 +591,7 @@ mod tests {
                 command: GroupCommand::Promote { target: None, epoch: Epoch::ZERO, force: false },
             },
             Input::Group { function: 0, command: GroupCommand::Demote },
+            Input::Group { function: 0, command: GroupCommand::LostMemory },
             Input::Group { function: 0, command: GroupCommand::StandAlone },
             Input::Group { function: 0, command: GroupCommand::Rebuild },
             Input::Group {

@@ -639,7 +639,7 @@ impl Server {
             }
         }
         for function in demoted {
-            world.push(Input::Group { function, command: Command::Demote });
+            world.push(Input::Group { function, command: Command::LostMemory });
             world.asked.push_back(None);
         }
         if let Some(path) = &setup.trace {

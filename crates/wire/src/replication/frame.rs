@@ -22,6 +22,8 @@ pub const REPORT_CHAIN_BYTES: usize = REPORT_BYTES + 8;
 const COVERED: u8 = 1;
 const ON_FLASH: u8 = 2;
 const RING_SURVIVES: u8 = 4;
+/// Of an acceptance, beside its number of lanes.
+const LOST: u64 = 1 << 8;
 
 /// Bytes of a [`Body::Data`], the log bytes that it names not counted.
 const DATA_BYTES: usize = HEADER_BYTES + 16;
@@ -148,6 +150,8 @@ pub struct Accepted {
     pub synced: Epoch,
     /// The version of the group of which it was an epoch.
     pub version: Epoch,
+    /// The node was primary, and has lost memory that held log bytes: others may have more of that epoch.
+    pub lost: bool,
     /// Number of lanes.
     pub lanes: u8,
     /// For each lane the oldest offset that it can still send.
@@ -226,7 +230,7 @@ impl Frame {
                 PROPOSE
             }
             Body::Accepted(accepted) => {
-                out.u64(u64::from(accepted.lanes));
+                out.u64(u64::from(accepted.lanes) | if accepted.lost { LOST } else { 0 });
                 out.u64(accepted.synced.0);
                 out.u64(accepted.version.0);
                 out.lanes(accepted.lanes, &accepted.oldest);
@@ -395,6 +399,10 @@ struct Reader<'a> {
     total: usize,
 }
 
+fn lane_count(lanes: u64) -> Result<u8, FrameError> {
+    if (1..=LANES_MAX as u64).contains(&lanes) { Ok(lanes as u8) } else { Err(FrameError::Field("lanes")) }
+}
+
 impl Reader<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
         let (taken, rest) = self.bytes.split_first_chunk::<N>().ok_or(FrameError::Length(self.total))?;
@@ -428,11 +436,6 @@ impl Reader<'_> {
         Group::from_bytes(&self.take()?).ok_or(FrameError::Field("group"))
     }
 
-    fn lane_count(&mut self) -> Result<u8, FrameError> {
-        let lanes = self.small(LANES_MAX as u64 + 1, "lanes")?;
-        if lanes == 0 { Err(FrameError::Field("lanes")) } else { Ok(lanes) }
-    }
-
     fn lanes(&mut self, lanes: u8) -> Result<[u64; LANES_MAX], FrameError> {
         let mut values = [0; LANES_MAX];
         for value in &mut values[..usize::from(lanes)] {
@@ -458,11 +461,12 @@ impl Reader<'_> {
                 Body::Propose { force: self.small(2, "force")? == 1, base: self.epoch()?, target: self.group()? }
             }
             ACCEPTED => {
-                let lanes = self.lane_count()?;
+                let count = self.u64()?;
+                let (lanes, lost) = (lane_count(count & !LOST)?, count & LOST != 0);
                 let (synced, version) = (self.epoch()?, self.epoch()?);
                 let (oldest, ends) = (self.lanes(lanes)?, self.lanes(lanes)?);
                 let history = self.history(lanes)?;
-                Body::Accepted(Box::new(Accepted { synced, version, lanes, oldest, ends, history }))
+                Body::Accepted(Box::new(Accepted { synced, version, lost, lanes, oldest, ends, history }))
             }
             REFUSE => {
                 const REASONS: [Reason; 5] =
@@ -471,7 +475,7 @@ impl Reader<'_> {
                 Body::Refuse { promised: self.epoch()?, reason, group: self.group()? }
             }
             ATTACH => {
-                let lanes = self.lane_count()?;
+                let lanes = lane_count(self.u64()?)?;
                 let (group, oldest) = (self.group()?, self.lanes(lanes)?);
                 Body::Attach(Box::new(Attach { group, lanes, oldest, history: self.history(lanes)? }))
             }
@@ -566,9 +570,11 @@ mod tests {
     fn body() -> impl Strategy<Value = Body> {
         prop_oneof![
             (any::<bool>(), epoch(), group()).prop_map(|(force, base, target)| Body::Propose { force, base, target }),
-            (epoch(), epoch(), log()).prop_map(|(synced, version, (lanes, oldest, ends, history))| {
-                Body::Accepted(Box::new(Accepted { synced, version, lanes, oldest, ends, history }))
-            }),
+            (epoch(), epoch(), any::<bool>(), log()).prop_map(
+                |(synced, version, lost, (lanes, oldest, ends, history))| {
+                    Body::Accepted(Box::new(Accepted { synced, version, lost, lanes, oldest, ends, history }))
+                }
+            ),
             (epoch(), 0..5usize, group()).prop_map(|(promised, reason, group)| Body::Refuse {
                 promised,
                 reason: [Reason::Epoch, Reason::Group, Reason::Pending, Reason::Stale, Reason::Mismatch][reason],

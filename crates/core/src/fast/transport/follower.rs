@@ -102,7 +102,7 @@ impl Transport {
             let own = self.persistent.change();
             own.synced = epoch;
             own.synced_in = own.group.version();
-            own.rebuild = false;
+            (own.rebuild, own.lost) = (false, false);
             self.set_flag(flag::STALE, false);
         }
         new

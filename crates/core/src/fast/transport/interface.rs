@@ -70,7 +70,8 @@ pub trait LocalLog {
     /// that frame.
     fn accept(&mut self, lane: usize, offset: u64, len: u32) -> bool;
     /// Forgets all at and past `to`, on flash too, also what is in the queue or on its way there. `to` is at most the
-    /// persisted counter, which it becomes.
+    /// persisted counter, which it becomes. Until [`Transport::version`](super::Transport::version) is durable a crash
+    /// has to bring the bytes back: a deposed primary that forgot why it was cut would give their places to others.
     fn truncate(&mut self, lane: usize, to: u64);
     /// The offset below which the host of the log has no use for a lane's bytes.
     fn trimmed(&self, _lane: usize) -> u64 {
@@ -183,6 +184,9 @@ pub struct Persistent {
     pub history: History,
     /// The operator allows that the log is thrown away to rejoin.
     pub rebuild: bool,
+    /// It was primary, and has lost memory that held log bytes, which may have been acknowledged: until it is in step in
+    /// a newer epoch, what others have of its epoch counts, and not what it has.
+    pub lost: bool,
     /// It acknowledges as primary until its leader deadline only.
     pub led: bool,
 }
@@ -201,6 +205,7 @@ impl Persistent {
             synced_in: Epoch::ZERO,
             history: History::default(),
             rebuild: false,
+            lost: false,
             led: false,
         }
     }

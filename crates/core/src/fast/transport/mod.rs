@@ -72,7 +72,7 @@ use mirror::{Flow, Peer};
 use promotion::Candidate;
 pub use status::{PeerStatus, Role, Status, flag};
 use tidewater_base::Instant;
-use tidewater_wire::replication::{Body, Epoch, Frame, Group, LANES_MAX, MEMBERS_MAX, Mode, Reason, Start};
+use tidewater_wire::replication::{Body, Epoch, Frame, Group, History, LANES_MAX, MEMBERS_MAX, Mode, Reason, Start};
 
 /// Nodes that a transport talks to at once: members of an old and of a new group.
 const PEERS_MAX: usize = 2 * MEMBERS_MAX;
@@ -90,6 +90,8 @@ enum Flaw {
     NoHeir,
     /// In a promotion a member that holds nothing counts for one that has all that it acknowledged.
     EmptyVotes,
+    /// In a promotion a primary whose memory is gone counts for one that has all that it acknowledged.
+    LostVotes,
     /// Logs are ranked by epoch, whatever the group that it was an epoch of.
     RankByEpoch,
 }
@@ -232,6 +234,7 @@ impl Transport {
                 own.floor = Epoch::ZERO;
                 own.synced = Epoch::ZERO;
                 own.synced_in = Epoch::ZERO;
+                own.lost = false;
                 self.reflow();
                 if primary {
                     self.propose(group.at(Epoch::ZERO), epoch, [force, true], log)?;
@@ -249,6 +252,11 @@ impl Transport {
             Command::Demote => {
                 self.set_flag(flag::DEPOSED | flag::REFUSED, false);
                 self.step_down(log);
+            }
+            Command::LostMemory => {
+                let was_primary = self.persistent.role == Role::Primary;
+                self.step_down(log);
+                self.persistent.change().lost |= was_primary;
             }
             Command::StandAlone => self.leave(log)?,
             Command::Rebuild => {
@@ -501,6 +509,7 @@ impl Transport {
         own.promised = epoch;
         own.pending = None;
         own.led = false;
+        own.lost = false;
         self.peers.clear();
         self.limit = [u64::MAX; LANES_MAX];
         self.flags &= flag::DESTAGE_FAILED;
@@ -514,6 +523,12 @@ impl Transport {
             *offset = log.persisted(lane);
         }
         let own = self.persistent.change();
+        // A log that has lost bytes may end before its newest epochs began.
+        let holds = |start: &Start| start.offsets.iter().zip(&offsets).all(|(from, end)| from <= end);
+        match own.history.starts().iter().rposition(holds) {
+            Some(place) => own.history.cut_after(place),
+            None => own.history = History::default(),
+        }
         let pushed = own.history.push(Start { epoch, offsets });
         assert!(pushed, "epoch {epoch} does not follow {:?}", own.history);
         own.synced = epoch;

@@ -50,6 +50,8 @@ pub(super) struct Acceptor {
     /// What its log is worth: the version of the group that it was last synced in, and the epoch. A primary of a group
     /// that was replaced without its knowing may make epochs above those of the new group.
     rank: (Epoch, Epoch),
+    /// It may have acknowledged more of its epoch than it has.
+    lost: bool,
     oldest: [u64; LANES_MAX],
     ends: [u64; LANES_MAX],
 }
@@ -92,7 +94,7 @@ impl Transport {
             *oldest = log.oldest(lane);
         }
         let mut acceptors = Vec::with_capacity(2 * MEMBERS_MAX);
-        acceptors.push(Acceptor { node: self.persistent.node, rank, oldest, ends });
+        acceptors.push(Acceptor { node: self.persistent.node, rank, lost: self.persistent.lost, oldest, ends });
         self.candidate = Some(Box::new(Candidate {
             epoch,
             target,
@@ -214,12 +216,12 @@ impl Transport {
         if accepted.lanes != lanes || accepted.history.last() != accepted.synced || accepted.synced >= epoch || !whole {
             return self.set_flag(flag::MISMATCH, true);
         }
-        let Accepted { synced, version, oldest, ends, history, .. } = accepted;
+        let Accepted { synced, version, lost, oldest, ends, history, .. } = accepted;
         let rank = if synced == Epoch::ZERO { (synced, synced) } else { (version, synced) };
         if rank > best.0 {
             *best = (rank, history);
         }
-        acceptors.push(Acceptor { node: from, rank, oldest, ends });
+        acceptors.push(Acceptor { node: from, rank, lost, oldest, ends });
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == from) {
             peer.propose_due = false;
         }
@@ -231,6 +233,7 @@ impl Transport {
         let group = self.persistent.group;
         let few = usize::from(self.flaw.is(Flaw::AcceptTooFew));
         let by_epoch = self.flaw.is(Flaw::RankByEpoch);
+        let keeps_all = self.flaw.is(Flaw::LostVotes);
         let Some(candidate) = &self.candidate else { return };
         let Phase::Collect { acceptors, .. } = &candidate.phase else { return };
         let count = |group: &Group| acceptors.iter().filter(|acceptor| group.contains(acceptor.node)).count();
@@ -241,11 +244,13 @@ impl Transport {
         let heir = |acceptor: &Acceptor| {
             let (version, synced) = acceptor.rank;
             let version = if by_epoch { synced } else { version };
-            synced != Epoch::ZERO && version >= group.version()
+            synced != Epoch::ZERO && version >= group.version() && (keeps_all || !acceptor.lost)
         };
         let heirs = self.flaw.is(Flaw::NoHeir) || candidate.first || acceptors.iter().any(heir) || all(&group);
-        // A member without a log speaks for no bytes: it may have acknowledged some, and have lost its memory since.
-        let speaks = |acceptor: &&Acceptor| self.flaw.is(Flaw::EmptyVotes) || acceptor.rank.1 != Epoch::ZERO;
+        // A member without a log speaks for no bytes: it may have acknowledged some, and have lost its memory since. So
+        // may a primary whose memory is gone.
+        let speaks =
+            |it: &&Acceptor| (self.flaw.is(Flaw::EmptyVotes) || it.rank.1 != Epoch::ZERO) && (keeps_all || !it.lost);
         let votes = acceptors.iter().filter(|it| group.contains(it.node)).filter(speaks).count();
         let covers = votes + few >= needed(&group) || candidate.first || all(&group);
         let enough = if candidate.force {
@@ -350,7 +355,7 @@ impl Transport {
         let own = self.persistent.change();
         own.role = Role::Primary;
         own.pending = None;
-        own.rebuild = false;
+        (own.rebuild, own.lost) = (false, false);
         self.set_flag(flag::STALE, false);
         for peer in &mut self.peers {
             peer.propose_due = false;

@@ -47,7 +47,8 @@ impl Transport {
             let (lanes, oldest) = (self.config.lanes, self.oldest(log));
             let synced = history.last();
             let version = if self.flaw.is(Flaw::RankByEpoch) { Epoch::ZERO } else { self.persistent.synced_in };
-            let accepted = Accepted { synced, version, lanes, oldest, ends, history };
+            let lost = self.persistent.lost;
+            let accepted = Accepted { synced, version, lost, lanes, oldest, ends, history };
             return Some((promised, Body::Accepted(Box::new(accepted)), None));
         }
         if self.candidate.is_some() {

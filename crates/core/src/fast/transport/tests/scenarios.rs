@@ -351,6 +351,71 @@ fn a_member_loses_its_memory(flaw: Injected<Flaw>) -> Check {
     Ok(())
 }
 
+/// A primary's machine crashes, and with its memory the newest acknowledged bytes are gone. Before another member is
+/// there, it becomes no primary again; then it takes over what that one has.
+fn a_primary_loses_its_memory(flaw: Injected<Flaw>, mode: Mode, helps: usize) -> Check {
+    let mut net = network(mode, 3);
+    promote(&mut net, 0, false)?;
+    net.write(0, 0, 10);
+    net.run(ms(1))?;
+    promote(&mut net, 0, false)?;
+    net.write(0, 0, 10);
+    net.run(ms(1))?;
+    assert_eq!(net.credit(0, 0), 20);
+    net.nodes.iter_mut().for_each(|node| node.transport.flaw = flaw);
+    isolate(&mut net, 0, true);
+    let persistent = net.persistent(0).clone();
+    net.nodes[0].transport = Transport::resume(net.config, persistent, net.now);
+    net.nodes[0].transport.flaw = flaw;
+    // Less than its epoch began with.
+    net.nodes[0].log.truncate(0, 5);
+    net.command(0, Command::LostMemory).unwrap();
+    promote(&mut net, 0, false)?;
+    if net.persistent(0).role == Role::Primary {
+        return Err(format!("{mode:?}: it leads by what it has itself"));
+    }
+    for helper in 1..=helps {
+        net.blocked[0][helper] = false;
+        net.blocked[helper][0] = false;
+    }
+    net.run(ms(300))?;
+    assert_eq!((net.persistent(0).role, net.persistent(0).lost), (Role::Primary, false), "{mode:?}");
+    isolate(&mut net, 0, false);
+    net.run(ms(300))?;
+    net.logs_agree()?;
+    assert_eq!(net.nodes[2].log.persisted(0), 20, "{mode:?}: acknowledged bytes");
+    Ok(())
+}
+
+#[test]
+fn a_primary_that_lost_its_memory_does_not_vote() {
+    for (mode, helps) in [(Mode::Eager, 1), (Mode::Quorum(2), 2), (Mode::Lazy, 2)] {
+        assert_eq!(a_primary_loses_its_memory(Injected::NONE, mode, helps), Ok(()));
+    }
+    assert!(a_primary_loses_its_memory(Injected::of(Flaw::LostVotes), Mode::Eager, 1).is_err(), "unnoticed");
+}
+
+/// By force it leads with what it has, though that ends before its newest epochs began.
+#[test]
+fn a_primary_that_lost_its_memory_is_promoted_by_force() -> Check {
+    let mut net = network(Mode::Eager, 2);
+    isolate(&mut net, 1, true);
+    net.write(0, 0, 10);
+    net.run(ms(1))?;
+    promote(&mut net, 0, false)?;
+    net.nodes[0].log.truncate(0, 5);
+    net.command(0, Command::LostMemory).unwrap();
+    net.command(0, Command::Promote { target: None, epoch: Epoch::ZERO, force: true }).unwrap();
+    net.run(ms(6_000))?;
+    assert_eq!((net.persistent(0).role, net.persistent(0).lost), (Role::Primary, false));
+    assert_eq!(net.persistent(0).history.starts().iter().map(|start| start.offsets[0]).collect::<Vec<_>>(), [0, 5]);
+    isolate(&mut net, 1, false);
+    net.run(ms(300))?;
+    net.logs_agree()?;
+    assert_eq!(net.nodes[1].log.persisted(0), 5);
+    Ok(())
+}
+
 #[test]
 fn a_member_that_lost_its_memory_does_not_vote() {
     assert_eq!(a_member_loses_its_memory(Injected::NONE), Ok(()));
@@ -486,8 +551,8 @@ fn no_frame_panics() {
                 0 => Body::Propose { force: rng.below(2) == 0, base: epoch(&mut rng), target: group(&mut rng) },
                 1 => {
                     let (oldest, ends, history) = (offsets(&mut rng), offsets(&mut rng), history(&mut rng));
-                    let (synced, version) = (history.last(), epoch(&mut rng));
-                    Body::Accepted(Box::new(Accepted { synced, version, lanes: 1, oldest, ends, history }))
+                    let (synced, version, lost) = (history.last(), epoch(&mut rng), rng.below(4) == 0);
+                    Body::Accepted(Box::new(Accepted { synced, version, lost, lanes: 1, oldest, ends, history }))
                 }
                 2 => {
                     let reason = [Reason::Epoch, Reason::Group, Reason::Pending, Reason::Stale, Reason::Mismatch];

@@ -5,7 +5,8 @@
 //! Every order of what may happen within a budget of writes, promotions, changes of the group and power cuts, from a
 //! group that has come together. Unlimited are: deliveries of frames in any order, their loss, timers that end at any
 //! time (so that proposals, pulls, attachments, data and reports are repeated), and syncs of what has to be durable,
-//! each as late as it may be. A power cut forgets all that was not durable; ring memory may have been cut already.
+//! each as late as it may be. A power cut forgets all that was not durable; a cut of the log, too, and bytes that have
+//! come in since may be there or not.
 //!
 //! # What is not
 //!
@@ -130,6 +131,15 @@ fn stores_in_an_epoch_that_is_not_durable_are_found() {
     let mut world = world(Mode::Quorum(2), Injected::NONE, [2, 1, 0, 1]);
     world.defect = Some(Defect::StoredBeforeDurable);
     assert_eq!(find("stored before durable", world), AGREE);
+}
+
+/// A primary is deposed and cut, forgets both in a crash but for the bytes, and gives their places to others.
+#[test]
+fn a_cut_before_the_reason_is_durable_is_found() {
+    explore("cut", world(Mode::Eager, Injected::NONE, [2, 1, 0, 1]), 3_000_000, &[ACKNOWLEDGES, PROMOTES]);
+    let mut world = world(Mode::Eager, Injected::NONE, [2, 1, 0, 1]);
+    world.defect = Some(Defect::CutBeforeDurable);
+    assert_eq!(find("cut before durable", world), AGREE);
 }
 
 /// BookKeeper's race of two threads (PR 4701): one checks the promise and appends, the other promises in between.

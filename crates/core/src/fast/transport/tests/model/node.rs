@@ -35,9 +35,10 @@ pub(super) enum Happening {
     Write(Unit),
     /// All that has changed is durable now.
     Sync,
-    /// The power is cut, and comes back. What was not durable is forgotten, but memory of the ring may have been cut.
+    /// The power is cut, and comes back. What was not durable is forgotten.
     Crash {
-        cut: bool,
+        /// Bytes that have come in since are in the ring. Where it was cut meanwhile, bytes are there again.
+        kept: bool,
     },
     /// [`Defect::FenceAfterAppend`]: the log bytes under way are in the log, and confirmed.
     Append,
@@ -52,6 +53,8 @@ pub(super) enum Defect {
     StoredBeforeDurable,
     /// Log bytes are checked against the promise, and put into the log by another thread some time later.
     FenceAfterAppend,
+    /// A log that is cut loses its bytes before the reason for it is durable.
+    CutBeforeDurable,
 }
 
 /// A node between two happenings. Its text is all that there is to say of it.
@@ -157,7 +160,7 @@ impl Node {
                 next.transport.count_from(0);
                 sent.append(&mut next.held);
             }
-            Happening::Crash { cut } => next.crash(*cut),
+            Happening::Crash { kept } => next.crash(*kept, defect),
         }
         let frames = next.settle();
         if next.transport.version() > 0 && next.durable.is_none() {
@@ -182,12 +185,13 @@ impl Node {
         self.transport.handle(NOW, Event::Frame(parcel.frame.clone()), &mut self.log);
     }
 
-    fn crash(&mut self, cut: bool) {
+    fn crash(&mut self, kept: bool, defect: Option<Defect>) {
         let mut persistent = self.transport.persistent().clone();
         if let Some(durable) = self.durable.take() {
             let log;
             (persistent, log) = *durable;
-            if !cut {
+            let was_cut = (log.oldest(0)..log.persisted(0)).any(|at| self.log.get(0, at) != log.get(0, at));
+            if !kept || (was_cut && defect != Some(Defect::CutBeforeDurable)) {
                 self.log = log;
             }
         }

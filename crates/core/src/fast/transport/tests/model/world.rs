@@ -71,7 +71,7 @@ pub(super) enum Action {
     Sync(usize),
     Crash {
         node: usize,
-        cut: bool,
+        kept: bool,
     },
     Append(usize),
 }
@@ -208,7 +208,7 @@ impl World {
                 Action::Promote(_) => promote(None),
                 Action::Change(_) => promote(Some(self.target)),
                 Action::Sync(_) => Happening::Sync,
-                Action::Crash { cut, .. } => Happening::Crash { cut },
+                Action::Crash { kept, .. } => Happening::Crash { kept },
                 Action::Append(_) => Happening::Append,
             };
             let before = tables.nodes[key.0 as usize].clone();
@@ -367,9 +367,9 @@ impl Model for World {
                 actions.push(Action::Change(number));
             }
             if state.left.crashes > 0 {
-                actions.push(Action::Crash { node: number, cut: true });
+                actions.push(Action::Crash { node: number, kept: true });
                 if !node.is_durable() {
-                    actions.push(Action::Crash { node: number, cut: false });
+                    actions.push(Action::Crash { node: number, kept: false });
                 }
             }
         }
