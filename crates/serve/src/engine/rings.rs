@@ -77,6 +77,9 @@ impl<M> World<M> {
         if of.is_replicated() && !self.is_promise_durable(machine, function, of.transport().version()) {
             return false;
         }
+        if ring.is_unconfirmed && of.transport().version() > 0 {
+            ring.is_unconfirmed = ring.file.confirm().is_err();
+        }
         let mut any = false;
         for lane in 0..ring.lanes.len() {
             match self.look_at_lane(function, lane, ring, machine) {

@@ -14,7 +14,7 @@ use crate::inbox::Inbox;
 use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
 use crate::peers::carrier::Carrier;
 use crate::peers::{Peers, PeersSetup};
-use crate::ring::MappedRing;
+use crate::ring::{MappedRing, has_led};
 use crate::trace::TraceWriter;
 use crate::vfio_user::{self, DOORBELL_PAGE, Device as VfioDevice, Doorbell, GuestMemory, Interrupts, Region, Waker};
 use crate::{control, metrics, runtime};
@@ -40,7 +40,6 @@ use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::log::RING_FILE_BAR2;
 use tidewater_wire::pci::{ConfigSpace, Options as PciOptions};
 use tidewater_wire::replication::Hello;
-use tidewater_wire::vendor::Role;
 use tidewater_wire::vfio_user::{Area, region};
 
 /// Memory of the rings of a device with peers.
@@ -619,9 +618,8 @@ impl Server {
             setup.peers.as_ref().map(|setup| peers(setup, payload.image(), &machine, &waker)).transpose()?;
         let peers_at = connected.as_ref().and_then(|peers| peers.address());
         for (number, function) in machine.subsystem.device().fast().functions().iter().enumerate() {
-            let role = function.transport().status().role;
             let is_kept = ports.get(number).and_then(|port| port.ring.as_ref()).is_some_and(MappedRing::is_kept);
-            if role == Role::Primary && !is_kept {
+            if has_led(function) && !is_kept {
                 demoted.push(number as u8);
                 notify(Event::Note(format!(
                     "function {number} was primary, and the memory of this machine is gone: it is a secondary \

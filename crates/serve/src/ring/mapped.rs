@@ -10,7 +10,7 @@ use tidewater_core::fast::transport::{PeerStatus, flag};
 use tidewater_core::fast::{Fast, Function};
 use tidewater_gauges::{LEVELS, Latencies};
 use tidewater_wire::log::{RingLane, RingPage, RingReplicas};
-use tidewater_wire::vendor::{Mode, Role, TransportStatus};
+use tidewater_wire::vendor::{Epoch, Mode, Role, TransportStatus};
 
 /// A ring whose places are free once they are synced is synced behind each such part of it: its client finds room while
 /// the rest fills.
@@ -127,6 +127,13 @@ impl Peers {
     }
 }
 
+/// Whether the newest epoch of a log is one that this device leads, or has led: others may have more of it than it has.
+pub(crate) fn has_led(of: &Function) -> bool {
+    let own = of.transport().persistent();
+    let is_its_own = own.history.last() != Epoch::ZERO && own.history.last().node() == own.node;
+    own.role == Role::Primary || own.role == Role::Secondary && is_its_own
+}
+
 /// How far the replicas of a lane are. `synced`: how far the device is itself.
 fn replicas(lane: usize, of: &Function, synced: u64) -> RingReplicas {
     let (transport, end) = (of.transport(), of.lanes()[lane].released());
@@ -144,6 +151,8 @@ pub struct MappedRing {
     pub(crate) syncing: Option<u64>,
     /// Its file was there, and was used in this boot of the machine.
     is_kept: bool,
+    /// The next start is to find it as this one did, until the image knows that it was lost.
+    pub(crate) is_unconfirmed: bool,
     /// Something is taken from it.
     pub(crate) open: bool,
     /// What its page says is wrong.
@@ -199,6 +208,7 @@ impl MappedRing {
             survives: fast.survives(),
             syncing: None,
             is_kept: found == Found::Ring,
+            is_unconfirmed: false,
             open: true,
             status: TransportStatus::OK,
             peers: Peers::default(),
@@ -214,8 +224,12 @@ impl MappedRing {
         if !is_trusted {
             ring.sync_instead().map_err(failed)?;
         }
-        // Only now is it the ring of this boot: a start that is cut short leaves the next one the same to do.
-        ring.file.confirm().map_err(failed)?;
+        // Only now is it the ring of this boot: a start that is cut short leaves the next one the same to do. Of one that
+        // has led, and whose ring is gone, the image has to know that first.
+        ring.is_unconfirmed = !ring.is_kept && has_led(of);
+        if !ring.is_unconfirmed {
+            ring.file.confirm().map_err(failed)?;
+        }
         Ok(ring)
     }
 

@@ -10,8 +10,8 @@ mod watch;
 use std::path::{Path, PathBuf};
 
 pub use file::{Lost, RingError};
-pub(crate) use mapped::MappedLane;
 pub use mapped::MappedRing;
+pub(crate) use mapped::{MappedLane, has_led};
 pub(crate) use watch::Watch;
 
 /// Where the rings' files are, and what they lie in.

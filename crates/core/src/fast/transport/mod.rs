@@ -254,9 +254,15 @@ impl Transport {
                 self.step_down(log);
             }
             Command::LostMemory => {
-                let was_primary = self.persistent.role == Role::Primary;
                 self.step_down(log);
-                self.persistent.change().lost |= was_primary;
+                let place = self.first_beyond(log).unwrap_or(usize::MAX);
+                let own = self.persistent.change();
+                own.lost = true;
+                // Of an epoch that began beyond its end it holds nothing that it could speak for.
+                if own.history.position(own.synced).is_some_and(|synced| synced >= place) {
+                    let before = place.checked_sub(1).map(|before| own.history.starts()[before].epoch);
+                    (own.synced, own.synced_in) = (before.unwrap_or(Epoch::ZERO), Epoch::ZERO);
+                }
             }
             Command::StandAlone => self.leave(log)?,
             Command::Rebuild => {
@@ -516,19 +522,35 @@ impl Transport {
         Ok(())
     }
 
-    /// Adds an epoch that starts here to the history.
-    fn begin_epoch(&mut self, epoch: Epoch, log: &impl LocalLog) {
+    /// The place of the first epoch that began beyond the log's end: a log may have lost bytes.
+    fn first_beyond(&self, log: &impl LocalLog) -> Option<usize> {
+        let beyond = |start: &Start| (0..self.lanes()).any(|lane| log.persisted(lane) < start.offsets[lane]);
+        self.persistent.history.starts().iter().position(beyond)
+    }
+
+    /// Adds an epoch that starts here to the history. Epochs that began beyond the log's end are forgotten, and with
+    /// them their bytes in other lanes.
+    fn begin_epoch(&mut self, epoch: Epoch, log: &mut impl LocalLog) {
+        if let Some(place) = self.first_beyond(log) {
+            let ends = self.persistent.history.starts()[place].offsets;
+            for (lane, &end) in ends.iter().enumerate().take(self.lanes()) {
+                let end = end.max(log.oldest(lane));
+                if end < log.persisted(lane) {
+                    log.truncate(lane, end);
+                }
+            }
+            self.persistent.log_cut();
+            let history = &mut self.persistent.change().history;
+            match place.checked_sub(1) {
+                Some(before) => history.cut_after(before),
+                None => *history = History::default(),
+            }
+        }
         let mut offsets = [0; LANES_MAX];
         for (lane, offset) in offsets.iter_mut().enumerate().take(self.lanes()) {
             *offset = log.persisted(lane);
         }
         let own = self.persistent.change();
-        // A log that has lost bytes may end before its newest epochs began.
-        let holds = |start: &Start| start.offsets.iter().zip(&offsets).all(|(from, end)| from <= end);
-        match own.history.starts().iter().rposition(holds) {
-            Some(place) => own.history.cut_after(place),
-            None => own.history = History::default(),
-        }
         let pushed = own.history.push(Start { epoch, offsets });
         assert!(pushed, "epoch {epoch} does not follow {:?}", own.history);
         own.synced = epoch;

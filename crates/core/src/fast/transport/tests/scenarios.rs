@@ -353,15 +353,19 @@ fn a_member_loses_its_memory(flaw: Injected<Flaw>) -> Check {
 
 /// A primary's machine crashes, and with its memory the newest acknowledged bytes are gone. Before another member is
 /// there, it becomes no primary again; then it takes over what that one has.
-fn a_primary_loses_its_memory(flaw: Injected<Flaw>, mode: Mode, helps: usize) -> Check {
+fn a_primary_loses_its_memory(flaw: Injected<Flaw>, mode: Mode, helps: usize, alone: bool) -> Check {
     let mut net = network(mode, 3);
     promote(&mut net, 0, false)?;
     net.write(0, 0, 10);
     net.run(ms(1))?;
+    assert_eq!(net.credit(0, 0), 10);
+    // Others may not know its newest epoch.
+    isolate(&mut net, 0, alone);
     promote(&mut net, 0, false)?;
-    net.write(0, 0, 10);
+    let acknowledged = if alone { 10 } else { 20 };
+    net.write(0, 0, acknowledged as u32 - 10);
     net.run(ms(1))?;
-    assert_eq!(net.credit(0, 0), 20);
+    assert!(net.persistent(0).role == Role::Primary && net.credit(0, 0) == acknowledged);
     net.nodes.iter_mut().for_each(|node| node.transport.flaw = flaw);
     isolate(&mut net, 0, true);
     let persistent = net.persistent(0).clone();
@@ -383,36 +387,46 @@ fn a_primary_loses_its_memory(flaw: Injected<Flaw>, mode: Mode, helps: usize) ->
     isolate(&mut net, 0, false);
     net.run(ms(300))?;
     net.logs_agree()?;
-    assert_eq!(net.nodes[2].log.persisted(0), 20, "{mode:?}: acknowledged bytes");
+    assert_eq!(net.nodes[2].log.persisted(0), acknowledged, "{mode:?}: acknowledged bytes");
     Ok(())
 }
 
 #[test]
 fn a_primary_that_lost_its_memory_does_not_vote() {
     for (mode, helps) in [(Mode::Eager, 1), (Mode::Quorum(2), 2), (Mode::Lazy, 2)] {
-        assert_eq!(a_primary_loses_its_memory(Injected::NONE, mode, helps), Ok(()));
+        assert_eq!(a_primary_loses_its_memory(Injected::NONE, mode, helps, false), Ok(()));
     }
-    assert!(a_primary_loses_its_memory(Injected::of(Flaw::LostVotes), Mode::Eager, 1).is_err(), "unnoticed");
+    assert_eq!(a_primary_loses_its_memory(Injected::NONE, Mode::Eager, 1, true), Ok(()));
+    for alone in [false, true] {
+        let noticed = a_primary_loses_its_memory(Injected::of(Flaw::LostVotes), Mode::Eager, 1, alone).is_err();
+        assert!(noticed, "the flaw goes unnoticed");
+    }
 }
 
-/// By force it leads with what it has, though that ends before its newest epochs began.
+/// By force it leads with what it has, though that ends before its newest epoch began in one of two lanes.
 #[test]
 fn a_primary_that_lost_its_memory_is_promoted_by_force() -> Check {
-    let mut net = network(Mode::Eager, 2);
+    let mut net = Network::new(2, 2, 7);
+    net.set_up(Group::new(Epoch::ZERO, Mode::Eager, &[0, 1]).unwrap());
+    net.run(ms(1))?;
     isolate(&mut net, 1, true);
     net.write(0, 0, 10);
+    net.write(0, 1, 10);
     net.run(ms(1))?;
     promote(&mut net, 0, false)?;
+    net.write(0, 1, 10);
+    net.run(ms(1))?;
     net.nodes[0].log.truncate(0, 5);
     net.command(0, Command::LostMemory).unwrap();
     net.command(0, Command::Promote { target: None, epoch: Epoch::ZERO, force: true }).unwrap();
     net.run(ms(6_000))?;
     assert_eq!((net.persistent(0).role, net.persistent(0).lost), (Role::Primary, false));
-    assert_eq!(net.persistent(0).history.starts().iter().map(|start| start.offsets[0]).collect::<Vec<_>>(), [0, 5]);
+    let starts: Vec<_> = net.persistent(0).history.starts().iter().map(|start| start.offsets[..2].to_vec()).collect();
+    assert_eq!(starts, [[0, 0], [5, 10]], "bytes of an epoch that is forgotten are of no other");
     isolate(&mut net, 1, false);
     net.run(ms(300))?;
     net.logs_agree()?;
-    assert_eq!(net.nodes[1].log.persisted(0), 5);
+    assert_eq!([0, 1].map(|lane| net.nodes[1].log.persisted(lane)), [5, 10]);
     Ok(())
 }
 
