@@ -19,6 +19,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tidewater_client::{Level, LogError};
 use tidewater_tests::{run_refused, run_well, tidewater};
+use tidewater_wire::log::RingHeader;
 
 #[test]
 fn acknowledged_records_outlive_the_primarys_machine() {
@@ -192,4 +193,30 @@ fn a_primary_whose_memory_is_gone_takes_over_what_a_replica_has() {
     let log = cluster.log(0);
     assert!(numbers(&log).into_iter().eq(0..50), "acknowledged numbers are missing");
     append(&log, 50, PATIENCE).expect("all are there");
+}
+
+/// The machine has been booted anew, and the device's first start fails, since its address is not up yet: the second
+/// knows of the loss as well.
+#[test]
+fn a_start_that_fails_after_a_reboot_hides_no_loss() {
+    let mut cluster = Cluster::new(2);
+    cluster.form(&["--mode", "eager"]);
+    append(&cluster.log(0), 0, PATIENCE).expect("all are there");
+    cluster.kill(0);
+    let ring = cluster.path(0).join("ring");
+    let mut bytes = std::fs::read(&ring).expect("it is there");
+    let mut header = RingHeader::parse(&bytes[..RingHeader::SIZE]).expect("a ring's header");
+    header.boot[0] ^= 1;
+    bytes[..RingHeader::SIZE].copy_from_slice(&header.to_bytes());
+    std::fs::write(&ring, bytes).expect("it may be written");
+    let done = cluster.command(0).args(["--metrics", "192.0.2.1:9000"]).output().expect("it starts");
+    assert!(!done.status.success(), "that address is nobody's");
+    cluster.start(0);
+    assert_eq!(cluster.status(0)["groups"][0]["role"], "secondary");
+    // It is the ring of this boot now.
+    cluster.promote(0);
+    assert_eq!(numbers(&cluster.log(0)), [0]);
+    cluster.kill(0);
+    cluster.start(0);
+    assert_eq!(cluster.status(0)["groups"][0]["role"], "primary");
 }
