@@ -224,8 +224,8 @@ impl MappedRing {
         if !is_trusted {
             ring.sync_instead().map_err(failed)?;
         }
-        // Only now is it the ring of this boot: a start that is cut short leaves the next one the same to do. Of one that
-        // has led, and whose ring is gone, the image has to know that first.
+        // Only now is it the ring of this boot: a start that is cut short leaves the next one the same to do. Where a
+        // device has led and its ring is gone, the image has to know that first.
         ring.is_unconfirmed = !ring.is_kept && has_led(of);
         if !ring.is_unconfirmed {
             ring.file.confirm().map_err(failed)?;
