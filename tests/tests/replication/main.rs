@@ -210,7 +210,7 @@ fn a_start_that_fails_after_a_reboot_hides_no_loss() {
     bytes[..RingHeader::SIZE].copy_from_slice(&header.to_bytes());
     std::fs::write(&ring, bytes).expect("it may be written");
     let done = cluster.command(0).args(["--metrics", "192.0.2.1:9000"]).output().expect("it starts");
-    assert!(!done.status.success(), "that address is nobody's");
+    assert!(!done.status.success(), "that address is not there");
     cluster.start(0);
     assert_eq!(cluster.status(0)["groups"][0]["role"], "secondary");
     // It is the ring of this boot now.
