@@ -87,7 +87,7 @@ impl Hostile {
         if tell(command::REGION_WRITE, &write(region::BAR0, 0x1000, &[31, 0, 0, 0])).is_none() {
             return;
         }
-        // Its doorbell may have been one of the last client's, whose controller had yet to end: then once more.
+        // It was seen once, on a busy machine, that no question came after the doorbell: then it connects again.
         raw.0.set_read_timeout(Some(UNASKED)).expect("a time-out");
         while let Some((header, payload)) = early.pop_front().or_else(|| raw.reply_in_time().flatten()) {
             assert!(header.is_command(), "{header:?}");

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use tidewater_driver::vfio_user::Socket;
 use tidewater_serve::vfio_user::{Server, ServerError};
-use tidewater_wire::vfio_user::{Header, command, region};
-
 use tidewater_testkit::PATIENCE;
+use tidewater_wire::vfio_user::{Header, command, region};
 
 use crate::support::{Bench, Raw, Shared, eventually};
 

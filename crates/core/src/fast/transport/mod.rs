@@ -27,7 +27,8 @@
 //! takes over the log that was synced in the newest group, of those in the highest epoch, for each lane from the node
 //! that has most of it: it cuts what is its own alone, and pulls what it lacks. Then it appends the epoch to the
 //! history, is primary, and attaches its replicas. A source that dies meanwhile makes it propose anew, in a higher
-//! epoch.
+//! epoch. A device that led its epoch and has lost memory since counts for none of these sets until it is in step in a
+//! newer one.
 //!
 //! **Attach** carries the whole history (16 epochs at most; the oldest go first). A replica cuts its log where the
 //! newest common epoch ends, here or there, and forgets what its queue holds out of order. One that shares no epoch and
