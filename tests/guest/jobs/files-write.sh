@@ -10,6 +10,8 @@ fs=${1:?FS} state=${2:?STATE} cut=${3:?CUT}
 kernel_may_say "resetting controller|I/O tag .* timeout|controller is down|Device not ready|Abort|aborting"
 # Past the cut the file system may find writes failed.
 if [ "$cut" = power-cut ]; then kernel_may_say "EXT4-fs|XFS|Buffer I/O error|JBD2|I/O error, dev nvme0n"; fi
+# The kernel cancels what is under way when it resets the controller, and does not try reads ahead again.
+kernel_may_say "nvme0(c0)?n[0-9]+: I/O Cmd.* \(sct 0x3 / sc 0x71\)"
 for name in power-cut recovers reads-again; do differs emulated $name "QEMU's controller has no power cut"; done
 
 check devices file_system_devices "$fs" || return 1
