@@ -212,21 +212,16 @@ impl Raw {
 
     /// The next message; `None`: the server has closed the connection.
     pub fn reply(&mut self) -> Option<(Header, Vec<u8>)> {
-        self.reply_in_time().expect("no reply in time")
-    }
-
-    /// The next message, if it comes in time; `None` within: the server has closed the connection.
-    pub fn reply_in_time(&mut self) -> Option<Option<(Header, Vec<u8>)>> {
         let mut head = [0; Header::SIZE];
         match self.0.read_exact(&mut head) {
             Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return None,
-            Err(_) => return Some(None),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("no reply in time"),
+            Err(_) => return None,
         }
         let header = Header::from_bytes(&head);
         let mut payload = vec![0; header.size as usize - Header::SIZE];
         self.0.read_exact(&mut payload).expect("a message ends");
-        Some(Some((header, payload)))
+        Some((header, payload))
     }
 
     /// Sends bytes one by one.
