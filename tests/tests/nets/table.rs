@@ -61,6 +61,7 @@ const PEERS: &str = "crates/serve/src/peers/tests/mod.rs";
 const SECURED: &str = "crates/serve/src/peers/tests/secured.rs";
 const HOSTILE: &str = "crates/serve/tests/image/hostile.rs";
 const SCENARIOS: &str = "crates/core/src/fast/transport/tests/scenarios.rs";
+const MEMORY: &str = "crates/core/src/fast/transport/tests/memory.rs";
 const TORTURE: &str = "crates/core/src/fast/transport/tests/torture.rs";
 const MODEL: &str = "crates/core/src/fast/transport/tests/model/mod.rs";
 const HISTORY: &str = "crates/wire/src/replication/history.rs";
@@ -200,15 +201,19 @@ pub const CASES: &[Case] = &[
         "storage",
         "the memory of a primary's machine lost, and the primary promoted again",
         &[
-            (SCENARIOS, "a_primary_that_lost_its_memory_does_not_vote"),
-            (SCENARIOS, "a_primary_that_lost_its_memory_is_promoted_by_force"),
+            (MEMORY, "a_primary_that_lost_its_memory_does_not_vote"),
+            (MEMORY, "a_primary_that_lost_its_memory_is_promoted_by_force"),
             (MAIN, "a_primary_whose_memory_is_gone_takes_over_what_a_replica_has"),
         ],
     ),
-    none(
+    tests(
         "storage",
-        "the memory of a secondary's machine lost, and it promoted in an eager group before it is in step",
-        "it needs no other there: wait until `group status` says in step, as the guide says",
+        "the memory of a secondary's machine lost, and it promoted before it is in step",
+        &[
+            (MODEL, "a_loss_of_memory_loses_nothing_that_another_has"),
+            (MEMORY, "a_replica_that_lost_its_memory_does_not_vote"),
+            (MAIN, "a_replica_whose_memory_is_gone_takes_over_what_another_has"),
+        ],
     ),
     tests(
         "roles",

@@ -172,27 +172,41 @@ fn a_programs_files_are_recovered_on_the_new_primary() {
     assert!(said.contains(" 8 records"), "{said}");
 }
 
-/// The machine of an eager group's primary crashes: of its log there is what was synced to its image long ago. It leads
-/// again only with what a replica has.
-#[test]
-fn a_primary_whose_memory_is_gone_takes_over_what_a_replica_has() {
+/// The machine of a member of an eager group crashes: of its log there is what was synced to its image long ago. Then
+/// the primary is gone, too, if it is not the same. The member leads only with what another has.
+fn one_whose_memory_is_gone_leads_with_what_another_has(member: u8) -> Cluster {
     let mut cluster = Cluster::new(3);
     cluster.form(&["--mode", "eager"]);
-    let (image, early) = (cluster.path(0).join("image"), cluster.path(0).join("early"));
+    let (image, early) = (cluster.path(member).join("image"), cluster.path(member).join("early"));
     std::fs::copy(&image, &early).expect("there is room");
     let log = cluster.log(0);
     (0..50).for_each(|number| append(&log, number, PATIENCE).expect("all are there"));
     drop(log);
-    cluster.kill(0);
+    cluster.kill(member);
+    if member != 0 {
+        cluster.kill(0);
+    }
     std::fs::rename(&early, &image).expect("it was copied");
     for memory in ["ring", "ring-copy"] {
-        std::fs::remove_file(cluster.path(0).join(memory)).expect("it was there");
+        std::fs::remove_file(cluster.path(member).join(memory)).expect("it was there");
     }
+    cluster.start(member);
+    cluster.promote(member);
+    assert!(numbers(&cluster.log(member)).into_iter().eq(0..50), "acknowledged numbers are missing");
+    cluster
+}
+
+#[test]
+fn a_primary_whose_memory_is_gone_takes_over_what_a_replica_has() {
+    let cluster = one_whose_memory_is_gone_leads_with_what_another_has(0);
+    append(&cluster.log(0), 50, PATIENCE).expect("all are there");
+}
+
+#[test]
+fn a_replica_whose_memory_is_gone_takes_over_what_another_has() {
+    let mut cluster = one_whose_memory_is_gone_leads_with_what_another_has(1);
     cluster.start(0);
-    cluster.promote(0);
-    let log = cluster.log(0);
-    assert!(numbers(&log).into_iter().eq(0..50), "acknowledged numbers are missing");
-    append(&log, 50, PATIENCE).expect("all are there");
+    append(&cluster.log(1), 50, PATIENCE).expect("all are there");
 }
 
 /// The machine has been booted anew, and the device's first start fails, since its address is not up yet: the second

@@ -77,7 +77,8 @@ impl<M> World<M> {
         if of.is_replicated() && !self.is_promise_durable(machine, function, of.transport().version()) {
             return false;
         }
-        if ring.is_unconfirmed && of.transport().version() > 0 {
+        let knows = of.transport().version() > 0 || of.transport().persistent().lost;
+        if ring.is_unconfirmed && knows {
             ring.is_unconfirmed = ring.file.confirm().is_err();
         }
         let mut any = false;

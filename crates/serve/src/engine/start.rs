@@ -14,7 +14,7 @@ use crate::inbox::Inbox;
 use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
 use crate::peers::carrier::Carrier;
 use crate::peers::{Peers, PeersSetup};
-use crate::ring::{MappedRing, has_led};
+use crate::ring::{MappedRing, has_led, is_counted_on};
 use crate::trace::TraceWriter;
 use crate::vfio_user::{self, DOORBELL_PAGE, Device as VfioDevice, Doorbell, GuestMemory, Interrupts, Region, Waker};
 use crate::{control, metrics, runtime};
@@ -596,7 +596,7 @@ impl Server {
         let transfers: Inbox<Done> = Inbox::new(Arc::clone(&waker));
         let mut ports = Vec::new();
         let mut functions = Vec::new();
-        let mut demoted = Vec::new();
+        let mut forgetful = Vec::new();
         let several = setup.vfio_user.len() > 1;
         if setup.ring.as_ref().is_some_and(|ring| ring.needs_sync()) && payload.image_mut().sync().is_err() {
             return Err(wrong("the image can't be synced"));
@@ -619,12 +619,19 @@ impl Server {
         let peers_at = connected.as_ref().and_then(|peers| peers.address());
         for (number, function) in machine.subsystem.device().fast().functions().iter().enumerate() {
             let is_kept = ports.get(number).and_then(|port| port.ring.as_ref()).is_some_and(MappedRing::is_kept);
-            if has_led(function) && !is_kept {
-                demoted.push(number as u8);
-                notify(Event::Note(format!(
-                    "function {number} was primary, and the memory of this machine is gone: it is a secondary \
-                     now, since replicas may have more of the log; promote a member: tidewater group promote"
-                )));
+            if is_counted_on(function) && !is_kept {
+                forgetful.push(number as u8);
+                notify(Event::Note(if has_led(function) {
+                    format!(
+                        "function {number} was primary, and the memory of this machine is gone: it is a secondary \
+                         now, since replicas may have more of the log; promote a member: tidewater group promote"
+                    )
+                } else {
+                    format!(
+                        "the memory of this machine is gone, and function {number} may lack bytes that it had: it \
+                         counts for no promotion until it has what its primary has"
+                    )
+                }));
             }
         }
         let clock = DeviceClock::new(timing, machine.subsystem.device().now());
@@ -636,7 +643,7 @@ impl Server {
                 world.push(Input::CatchUpRate { function, bytes_per_second });
             }
         }
-        for function in demoted {
+        for function in forgetful {
             world.push(Input::Group { function, command: Command::LostMemory });
             world.asked.push_back(None);
         }

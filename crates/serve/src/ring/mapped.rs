@@ -127,7 +127,13 @@ impl Peers {
     }
 }
 
-/// Whether the newest epoch of a log is one that this device leads, or has led: others may have more of it than it has.
+/// Whether a group may count on what is in the function's ring: the device leads an epoch, or follows one.
+pub(crate) fn is_counted_on(of: &Function) -> bool {
+    let own = of.transport().persistent();
+    own.role != Role::StandAlone && own.history.last() != Epoch::ZERO
+}
+
+/// Whether the newest epoch of a log is one that this device leads, or has led.
 pub(crate) fn has_led(of: &Function) -> bool {
     let own = of.transport().persistent();
     let is_its_own = own.history.last() != Epoch::ZERO && own.history.last().node() == own.node;
@@ -225,8 +231,8 @@ impl MappedRing {
             ring.sync_instead().map_err(failed)?;
         }
         // Only now is it the ring of this boot: a start that is cut short leaves the next one the same to do. Where a
-        // device has led and its ring is gone, the image has to know that first.
-        ring.is_unconfirmed = !ring.is_kept && has_led(of);
+        // group counts on a ring that is gone, the image has to know that first.
+        ring.is_unconfirmed = !ring.is_kept && is_counted_on(of);
         if !ring.is_unconfirmed {
             ring.file.confirm().map_err(failed)?;
         }

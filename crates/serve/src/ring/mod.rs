@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 pub use file::{Lost, RingError};
 pub use mapped::MappedRing;
-pub(crate) use mapped::{MappedLane, has_led};
+pub(crate) use mapped::{MappedLane, has_led, is_counted_on};
 pub(crate) use watch::Watch;
 
 /// Where the rings' files are, and what they lie in.

@@ -12,7 +12,7 @@ use tidewater_base::checksum::crc32c;
 const VERSION: u8 = 2;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 16;
-/// Bytes of the longest frame, the log bytes of a data frame not counted.
+/// Bytes of the longest frame, an attachment; the log bytes of a data frame not counted.
 pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + Group::BYTES + 8 + 16 * LANES_MAX + HISTORY_MAX * 8 * (1 + LANES_MAX);
 /// Bytes of a [`Body::Report`].
 pub const REPORT_BYTES: usize = HEADER_BYTES + 16;
@@ -22,8 +22,11 @@ pub const REPORT_CHAIN_BYTES: usize = REPORT_BYTES + 8;
 const COVERED: u8 = 1;
 const ON_FLASH: u8 = 2;
 const RING_SURVIVES: u8 = 4;
+const LOST_MEMORY: u8 = 8;
 /// Of an acceptance, beside its number of lanes.
 const LOST: u64 = 1 << 8;
+/// Of an attachment, there: where the log ends follows.
+const ENDS: u64 = 1 << 8;
 
 /// Bytes of a [`Body::Data`], the log bytes that it names not counted.
 const DATA_BYTES: usize = HEADER_BYTES + 16;
@@ -105,6 +108,8 @@ pub enum Body {
         covered: u64,
         /// What is durable of it, where reports say that.
         durable: Option<Durable>,
+        /// The sender has lost memory that held log bytes, and asks where the log ends ([`Attach::ends`]).
+        lost: bool,
     },
     /// The primary lives and has nothing to say.
     KeepAlive,
@@ -150,7 +155,7 @@ pub struct Accepted {
     pub synced: Epoch,
     /// The version of the group of which it was an epoch.
     pub version: Epoch,
-    /// The node was primary, and has lost memory that held log bytes: others may have more of that epoch.
+    /// The node has lost memory that held log bytes: others may have more of that epoch.
     pub lost: bool,
     /// Number of lanes.
     pub lanes: u8,
@@ -171,6 +176,8 @@ pub struct Attach {
     pub lanes: u8,
     /// For each lane the oldest offset that the sender can still send.
     pub oldest: [u64; LANES_MAX],
+    /// For each lane where the log ends, for a replica that has asked.
+    pub ends: Option<[u64; LANES_MAX]>,
     /// Its history; the header's epoch is its newest.
     pub history: History,
 }
@@ -245,9 +252,12 @@ impl Frame {
                 REFUSE
             }
             Body::Attach(attach) => {
-                out.u64(u64::from(attach.lanes));
+                out.u64(u64::from(attach.lanes) | if attach.ends.is_some() { ENDS } else { 0 });
                 out.put(&attach.group.to_bytes());
                 out.lanes(attach.lanes, &attach.oldest);
+                if let Some(ends) = &attach.ends {
+                    out.lanes(attach.lanes, ends);
+                }
                 out.history(attach.lanes, &attach.history);
                 ATTACH
             }
@@ -257,11 +267,12 @@ impl Frame {
                 out.u64(*offset);
                 DATA
             }
-            Body::Report { lane, synced, window, persisted, covered, durable } => {
+            Body::Report { lane, synced, window, persisted, covered, durable, lost } => {
                 let flags = [
                     (COVERED, covered != persisted),
                     (ON_FLASH, durable.is_some()),
                     (RING_SURVIVES, durable.is_some_and(|durable| durable.ring_survives)),
+                    (LOST_MEMORY, *lost),
                 ];
                 let flags = flags.iter().filter(|(_, on)| *on).fold(0, |flags, (bit, _)| flags | bit);
                 out.put(&[*lane, u8::from(*synced), flags, 0]);
@@ -346,7 +357,7 @@ impl Frame {
     /// The frame as a posted write, or `None` when it has more to say than fits.
     pub fn to_posted_write(&self) -> Option<u64> {
         match self.body {
-            Body::Report { lane, synced, window: 0, persisted, covered, durable: None }
+            Body::Report { lane, synced, window: 0, persisted, covered, durable: None, lost: false }
                 if covered == persisted && persisted >> 44 == 0 =>
             {
                 Some(persisted | u64::from(lane) << 44 | u64::from(synced) << 48 | self.epoch.0 << 49)
@@ -359,7 +370,7 @@ impl Frame {
     pub fn from_posted_write(write: u64, function: u8, from: u8, to: u8, epoch: Epoch) -> Option<Frame> {
         let persisted = write & ((1 << 44) - 1);
         let (lane, synced) = ((write >> 44) as u8 & 15, write >> 48 & 1 == 1);
-        let body = Body::Report { lane, synced, window: 0, persisted, covered: persisted, durable: None };
+        let body = Body::Report { lane, synced, window: 0, persisted, covered: persisted, durable: None, lost: false };
         (write >> 49 == epoch.0 & 0x7FFF).then_some(Frame { function, from, to, epoch, body })
     }
 }
@@ -475,9 +486,11 @@ impl Reader<'_> {
                 Body::Refuse { promised: self.epoch()?, reason, group: self.group()? }
             }
             ATTACH => {
-                let lanes = lane_count(self.u64()?)?;
+                let count = self.u64()?;
+                let lanes = lane_count(count & !ENDS)?;
                 let (group, oldest) = (self.group()?, self.lanes(lanes)?);
-                Body::Attach(Box::new(Attach { group, lanes, oldest, history: self.history(lanes)? }))
+                let ends = if count & ENDS != 0 { Some(self.lanes(lanes)?) } else { None };
+                Body::Attach(Box::new(Attach { group, lanes, oldest, ends, history: self.history(lanes)? }))
             }
             DATA => {
                 let (lane, pulled) = self.lane_and_flag()?;
@@ -488,7 +501,7 @@ impl Reader<'_> {
                 Body::Data { pulled, lane, offset, len }
             }
             REPORT => {
-                let [lane, synced @ 0..=1, flags @ 0..=7, 0] = self.take()? else {
+                let [lane, synced @ 0..=1, flags @ 0..=15, 0] = self.take()? else {
                     return Err(FrameError::Field("lane"));
                 };
                 if usize::from(lane) >= LANES_MAX || flags & (ON_FLASH | RING_SURVIVES) == RING_SURVIVES {
@@ -507,7 +520,8 @@ impl Reader<'_> {
                 if durable.is_some_and(|durable| durable.destaged > persisted) {
                     return Err(FrameError::Field("destaged"));
                 }
-                Body::Report { lane, synced: synced == 1, window, persisted, covered, durable }
+                let lost = flags & LOST_MEMORY != 0;
+                Body::Report { lane, synced: synced == 1, window, persisted, covered, durable, lost }
             }
             KEEP_ALIVE => Body::KeepAlive,
             PULL => {
@@ -580,8 +594,8 @@ mod tests {
                 reason: [Reason::Epoch, Reason::Group, Reason::Pending, Reason::Stale, Reason::Mismatch][reason],
                 group
             }),
-            (group(), log()).prop_map(|(group, (lanes, oldest, _, history))| {
-                Body::Attach(Box::new(Attach { group, lanes, oldest, history }))
+            (group(), any::<bool>(), log()).prop_map(|(group, asked, (lanes, oldest, ends, history))| {
+                Body::Attach(Box::new(Attach { group, lanes, oldest, ends: asked.then_some(ends), history }))
             }),
             (any::<bool>(), 0..16u8, 0..1u64 << 44, 1..=u32::MAX).prop_map(|(pulled, lane, offset, len)| Body::Data {
                 pulled,
@@ -589,10 +603,10 @@ mod tests {
                 offset,
                 len
             }),
-            (0..16u8, any::<bool>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<Option<bool>>()).prop_map(
-                |(lane, synced, window, a, b, survives)| {
+            (0..16u8, any::<[bool; 2]>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<Option<bool>>()).prop_map(
+                |(lane, [synced, lost], window, a, b, survives)| {
                     let durable = survives.map(|ring_survives| Durable { destaged: a.min(b) / 2, ring_survives });
-                    Body::Report { lane, synced, window, persisted: a.max(b), covered: a.min(b), durable }
+                    Body::Report { lane, synced, window, persisted: a.max(b), covered: a.min(b), durable, lost }
                 }
             ),
             Just(Body::KeepAlive),
@@ -626,7 +640,8 @@ mod tests {
 
         #[test]
         fn reports_fit_a_posted_write(epoch in epoch(), lane in 0..16u8, synced: bool, persisted in 0..1u64 << 44) {
-            let body = Body::Report { lane, synced, window: 0, persisted, covered: persisted, durable: None };
+            let body =
+                Body::Report { lane, synced, window: 0, persisted, covered: persisted, durable: None, lost: false };
             let frame = Frame { function: 1, from: 2, to: 3, epoch, body };
             let write = frame.to_posted_write().unwrap();
             prop_assert_eq!(Frame::from_posted_write(write, 1, 2, 3, epoch), Some(frame));
@@ -662,14 +677,14 @@ mod tests {
     #[test]
     fn fields_stand_where_the_layout_says() {
         let (lane, synced, window, persisted) = (3, true, 0x0403_0201, 0x99);
-        let body = Body::Report { lane, synced, window, persisted, covered: persisted, durable: None };
+        let body = Body::Report { lane, synced, window, persisted, covered: persisted, durable: None, lost: false };
         let frame = Frame { function: 1, from: 2, to: 4, epoch: Epoch(0x0102), body };
         let mut bytes = [0; FRAME_BYTES_MAX];
         assert_eq!(frame.encode(&mut bytes), REPORT_BYTES);
         assert_eq!(bytes[..4], [0x26, 1, 2, 4]);
         assert_eq!(bytes[8..32], [2, 1, 0, 0, 0, 0, 0, 0, 3, 1, 0, 0, 1, 2, 3, 4, 0x99, 0, 0, 0, 0, 0, 0, 0]);
         let durable = Some(Durable { destaged: 0x77, ring_survives: true });
-        let body = Body::Report { lane, synced, window, persisted, covered: persisted, durable };
+        let body = Body::Report { lane, synced, window, persisted, covered: persisted, durable, lost: false };
         assert_eq!(Frame { body, ..frame }.encode(&mut bytes), REPORT_BYTES + 8);
         assert_eq!((bytes[18], bytes[32]), (6, 0x77));
     }

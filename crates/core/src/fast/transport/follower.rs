@@ -22,6 +22,8 @@ pub(super) struct Follower {
     pub(super) heard_at: Instant,
     /// For each lane what the candidate has asked for and was not sent yet: from where, to where.
     pub(super) pulls: [(u64, u64); LANES_MAX],
+    /// Where its log has to end in each lane so that what it lost is there again; `None`: no answer has come.
+    pub(super) regain: Option<[u64; LANES_MAX]>,
 }
 
 impl Follower {
@@ -36,6 +38,7 @@ impl Follower {
             keep_alive_at: Instant::NEVER,
             heard_at: Instant::ZERO,
             pulls: [(0, 0); LANES_MAX],
+            regain: None,
         }
     }
 
@@ -102,10 +105,20 @@ impl Transport {
             let own = self.persistent.change();
             own.synced = epoch;
             own.synced_in = own.group.version();
-            (own.rebuild, own.lost) = (false, false);
+            own.rebuild = false;
             self.set_flag(flag::STALE, false);
         }
+        let regain = if self.flaw.is(Flaw::RegainEarly) { Some(starts) } else { self.follower.regain };
+        let regains = |ends: [u64; LANES_MAX]| (0..lanes).all(|lane| log.persisted(lane) >= ends[lane]);
+        if self.persistent.lost && regain.is_some_and(regains) {
+            self.persistent.change().lost = false;
+        }
         new
+    }
+
+    /// Whether it asks where the log ends: it has lost memory.
+    pub(super) fn asks_for_ends(&self) -> bool {
+        self.persistent.lost && self.follower.regain.is_none()
     }
 
     /// What the report of a lane says: synced, own counter, what is covered, and what is durable.
@@ -151,6 +164,7 @@ impl Transport {
         if self.attached() && own.promised == epoch {
             self.follower.heard(self.now);
             (self.follower.due, self.follower.full) = (self.all_lanes(), self.all_lanes());
+            self.follower.regain = attach.ends.or(self.follower.regain);
             if !self.reaches(&attach, log) {
                 self.refuse(from, epoch, Reason::Stale);
             }
@@ -181,6 +195,8 @@ impl Transport {
         own.floor = own.floor.max(group.version());
         own.pending = None;
         self.set_flag(flag::MISMATCH | flag::STALE | flag::REFUSED, false);
+        // What it acknowledged of earlier epochs, this one began with.
+        self.follower.regain = attach.ends.or(Some(attach.history.last_offsets()));
         self.note_sync(log);
         self.reflow();
     }

@@ -47,6 +47,8 @@ pub(super) struct Flow {
     pub(super) data_failed: bool,
     pub(super) counter_failed: bool,
     pub(super) attach_due: bool,
+    /// The attachment says where the log ends.
+    pub(super) ends_due: bool,
     pub(super) keep_alive_due: bool,
     /// For each lane the trim that was sent last; and it is time to send others.
     pub(super) trim_sent: [u64; LANES_MAX],
@@ -95,6 +97,7 @@ impl Flow {
             data_failed: false,
             counter_failed: false,
             attach_due: true,
+            ends_due: false,
             keep_alive_due: false,
             trim_sent: [0; LANES_MAX],
             trim_due: false,
@@ -144,7 +147,7 @@ impl Transport {
         from: u8,
         epoch: Epoch,
         lane: usize,
-        synced: bool,
+        [synced, lost]: [bool; 2],
         window: u32,
         (counters, durable): ([u64; 2], Option<Durable>),
         log: &impl LocalLog,
@@ -158,6 +161,8 @@ impl Transport {
             return;
         }
         let (now, config, all) = (self.now, self.config, self.all_lanes());
+        // In a chain, who lacks bytes itself can't say yet where the log ends.
+        let is_whole = own.role == Role::Primary || (own.synced == epoch && !own.lost);
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == from) else { return };
         let retry = config.retry.max(peer.retry);
         let Some(flow) = &mut peer.flow else { return };
@@ -174,6 +179,8 @@ impl Transport {
             flow.attach_at = Instant::NEVER;
             flow.attach_due = false;
         }
+        flow.ends_due |= lost && is_whole;
+        flow.attach_due |= flow.ends_due;
         let moved = counters[0] > flow.shadow[lane];
         if moved {
             flow.shadow[lane] = counters[0];

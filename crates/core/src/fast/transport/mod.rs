@@ -27,8 +27,8 @@
 //! takes over the log that was synced in the newest group, of those in the highest epoch, for each lane from the node
 //! that has most of it: it cuts what is its own alone, and pulls what it lacks. Then it appends the epoch to the
 //! history, is primary, and attaches its replicas. A source that dies meanwhile makes it propose anew, in a higher
-//! epoch. A device that led its epoch and has lost memory since counts for none of these sets until it is in step in a
-//! newer one.
+//! epoch. A device that has lost memory since it acknowledged counts for none of these sets until it holds again what
+//! its primary had then, or what a newer epoch began with.
 //!
 //! **Attach** carries the whole history (16 epochs at most; the oldest go first). A replica cuts its log where the
 //! newest common epoch ends, here or there, and forgets what its queue holds out of order. One that shares no epoch and
@@ -91,8 +91,10 @@ enum Flaw {
     NoHeir,
     /// In a promotion a member that holds nothing counts for one that has all that it acknowledged.
     EmptyVotes,
-    /// In a promotion a primary whose memory is gone counts for one that has all that it acknowledged.
+    /// In a promotion a member whose memory is gone counts for one that has all that it acknowledged.
     LostVotes,
+    /// A replica whose memory is gone counts again as soon as it has what its epoch began with.
+    RegainEarly,
     /// Logs are ranked by epoch, whatever the group that it was an epoch of.
     RankByEpoch,
 }
@@ -482,6 +484,7 @@ impl Transport {
             self.limit[lane] = self.limit[lane].min(log.persisted(lane));
         }
         self.persistent.change().role = Role::Secondary;
+        self.follower.regain = None;
         self.reflow();
     }
 
@@ -569,10 +572,10 @@ impl Transport {
         match body {
             Body::Accepted(accepted) => self.accepted(from, epoch, *accepted, log),
             Body::Refuse { promised, reason, group } => self.refused(from, epoch, promised, reason, group, log),
-            Body::Report { lane, synced, window, persisted, covered, durable } => {
+            Body::Report { lane, synced, window, persisted, covered, durable, lost } => {
                 if usize::from(lane) < self.lanes() {
                     let lane = usize::from(lane);
-                    self.report(from, epoch, lane, synced, window, ([persisted, covered], durable), log);
+                    self.report(from, epoch, lane, [synced, lost], window, ([persisted, covered], durable), log);
                 }
             }
             // The rest comes from those that would be followed.

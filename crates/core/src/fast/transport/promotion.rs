@@ -247,8 +247,8 @@ impl Transport {
             synced != Epoch::ZERO && version >= group.version() && (keeps_all || !acceptor.lost)
         };
         let heirs = self.flaw.is(Flaw::NoHeir) || candidate.first || acceptors.iter().any(heir) || all(&group);
-        // A member without a log speaks for no bytes: it may have acknowledged some, and have lost its memory since. So
-        // may a primary whose memory is gone.
+        // A member without a log speaks for no bytes: it may have acknowledged some, and have lost its memory since.
+        // Nor does one that knows that it has.
         let speaks =
             |it: &&Acceptor| (self.flaw.is(Flaw::EmptyVotes) || it.rank.1 != Epoch::ZERO) && (keeps_all || !it.lost);
         let votes = acceptors.iter().filter(|it| group.contains(it.node)).filter(speaks).count();

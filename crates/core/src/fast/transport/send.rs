@@ -65,7 +65,8 @@ impl Transport {
             self.follower.due &= !bit;
             self.follower.full &= !bit;
             let (synced, persisted, covered, durable) = self.counters(lane as usize, log);
-            let body = Body::Report { lane: lane as u8, synced, window, persisted, covered, durable };
+            let lost = self.asks_for_ends();
+            let body = Body::Report { lane: lane as u8, synced, window, persisted, covered, durable, lost };
             return Some((promised, body, None));
         }
         if promised.node() == node
@@ -91,16 +92,19 @@ impl Transport {
 
     fn next_attach(&mut self, place: usize, log: &impl LocalLog) -> (Epoch, Body, Option<Source>) {
         let (now, config) = (self.now, self.config);
-        let mut at = Instant::NEVER;
+        let (mut at, mut asked) = (Instant::NEVER, false);
         if let Some(flow) = &mut self.peers[place].flow {
+            asked = std::mem::take(&mut flow.ends_due);
             flow.attach_wait = back_off(flow.attach_wait, config.retry, config.retry_max);
             at = now + flow.attach_wait;
             flow.attach_at = at;
         }
         self.arm(at);
         let own = &self.persistent;
-        let attach =
-            Attach { group: own.group, lanes: config.lanes, oldest: self.oldest(log), history: own.history.clone() };
+        let (oldest, lanes) = (self.oldest(log), config.lanes);
+        let end = |lane| if lane < usize::from(lanes) { log.persisted(lane) } else { 0 };
+        let ends = asked.then(|| std::array::from_fn(end));
+        let attach = Attach { group: own.group, lanes, oldest, ends, history: own.history.clone() };
         (own.history.last(), Body::Attach(Box::new(attach)), None)
     }
 

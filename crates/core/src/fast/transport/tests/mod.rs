@@ -4,6 +4,7 @@
 mod durable;
 mod flush;
 mod leader;
+mod memory;
 mod model;
 mod network;
 mod rate;

@@ -203,6 +203,24 @@ impl Network {
         }
     }
 
+    /// A node's machine crashes, and comes back with the first units of each lane: the rest was in its memory. Nothing
+    /// that was under way outlives its links, and its peers learn that they are new ones.
+    pub(super) fn lose_memory(&mut self, node: usize, keeps: u64) {
+        self.restart(node, Duration::ZERO);
+        for lane in 0..self.ledger.len() {
+            let log = &mut self.nodes[node].log;
+            log.truncate(lane, keeps.clamp(log.oldest(lane), log.persisted(lane)));
+        }
+        self.parcels.retain(|Reverse((_, _, bytes, _))| {
+            let frame = Frame::parse(bytes).expect("what was encoded can be parsed");
+            usize::from(frame.from) != node && usize::from(frame.to) != node
+        });
+        self.command(node, Command::LostMemory).unwrap();
+        for peer in (0..self.nodes.len()).filter(|&peer| peer != node) {
+            self.event(peer, Event::Link { peer: node as u8, up: true, restarted: true });
+        }
+    }
+
     /// Runs for this time, with all queues drained at once.
     pub(super) fn run(&mut self, time: Duration) -> Check {
         let end = self.now + time;
@@ -260,9 +278,12 @@ impl Network {
         for at in known..credit {
             let unit = self.nodes[node].log.get(lane, at).ok_or("credit passes the log")?;
             let group = self.persistent(node).group;
-            let holders = group.members().iter();
-            let holders =
-                holders.filter(|&&member| self.nodes[usize::from(member)].log.get(lane, at) == Some(unit)).count();
+            // One that has lost its memory had it when it said so, which may have been on its way along a chain.
+            let holds = |&&member: &&u8| {
+                let member = usize::from(member);
+                self.nodes[member].log.get(lane, at) == Some(unit) || self.persistent(member).lost
+            };
+            let holders = group.members().iter().filter(holds).count();
             let asked = match group.mode() {
                 Mode::Lazy => 1,
                 Mode::Eager | Mode::Chain => group.members().len(),

@@ -5,7 +5,7 @@ use super::*;
 use tidewater_base::Rng;
 use tidewater_wire::replication::{Accepted, Attach, Start};
 
-fn network(mode: Mode, nodes: usize) -> Network {
+pub(super) fn network(mode: Mode, nodes: usize) -> Network {
     let members: Vec<u8> = (0..nodes as u8).collect();
     let mut net = Network::new(nodes, 1, 7);
     net.set_up(Group::new(Epoch::ZERO, mode, &members).unwrap());
@@ -14,12 +14,12 @@ fn network(mode: Mode, nodes: usize) -> Network {
     net
 }
 
-fn ms(ms: u64) -> Duration {
+pub(super) fn ms(ms: u64) -> Duration {
     Duration::from_ms(ms)
 }
 
 /// Cuts a node off, or lets it back.
-fn isolate(net: &mut Network, node: usize, blocked: bool) {
+pub(super) fn isolate(net: &mut Network, node: usize, blocked: bool) {
     for peer in 0..net.nodes.len() {
         net.blocked[node][peer] = blocked;
         net.blocked[peer][node] = blocked;
@@ -30,7 +30,7 @@ fn flags(net: &Network, node: usize) -> u32 {
     net.nodes[node].transport.status().flags
 }
 
-fn promote(net: &mut Network, node: usize, force: bool) -> Check {
+pub(super) fn promote(net: &mut Network, node: usize, force: bool) -> Check {
     net.command(node, Command::Promote { target: None, epoch: Epoch::ZERO, force })
         .map_err(|error| error.to_string())?;
     net.run(ms(30))
@@ -323,119 +323,6 @@ fn a_promise_outlives_a_power_cut() {
     assert!(an_acceptor_restarts(true).is_err(), "the flaw goes unnoticed");
 }
 
-/// Two of three acknowledge, one of them loses its memory and joins anew, and the other is away: the third, which lacks
-/// bytes, becomes no primary by the word of a member that knows nothing.
-fn a_member_loses_its_memory(flaw: Injected<Flaw>) -> Check {
-    let mut net = network(Mode::Quorum(2), 3);
-    net.nodes.iter_mut().for_each(|node| node.transport.flaw = flaw);
-    isolate(&mut net, 2, true);
-    net.write(0, 0, 10);
-    net.run(ms(1))?;
-    assert_eq!(net.credit(0, 0), 10);
-    isolate(&mut net, 0, true);
-    let group = net.persistent(1).group;
-    net.nodes[1].transport = Transport::resume(net.config, Persistent::new(), net.now);
-    net.nodes[1].log = MemLog::new(1);
-    net.command(1, Command::Setup { node: 1, group, primary: false, epoch: Epoch::ZERO, force: false }).unwrap();
-    net.blocked[1][2] = false;
-    net.blocked[2][1] = false;
-    promote(&mut net, 2, false)?;
-    if net.persistent(2).role == Role::Primary {
-        return Err("a member that holds nothing has made one primary that lacks bytes".into());
-    }
-    // All three have what there is.
-    isolate(&mut net, 0, false);
-    net.run(ms(30))?;
-    net.logs_agree()?;
-    assert_eq!((net.converged(), net.nodes[1].log.persisted(0)), (Some(2), 10));
-    Ok(())
-}
-
-/// A primary's machine crashes, and with its memory the newest acknowledged bytes are gone. Before another member is
-/// there, it becomes no primary again; then it takes over what that one has.
-fn a_primary_loses_its_memory(flaw: Injected<Flaw>, mode: Mode, helps: usize, alone: bool) -> Check {
-    let mut net = network(mode, 3);
-    promote(&mut net, 0, false)?;
-    net.write(0, 0, 10);
-    net.run(ms(1))?;
-    assert_eq!(net.credit(0, 0), 10);
-    // Others may not know its newest epoch.
-    isolate(&mut net, 0, alone);
-    promote(&mut net, 0, false)?;
-    let acknowledged = if alone { 10 } else { 20 };
-    net.write(0, 0, acknowledged as u32 - 10);
-    net.run(ms(1))?;
-    assert!(net.persistent(0).role == Role::Primary && net.credit(0, 0) == acknowledged);
-    net.nodes.iter_mut().for_each(|node| node.transport.flaw = flaw);
-    isolate(&mut net, 0, true);
-    let persistent = net.persistent(0).clone();
-    net.nodes[0].transport = Transport::resume(net.config, persistent, net.now);
-    net.nodes[0].transport.flaw = flaw;
-    // Less than its epoch began with.
-    net.nodes[0].log.truncate(0, 5);
-    net.command(0, Command::LostMemory).unwrap();
-    promote(&mut net, 0, false)?;
-    if net.persistent(0).role == Role::Primary {
-        return Err(format!("{mode:?}: it leads by what it has itself"));
-    }
-    for helper in 1..=helps {
-        net.blocked[0][helper] = false;
-        net.blocked[helper][0] = false;
-    }
-    net.run(ms(300))?;
-    assert_eq!((net.persistent(0).role, net.persistent(0).lost), (Role::Primary, false), "{mode:?}");
-    isolate(&mut net, 0, false);
-    net.run(ms(300))?;
-    net.logs_agree()?;
-    assert_eq!(net.nodes[2].log.persisted(0), acknowledged, "{mode:?}: acknowledged bytes");
-    Ok(())
-}
-
-#[test]
-fn a_primary_that_lost_its_memory_does_not_vote() {
-    for (mode, helps) in [(Mode::Eager, 1), (Mode::Quorum(2), 2), (Mode::Lazy, 2)] {
-        assert_eq!(a_primary_loses_its_memory(Injected::NONE, mode, helps, false), Ok(()));
-    }
-    assert_eq!(a_primary_loses_its_memory(Injected::NONE, Mode::Eager, 1, true), Ok(()));
-    for alone in [false, true] {
-        let noticed = a_primary_loses_its_memory(Injected::of(Flaw::LostVotes), Mode::Eager, 1, alone).is_err();
-        assert!(noticed, "the flaw goes unnoticed");
-    }
-}
-
-/// By force it leads with what it has, though that ends before its newest epoch began in one of two lanes.
-#[test]
-fn a_primary_that_lost_its_memory_is_promoted_by_force() -> Check {
-    let mut net = Network::new(2, 2, 7);
-    net.set_up(Group::new(Epoch::ZERO, Mode::Eager, &[0, 1]).unwrap());
-    net.run(ms(1))?;
-    isolate(&mut net, 1, true);
-    net.write(0, 0, 10);
-    net.write(0, 1, 10);
-    net.run(ms(1))?;
-    promote(&mut net, 0, false)?;
-    net.write(0, 1, 10);
-    net.run(ms(1))?;
-    net.nodes[0].log.truncate(0, 5);
-    net.command(0, Command::LostMemory).unwrap();
-    net.command(0, Command::Promote { target: None, epoch: Epoch::ZERO, force: true }).unwrap();
-    net.run(ms(6_000))?;
-    assert_eq!((net.persistent(0).role, net.persistent(0).lost), (Role::Primary, false));
-    let starts: Vec<_> = net.persistent(0).history.starts().iter().map(|start| start.offsets[..2].to_vec()).collect();
-    assert_eq!(starts, [[0, 0], [5, 10]], "bytes of an epoch that is forgotten are of no other");
-    isolate(&mut net, 1, false);
-    net.run(ms(300))?;
-    net.logs_agree()?;
-    assert_eq!([0, 1].map(|lane| net.nodes[1].log.persisted(lane)), [5, 10]);
-    Ok(())
-}
-
-#[test]
-fn a_member_that_lost_its_memory_does_not_vote() {
-    assert_eq!(a_member_loses_its_memory(Injected::NONE), Ok(()));
-    assert!(a_member_loses_its_memory(Injected::of(Flaw::EmptyVotes)).is_err(), "the flaw goes unnoticed");
-}
-
 #[test]
 fn a_stand_alone_log_becomes_the_groups_and_the_others_give_theirs_up() -> Check {
     let mut net = Network::new(3, 1, 1);
@@ -492,7 +379,7 @@ fn reports_are_sent_at_ticks_of_the_period() {
     let epoch = Epoch::ZERO.next(0).unwrap();
     let mut history = History::default();
     history.push(Start { epoch, offsets: [0; LANES_MAX] });
-    let attach = Box::new(Attach { group, lanes: 1, oldest: [0; LANES_MAX], history });
+    let attach = Box::new(Attach { group, lanes: 1, oldest: [0; LANES_MAX], ends: None, history });
     let frame = Frame { function: 0, from: 0, to: 1, epoch, body: Body::Attach(attach) };
     replica.handle(Instant::ZERO, Event::Frame(frame), &mut log);
     assert!(matches!(replica.poll(&mut log).unwrap().frame.body, Body::Report { synced: true, persisted: 0, .. }));
@@ -575,7 +462,8 @@ fn no_frame_panics() {
                 }
                 3 | 4 => {
                     let (group, oldest, history) = (group(&mut rng), offsets(&mut rng), history(&mut rng));
-                    Body::Attach(Box::new(Attach { group, lanes: 1, oldest, history }))
+                    let ends = (rng.below(2) == 0).then(|| offsets(&mut rng));
+                    Body::Attach(Box::new(Attach { group, lanes: 1, oldest, ends, history }))
                 }
                 5 => {
                     let (pulled, lane) = (rng.below(2) == 0, rng.below(3) as u8);
@@ -585,7 +473,8 @@ fn no_frame_panics() {
                     let (lane, synced, persisted) = (rng.below(2) as u8, rng.below(2) == 0, offset(&mut rng));
                     let window = rng.below(90) as u32;
                     let covered = rng.below(persisted + 1);
-                    Body::Report { lane, synced, window, persisted, covered, durable: None }
+                    let lost = rng.below(4) == 0;
+                    Body::Report { lane, synced, window, persisted, covered, durable: None, lost }
                 }
                 7 => Body::KeepAlive,
                 _ => {

@@ -26,6 +26,7 @@ struct Figures {
     frames: u64,
     acknowledged: usize,
     promotions: u64,
+    losses: u64,
 }
 
 /// A random group: the whole network, or with `any` part of it.
@@ -111,6 +112,19 @@ fn run(plan: Plan, figures: &mut Figures) -> Check {
             }
             380..381 if net.up(node) => {
                 let _ = net.command(node, Command::Demote);
+            }
+            381..383 if net.up(node) => {
+                // As many as the mode bears: what they acknowledged, one other has.
+                let others = (0..nodes).filter(|&other| other != node && net.persistent(other).lost).count();
+                let bears = match mode.filter(|_| !plan.changes) {
+                    Some(Mode::Eager | Mode::Chain) => nodes - 1,
+                    Some(Mode::Quorum(k)) => usize::from(k) - 1,
+                    Some(Mode::Lazy) | None => 0,
+                };
+                if others < bears {
+                    net.lose_memory(node, rng.below(200));
+                    figures.losses += 1;
+                }
             }
             _ => net.advance(),
         }
@@ -232,6 +246,8 @@ fn flaws_are_noticed() {
         (Broken::Transport(Flaw::NoTruncation), quorum),
         (Broken::Transport(Flaw::CountUnsynced), quorum),
         (Broken::Transport(Flaw::NoHeir), None),
+        (Broken::Transport(Flaw::LostVotes), Some(Mode::Eager)),
+        (Broken::Transport(Flaw::RegainEarly), Some(Mode::Eager)),
         (Broken::KeepsQueue, quorum),
     ] {
         let found = noticed(broken, mode, 100);

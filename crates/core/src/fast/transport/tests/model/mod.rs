@@ -6,7 +6,7 @@
 //! group that has come together. Unlimited are: deliveries of frames in any order, their loss, timers that end at any
 //! time (so that proposals, pulls, attachments, data and reports are repeated), and syncs of what has to be durable,
 //! each as late as it may be. A power cut forgets all that was not durable; a cut of the log, too, and bytes that have
-//! come in since may be there or not.
+//! come in since may be there or not. A loss of memory forgets these and all of the log.
 //!
 //! # What is not
 //!
@@ -33,7 +33,14 @@ fn group(mode: Mode, members: &[u8]) -> Group {
 fn world(mode: Mode, flaw: Injected<Flaw>, [writes, promotions, changes, crashes]: [u8; 4]) -> World {
     let mut world = World::new(group(mode, &[0, 1, 2]), group(mode, &[0, 2]), flaw);
     world.in_flight = 1;
-    world.budget = Budget { writes, promotions, changes, crashes };
+    world.budget = Budget { writes, promotions, changes, crashes, losses: 0 };
+    world
+}
+
+/// As [`world`], and so many nodes lose their memory.
+fn forgetful(mode: Mode, flaw: Injected<Flaw>, budget: [u8; 4], losses: u8) -> World {
+    let mut world = world(mode, flaw, budget);
+    world.budget.losses = losses;
     world
 }
 
@@ -114,6 +121,37 @@ fn torture_two_promotions_a_change_and_a_power_cut() {
             let mut world = world(mode, Injected::NONE, budget);
             world.in_flight = in_flight;
             explore(&format!("{mode:?}"), world, 60_000_000, &[ACKNOWLEDGES, PROMOTES]);
+        }
+    }
+}
+
+/// What a member has acknowledged and lost is with another, in every order of a promotion and a loss.
+#[test]
+fn a_loss_of_memory_loses_nothing_that_another_has() {
+    for mode in [Mode::Eager, Mode::Chain, Mode::Quorum(2)] {
+        let world = forgetful(mode, Injected::NONE, [1, 1, 0, 0], 1);
+        explore(&format!("{mode:?}"), world, usize::MAX, &[ACKNOWLEDGES, PROMOTES]);
+    }
+}
+
+#[test]
+fn a_loss_of_memory_that_is_not_counted_is_found() {
+    for flaw in [Flaw::LostVotes, Flaw::RegainEarly] {
+        let world = forgetful(Mode::Eager, Injected::of(flaw), [1, 1, 0, 0], 1);
+        assert_eq!(find(&format!("{flaw:?}"), world), SAFE);
+    }
+}
+
+#[test]
+#[ignore = "minutes long"]
+fn torture_losses_of_memory() {
+    for mode in [Mode::Eager, Mode::Chain, Mode::Quorum(2)] {
+        for (budget, losses) in [([2, 1, 0, 0], 1), ([1, 2, 0, 0], 1), ([1, 1, 0, 1], 1), ([1, 1, 0, 0], 2)] {
+            // Where two acknowledge, both may be among those.
+            if mode != Mode::Quorum(2) || losses == 1 {
+                let world = forgetful(mode, Injected::NONE, budget, losses);
+                explore(&format!("{mode:?}"), world, 60_000_000, &[ACKNOWLEDGES, PROMOTES]);
+            }
         }
     }
 }

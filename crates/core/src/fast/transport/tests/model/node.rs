@@ -40,6 +40,11 @@ pub(super) enum Happening {
         /// Bytes that have come in since are in the ring. Where it was cut meanwhile, bytes are there again.
         kept: bool,
     },
+    /// The machine crashes: what was not durable is forgotten, and all bytes are lost. What comes of that is durable
+    /// before anything else happens: where it is not, the next start finds the same.
+    Lose,
+    /// A peer was started anew.
+    Restarted(u8),
     /// [`Defect::FenceAfterAppend`]: the log bytes under way are in the log, and confirmed.
     Append,
 }
@@ -161,6 +166,17 @@ impl Node {
                 sent.append(&mut next.held);
             }
             Happening::Crash { kept } => next.crash(*kept, defect),
+            Happening::Lose => {
+                next.crash(false, defect);
+                next.log.truncate(0, next.log.oldest(0));
+                let lost = next.transport.command(NOW, Command::LostMemory, &mut next.log);
+                assert_eq!(lost, Ok(()), "all are in the group");
+                next.transport.count_from(0);
+            }
+            Happening::Restarted(peer) => {
+                let event = Event::Link { peer: *peer, up: true, restarted: true };
+                next.transport.handle(NOW, event, &mut next.log);
+            }
         }
         let frames = next.settle();
         if next.transport.version() > 0 && next.durable.is_none() {

@@ -19,6 +19,8 @@ pub(super) struct Budget {
     pub(super) promotions: u8,
     pub(super) changes: u8,
     pub(super) crashes: u8,
+    /// Crashes that cost a node its memory.
+    pub(super) losses: u8,
 }
 
 /// What is wrong with a state.
@@ -72,6 +74,13 @@ pub(super) enum Action {
     Crash {
         node: usize,
         kept: bool,
+    },
+    /// A node loses its memory, and with it its links: nothing that was under way arrives.
+    Lose(usize),
+    /// Its peers learn of it, before anything else that it says.
+    Restarted {
+        node: usize,
+        peer: u8,
     },
     Append(usize),
 }
@@ -209,6 +218,8 @@ impl World {
                 Action::Change(_) => promote(Some(self.target)),
                 Action::Sync(_) => Happening::Sync,
                 Action::Crash { kept, .. } => Happening::Crash { kept },
+                Action::Lose(_) => Happening::Lose,
+                Action::Restarted { peer, .. } => Happening::Restarted(peer),
                 Action::Append(_) => Happening::Append,
             };
             let before = tables.nodes[key.0 as usize].clone();
@@ -249,7 +260,20 @@ impl World {
                 next.left.crashes -= 1;
                 (node, 0)
             }
-            Action::Timer(node, _) | Action::Sync(node) | Action::Append(node) => (node, 0),
+            Action::Lose(node) => {
+                next.left.losses -= 1;
+                for peer in 0..NODES {
+                    next.links[node][peer].clear();
+                    next.links[peer][node].clear();
+                }
+                for other in (0..NODES).filter(|&other| other != node) {
+                    self.step(&mut next, other, Action::Restarted { node: other, peer: node as u8 }, 0);
+                }
+                (node, 0)
+            }
+            Action::Timer(node, _) | Action::Sync(node) | Action::Append(node) | Action::Restarted { node, .. } => {
+                (node, 0)
+            }
         };
         self.step(&mut next, node, action, unit);
         // Without a crash to come it makes no difference but time.
@@ -371,6 +395,9 @@ impl Model for World {
                 if !node.is_durable() {
                     actions.push(Action::Crash { node: number, kept: false });
                 }
+            }
+            if state.left.losses > 0 {
+                actions.push(Action::Lose(number));
             }
         }
     }
