@@ -16,7 +16,7 @@ use std::sync::mpsc::Sender;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::content::Place;
 use tidewater_core::drive::Clock as _;
-use tidewater_core::fast::transport::{Command, Leadership, flag};
+use tidewater_core::fast::transport::{Command, Leadership, Status, flag};
 use tidewater_core::fast::{Fast, Lane};
 use tidewater_core::subsystem::{Input, LogPiece};
 use tidewater_wire::replication::{Body, Epoch, Frame, Group, LANES_MAX, Mode};
@@ -234,7 +234,7 @@ impl<M> World<M> {
                 group.insert("has_deadline".into(), transport.persistent().led.into());
                 group.insert("stale".into(), (status.flags & flag::STALE != 0).into());
                 group.insert("primary_silent".into(), (status.flags & flag::PRIMARY_SILENT != 0).into());
-                group.insert("flags".into(), flags_of(status.flags).into());
+                group.insert("flags".into(), flags_of(&status, transport.persistent().lost).into());
                 group.insert("tail".into(), of.lanes().iter().map(|lane| lane.released()).collect::<Vec<_>>().into());
                 group.insert(
                     "oldest".into(),
@@ -307,9 +307,9 @@ fn mode_of(mode: Mode) -> String {
     }
 }
 
-/// Flags in words.
-fn flags_of(flags: u32) -> Vec<&'static str> {
-    [
+/// Flags in words. `is_lacking`: it may lack bytes that it, or a device of its number, had.
+fn flags_of(status: &Status, is_lacking: bool) -> Vec<&'static str> {
+    let words = [
         (flag::DESTAGE_FAILED, "a destage failed"),
         (flag::DATA_FAILED, "data does not reach a replica"),
         (flag::COUNTER_FAILED, "a replica is silent"),
@@ -322,10 +322,9 @@ fn flags_of(flags: u32) -> Vec<&'static str> {
         (flag::CUT, "bytes of the log were cut"),
         (flag::PRIMARY_SILENT, "the primary is silent"),
         (flag::PENDING, "a change of the group is not finished"),
-    ]
-    .iter()
-    .filter_map(|&(bit, words)| (flags & bit != 0).then_some(words))
-    .collect()
+    ];
+    let said = words.iter().filter_map(|&(bit, words)| (status.flags & bit != 0).then_some(words));
+    said.chain(is_lacking.then_some("it may lack bytes that it had, and counts for no promotion")).collect()
 }
 
 impl Server {

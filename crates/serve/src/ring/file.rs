@@ -136,6 +136,8 @@ pub struct RingFile {
     header: RingHeader,
     /// It had a copy when it was served last.
     had_copy: bool,
+    /// It was used in this boot of the machine before it was opened.
+    is_of_this_boot: bool,
     /// Its own page, never accessed: where clients wait.
     page: Mapping,
 }
@@ -278,14 +280,15 @@ impl RingFile {
             return Err(wrong(path, format_args!("was truncated to {len} of {} bytes{away}", header.file_bytes)));
         }
         let boot = boot();
-        let found = if header.boot == boot || header.persistent { Found::Ring } else { Found::Old };
+        let is_of_this_boot = header.boot == boot;
+        let found = if is_of_this_boot || header.persistent { Found::Ring } else { Found::Old };
         if found == Found::Old {
             header.generation.iter_mut().for_each(|generation| *generation += 1);
         }
         let had_copy = header.copied;
         (header.persistent, header.copied, header.epoch) = (shape.persistent, shape.copied, shape.epoch);
         let mut ring = RingFile::of(path, file, header)?;
-        ring.had_copy = had_copy;
+        (ring.had_copy, ring.is_of_this_boot) = (had_copy, is_of_this_boot);
         Ok((ring, found))
     }
 
@@ -317,7 +320,7 @@ impl RingFile {
         let lent = lend(path, &file)?;
         let page = Mapping::new(file.as_fd(), RING_FILE_BAR2 + RING_PAGE_OFFSET, bar::PAGE, false);
         let page = page.map_err(|error| wrong(path, error))?;
-        Ok(RingFile { path: path.to_owned(), file, lent, header, had_copy: false, page })
+        Ok(RingFile { path: path.to_owned(), file, lent, header, had_copy: false, is_of_this_boot: false, page })
     }
 
     /// Where it is.
@@ -346,6 +349,11 @@ impl RingFile {
     /// Whether it had a copy when it was served last: its clients may write that on.
     pub fn had_copy(&self) -> bool {
         self.had_copy
+    }
+
+    /// Whether it was used in this boot of the machine before it was opened.
+    pub fn is_of_this_boot(&self) -> bool {
+        self.is_of_this_boot
     }
 
     /// What a client is given to map.

@@ -155,7 +155,7 @@ pub struct MappedRing {
     pub(crate) survives: bool,
     /// The number of the sync that was asked for since it fills up.
     pub(crate) syncing: Option<u64>,
-    /// Its file was there, and was used in this boot of the machine.
+    /// What a group counts on is there.
     is_kept: bool,
     /// The next start is to find it as this one did, until the image knows that it was lost.
     pub(crate) is_unconfirmed: bool,
@@ -207,13 +207,15 @@ impl MappedRing {
             ));
         }
         let lanes = vec![MappedLane::default(); of.lanes().len()];
+        // Bytes of peers are not in the ring: they are in the image, as far as this boot has them.
+        let is_kept = found == Found::Ring && (file.is_of_this_boot() || has_led(of));
         let mut ring = MappedRing {
             file,
             copy,
             lanes,
             survives: fast.survives(),
             syncing: None,
-            is_kept: found == Found::Ring,
+            is_kept,
             is_unconfirmed: false,
             open: true,
             status: TransportStatus::OK,
@@ -468,8 +470,8 @@ impl MappedRing {
         Ok(())
     }
 
-    /// Whether its file was there, and was used in this boot of the machine: what the device had reported is in the
-    /// image, too.
+    /// Whether what a group counts on is there: the file is of this boot of the machine, so that what the device had
+    /// reported is in the image; or the device has led, and the file outlives a boot.
     pub(crate) fn is_kept(&self) -> bool {
         self.is_kept
     }

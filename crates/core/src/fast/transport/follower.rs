@@ -189,14 +189,15 @@ impl Transport {
             return self.refuse(from, epoch, Reason::Stale);
         }
         let keeps = keeps.filter(|_| !gap);
+        let is_new = keeps.is_none() || self.persistent.synced == Epoch::ZERO;
         self.adopt(&attach.history, keeps, &attach.oldest, log);
         let own = self.persistent.change();
         own.group = group;
         own.floor = own.floor.max(group.version());
         own.pending = None;
         self.set_flag(flag::MISMATCH | flag::STALE | flag::REFUSED, false);
-        // What it acknowledged of earlier epochs, this one began with.
-        self.follower.regain = attach.ends.or(Some(attach.history.last_offsets()));
+        // What it acknowledged of earlier epochs, this one began with. Of one that has no log it may not know.
+        self.follower.regain = if is_new { attach.ends } else { Some(attach.history.last_offsets()) };
         self.note_sync(log);
         self.reflow();
     }

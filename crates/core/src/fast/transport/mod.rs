@@ -27,8 +27,9 @@
 //! takes over the log that was synced in the newest group, of those in the highest epoch, for each lane from the node
 //! that has most of it: it cuts what is its own alone, and pulls what it lacks. Then it appends the epoch to the
 //! history, is primary, and attaches its replicas. A source that dies meanwhile makes it propose anew, in a higher
-//! epoch. A device that has lost memory since it acknowledged counts for none of these sets until it holds again what
-//! its primary had then, or what a newer epoch began with.
+//! epoch. A device that has lost memory since it acknowledged, or is new, counts for none of these sets until it holds
+//! what its primary had when it asked, or what a newer epoch began with. No frame outlives its receiver's loss: what
+//! was under way to a device that is gone must not reach the next one of its number.
 //!
 //! **Attach** carries the whole history (16 epochs at most; the oldest go first). A replica cuts its log where the
 //! newest common epoch ends, here or there, and forgets what its queue holds out of order. One that shares no epoch and
@@ -237,7 +238,8 @@ impl Transport {
                 own.floor = Epoch::ZERO;
                 own.synced = Epoch::ZERO;
                 own.synced_in = Epoch::ZERO;
-                own.lost = false;
+                // A device of its number may have been in the group before.
+                own.lost = true;
                 self.reflow();
                 if primary {
                     self.propose(group.at(Epoch::ZERO), epoch, [force, true], log)?;
@@ -485,6 +487,8 @@ impl Transport {
         }
         self.persistent.change().role = Role::Secondary;
         self.follower.regain = None;
+        // What a candidate asked for is of its epoch, and of the log as it was.
+        self.follower.pulls = [(0, 0); LANES_MAX];
         self.reflow();
     }
 

@@ -190,7 +190,6 @@ impl Transport {
         }
         if epoch > own.promised {
             self.depose(epoch, log);
-            self.follower.pulls = [(0, 0); LANES_MAX];
         }
         let own = self.persistent.change();
         own.pending = (!target.same_as(&own.group)).then_some(target);
@@ -233,7 +232,7 @@ impl Transport {
         let group = self.persistent.group;
         let few = usize::from(self.flaw.is(Flaw::AcceptTooFew));
         let by_epoch = self.flaw.is(Flaw::RankByEpoch);
-        let keeps_all = self.flaw.is(Flaw::LostVotes);
+        let (counts_all, keeps_all) = (self.flaw.is(Flaw::EmptyVotes), self.flaw.is(Flaw::LostVotes));
         let Some(candidate) = &self.candidate else { return };
         let Phase::Collect { acceptors, .. } = &candidate.phase else { return };
         let count = |group: &Group| acceptors.iter().filter(|acceptor| group.contains(acceptor.node)).count();
@@ -249,8 +248,7 @@ impl Transport {
         let heirs = self.flaw.is(Flaw::NoHeir) || candidate.first || acceptors.iter().any(heir) || all(&group);
         // A member without a log speaks for no bytes: it may have acknowledged some, and have lost its memory since.
         // Nor does one that knows that it has.
-        let speaks =
-            |it: &&Acceptor| (self.flaw.is(Flaw::EmptyVotes) || it.rank.1 != Epoch::ZERO) && (keeps_all || !it.lost);
+        let speaks = |it: &&Acceptor| counts_all || it.rank.1 != Epoch::ZERO && (keeps_all || !it.lost);
         let votes = acceptors.iter().filter(|it| group.contains(it.node)).filter(speaks).count();
         let covers = votes + few >= needed(&group) || candidate.first || all(&group);
         let enough = if candidate.force {

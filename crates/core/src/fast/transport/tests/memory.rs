@@ -14,10 +14,7 @@ fn a_member_loses_its_memory(flaw: Injected<Flaw>) -> Check {
     net.run(ms(1))?;
     assert_eq!(net.credit(0, 0), 10);
     isolate(&mut net, 0, true);
-    let group = net.persistent(1).group;
-    net.nodes[1].transport = Transport::resume(net.config, Persistent::new(), net.now);
-    net.nodes[1].log = MemLog::new(1);
-    net.command(1, Command::Setup { node: 1, group, primary: false, epoch: Epoch::ZERO, force: false }).unwrap();
+    net.replace(1);
     net.blocked[1][2] = false;
     net.blocked[2][1] = false;
     promote(&mut net, 2, false)?;
@@ -161,6 +158,37 @@ fn a_replica_that_lost_its_memory_does_not_vote() {
             let found = a_replica_loses_its_memory(Injected::of(flaw), mode, told);
             assert!(found.is_err(), "{flaw:?} goes unnoticed in {mode:?}");
         }
+    }
+}
+
+/// A member with a new disk is in the epoch in which it acknowledged, and has nothing yet.
+fn a_new_disk_is_promoted(flaw: Injected<Flaw>, mode: Mode) -> Check {
+    let mut net = network(mode, 3);
+    net.write(0, 0, 10);
+    net.run(ms(1))?;
+    net.nodes.iter_mut().for_each(|node| node.transport.flaw = flaw);
+    net.replace(1);
+    while net.nodes[1].transport.follower.regain.is_none() && net.persistent(1).lost {
+        net.advance();
+    }
+    assert_eq!((net.nodes[1].log.persisted(0), net.persistent(1).synced), (0, net.nodes[0].transport.epoch()));
+    isolate(&mut net, 1, true);
+    promote(&mut net, 1, false)?;
+    if net.persistent(1).role == Role::Primary {
+        return Err(format!("{mode:?}: it leads by what it has itself"));
+    }
+    isolate(&mut net, 1, false);
+    net.run(ms(300))?;
+    net.logs_agree()?;
+    assert_eq!((net.converged(), net.nodes[2].log.persisted(0)), (Some(1), 10), "{mode:?}");
+    Ok(())
+}
+
+#[test]
+fn a_member_with_a_new_disk_does_not_vote_before_it_has_all() {
+    for mode in [Mode::Eager, Mode::Chain] {
+        assert_eq!(a_new_disk_is_promoted(Injected::NONE, mode), Ok(()));
+        assert!(a_new_disk_is_promoted(Injected::of(Flaw::RegainEarly), mode).is_err(), "the flaw goes unnoticed");
     }
 }
 

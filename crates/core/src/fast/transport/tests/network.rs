@@ -25,6 +25,8 @@ pub(super) struct Node {
     /// Credit of each lane when last looked at, and whether it was primary then.
     credit: Vec<u64>,
     epoch: Epoch,
+    /// Where each lane ended when the memory was lost last.
+    had: Vec<u64>,
 }
 
 /// Frame bytes and log units on their way.
@@ -60,6 +62,7 @@ impl Network {
             down_until: Instant::ZERO,
             credit: vec![0; lanes],
             epoch: Epoch::ZERO,
+            had: vec![0; lanes],
         };
         Network {
             nodes: (0..nodes).map(node).collect(),
@@ -208,14 +211,35 @@ impl Network {
     pub(super) fn lose_memory(&mut self, node: usize, keeps: u64) {
         self.restart(node, Duration::ZERO);
         for lane in 0..self.ledger.len() {
-            let log = &mut self.nodes[node].log;
+            let Node { log, had, .. } = &mut self.nodes[node];
+            had[lane] = had[lane].max(log.persisted(lane));
             log.truncate(lane, keeps.clamp(log.oldest(lane), log.persisted(lane)));
         }
+        self.lose_links(node);
+        self.command(node, Command::LostMemory).unwrap();
+        self.tell_of_restart(node);
+    }
+
+    /// A node has a new disk, and is set up as a member anew.
+    pub(super) fn replace(&mut self, node: usize) {
+        let (group, flaw) = (self.persistent(node).group, self.nodes[node].transport.flaw);
+        self.nodes[node].transport = Transport::resume(self.config, Persistent::new(), self.now);
+        self.nodes[node].transport.flaw = flaw;
+        self.nodes[node].log = MemLog::new(self.ledger.len());
+        self.lose_links(node);
+        let setup = Command::Setup { node: node as u8, group, primary: false, epoch: Epoch::ZERO, force: false };
+        self.command(node, setup).unwrap();
+        self.tell_of_restart(node);
+    }
+
+    fn lose_links(&mut self, node: usize) {
         self.parcels.retain(|Reverse((_, _, bytes, _))| {
             let frame = Frame::parse(bytes).expect("what was encoded can be parsed");
             usize::from(frame.from) != node && usize::from(frame.to) != node
         });
-        self.command(node, Command::LostMemory).unwrap();
+    }
+
+    fn tell_of_restart(&mut self, node: usize) {
         for peer in (0..self.nodes.len()).filter(|&peer| peer != node) {
             self.event(peer, Event::Link { peer: node as u8, up: true, restarted: true });
         }
@@ -280,8 +304,8 @@ impl Network {
             let group = self.persistent(node).group;
             // One that has lost its memory had it when it said so, which may have been on its way along a chain.
             let holds = |&&member: &&u8| {
-                let member = usize::from(member);
-                self.nodes[member].log.get(lane, at) == Some(unit) || self.persistent(member).lost
+                let node = &self.nodes[usize::from(member)];
+                node.log.get(lane, at) == Some(unit) || node.transport.persistent().lost && at < node.had[lane]
             };
             let holders = group.members().iter().filter(holds).count();
             let asked = match group.mode() {
