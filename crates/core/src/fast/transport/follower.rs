@@ -94,7 +94,8 @@ impl Transport {
         }
     }
 
-    /// Notes that the log is complete up to where the epoch started. True when that is new.
+    /// Notes that the log is complete up to where the epoch started, and that it has again what it lost. True when that
+    /// is new.
     fn note_sync(&mut self, log: &impl LocalLog) -> bool {
         let own = &self.persistent;
         let epoch = own.history.last();
@@ -110,10 +111,11 @@ impl Transport {
         }
         let regain = if self.flaw.is(Flaw::RegainEarly) { Some(starts) } else { self.follower.regain };
         let regains = |ends: [u64; LANES_MAX]| (0..lanes).all(|lane| log.persisted(lane) >= ends[lane]);
-        if self.persistent.lost && regain.is_some_and(regains) {
+        let regained = self.persistent.lost && regain.is_some_and(regains);
+        if regained {
             self.persistent.change().lost = false;
         }
-        new
+        new || regained
     }
 
     /// Whether it asks where the log ends: it has lost memory.
@@ -123,7 +125,10 @@ impl Transport {
 
     /// What the report of a lane says: synced, own counter, what is covered, and what is durable.
     pub(super) fn counters(&self, lane: usize, log: &impl LocalLog) -> (bool, u64, u64, Option<Durable>) {
-        let (mut synced, persisted) = (self.persistent.synced == self.persistent.history.last(), log.persisted(lane));
+        let own = &self.persistent;
+        // Who may lack bytes that it had is not in step: it does not count in a promotion, either.
+        let mut synced = own.synced == own.history.last() && !own.lost;
+        let persisted = log.persisted(lane);
         let mut covered = persisted;
         let mut durable = Durable { destaged: log.destaged(lane).min(persisted), ring_survives: log.ring_survives() };
         // In a chain, what has come to the end; elsewhere a replica has no flow.

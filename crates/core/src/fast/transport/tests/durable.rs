@@ -68,7 +68,7 @@ fn attach(group: Group, starts: &[(Epoch, u64)]) -> Body {
         offsets[0] = offset;
         assert!(history.push(Start { epoch, offsets }));
     }
-    Body::Attach(Box::new(Attach { group, lanes: 1, oldest: [0; LANES_MAX], ends: None, history }))
+    Body::Attach(Box::new(Attach { group, lanes: 1, oldest: [0; LANES_MAX], ends: Some([0; LANES_MAX]), history }))
 }
 
 #[test]

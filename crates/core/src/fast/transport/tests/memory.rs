@@ -126,6 +126,10 @@ fn a_replica_loses_its_memory(flaw: Injected<Flaw>, mode: Mode, told: bool) -> C
         net.advance();
     }
     assert_eq!(net.nodes[1].log.persisted(0), 5);
+    let it = &net.nodes[1];
+    if it.transport.counters(0, &it.log).0 {
+        return Err(format!("{mode:?}: it reports that it is in step"));
+    }
     isolate(&mut net, 0, true);
     isolate(&mut net, 1, true);
     promote(&mut net, 1, false)?;

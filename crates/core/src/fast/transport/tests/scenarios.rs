@@ -379,7 +379,7 @@ fn reports_are_sent_at_ticks_of_the_period() {
     let epoch = Epoch::ZERO.next(0).unwrap();
     let mut history = History::default();
     history.push(Start { epoch, offsets: [0; LANES_MAX] });
-    let attach = Box::new(Attach { group, lanes: 1, oldest: [0; LANES_MAX], ends: None, history });
+    let attach = Box::new(Attach { group, lanes: 1, oldest: [0; LANES_MAX], ends: Some([0; LANES_MAX]), history });
     let frame = Frame { function: 0, from: 0, to: 1, epoch, body: Body::Attach(attach) };
     replica.handle(Instant::ZERO, Event::Frame(frame), &mut log);
     assert!(matches!(replica.poll(&mut log).unwrap().frame.body, Body::Report { synced: true, persisted: 0, .. }));
