@@ -136,8 +136,7 @@ pub(crate) fn is_counted_on(of: &Function) -> bool {
 /// Whether the newest epoch of a log is one that this device leads, or has led.
 pub(crate) fn has_led(of: &Function) -> bool {
     let own = of.transport().persistent();
-    let is_its_own = own.history.last() != Epoch::ZERO && own.history.last().node() == own.node;
-    own.role == Role::Primary || own.role == Role::Secondary && is_its_own
+    is_counted_on(of) && own.history.last().node() == own.node
 }
 
 /// How far the replicas of a lane are. `synced`: how far the device is itself.

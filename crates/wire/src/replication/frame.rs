@@ -108,7 +108,7 @@ pub enum Body {
         covered: u64,
         /// What is durable of it, where reports say that.
         durable: Option<Durable>,
-        /// The sender has lost memory that held log bytes, and asks where the log ends ([`Attach::ends`]).
+        /// The sender has lost memory that held log bytes, or is new, and asks where the log ends ([`Attach::ends`]).
         lost: bool,
     },
     /// The primary lives and has nothing to say.
@@ -176,7 +176,7 @@ pub struct Attach {
     pub lanes: u8,
     /// For each lane the oldest offset that the sender can still send.
     pub oldest: [u64; LANES_MAX],
-    /// For each lane where the log ends, for a replica that has asked.
+    /// For each lane where the sender's log ends, for a replica that has asked.
     pub ends: Option<[u64; LANES_MAX]>,
     /// Its history; the header's epoch is its newest.
     pub history: History,

@@ -101,7 +101,8 @@ impl Transport {
         let epoch = own.history.last();
         let starts = own.history.last_offsets();
         let lanes = usize::from(self.config.lanes);
-        let new = own.synced != epoch && (0..lanes).all(|lane| log.persisted(lane) >= starts[lane]);
+        let holds = |ends: [u64; LANES_MAX]| (0..lanes).all(|lane| log.persisted(lane) >= ends[lane]);
+        let new = own.synced != epoch && holds(starts);
         if new {
             let own = self.persistent.change();
             own.synced = epoch;
@@ -110,8 +111,7 @@ impl Transport {
             self.set_flag(flag::STALE, false);
         }
         let regain = if self.flaw.is(Flaw::RegainEarly) { Some(starts) } else { self.follower.regain };
-        let regains = |ends: [u64; LANES_MAX]| (0..lanes).all(|lane| log.persisted(lane) >= ends[lane]);
-        let regained = self.persistent.lost && regain.is_some_and(regains);
+        let regained = self.persistent.lost && regain.is_some_and(holds);
         if regained {
             self.persistent.change().lost = false;
         }

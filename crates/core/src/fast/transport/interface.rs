@@ -184,8 +184,8 @@ pub struct Persistent {
     pub history: History,
     /// The operator allows that the log is thrown away to rejoin.
     pub rebuild: bool,
-    /// It has lost memory that held log bytes, which may have been acknowledged: until it holds what its primary has,
-    /// or what a newer epoch began with, what others have of its epoch counts, and not what it has.
+    /// It has lost memory that held log bytes, which may have been acknowledged, or is new: until it holds what its
+    /// primary has, or what a newer epoch began with, what others have of its epoch counts, and not what it has.
     pub lost: bool,
     /// It acknowledges as primary until its leader deadline only.
     pub led: bool,

@@ -554,10 +554,7 @@ impl Transport {
                 None => *history = History::default(),
             }
         }
-        let mut offsets = [0; LANES_MAX];
-        for (lane, offset) in offsets.iter_mut().enumerate().take(self.lanes()) {
-            *offset = log.persisted(lane);
-        }
+        let offsets = self.ends(log);
         let own = self.persistent.change();
         let pushed = own.history.push(Start { epoch, offsets });
         assert!(pushed, "epoch {epoch} does not follow {:?}", own.history);

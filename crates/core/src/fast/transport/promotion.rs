@@ -89,10 +89,7 @@ impl Transport {
         let (history, ends) = self.synced_log(log);
         let version = if self.flaw.is(Flaw::RankByEpoch) { Epoch::ZERO } else { self.persistent.synced_in };
         let rank = (version, history.last());
-        let mut oldest = [0; LANES_MAX];
-        for (lane, oldest) in oldest.iter_mut().enumerate().take(self.lanes()) {
-            *oldest = log.oldest(lane);
-        }
+        let oldest = self.oldest(log);
         let mut acceptors = Vec::with_capacity(2 * MEMBERS_MAX);
         acceptors.push(Acceptor { node: self.persistent.node, rank, lost: self.persistent.lost, oldest, ends });
         self.candidate = Some(Box::new(Candidate {

@@ -82,12 +82,19 @@ impl Transport {
         Some((self.persistent.history.last(), body, source))
     }
 
-    fn oldest(&self, log: &impl LocalLog) -> [u64; LANES_MAX] {
-        let mut oldest = [0; LANES_MAX];
-        for (lane, oldest) in oldest.iter_mut().enumerate().take(self.lanes()) {
-            *oldest = log.oldest(lane);
-        }
-        oldest
+    /// For each lane the oldest offset that is there.
+    pub(super) fn oldest(&self, log: &impl LocalLog) -> [u64; LANES_MAX] {
+        self.of_lanes(|lane| log.oldest(lane))
+    }
+
+    /// For each lane where the log ends.
+    pub(super) fn ends(&self, log: &impl LocalLog) -> [u64; LANES_MAX] {
+        self.of_lanes(|lane| log.persisted(lane))
+    }
+
+    /// A value of each lane that there is.
+    fn of_lanes(&self, value: impl Fn(usize) -> u64) -> [u64; LANES_MAX] {
+        std::array::from_fn(|lane| if lane < self.lanes() { value(lane) } else { 0 })
     }
 
     fn next_attach(&mut self, place: usize, log: &impl LocalLog) -> (Epoch, Body, Option<Source>) {
@@ -102,8 +109,7 @@ impl Transport {
         self.arm(at);
         let own = &self.persistent;
         let (oldest, lanes) = (self.oldest(log), config.lanes);
-        let end = |lane| if lane < usize::from(lanes) { log.persisted(lane) } else { 0 };
-        let ends = asked.then(|| std::array::from_fn(end));
+        let ends = asked.then(|| self.ends(log));
         let attach = Attach { group: own.group, lanes, oldest, ends, history: own.history.clone() };
         (own.history.last(), Body::Attach(Box::new(attach)), None)
     }
