@@ -12,7 +12,5 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/toolchain.sh"
 cd "$root"
 
-# What `tidewater run` preloads lies beside the binary.
-cargo build --locked --quiet --package tidewater-shim
 export TIDEWATER_DATABASES=1
-exec cargo test --locked --quiet --package tidewater-tests --test databases -- "$@"
+exec cargo test --locked --quiet --workspace --test databases -- "$@"

@@ -17,7 +17,7 @@ if [ -z "${TIDEWATER_GUEST_KIT:-}" ]; then
     # Its progress goes to the reader, its reason for a refusal into the line below.
     { why=$(scripts/guest-kit.sh "$TIDEWATER_GUEST_KIT" 2>&1 >&3) || status=$?; } 3>&1
     if [ "$status" = 3 ]; then
-        scenarios=$(cargo test --locked --quiet --package tidewater-tests --test guest -- --list | wc -l)
+        scenarios=$(cargo test --locked --quiet --workspace --test guest -- --list | wc -l)
         echo "SKIPPED ($scenarios): guests: $why"
         exit 0
     elif [ "$status" != 0 ]; then
@@ -25,4 +25,4 @@ if [ -z "${TIDEWATER_GUEST_KIT:-}" ]; then
         exit "$status"
     fi
 fi
-exec cargo test --locked --quiet --package tidewater-tests --test guest -- "$@"
+exec cargo test --locked --quiet --workspace --test guest -- "$@"

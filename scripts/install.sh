@@ -20,12 +20,16 @@ lib=${LIBDIR:-lib}
 profile=${CAPI_PROFILE:-abi}
 target=${CARGO_TARGET_DIR:-target}
 case $profile in
-dev) of_binary=dev built=$target/debug binary=$target/debug/tidewater ;;
-*) of_binary=release built=$target/$profile binary=$target/release/tidewater ;;
+dev)
+    built=$target/debug binary=$target/debug/tidewater
+    build_tested
+    ;;
+*)
+    built=$target/$profile binary=$target/release/tidewater
+    cargo build --locked --package tidewater-capi --package tidewater-shim --profile "$profile"
+    cargo build --locked --package tidewater --bin tidewater --package tidewater-keeper --release
+    ;;
 esac
-cargo build --locked --package tidewater-capi --package tidewater-shim --profile "$profile"
-cargo build --locked --package tidewater --bin tidewater --profile "$of_binary"
-cargo build --locked --package tidewater-keeper --profile "$of_binary"
 
 # The binary, with what describes it.
 install -d "$to/share/man/man1" "$to/share/bash-completion/completions" "$to/share/zsh/site-functions" \

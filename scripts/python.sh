@@ -53,9 +53,14 @@ fi
 
 # The programs, which the wheel has beside the module.
 say "building programs ($profile)"
-cargo build --quiet --locked --package tidewater --bin tidewater --profile "$profile"
-cargo build --quiet --locked --package tidewater-shim --profile "$profile"
-built=$target/$([ "$profile" = dev ] && echo debug || echo "$profile")
+if [ "$profile" = dev ]; then
+    built=$target/debug
+    build_tested --quiet
+else
+    built=$target/$profile
+    cargo build --quiet --locked --package tidewater --bin tidewater --profile "$profile"
+    cargo build --quiet --locked --package tidewater-shim --profile "$profile"
+fi
 bin=python/tidewater/_bin
 mkdir -p "$bin"
 for file in tidewater libtidewater_shim.so; do

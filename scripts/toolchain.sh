@@ -24,3 +24,9 @@ if ! command -v cargo >/dev/null 2>&1; then
         fi
     done
 fi
+
+# Builds every program, library and example without optimization, with the features that `cargo test --workspace` has
+# (`--examples` takes the features of tests in): what tests run is compiled once, and nothing is compiled twice.
+build_tested() {
+    cargo build --locked --workspace --lib --bins --examples "$@"
+}

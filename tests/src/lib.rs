@@ -100,7 +100,9 @@ pub fn without_package(mut command: Command) -> Command {
 }
 
 /// The binary, of the profile that the running test was built with: normally `dev`, with assertions and overflow checks
-/// on. Builds it on the first call, in the test's target folder.
+/// on. Builds it on the first call, in the test's target folder, with all that lies beside it: the keeper, the library
+/// that `tidewater run` preloads, the examples. `build_tested` in `scripts/toolchain.sh` has the reason for the
+/// arguments.
 pub fn binary() -> &'static Path {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     // TARGET/PROFILE/deps/TEST-HASH
@@ -111,7 +113,7 @@ pub fn binary() -> &'static Path {
     // A failure is kept as well: one attempt tells enough.
     let built = BUILT.get_or_init(|| {
         let mut cargo = without_package(Command::new(env!("CARGO")));
-        cargo.current_dir(root()).args(["build", "--locked", "--package", "tidewater", "--bin", "tidewater"]);
+        cargo.current_dir(root()).args(["build", "--locked", "--workspace", "--lib", "--bins", "--examples"]);
         cargo.args(["--profile", profile]).arg("--target-dir").arg(target);
         let output = cargo.output().expect("cargo starts");
         if !output.status.success() {
@@ -123,41 +125,6 @@ pub fn binary() -> &'static Path {
         Ok(binary) => binary,
         Err(why) => panic!("the binary does not build:\n{why}"),
     }
-}
-
-/// Builds the library that `tidewater run` preloads, beside the binary.
-pub fn shim() {
-    static BUILT: OnceLock<()> = OnceLock::new();
-    BUILT.get_or_init(|| build_beside("tidewater-shim"));
-}
-
-/// Builds the program that `tidewater keeper` starts, beside the binary.
-pub fn keeper() {
-    static BUILT: OnceLock<()> = OnceLock::new();
-    BUILT.get_or_init(|| build_beside("tidewater-keeper"));
-}
-
-/// Builds an example of a package, in `examples` beside the binary.
-pub fn example(package: &str, features: &str, name: &str) {
-    build(&["--package", package, "--features", features, "--example", name]);
-}
-
-/// Builds what a package has, in the folder of the binary.
-fn build_beside(package: &str) {
-    build(&["--package", package]);
-}
-
-fn build(what: &[&str]) {
-    let profile = binary().parent().expect("a binary lies in a folder");
-    let target = profile.parent().expect("a profile's folder lies in TARGET");
-    let mut cargo = without_package(Command::new(env!("CARGO")));
-    cargo.current_dir(root()).args(["build", "--locked"]).args(what);
-    cargo.arg("--target-dir").arg(target);
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
-    let output = cargo.output().expect("cargo starts");
-    assert!(output.status.success(), "{what:?} does not build:\n{}", end_of(&output.stderr));
 }
 
 /// The end of what a build said, without the long line in which a linker's command is repeated.

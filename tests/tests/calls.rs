@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::ring::Device;
 use tidewater_tests::spy::lose_power;
-use tidewater_tests::{compile, shim, skipped, tidewater};
+use tidewater_tests::{compile, skipped, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 const DEVICE: &str = "vfio-user:../f0.sock";
@@ -46,7 +46,6 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 
 impl Trial {
     fn new() -> Option<Trial> {
-        shim();
         let folder = tempfile::tempdir().expect("a temporary folder");
         let program = compile("calls.c", folder.path(), &["-lpthread"]);
         let spy = compile("spy.c", folder.path(), &["-shared", "-fPIC", "-ldl"]);

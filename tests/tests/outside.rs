@@ -9,13 +9,12 @@ use std::process::{Child, Command, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tidewater_tests::ring::Device;
-use tidewater_tests::{compile, shim, skipped, tidewater};
+use tidewater_tests::{compile, skipped, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 const DEVICE: &str = "vfio-user:f0.sock";
 
 fn run(folder: &Path, level: &str, program: &[&str]) -> Command {
-    shim();
     let mut command = tidewater(folder);
     command.args(["run", "--device", DEVICE, "--level", level, "--log", "*.log", "--"]).args(program);
     command

@@ -10,7 +10,7 @@ use std::time::Instant;
 use tempfile::TempDir;
 use tidewater_tests::forged::{bind, forge, session, write};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{binary, shim, skipped, tidewater};
+use tidewater_tests::{binary, skipped, tidewater};
 
 const DEVICE: &str = "vfio-user:f0.sock";
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
@@ -46,7 +46,6 @@ impl Trial {
             skipped(1, "only root can be other users");
             return None;
         }
-        shim();
         let folder = tempfile::tempdir().expect("a temporary folder");
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
         let mut asked = Command::new(binary());

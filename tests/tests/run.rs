@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::forged::{bind, forge, session, write};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{binary, compile, root, shim, skipped, tidewater};
+use tidewater_tests::{binary, compile, root, skipped, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 const DEVICE: &str = "vfio-user:f0.sock";
@@ -22,7 +22,6 @@ const DEVICE: &str = "vfio-user:f0.sock";
 const BUSY: &str = "one program at a time";
 
 fn folder() -> TempDir {
-    shim();
     tempfile::tempdir().expect("a temporary folder")
 }
 
@@ -594,7 +593,6 @@ fn a_device_that_dies_is_an_error_and_one_line_and_no_silent_flush() {
 #[test]
 fn more_files_than_a_run_has_places_for_come_onto_the_log_one_after_another() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("a temporary folder");
-    shim();
     if Command::new("python3").arg("-V").output().is_err() {
         return skipped(1, "there is no python3");
     }

@@ -12,7 +12,7 @@ use std::time::Instant;
 use tempfile::TempDir;
 use tidewater_tests::databases::process::{User, as_user, kill_tree, signal};
 use tidewater_tests::databases::{postgresql, program};
-use tidewater_tests::{PATIENCE, binary, root, shim, skipped};
+use tidewater_tests::{PATIENCE, binary, root, skipped};
 
 /// The page, or a unit.
 fn text_of(file: &str) -> String {
@@ -35,7 +35,6 @@ struct Machine {
 impl Machine {
     /// `None`: the users are not here.
     fn new(users: &[&str]) -> Option<Machine> {
-        shim();
         let user = match users.iter().find_map(|user| User::instead_of_root(user).ok()) {
             Some(user) => user,
             None => {

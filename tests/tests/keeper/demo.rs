@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tidewater_tests::{binary, example, keeper, root};
+use tidewater_tests::{binary, root};
 
 use crate::etcd::is_installed;
 
@@ -23,8 +23,6 @@ fn the_demo_loses_nothing_and_leaves_nothing_behind() {
     if !is_installed() {
         return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
     }
-    keeper();
-    example("tidewater-client", "mapped", "replicated");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = demo(folder.path()).output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout);

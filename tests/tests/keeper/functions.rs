@@ -7,7 +7,7 @@ use std::time::Instant;
 use tidewater_client::Level;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{keeper, run_well, tidewater};
+use tidewater_tests::{run_well, tidewater};
 
 use crate::cluster::{Cluster, PATIENCE, append};
 use crate::etcd::{Etcd, is_installed};
@@ -29,7 +29,6 @@ fn each_function_has_keepers_and_a_primary_of_its_own() {
     if !is_installed() {
         return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
     }
-    keeper();
     let mut cluster = Cluster::prepare(2);
     let folder = cluster.folder.path().to_owned();
     for node in 0..2 {

@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tidewater_client::LogError;
-use tidewater_tests::{keeper, run, run_well, tidewater};
+use tidewater_tests::{run, run_well, tidewater};
 
 use crate::cluster::{Cluster, PATIENCE};
 use crate::etcd::Etcd;
@@ -36,7 +36,6 @@ impl Kept {
 
     /// The same, by another etcd.
     pub fn by(devices: Cluster, etcd: Vec<Etcd>) -> Kept {
-        keeper();
         let nodes = devices.devices.len() as u8;
         let mut kept = Kept { keepers: (0..nodes).map(|_| None).collect(), devices, etcd };
         (0..nodes).for_each(|node| kept.start_keeper(node, &[]));

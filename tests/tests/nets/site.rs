@@ -17,7 +17,7 @@ use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Level, LogError};
 use tidewater_serve::control::{GroupMode, Request};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{compile, keeper, run_well, skipped, tidewater};
+use tidewater_tests::{compile, run_well, skipped, tidewater};
 use tidewater_wire::vendor::Epoch;
 
 use crate::cluster::PATIENCE;
@@ -377,7 +377,6 @@ impl Site {
 
     /// Starts keepers, which make one group of all devices. Returns its primary.
     pub fn keep(&mut self, mode: &str) -> u8 {
-        keeper();
         self.nodes().for_each(|node| self.start_keeper(node));
         let members = self.nodes().map(|node| node.to_string()).collect::<Vec<_>>().join(",");
         let start = Instant::now();

@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::ring::Device;
 use tidewater_tests::spy::lose_power;
-use tidewater_tests::{compile, shim, skipped, tidewater};
+use tidewater_tests::{compile, skipped, tidewater};
 
 use list::{List, NAMES};
 use model::{Call, Model, Name, Operation};
@@ -60,7 +60,6 @@ fn text(bytes: &[u8]) -> String {
 
 impl Trial {
     fn new() -> Option<Trial> {
-        shim();
         let folder = tempfile::tempdir().expect("a temporary folder");
         let program = compile("operations.c", folder.path(), &[]);
         let spy = compile("spy.c", folder.path(), &["-shared", "-fPIC", "-ldl"]);

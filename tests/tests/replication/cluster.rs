@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Entry, Level, LogError, Records};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{run, run_well, shim, tidewater};
+use tidewater_tests::{run, run_well, tidewater};
 
 /// How long anything may take that comes about by itself.
 pub const PATIENCE: Duration = Duration::from_secs(600);
@@ -66,7 +66,6 @@ impl Cluster {
         let pid = std::process::id();
         let port = PORT.fetch_add(16, Ordering::Relaxed);
         let address = format!("127.{}.{}.{}:{port}", 1 + (pid >> 16 & 127), pid >> 8 & 255, 1 + (pid & 127) * 2);
-        shim();
         let folder = tempfile::tempdir().expect("a temporary folder");
         let options = vec![Vec::new(); usize::from(nodes)];
         Cluster {
