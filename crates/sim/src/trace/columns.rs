@@ -6,6 +6,7 @@ use std::str::FromStr;
 use super::events::{Asked, asked};
 use super::field::{Field, Fields, Record, Separator, Wrong};
 use super::format::{FILETIME, MICROSECOND, MILLISECOND, NANOSECOND, SECOND, SECTOR};
+use super::words::Words;
 use crate::workload::Op;
 
 /// What a column holds.
@@ -89,7 +90,11 @@ impl Column {
 /// Columns are separated by tabs, commas, semicolons or blanks: by the first of these that divides the first line into
 /// enough of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Columns(Vec<Column>);
+pub struct Columns {
+    all: Vec<Column>,
+    /// What words of the trace's own mean, before all others.
+    words: Words,
+}
 
 impl FromStr for Columns {
     type Err = String;
@@ -98,8 +103,16 @@ impl FromStr for Columns {
     /// Without a time all requests arrive at once.
     fn from_str(text: &str) -> Result<Columns, String> {
         let mut columns = Vec::new();
+        let mut words = Words::default();
         let mut seen = [false; 5];
         for name in text.split(',').map(str::trim) {
+            let name = match name.split_once(':') {
+                Some(("op", text)) => {
+                    words = text.parse()?;
+                    "op"
+                }
+                _ => name,
+            };
             let Some((_, column)) = NAMES.iter().find(|(known, _)| *known == name) else {
                 let near = |known: &str| strsim::jaro_winkler(known, name);
                 let nearest = NAMES.iter().map(|(known, _)| *known).max_by(|a, b| near(a).total_cmp(&near(b)));
@@ -129,21 +142,33 @@ impl FromStr for Columns {
                 return Err(format!("a request needs {missing}"));
             }
         }
-        Ok(Columns(columns))
+        Ok(Columns { all: columns, words })
     }
 }
 
 impl fmt::Display for Columns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, column) in self.0.iter().enumerate() {
+        for (at, column) in self.all.iter().enumerate() {
             let name = NAMES.iter().find(|(_, known)| known == column).map_or("_", |(name, _)| name);
             write!(f, "{}{name}", if at > 0 { "," } else { "" })?;
+            if *column == Column::Op {
+                write!(f, "{}", self.words)?;
+            }
         }
         Ok(())
     }
 }
 
 impl Columns {
+    /// The columns that the first line of a text names in the words of [`Columns::from_str`], and in no others.
+    pub(super) fn of_heading(line: &[u8]) -> Option<Columns> {
+        let line = std::str::from_utf8(line).ok()?.trim();
+        let names: Vec<&str> = line.split([',', ';', '\t', ' ']).map(|name| name.trim_matches('"')).collect();
+        // Blanks around another separator, or several blanks, are none of a name.
+        let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
+        names.join(",").parse().ok()
+    }
+
     /// What a line says; `None`: neither read nor write. `separator` is found by the first line that has enough
     /// columns.
     pub(super) fn parse<'a>(
@@ -160,7 +185,7 @@ impl Columns {
         let mut device = &b"0"[..];
         let mut what = None;
         let (mut place, mut size) = (None, None);
-        for &column in &self.0 {
+        for &column in &self.all {
             let field = unquoted(fields.need(column.expected())?);
             match column {
                 Column::Time(unit_ps) => {
@@ -169,7 +194,13 @@ impl Columns {
                     stamp = Field { bytes, ..field }.time(unit_ps, column.expected())?;
                     stamp_column = field.column;
                 }
-                Column::Op => what = operation(field, column.expected())?.map(|asked| (asked, field)),
+                Column::Op => {
+                    let asked = match self.words.of(field.bytes) {
+                        Some(op) => op.map(|op| Asked { op, fua: false, flush_first: false }),
+                        None => operation(field, column.expected())?,
+                    };
+                    what = asked.map(|asked| (asked, field));
+                }
                 Column::Digit(one_writes) => {
                     let op = match field.bytes {
                         b"0" | b"1" if (field.bytes == b"1") == one_writes => Op::Write,
@@ -212,7 +243,7 @@ impl Columns {
             std::iter::from_fn(|| fields.next()).count()
         };
         let all = [Separator::Tab, Separator::Comma, Separator::Semicolon, Separator::Blank];
-        all.into_iter().find(|&separator| count(separator) >= self.0.len()).ok_or_else(|| Wrong {
+        all.into_iter().find(|&separator| count(separator) >= self.all.len()).ok_or_else(|| Wrong {
             column: 1,
             expected: "as many columns as --columns names, between tabs, commas, semicolons or blanks",
             found: super::field::quote(line.trim_ascii()),

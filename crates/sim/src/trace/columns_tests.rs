@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::trace::{Input, Options, Trace, info};
+use crate::trace::{Format, Input, Options, Trace, info};
 use crate::workload::{Request, Source};
 use proptest::prelude::*;
 
@@ -119,9 +119,51 @@ fn columns_are_refused_with_what_to_write_instead() {
     assert_eq!(columns.to_string(), "time_us,_,op,lba_4k,kib,device");
 }
 
+/// A file whose first line was exactly what `--columns` takes was a trace in no known format.
+#[test]
+fn a_heading_in_the_words_of_columns_is_taken_as_them() {
+    let text =
+        |sign: &str| ["time_us", "op", "offset", "bytes"].join(sign) + "\n" + &["5", "R", "0", "512"].join(sign) + "\n";
+    for sign in [",", "\t", "  ", ";", " , "] {
+        let bytes = format!("# recorded by hand\n{}", text(sign));
+        let mut trace = Trace::open(&Input::from_bytes("t", bytes.as_bytes()), &Options::default()).unwrap();
+        assert_eq!(trace.format(), Format::Columns, "{sign:?}");
+        let read =
+            |trace: &mut Trace| std::iter::from_fn(|| trace.next()).map(|r| r.unwrap().length).collect::<Vec<_>>();
+        assert_eq!(read(&mut trace), [512]);
+        assert!(trace.rewind().unwrap());
+        assert_eq!(read(&mut trace), [512], "another pass");
+    }
+    // Words that are not of this vocabulary could mean anything.
+    for other in ["time_us,op,offset,size", "time,op,offset,bytes", "time_us,op,offset", "op,sector,offset,bytes"] {
+        let bytes = format!("{other}\n5,R,0,512\n");
+        assert!(Trace::open(&Input::from_bytes("t", bytes.as_bytes()), &Options::default()).is_err(), "{other}");
+    }
+}
+
+#[test]
+fn words_of_a_trace_are_mapped_to_operations() {
+    let columns = "time_us,op:getChunk*=read/+=write/R=skip/put=zeroes,offset,bytes";
+    assert_eq!(columns.parse::<Columns>().unwrap().to_string(), columns);
+    let text = "1 getChunkData 0 512\n2 + 512 512\n3 R 0 512\n4 write 0 512\n5 put 0 4096\n6 getChunk 9 512\n";
+    let mut trace = open(columns, text).unwrap();
+    let ops: Vec<Op> = std::iter::from_fn(|| trace.next()).map(|request| request.unwrap().op).collect();
+    assert_eq!(ops, [Op::Read, Op::Write, Op::Write, Op::WriteZeroes, Op::Read]);
+    for (text, words) in [
+        ("op:,offset,bytes", "\"\" is no WORD=OPERATION"),
+        ("op:get,offset,bytes", "\"get\" is no WORD=OPERATION"),
+        ("op:get=reed,offset,bytes", "\"reed\" is no operation; choose one of read, write, trim"),
+        ("op:=read,offset,bytes", "has no word before its ="),
+        ("op:a=read,offset:b=write,bytes", "there is no column \"offset:b=write\""),
+    ] {
+        let error = text.parse::<Columns>().unwrap_err();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
 proptest! {
     #[test]
-    fn any_columns_are_read_or_refused(text in "[a-z0-9_, ]{0,60}") {
+    fn any_columns_are_read_or_refused(text in "[a-z0-9_, ]{0,60}|op:[a-z+*=/:]{0,40},offset,bytes") {
         let _ = text.parse::<Columns>();
     }
 

@@ -1,21 +1,28 @@
 //! Which format a trace is in, by its content.
 
+use std::sync::Arc;
+
+use super::columns::Columns;
 use super::events::Action;
 use super::field::quote;
 use super::format::{Format, LineParser, VSCSI_BYTES, VSCSI_VERSION, is_comment};
 use super::input::{Input, Lines};
 use crate::workload::SourceError;
 
+/// A format, and the columns that a first line names.
+type Found = (Format, Option<Arc<Columns>>);
+
 /// Lines that are looked at.
 const LINES_MAX: usize = 200;
 
 /// The format of the trace that `lines` is at the start of; nothing is taken from it.
 ///
-/// fio logs and ETW files say what they are in their first line, vscsi records in each version field. Otherwise every
+/// fio logs and ETW files say what they are in their first line, and so does a text whose first line holds names of
+/// columns as [`Columns`] has them; vscsi records do in each version field. Otherwise every
 /// format reads the first lines, and the one that understands the most of them, at least half, is it. Where several
 /// understand the same, the user has to choose; and so where the lines are numbers alone, which fit formats that are
 /// not in our list just as well.
-pub(super) fn detect(input: &Input, lines: &mut Lines) -> Result<Format, SourceError> {
+pub(super) fn detect(input: &Input, lines: &mut Lines) -> Result<Found, SourceError> {
     lines.head().map_err(|error| input.io_error(&error))?;
     let broken = lines.broken();
     let (head, complete) = lines.head().map_err(|error| input.io_error(&error))?;
@@ -29,13 +36,16 @@ pub(super) fn detect(input: &Input, lines: &mut Lines) -> Result<Format, SourceE
     let first = whole_text.split(|&byte| byte == b'\n').find(|line| !is_comment(line)).unwrap_or(whole_text);
     let text = first.trim_ascii_start();
     if text.starts_with(b"fio version 2 iolog") || text.starts_with(b"fio version 3 iolog") {
-        return Ok(Format::Fio);
+        return Ok((Format::Fio, None));
     }
     if text.starts_with(b"BeginHeader") {
-        return Ok(Format::Etw);
+        return Ok((Format::Etw, None));
     }
     if is_vscsi(head) {
-        return Ok(Format::Vscsi);
+        return Ok((Format::Vscsi, None));
+    }
+    if let Some(columns) = Columns::of_heading(first) {
+        return Ok((Format::Columns, Some(Arc::new(columns))));
     }
     // The last line is perhaps cut.
     let whole = if complete { head.len() } else { head.iter().rposition(|&b| b == b'\n').unwrap_or(0) };
@@ -58,7 +68,7 @@ pub(super) fn detect(input: &Input, lines: &mut Lines) -> Result<Format, SourceE
         best.push(format);
     }
     match best[..] {
-        [format] if !format.is_bare() => Ok(format),
+        [format] if !format.is_bare() => Ok((format, None)),
         [] => {
             let first = sample.first().copied().unwrap_or(head);
             let printable = first.iter().take(64).filter(|b| matches!(b, b' '..=b'~' | b'\t' | b'\r')).count();

@@ -42,6 +42,37 @@ impl Action {
     }
 }
 
+/// Whether a line of `trace-cmd report`, of the kernel's `trace` file or of `perf script` is none of an event: the
+/// number of CPUs, a CPU without events, events that were lost, the name of a buffer or of a file, a line of a stack.
+fn is_no_event(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    let number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    let text = |text: &str| line.strip_prefix(text.as_bytes());
+    // The version of the file's format, and its CPUs.
+    if line.strip_prefix(b"cpus=").or(line.strip_prefix(b"version = ")).is_some_and(number) {
+        return true;
+    }
+    // `CPU 2 is empty`.
+    if text("CPU ").and_then(|rest| rest.strip_suffix(b" is empty")).is_some_and(number) {
+        return true;
+    }
+    // `CPU:2 [LOST 123 EVENTS]`, `CPU:2 [EVENTS DROPPED]`.
+    if let Some(rest) = text("CPU:")
+        && let Some(at) = rest.iter().position(|&byte| byte == b' ')
+    {
+        let words = rest[at..].trim_ascii();
+        return number(&rest[..at])
+            && words.starts_with(b"[")
+            && words.ends_with(b"]")
+            && (words.windows(6).any(|six| six == b"EVENTS"));
+    }
+    // Frames of a stack: `=> submit_bio (ffffffff81)` and `ffffffff81 submit_bio+0x5 ([kernel.kallsyms])`.
+    let word = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
+    let is_address = word.len() >= 8 && word.iter().all(u8::is_ascii_hexdigit) && line.ends_with(b")");
+    let is_stack = text("=> ").is_some() || text("<stack trace").is_some() || text("<user stack trace").is_some();
+    is_stack || is_address || text("Buffer: ").is_some() || text("file: ").is_some()
+}
+
 /// `DiskRead`'s columns up to the process, where a comma in the name of a process does not count.
 const PROCESS: &str = "a process and its number, as in name ( 12)";
 
@@ -87,6 +118,16 @@ pub(super) fn asked(kind: Field<'_>) -> Result<Option<Asked>, Wrong> {
     Ok(Some(Asked { op, fua, flush_first }))
 }
 
+/// What of a field stands behind `[cpu]`.
+fn behind_bracket(field: Field<'_>) -> Field<'_> {
+    match field.bytes.iter().position(|&byte| byte == b']') {
+        Some(at) if field.bytes.starts_with(b"[") => {
+            Field { bytes: &field.bytes[at + 1..], column: field.column + at + 1 }
+        }
+        _ => field,
+    }
+}
+
 fn is_bracket(field: Field<'_>) -> bool {
     field.bytes.starts_with(b"(")
 }
@@ -129,9 +170,10 @@ fn is_device(word: &[u8]) -> bool {
 }
 
 impl LineParser {
-    pub(super) fn etw<'a>(&mut self, mut fields: Fields<'a>, fresh: bool) -> Result<Option<Record<'a>>, Wrong> {
+    pub(super) fn etw<'a>(&mut self, mut fields: Fields<'a>) -> Result<Option<Record<'a>>, Wrong> {
         let kind = fields.need("an event name")?;
-        if self.header || (fresh && kind.bytes == b"BeginHeader") {
+        // Another may stand further down, where several recordings are in one file.
+        if self.header || kind.bytes == b"BeginHeader" {
             self.header = kind.bytes != b"EndHeader";
             return Ok(None);
         }
@@ -196,12 +238,18 @@ impl LineParser {
 
     /// `task-pid [cpu] flags time: event: device RWBS bytes (command) sector + count [task]`, as ftrace prints it, or
     /// `perf script` with `block:` before the event. `block_bio_queue` has neither bytes nor command.
-    pub(super) fn ftrace<'a>(&mut self, mut fields: Fields<'a>) -> Result<Option<Record<'a>>, Wrong> {
+    pub(super) fn ftrace<'a>(&mut self, line: &'a [u8], mut fields: Fields<'a>) -> Result<Option<Record<'a>>, Wrong> {
         const EVENT: &str = "a time stamp in seconds and a block event, as in 12.5: block_rq_issue:";
         let mut before: Option<Field<'a>> = None;
         let stamp = loop {
-            let field = fields.need(EVENT)?;
+            let field = match fields.need(EVENT) {
+                Ok(field) => field,
+                Err(_) if is_no_event(line) => return Ok(None),
+                Err(wrong) => return Err(wrong),
+            };
             let stamp = before.and_then(|field| Some(Field { bytes: field.bytes.strip_suffix(b":")?, ..field }));
+            // A long time may touch the CPU before it: `[000]1819.5:`.
+            let stamp = stamp.map(behind_bracket);
             // The name of an event ends with a colon, and so does the time before it.
             if let Some(stamp) = stamp
                 && field.bytes.ends_with(b":")
@@ -246,6 +294,10 @@ impl LineParser {
         let mut words = fields;
         let count = std::iter::from_fn(|| words.next()).count();
         let stamp = fields.need(HEADING)?;
+        // What BCC's tools print around the table.
+        if line.starts_with(b"Tracing ") || line.starts_with(b"Possibly lost ") || line.trim_ascii() == b"^C" {
+            return Ok(None);
+        }
         if self.tail == 0 || stamp.bytes == b"TIME(s)" {
             let mut names = [&b""[..]; 6];
             names.iter_mut().for_each(|name| *name = fields.next().map_or(&b""[..], |field| field.bytes));

@@ -57,7 +57,7 @@ pub enum Format {
     Ftrace,
     /// CloudPhysics vscsi, version 1, binary.
     Vscsi,
-    /// Text whose columns the user names ([`super::Options::columns`]).
+    /// Text whose columns the user names ([`super::Options::columns`]), or its first line.
     Columns,
 }
 
@@ -167,6 +167,8 @@ pub(super) struct LineParser {
     first: bool,
     /// No line was read yet that is no comment.
     fresh: bool,
+    /// The names of the columns, where the first line holds them.
+    heading: Option<Box<[u8]>>,
     /// blkparse and ftrace: the action that stands for a request.
     pub action: Action,
     /// blkparse: the summary after the events has begun.
@@ -188,12 +190,18 @@ impl LineParser {
             header: false,
             first: true,
             fresh: true,
+            heading: None,
             action: Action::Queued,
             summary: false,
             tail: 0,
             version: 0,
             clock: 0,
         }
+    }
+
+    /// The columns, where the user or the first line names them.
+    pub fn columns(&self) -> Option<&Arc<Columns>> {
+        self.columns.as_ref()
     }
 
     /// fio: whether the first line was understood.
@@ -213,15 +221,20 @@ impl LineParser {
             return Ok(None);
         }
         let fresh = std::mem::replace(&mut self.fresh, false);
-        if fresh && self.format.may_have_heading() && is_heading(line) {
-            return Ok(None);
+        if self.format.may_have_heading() && (fresh || self.heading.is_some()) {
+            // Several files that were put together have the same heading again.
+            let again = self.heading.as_deref().is_some_and(|heading| heading == line.trim_ascii());
+            if again || fresh && is_heading(line) {
+                self.heading = Some(line.trim_ascii().into());
+                return Ok(None);
+            }
         }
         let comma = Fields::new(line, Separator::Comma);
         let blank = Fields::new(line, Separator::Blank);
         match self.format {
             Format::Spc => spc(comma).map(Some),
             Format::Msr => msr(comma).map(Some),
-            Format::Etw => self.etw(comma, fresh),
+            Format::Etw => self.etw(comma),
             Format::Disksim => disksim(blank).map(Some),
             Format::Mqsim | Format::Ssdsim => mqsim(blank, SECTOR).map(Some),
             Format::Mqsim64 => mqsim(blank, 64).map(Some),
@@ -235,7 +248,7 @@ impl LineParser {
             Format::Tencent => tencent(comma).map(Some),
             Format::Alibaba => alibaba(comma).map(Some),
             Format::Biosnoop => self.biosnoop(line, blank),
-            Format::Ftrace => self.ftrace(blank),
+            Format::Ftrace => self.ftrace(line, blank),
             Format::Columns => match self.columns.clone() {
                 Some(columns) => columns.parse(line, &mut self.separator),
                 None => Err(Wrong { column: 1, expected: "columns that are named", found: "none".into() }),
@@ -254,6 +267,10 @@ impl LineParser {
                     return Err(whole.wrong("\"fio version 2 iolog\" or \"fio version 3 iolog\""));
                 }
             };
+            return Ok(None);
+        }
+        // Another log behind the first.
+        if matches!((self.version, line.trim_ascii_end()), (2, b"fio version 2 iolog") | (3, b"fio version 3 iolog")) {
             return Ok(None);
         }
         const STAMP: &str = "a time stamp in microseconds";
@@ -323,7 +340,7 @@ pub(super) fn is_comment(line: &[u8]) -> bool {
 /// Whether a line holds the names of columns: words, of which none is a number. No request is like that.
 fn is_heading(line: &[u8]) -> bool {
     let words = || {
-        let pieces = line.split(|byte| matches!(byte, b',' | b' ' | b'\t' | b'\r'));
+        let pieces = line.split(|byte| matches!(byte, b',' | b';' | b' ' | b'\t' | b'\r'));
         pieces.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty())
     };
     let named = |word: &[u8]| word.iter().any(u8::is_ascii_alphabetic) && !word[0].is_ascii_digit();

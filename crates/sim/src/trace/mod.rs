@@ -20,6 +20,7 @@ pub mod shape;
 mod skew;
 mod unpack;
 mod whole;
+mod words;
 
 use std::sync::Arc;
 
@@ -132,6 +133,7 @@ impl Trace {
                 .place(&devices)
                 .map_err(|reason| SourceError::Unfit { file: file.clone(), reason: reason.to_owned() })?;
             from.1.format = Some(format);
+            from.1.columns = reader.parser.columns().cloned();
             let mut again = Reader::open(input, &from.1)?;
             again.parser.action = action;
             (again, devices, map, Some(Scanned { requests, extent }))
@@ -394,12 +396,12 @@ struct Reader {
 impl Reader {
     fn open(input: &Input, options: &Options) -> Result<Reader, SourceError> {
         let mut lines = input.open()?;
-        let format = match (&options.columns, options.format) {
-            (Some(_), _) => Format::Columns,
-            (None, Some(format)) => format,
+        let (format, columns) = match (&options.columns, options.format) {
+            (Some(columns), _) => (Format::Columns, Some(Arc::clone(columns))),
+            (None, Some(format)) => (format, None),
             (None, None) => detect::detect(input, &mut lines)?,
         };
-        let mut parser = LineParser::new(format, options.columns.clone());
+        let mut parser = LineParser::new(format, columns);
         if matches!(format, Format::Blkparse | Format::Ftrace) {
             let (head, _) = lines.head().map_err(|error| input.io_error(&error))?;
             parser.action = Action::of_lines(head.split(|&byte| byte == b'\n'));

@@ -393,7 +393,7 @@ fn comments_and_headings_are_passed_over_in_every_text() {
         )
         .is_err()
     );
-    let twice = "a,b,c,d,e\na,b,c,d,e\n0,0,512,w,0.0\n";
+    let twice = "a,b,c,d,e\na,b,c,d,f\n0,0,512,w,0.0\n";
     assert!(error_of(Format::Spc, twice).starts_with("t:2:1: "), "{}", error_of(Format::Spc, twice));
 }
 
@@ -448,6 +448,52 @@ fn block_events_of_ftrace_and_perf_are_read() {
     assert_eq!(seen(queued), [(Op::Write, 64, 8, 0)]);
     let completed = "fio-7 [000] d.. 5.000001: block_rq_complete: 8,16 W () 64 + 8 [0]\n";
     assert_eq!(seen(completed), [(Op::Write, 64, 8, 0)]);
+}
+
+/// The first line of every `trace-cmd report`, CPUs without events and lost events were malformed lines, and a time that
+/// touches its CPU was a trace in no known format.
+#[test]
+fn lines_of_ftrace_that_are_no_events_are_passed_over() {
+    let event =
+        |sector: u64| format!(" fio-7 [000] 1819.{sector:06}: block_rq_issue: 259,0 R 4096 () {sector} + 8 [fio]\n");
+    let (one, other) = (event(8), event(16));
+    let around = "version = 6\nCPU 2 is empty\ncpus=4\n";
+    let between = "CPU:0 [LOST 123 EVENTS]\nCPU:11 [EVENTS DROPPED]\nCPU:3 [7 EVENTS DROPPED]\n\
+                   => submit_bio\n => __submit_bio (ffffffffa1b2c3d4)\n\
+                   \tffffffff8147b1a0 submit_bio+0x10 ([kernel.kallsyms])\n\
+                   fio-7 [000] 1819.000012: kernel_stack: <stack trace >\n";
+    let text = format!("{around}{one}{between}{other}");
+    for text in [text.clone(), text.replace("[000] ", "[000]")] {
+        let mut trace = Trace::open(&Input::from_bytes("t", text.as_bytes()), &Options::default()).unwrap();
+        assert_eq!(trace.format(), Format::Ftrace);
+        let offsets: Vec<u64> = std::iter::from_fn(|| trace.next()).map(|r| r.unwrap().offset).collect();
+        assert_eq!(offsets, [4_096, 8_192]);
+    }
+    // What is cut short or of another kind stays malformed.
+    for bad in ["fio-7 [000] 1819.5", "cpus=x", "CPU x is empty", "CPU:1 [LOST]", "8,0 R 8 + 8"] {
+        let error = error_of(Format::Ftrace, &format!("{one}{bad}\n"));
+        assert!(error.starts_with("t:2:"), "{error}");
+    }
+}
+
+/// Files that were put together have their headings in the middle, too.
+#[test]
+fn headings_of_files_that_were_put_together_are_passed_over() {
+    for &(name, format, bytes) in samples::FORMATS {
+        if format == Format::Vscsi || format == Format::Blkparse {
+            continue;
+        }
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let heading = "device_id,opcode, offset length,timestamp\n";
+        let own = [Format::Fio, Format::Etw, Format::Biosnoop, Format::Ftrace, Format::Systor17].contains(&format);
+        let text = if own { text } else { format!("{heading}{text}") };
+        let options = Options { format: Some(format), ..Options::default() };
+        let count = |text: &str| read(text, &options).len();
+        assert_eq!(count(&format!("{text}{text}")), 2 * count(&text), "{name}");
+    }
+    let table = "Tracing block device I/O... Hit Ctrl-C to end.\n\
+                 TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)\n0.1 a 7 sda R 8 4096 0.2\n^C\n";
+    assert_eq!(read(table, &Options { format: Some(Format::Biosnoop), ..Options::default() }).len(), 1);
 }
 
 #[test]
