@@ -194,11 +194,17 @@ pub enum Command {
 
 /// `tidewater replay`.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("load").args(["trace", "job"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("load").args(["trace", "job", "fio"]).required(true).multiple(true))]
 pub struct Replay {
     /// The load.
     #[command(flatten)]
     pub load: Load,
+    /// Run the jobs of fio's own command line, given behind --, as in --fio -- --name=a --rw=randwrite --bs=4k --size=1g
+    #[arg(long, requires = "fio_line", conflicts_with = "job", conflicts_with_all = OF_TRACES, help_heading = "Load")]
+    pub fio: bool,
+    /// fio's command line, without the name of the program
+    #[arg(last = true, requires = "fio", value_name = "ARGS", help_heading = "Load")]
+    pub fio_line: Vec<String>,
     /// The drive.
     #[command(flatten)]
     pub drive: Drive,

@@ -43,8 +43,9 @@ fn checked(command: Command) -> Result<(), Failure> {
         Command::Replay(mut given) => {
             given.drive.profile = standing_in(&given.drive.profile);
             given.drive.spec().prepare()?;
-            if given.load.origin.job.as_ref().is_some_and(|job| job.contains('=')) {
-                Origin::find(&given.load.spec())?;
+            let load = given.load_spec();
+            if load.job.as_ref().is_some_and(|job| job.contains('=')) {
+                Origin::find(&load)?;
             }
         }
         Command::Compare(mut given) => {

@@ -22,10 +22,10 @@ use tidewater_tables::{Format, Requests};
 /// What cannot be replayed, a run that failed or was interrupted, results that cannot be written.
 pub fn command(replay: &args::Replay) -> Result<(), Failure> {
     let json = Target::maybe(replay.json.as_ref())?;
-    let report = Target::maybe(replay.report.as_ref())?;
+    let report = Target::page(replay.report.as_ref())?;
     let requests = Target::maybe(replay.requests.as_ref())?;
     let targets = [json.as_ref(), report.as_ref(), requests.as_ref()];
-    let (load, given) = (replay.load.spec(), replay.drive.spec());
+    let (load, given) = (replay.load_spec(), replay.drive.spec());
     for file in load.input_files() {
         distinct(&targets, Some(file))?;
     }

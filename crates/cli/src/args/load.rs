@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use tidewater_base::Duration;
 use tidewater_core::ftl::Precondition;
 use tidewater_sim::trace::{Columns, Format};
+use tidewater_sim::workload::JobSpec;
 use tidewater_study::{DriveSpec, LoadSpec, factor};
 
 /// Options that a job has no use for.
-const OF_TRACES: [&str; 7] = ["trace", "format", "columns", "skip_bad", "device", "compact", "repeat"];
+pub(super) const OF_TRACES: [&str; 7] = ["trace", "format", "columns", "skip_bad", "device", "compact", "repeat"];
 /// The most passes over a trace.
 const PASSES_MAX: u64 = 1_000_000_000;
 
@@ -21,7 +22,8 @@ pub struct Origin {
     /// Several run at once, each in a region of its own
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Load")]
     pub trace: Vec<PathBuf>,
-    /// A job: a fio job file, or inline, such as rw=randwrite,bs=4k,iodepth=32,size=1g
+    /// A job: a fio job file; or inline, such as rw=randwrite,bs=4k,iodepth=32,size=1g; or fio's own command line in
+    /// quotes, such as "fio --name=a --rw=read --size=1g"
     #[arg(
         long,
         value_name = "JOB",
@@ -84,6 +86,15 @@ impl Load {
     }
 }
 
+impl super::Replay {
+    /// The load in the words of studies: fio's command line is a job.
+    pub fn load_spec(&self) -> LoadSpec {
+        let job = self.fio.then(|| JobSpec::command_line(&self.fio_line));
+        let load = self.load.spec();
+        LoadSpec { job: job.or(load.job), ..load }
+    }
+}
+
 /// How to read a trace, and which part of it.
 #[derive(Clone, Debug, Args)]
 pub struct Reading {
@@ -91,9 +102,9 @@ pub struct Reading {
     #[arg(long, value_name = "FORMAT", value_parser = formats(), ignore_case = true, help_heading = "Load")]
     pub format: Option<Format>,
     /// The columns of a text in no known format, from the left, as in time_us,op,offset,bytes,device: a time (time_s,
-    /// time_ms, time_us, time_ns, time_100ns), op (words) or op_1w or op_1r (digits: 1 writes, 1 reads), a place
-    /// (offset in bytes, sector, lba, lba_4k), a size (bytes, sectors, blocks, blocks_4k, kib), device, and _ for one
-    /// that is not read
+    /// time_ms, time_us, time_ns, time_100ns), op (words; op:get*=read/put=write for words of its own) or op_1w or op_1r
+    /// (digits: 1 writes, 1 reads), a place (offset in bytes, sector, lba, lba_4k), a size (bytes, sectors, blocks,
+    /// blocks_4k, kib), device, and _ for one that is not read
     #[arg(long, value_name = "NAMES", conflicts_with = "format", help_heading = "Load")]
     pub columns: Option<Columns>,
     /// Only requests A up to but not including B, counted from 0: 100..200, 100.., ..200

@@ -235,7 +235,8 @@ pub struct ThreadSource {
     writes: u64,
     flush_due: bool,
     flush_at_end: bool,
-    fua: bool,
+    fua: [bool; 2],
+    write_op: Op,
     pace: Option<Pace>,
     rng: Rng,
     issued: u64,
@@ -264,8 +265,6 @@ impl Region {
         if is_share(spec.offset) || is_share(spec.increment) {
             // Of a share of the drive, the next place that blocks begin at, as in fio.
             base = base.checked_next_multiple_of(spec.offset_align.unwrap_or(least)).ok_or_else(far)?;
-        } else if base % 512 != 0 {
-            return Err(wrong(format!("offset {base} is not a multiple of 512 bytes")));
         }
         let size = match spec.size {
             Some(size) => size.of(capacity).ok_or_else(unknown)?,
@@ -376,6 +375,7 @@ impl ThreadSource {
             flush_due: false,
             flush_at_end: spec.flush_at_end,
             fua: spec.fua,
+            write_op: spec.write_op,
             pace: paced.then_some(pace),
             rng: Rng::new(seed, b"job"),
             issued: 0,
@@ -626,7 +626,12 @@ impl Source for ThreadSource {
             }
         }
         self.issued += 1;
-        Some(Ok(Request { arrival, op, offset: self.base + within, length, fua: self.fua && op == Op::Write }))
+        let (op, fua) = match op {
+            Op::Read => (op, self.fua[0]),
+            Op::Write => (self.write_op, self.fua[1]),
+            _ => (op, false),
+        };
+        Some(Ok(Request { arrival, op, offset: self.base + within, length, fua }))
     }
 
     fn expected_requests(&self) -> Option<u64> {

@@ -2,7 +2,7 @@
 //! instead.
 
 /// Keys that shape the requests; a second name follows where fio has one.
-const KEYS: [&str; 42] = [
+const KEYS: [&str; 46] = [
     "rw",
     "readwrite",
     "bs",
@@ -36,6 +36,10 @@ const KEYS: [&str; 42] = [
     "end_fsync",
     "fsync_on_close",
     "sync",
+    "readfua",
+    "writefua",
+    "write_mode",
+    "filesize",
     "norandommap",
     "verify",
     "do_verify",
@@ -64,27 +68,28 @@ const IGNORED: &str = "
     thinktime_iotime io_submit_mode write_hint latency_window latency_percentile latency_run replay_no_stall
     replay_redirect replay_scale replay_align replay_time_scale replay_skip read_iolog_chunked rwmixcycle
     trim_verify_zero trim_backlog_batch experimental_verify exec_prerun exec_postrun comm cmdprio_percentage
-    cmdprio_class cmdprio cmdprio_bssplit job_start_clock_id verifysort verifysort_nr flow_id flow_sleep
-    flow_watermark";
-
-/// The same, by how they begin.
-const IGNORED_PREFIXES: [&str; 6] = ["verify_", "write_", "log_", "iodepth_batch", "iodepth_low", "output"];
+    bs_unaligned blocksize_unaligned cmdprio_class cmdprio cmdprio_bssplit job_start_clock_id verifysort verifysort_nr flow_id flow_sleep
+    flow_watermark openfiles output output-format iodepth_low iodepth_batch iodepth_batch_submit iodepth_batch_complete
+    iodepth_batch_complete_min iodepth_batch_complete_max write_bw_log write_lat_log write_iops_log write_hist_log
+    write_iolog log_avg_msec log_hist_msec log_hist_coarseness log_max_value log_window_value log_entries log_offset
+    log_prio log_issue_time log_compression log_compression_cpus log_store_compressed log_unix_epoch
+    log_alternate_epoch log_alternate_epoch_clock_id verify_interval verify_offset verify_pattern
+    verify_pattern_interval verify_fatal verify_dump verify_async verify_async_cpus verify_state_save
+    verify_write_sequence verify_header_seed";
 
 /// Keys of fio that would change the requests, and that we do not have: the values at which they ask for nothing, and
 /// what to do instead of the others.
-const UNSUPPORTED: [(&str, &[&str], &str); 48] = [
+const UNSUPPORTED: [(&str, &[&str], &str); 45] = [
     ("wait_for", &[""], PHASES),
     ("ramp_time", &["0", "0s"], "warm up with the options of replay instead"),
     ("ramp_size", &["0"], "warm up with the options of replay instead"),
     ("thinktime", &["0"], "use rate or rate_iops"),
     ("startdelay", &["0", "0s"], "all jobs start at once"),
-    ("filesize", &[], "use size"),
     ("file_append", &["0"], "use offset"),
     ("fill_device", &["0"], "leave size out, which is the rest of the drive"),
     ("fill_fs", &["0"], "leave size out, which is the rest of the drive"),
     ("nrfiles", &["1"], "a thread has one region; give it more threads with numjobs and offset_increment"),
     ("nr_files", &["1"], "a thread has one region; give it more threads with numjobs and offset_increment"),
-    ("openfiles", &["1"], "a thread has one region; give it more threads with numjobs and offset_increment"),
     ("read_iolog", &[], "use --trace"),
     ("merge_blktrace_file", &[], "give each trace with --trace"),
     ("include", &[], "put everything into one file"),
@@ -108,8 +113,6 @@ const UNSUPPORTED: [(&str, &[&str], &str); 48] = [
     ("read_beyond_wp", &["0"], "zoned devices are not modelled"),
     ("rw_sequencer", &["sequential"], "the same place again is not a load of a drive; use random_distribution"),
     ("bs_is_seq_rand", &["0"], "put sequential and random requests into sections of their own"),
-    ("bs_unaligned", &["0"], "sizes are multiples of 512 bytes"),
-    ("blocksize_unaligned", &["0"], "sizes are multiples of 512 bytes"),
     ("percentage_sequential", &["0", "0,0,0"], "use percentage_random"),
     ("serialize_overlap", &["0"], "requests that overlap are issued as they come"),
     ("write_barrier", &["0"], "use fsync, or sync for Force Unit Access"),
@@ -119,7 +122,8 @@ const UNSUPPORTED: [(&str, &[&str], &str); 48] = [
     ("trim_backlog", &["0"], "put trims into a section of their own, with rw=trim or rw=trimwrite"),
     ("flow", &["0"], "use rate, which keeps sections in proportion"),
     ("fdp", &["0"], "placement by the host is not modelled"),
-    ("sg_write_mode", &["write"], "only plain writes are issued"),
+    ("sg_write_mode", &["write"], "plain writes are issued; write_mode has Write Zeroes and Verify"),
+    ("write_zone_remainder", &["0"], "zoned devices are not modelled"),
     ("profile", &[], "write out what the profile does"),
 ];
 
@@ -127,7 +131,9 @@ const UNSUPPORTED: [(&str, &[&str], &str); 48] = [
 pub(super) const PHASES: &str = "all jobs of a file run at once; put the phases into files of their own";
 
 /// Keys about verification that would change what is read.
-const VERIFY: [(&str, &[&str], &str); 4] = [
+const VERIFY: [(&str, &[&str], &str); 6] = [
+    ("verify_policy", &["completed"], "all that was written is read"),
+    ("verify_mode", &["read"], "what was written is read back"),
     ("verify_only", &["0"], "use rw=read"),
     ("verify_backlog", &["0"], "what was written is read at the end"),
     ("verify_backlog_batch", &["0"], "what was written is read at the end"),
@@ -164,25 +170,38 @@ pub(super) fn kind(key: &str, value: &str) -> Kind {
         return Kind::Refused(format!("several files in \"filename\" are not supported: {instead}"));
     }
     if let Some((_, neutral, instead)) = UNSUPPORTED.iter().chain(&VERIFY).find(|(name, ..)| *name == key) {
-        if neutral.contains(&value) {
+        if neutral.contains(&value) || neutral.contains(&"0") && is_nought(value) {
             return Kind::Idle;
         }
         return Kind::Refused(format!("fio's \"{key}\" is not supported: {instead}"));
     }
-    let idle = IGNORED.split_whitespace().any(|name| name == key);
-    if idle || IGNORED_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) {
+    if IGNORED.split_whitespace().any(|name| name == key) {
         return Kind::Idle;
     }
     Kind::Refused(unknown(key))
 }
 
+/// Whether a value is zero in one of fio's ways: of a number, a size, a time, a share or a switch.
+fn is_nought(value: &str) -> bool {
+    let unit = value.trim_start_matches('0');
+    let units = ["", "%", "us", "ms", "s", "m", "h", "d", "b", "k", "g", "kb", "mb", "gb", "kib", "mib", "gib"];
+    matches!(value, "false" | "no") || unit.len() < value.len() && units.contains(&&*unit.to_ascii_lowercase())
+}
+
 fn unknown(key: &str) -> String {
     let distance = |name: &&str| strsim::damerau_levenshtein(name, key);
-    // A slip of the hand leaves most of a word as it was: of three letters, two.
-    let near = |name: &&&str| distance(name) <= 3 && 2 * distance(name) <= name.len().max(key.len());
+    let refused = UNSUPPORTED.iter().chain(&VERIFY).map(|(name, ..)| *name);
+    let others: Vec<&str> = IGNORED.split_whitespace().chain(refused).collect();
+    // A slip of the hand leaves most of a word as it was: of three letters, two. Of names that are of less use, more.
+    let near = |names: &[&'static str], parts: usize| {
+        let nearest = names.iter().copied().min_by_key(distance)?;
+        let slips = distance(&nearest);
+        (slips <= 3 && parts * slips <= nearest.len().max(key.len())).then_some((slips, nearest))
+    };
+    let nearest = near(&KEYS, 2).into_iter().chain(near(&others, 4)).min_by_key(|(slips, _)| *slips);
     let key: String = key.chars().take(60).collect();
-    match KEYS.iter().min_by_key(|name| distance(name)).filter(near) {
-        Some(nearest) => format!("unknown key \"{key}\"; did you mean \"{nearest}\"?"),
+    match nearest {
+        Some((_, nearest)) => format!("unknown key \"{key}\"; did you mean \"{nearest}\"?"),
         None => format!("unknown key \"{key}\"; choose one of {}", KEYS.join(", ")),
     }
 }

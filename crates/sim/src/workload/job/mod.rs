@@ -2,6 +2,7 @@
 //!
 //! The keys, their units and where we differ from fio are in `docs/reference/jobs.md`.
 
+mod command_line;
 mod generate;
 mod keys;
 mod pace;
@@ -18,6 +19,8 @@ use tidewater_base::Duration;
 
 pub use generate::{JobSource, ThreadSource};
 
+use crate::workload::Op;
+
 /// Several threads that run at once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobSpec {
@@ -26,16 +29,24 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// Reads what a command line gives: a job inline (`rw=randwrite,bs=4k,iodepth=32,size=16g`), or else the path of a
-    /// job file.
+    /// Reads what a command line gives: a job inline (`rw=randwrite,bs=4k,iodepth=32,size=16g`), fio's own command line
+    /// (`fio --name=a --rw=randwrite --bs=4k`), or else the path of a job file.
     pub fn from_argument(argument: &str) -> Result<JobSpec, JobError> {
         let path = std::path::Path::new(argument);
+        if argument.starts_with(command_line::PROGRAM) && !path.exists() {
+            return command_line::read(argument, &variable);
+        }
         if argument.contains('=') && !path.exists() {
             return JobSpec::from_inline(argument);
         }
         let text = std::fs::read_to_string(path)
             .map_err(|error| JobError { place: argument.to_owned(), reason: error.to_string() })?;
         JobSpec::from_file(argument, &text)
+    }
+
+    /// fio's command line of these words, as [`JobSpec::from_argument`] takes it.
+    pub fn command_line(words: &[String]) -> String {
+        command_line::line(words)
     }
 
     /// Reads a job that is given inline, as `key=value` pairs separated by commas. A comma within a value
@@ -102,7 +113,7 @@ pub struct ThreadSpec {
     pub random_percent: [u32; 3],
     /// `random_distribution`.
     pub distribution: Distribution,
-    /// Not `norandommap`: every block is hit once before any is hit again.
+    /// Not `norandommap`, or the generator `lfsr`: every block is hit once before any is hit again.
     pub random_map: bool,
     /// `bs` and `bssplit`: sizes of reads, writes and trims.
     pub blocks: [BlockSizes; 3],
@@ -140,8 +151,10 @@ pub struct ThreadSpec {
     pub flush_intervals: [u64; 2],
     /// `end_fsync`, `fsync_on_close`: a flush at the end.
     pub flush_at_end: bool,
-    /// `sync`: every write has Force Unit Access.
-    pub fua: bool,
+    /// Whether reads (`readfua`) and writes (`writefua`, `sync`) have Force Unit Access.
+    pub fua: [bool; 2],
+    /// `write_mode`: what its writes ask for.
+    pub write_op: Op,
     /// `verify`: what was written is read at the end.
     pub verify: bool,
     /// `randseed`.

@@ -2,11 +2,21 @@
 
 use super::keys::{self, Kind};
 use super::{Access, Amount, BlockSizes, Distribution, JobError, JobSpec, Order, ThreadSpec, units, values};
+use crate::workload::Op;
 
-struct Setting {
-    key: String,
-    value: String,
-    place: String,
+/// A key with its value, and where it stands.
+pub(super) struct Setting {
+    pub key: String,
+    pub value: String,
+    pub place: String,
+}
+
+/// A section of a job: its name and place, its own settings, and how many global settings stand before it.
+pub(super) struct Section {
+    pub name: String,
+    pub place: String,
+    pub own: Vec<Setting>,
+    pub before: usize,
 }
 
 impl Setting {
@@ -38,7 +48,8 @@ pub(super) fn inline(text: &str, variable: Variable<'_>) -> Result<JobSpec, JobE
     Ok(JobSpec { threads: threads("job", &settings.iter().collect::<Vec<_>>(), "--job", true)? })
 }
 
-fn is_switch(word: &str) -> bool {
+/// Whether a key needs no value.
+pub(super) fn is_switch(word: &str) -> bool {
     let switches = "time_based norandommap group_reporting thread sync randrepeat stonewall end_fsync fsync_on_close";
     switches.split(' ').any(|switch| switch == word)
 }
@@ -46,8 +57,7 @@ fn is_switch(word: &str) -> bool {
 /// A job file.
 pub(super) fn file(name: &str, text: &str, variable: Variable<'_>) -> Result<JobSpec, JobError> {
     let mut global: Vec<Setting> = Vec::new();
-    // Name, place, own settings, and how many global settings stood before it.
-    let mut sections: Vec<(String, String, Vec<Setting>, usize)> = Vec::new();
+    let mut sections: Vec<Section> = Vec::new();
     let mut in_global = None;
     for (index, line) in text.lines().enumerate() {
         let place = format!("{name}:{}", index + 1);
@@ -62,7 +72,7 @@ pub(super) fn file(name: &str, text: &str, variable: Variable<'_>) -> Result<Job
             };
             in_global = Some(section == "global");
             if section != "global" {
-                sections.push((section.to_owned(), place, Vec::new(), global.len()));
+                sections.push(Section { name: section.to_owned(), place, own: Vec::new(), before: global.len() });
             }
             continue;
         }
@@ -72,7 +82,7 @@ pub(super) fn file(name: &str, text: &str, variable: Variable<'_>) -> Result<Job
         let setting = Setting { key: key.trim().into(), value, place };
         match (in_global, sections.last_mut()) {
             (Some(true), _) => global.push(setting),
-            (Some(false), Some((_, _, own, _))) => own.push(setting),
+            (Some(false), Some(section)) => section.own.push(setting),
             _ => {
                 let reason = format!("expected a [section] first, found \"{}\"", shorten(line));
                 return Err(JobError { place: setting.place, reason });
@@ -83,10 +93,15 @@ pub(super) fn file(name: &str, text: &str, variable: Variable<'_>) -> Result<Job
         let reason = "no job: expected a section such as [job] besides [global]".to_owned();
         return Err(JobError { place: name.to_owned(), reason });
     }
+    all_threads(&global, &sections)
+}
+
+/// The threads of all sections.
+pub(super) fn all_threads(global: &[Setting], sections: &[Section]) -> Result<JobSpec, JobError> {
     let mut all = Vec::new();
-    for (number, (section, place, own, before)) in sections.iter().enumerate() {
+    for (number, Section { name, place, own, before }) in sections.iter().enumerate() {
         let settings: Vec<&Setting> = global[..*before].iter().chain(own).collect();
-        all.extend(threads(section, &settings, place, number == 0)?);
+        all.extend(threads(name, &settings, place, number == 0)?);
         if all.len() > THREADS_MAX {
             let reason = format!("more than {THREADS_MAX} threads in all");
             return Err(JobError { place: place.clone(), reason });
@@ -99,6 +114,16 @@ const THREADS_MAX: usize = 4_096;
 
 fn shorten(text: &str) -> String {
     text.chars().take(60).collect()
+}
+
+/// A number; nothing for 0, as fio has it where that is the default.
+fn above_zero(number: u64) -> Option<u64> {
+    Some(number).filter(|&number| number > 0)
+}
+
+/// A size that places are multiples of; nothing for 0.
+fn align(text: &str) -> Result<Option<u64>, String> {
+    if units::bytes(text) == Ok(0) { Ok(None) } else { values::block_size(text).map(Some) }
 }
 
 /// The threads of one section; `first`: nothing stands before it in its file.
@@ -130,11 +155,15 @@ fn threads(name: &str, settings: &[&Setting], place: &str, first: bool) -> Resul
         rates_apart: false,
         flush_intervals: [0; 2],
         flush_at_end: false,
-        fua: false,
+        fua: [false; 2],
+        write_op: Op::Write,
         verify: false,
         seed: None,
     };
     let (mut numjobs, mut verify, mut do_verify) = (1, false, true);
+    let (mut filesize, mut visits_once) = (None, false);
+    // fio takes nothing of these for what it does by default.
+    let some = |amount: Amount| Some(amount).filter(|&amount| amount != Amount::Bytes(0));
     for setting in settings {
         let wrong = |reason| setting.error(reason);
         let value = setting.value.as_str();
@@ -146,11 +175,11 @@ fn threads(name: &str, settings: &[&Setting], place: &str, first: bool) -> Resul
                 thread.blocks = values::block_range(value, &thread.blocks).map_err(wrong)?;
             }
             "blockalign" | "ba" => {
-                let align = values::three(value, &[4_096; 3], values::block_size).map_err(wrong)?;
+                let align = values::three(value, &[None; 3], align).map_err(wrong)?;
                 if align.iter().any(|&bytes| bytes != align[0]) {
                     return Err(wrong("one value has to do for reads, writes and trims".into()));
                 }
-                thread.align = Some(align[0]);
+                thread.align = align[0];
             }
             "iodepth" => thread.iodepth = units::number(value, 1, 65_535).map_err(wrong)? as u32,
             "numjobs" => numjobs = units::number(value, 1, THREADS_MAX as u64).map_err(wrong)?,
@@ -162,22 +191,23 @@ fn threads(name: &str, settings: &[&Setting], place: &str, first: bool) -> Resul
             }
             "random_distribution" => thread.distribution = values::distribution(value).map_err(wrong)?,
             "rate" => {
-                let rate = |part: &str| units::number(part, 1, 1 << 62).map(Some);
+                let rate = |part: &str| units::number(part, 0, 1 << 62).map(above_zero);
                 thread.rate = values::three(value, &[None; 3], rate).map_err(wrong)?;
                 thread.rates_apart |= value.contains(',');
             }
             "rate_iops" => {
-                let rate = |part: &str| units::number(part, 1, 1 << 40).map(Some);
+                let rate = |part: &str| units::number(part, 0, 1 << 40).map(above_zero);
                 thread.rate_iops = values::three(value, &[None; 3], rate).map_err(wrong)?;
                 thread.rates_apart |= value.contains(',');
             }
             "size" => thread.size = Some(units::amount(value).map_err(wrong)?),
             "offset" => thread.offset = units::amount(value).map_err(wrong)?,
             "offset_increment" => thread.increment = units::amount(value).map_err(wrong)?,
-            "offset_align" => thread.offset_align = Some(values::block_size(value).map_err(wrong)?),
-            "io_size" | "io_limit" => thread.io_size = Some(units::amount(value).map_err(wrong)?),
+            "filesize" => filesize = some(units::amount(value).map_err(wrong)?).map(|amount| (amount, *setting)),
+            "offset_align" => thread.offset_align = align(value).map_err(wrong)?,
+            "io_size" | "io_limit" => thread.io_size = some(units::amount(value).map_err(wrong)?),
             "loops" => thread.loops = units::number(value, 1, 1 << 32).map_err(wrong)?,
-            "number_ios" => thread.number_ios = Some(units::number(value, 1, 1 << 62).map_err(wrong)?),
+            "number_ios" => thread.number_ios = above_zero(units::number(value, 0, 1 << 62).map_err(wrong)?),
             "runtime" | "timeout" => thread.runtime = Some(units::time(value).map_err(wrong)?),
             "time_based" => thread.time_based = units::switch(value).map_err(wrong)?,
             key @ ("fsync" | "fdatasync") => {
@@ -185,8 +215,12 @@ fn threads(name: &str, settings: &[&Setting], place: &str, first: bool) -> Resul
                 thread.flush_intervals[usize::from(key == "fdatasync")] = interval;
             }
             "end_fsync" | "fsync_on_close" => thread.flush_at_end |= units::switch(value).map_err(wrong)?,
+            "readfua" => thread.fua[0] = units::switch(value).map_err(wrong)?,
+            "writefua" => thread.fua[1] = units::switch(value).map_err(wrong)?,
+            "write_mode" => thread.write_op = values::write_mode(value).map_err(wrong)?,
+            "random_generator" => visits_once = values::visits_once(value).map_err(wrong)?,
             "sync" => {
-                thread.fua = match value {
+                thread.fua[1] = match value {
                     "none" => false,
                     "sync" | "dsync" => true,
                     _ => units::switch(value).map_err(wrong)?,
@@ -200,7 +234,7 @@ fn threads(name: &str, settings: &[&Setting], place: &str, first: bool) -> Resul
                 thread.seed = Some(seed);
             }
             // A run always repeats, and the map of visited blocks costs nothing: nothing to choose.
-            "randrepeat" | "allrandrepeat" | "random_generator" | "softrandommap" => {}
+            "randrepeat" | "allrandrepeat" | "softrandommap" => {}
             "name" => thread.name = value.to_owned(),
             // Nothing stands before the first section that it could wait for.
             key @ ("stonewall" | "wait_for_previous") => {
@@ -224,6 +258,12 @@ fn threads(name: &str, settings: &[&Setting], place: &str, first: bool) -> Resul
     if thread.time_based && thread.runtime.is_none() {
         return Err(wrong("runtime is 0"));
     }
+    if let Some((filesize, setting)) = filesize
+        && *thread.size.get_or_insert(filesize) != filesize
+    {
+        return Err(setting.error("a thread has one region: give it the value of size, or leave it out".into()));
+    }
+    thread.random_map |= visits_once;
     if thread.size == Some(Amount::Bytes(0)) || thread.size == Some(Amount::Percent(0.0)) {
         return Err(wrong("size is 0"));
     }
@@ -240,6 +280,9 @@ fn threads(name: &str, settings: &[&Setting], place: &str, first: bool) -> Resul
         return Err(wrong("of two kinds of requests one has a rate and the other none: give both one"));
     }
     thread.verify = verify && do_verify && matches!(thread.access, Access::Write | Access::Mixed | Access::TrimWrite);
+    if thread.verify && thread.write_op != Op::Write {
+        return Err(wrong("verify needs write_mode=write: give do_verify=0"));
+    }
     if thread.verify && (thread.runtime.is_some() || (0..3).any(limited)) {
         return Err(wrong("verify with a runtime or a rate: give number_ios or size instead, or do_verify=0"));
     }
@@ -282,7 +325,7 @@ mod tests {
     fn mistakes_name_their_place_and_the_fix() {
         for (text, words) in [
             ("[a]\niodpeth=3\n", "a.fio:2: unknown key \"iodpeth\"; did you mean \"iodepth\"?"),
-            ("[a]\nbs=5\n", "a.fio:2: bs: \"5\" is not a multiple of 512"),
+            ("[a]\nbs=2g\n", "a.fio:2: bs: \"2g\" is not a size of 1 byte to 1g"),
             ("[a]\nrw=randwrit\n", "a.fio:2: rw: \"randwrit\" is not one of"),
             ("rw=read\n", "a.fio:1: expected a [section] first"),
             ("[global]\nrw=read\n", "a.fio: no job"),
@@ -340,6 +383,84 @@ mod tests {
         for text in [neutral, reporting, comments] {
             assert_eq!(JobSpec::from_file("a", text), plain);
         }
+    }
+
+    /// All that begins with `write_`, `verify_`, `log_`, `output`, `iodepth_low` or `iodepth_batch` was passed over, so that
+    /// `write_mode=zeroes` gave plain writes and a slip of the hand was none.
+    #[test]
+    fn keys_are_taken_by_their_whole_names() {
+        for key in
+            ["write_barier=1", "verify_foo=1", "iodepth_lowx=3", "log_avg_msecs=1", "outputs=x", "iodepth_batchs=1"]
+        {
+            let error = JobSpec::from_file("a", &format!("[a]\n{key}\n")).unwrap_err().to_string();
+            assert!(error.starts_with("a:2: unknown key "), "{key}: {error}");
+        }
+        let error = |text: &str| JobSpec::from_inline(text).unwrap_err().to_string();
+        assert!(error("rw=write,write_barier=1").contains("did you mean \"write_barrier\"?"));
+        assert!(error("rw=write,log_avg_msecs=1").contains("did you mean \"log_avg_msec\"?"));
+        assert!(error("rw=write,write_mode=uncor").contains("\"uncor\" is not supported"));
+        assert!(error("rw=write,write_mode=write/60:zeroes/40").contains("a section of its own"));
+        assert!(error("rw=write,verify_mode=compare").contains("\"verify_mode\" is not supported"));
+        assert!(error("rw=write,write_mode=zeroes,verify=md5").contains("verify needs write_mode=write"));
+        let op = |text: &str| JobSpec::from_inline(text).unwrap().threads[0].write_op;
+        assert_eq!(op("rw=write,write_mode=zeroes"), Op::WriteZeroes);
+        assert_eq!(op("rw=write,write_mode=verify"), Op::Verify);
+        assert_eq!(
+            op("rw=write,write_mode=write,verify_mode=read,verify_policy=completed,verify_fatal=1,log_prio=1"),
+            Op::Write
+        );
+        // Each of fio's own names that begins so is known.
+        let names = "iodepth_batch iodepth_batch_submit iodepth_batch_complete_min iodepth_batch_complete \
+                     iodepth_batch_complete_max iodepth_low verify_interval verify_offset verify_pattern \
+                     verify_pattern_interval verify_fatal verify_dump verify_async verify_async_cpus verify_state_save \
+                     verify_write_sequence verify_header_seed write_iolog write_hint write_bw_log write_lat_log \
+                     write_iops_log write_hist_log log_entries log_avg_msec log_hist_msec log_hist_coarseness \
+                     log_window_value log_max_value log_offset log_prio log_issue_time log_compression \
+                     log_compression_cpus log_store_compressed log_alternate_epoch log_unix_epoch \
+                     log_alternate_epoch_clock_id output output-format";
+        for name in names.split_whitespace() {
+            assert!(JobSpec::from_inline(&format!("rw=write,{name}=1")).is_ok(), "{name}");
+        }
+    }
+
+    /// `filesize` equal to `size` was refused, and so were zeroes where fio's own default is zero.
+    #[test]
+    fn values_that_ask_for_nothing_change_nothing() {
+        let plain = JobSpec::from_inline("rw=randwrite,bs=4k,size=16m");
+        for more in [
+            "filesize=16m",
+            "filesize=16384k",
+            "nr_files=1,openfiles=8",
+            "io_size=0",
+            "number_ios=0",
+            "rate=0",
+            "rate_iops=0",
+            "blockalign=0",
+            "offset_align=0",
+            "ramp_time=0ms",
+            "startdelay=00",
+            "thinktime=0us",
+            "zonesize=0k",
+            "max_latency=0ms",
+            "trim_percentage=0%",
+            "fill_device=false",
+            "fdp=no",
+            "runtime=0",
+            "random_generator=tausworthe64",
+            "bs_unaligned=1",
+            "readfua=0",
+            "writefua=0",
+            "write_mode=write",
+        ] {
+            assert_eq!(JobSpec::from_inline(&format!("rw=randwrite,bs=4k,size=16m,{more}")), plain, "{more}");
+        }
+        // Alone it is the size of the one file.
+        assert_eq!(JobSpec::from_inline("rw=randwrite,bs=4k,filesize=16m"), plain);
+        let other = JobSpec::from_inline("rw=randwrite,size=16m,filesize=8m").unwrap_err().to_string();
+        assert!(other.contains("filesize: a thread has one region"), "{other}");
+        assert!(
+            JobSpec::from_inline("rw=write,thinktime=0x").is_err() && JobSpec::from_inline("ramp_time=us").is_err()
+        );
     }
 
     #[test]

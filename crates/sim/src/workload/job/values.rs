@@ -1,5 +1,7 @@
 //! Values of keys that are more than a number.
 
+use crate::workload::Op;
+
 use super::{Access, BlockSizes, Distribution, Order, Zone, units};
 
 /// `rw`: what, in which order, and what follows a colon: bytes that a sequential thread passes over between two
@@ -33,8 +35,8 @@ pub(super) fn access(value: &str) -> Result<(Access, Order), String> {
         }
         (false, Some(hole)) => {
             let bytes = units::bytes(hole)?;
-            if bytes % 512 != 0 || bytes > 1 << 50 {
-                return Err(format!("\"{hole}\" is not a multiple of 512 bytes"));
+            if bytes > 1 << 50 {
+                return Err(format!("\"{hole}\" passes 1p"));
             }
             Order::Sequential { hole: bytes }
         }
@@ -138,11 +140,11 @@ pub(super) fn three<T: Clone>(
     Ok([part(0)?, part(1)?, part(2)?])
 }
 
-/// Sizes of one request: what an NVMe command with 512-byte blocks can express, up to 1 GiB for trims.
+/// Sizes of one request, up to 1 GiB. One that is no multiple of a sector touches whole sectors, as any request does.
 pub(super) fn block_size(text: &str) -> Result<u64, String> {
     let bytes = units::bytes(text)?;
-    if bytes == 0 || bytes % 512 != 0 || bytes > 1 << 30 {
-        return Err(format!("\"{text}\" is not a multiple of 512 bytes up to 1g"));
+    if bytes == 0 || bytes > 1 << 30 {
+        return Err(format!("\"{text}\" is not a size of 1 byte to 1g"));
     }
     Ok(bytes)
 }
@@ -185,6 +187,29 @@ pub(super) fn block_split(value: &str, before: &[BlockSizes; 3]) -> Result<[Bloc
         let shares = filled(part, "percentages", &shares)?;
         Ok(BlockSizes(sizes.into_iter().zip(shares).filter(|(_, share)| *share > 0.0).collect()))
     })
+}
+
+/// `write_mode`: what a write asks the drive for.
+pub(super) fn write_mode(value: &str) -> Result<Op, String> {
+    match value {
+        "write" => Ok(Op::Write),
+        "zeroes" => Ok(Op::WriteZeroes),
+        "verify" => Ok(Op::Verify),
+        "uncor" | "zone_append" => Err(format!("\"{value}\" is not supported: the drive has no such command")),
+        mixed if mixed.contains(['/', ':']) => {
+            Err(format!("\"{value}\" is not supported: give each kind of write a section of its own"))
+        }
+        _ => Err(format!("\"{value}\" is not one of write, zeroes, verify")),
+    }
+}
+
+/// `random_generator`: whether it visits each block once even without a map, as fio's `lfsr` does.
+pub(super) fn visits_once(value: &str) -> Result<bool, String> {
+    match value {
+        "tausworthe" | "tausworthe64" => Ok(false),
+        "lfsr" => Ok(true),
+        _ => Err(format!("\"{value}\" is not one of tausworthe, lfsr, tausworthe64")),
+    }
 }
 
 /// `verify`: whether what was written is read at the end.
