@@ -76,7 +76,8 @@ class Flash(View):
     units_isolated: int
     #: Full merges that made room in the isolation area (FASTer): part of `merges_full`.
     merges_isolation: int
-    #: Pages read for the host.
+    #: Pages read for reads of the host, and for padding of the write buffer (`write_buffer.padding_reads` counts units
+    #: of the latter).
     reads_host: int
     #: Pages read by collection, merges, folding of an SLC cache and wear levelling.
     reads_collected: int
@@ -147,7 +148,9 @@ class Cache(View):
     read_hits: int
     #: Pages of the read cache that were written beside dirty ones of their block (merge-on-flush).
     pages_merged: int
-    #: Pages read from flash to be written beside dirty ones of their block (page padding).
+    #: Pages asked of flash to be written beside dirty ones of their block (page padding). Those that the host
+    #: overwrites or deallocates meanwhile, or that were never written, are not programmed: `flash.units_rewritten`
+    #: counts what was.
     padding_reads: int
     #: The most pages it held at once.
     pages_max: int
@@ -398,9 +401,9 @@ class Record(View):
     commands: int
     #: Commands that ended with another status than success.
     commands_failed: int
-    #: Bytes that the host read.
+    #: Bytes of the reads that succeeded: of a request of which any command failed, none.
     bytes_read: int
-    #: Bytes that the host wrote.
+    #: Bytes of the writes that succeeded, in the same way.
     bytes_written: int
     #: Virtual time from the first submission to the last completion, warm-up and preconditioning not included.
     simulated_seconds: float
@@ -408,7 +411,7 @@ class Record(View):
     wall_seconds: float
     #: Processor time of the run in user mode. Not the same on two runs.
     user_cpu_seconds: float
-    #: Requests per simulated second.
+    #: Requests per simulated second, those that failed too.
     iops: float
     #: Bytes moved per simulated second.
     bandwidth_mib_s: Bandwidth
@@ -434,7 +437,8 @@ class Record(View):
     read_cache: Cache
     #: Memory that the host lends, where something is placed on it.
     host_memory: HostMemory | None
-    #: Pages that went from the write buffer to flash together, those that only complete a block included.
+    #: Pages that were chosen to leave the write buffer for flash together, those that only complete a block included:
+    #: of these, some may not have to be written.
     destage_length_pages: Distribution
     #: Erase counts of all good blocks at the end.
     wear: Wear

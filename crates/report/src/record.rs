@@ -55,9 +55,9 @@ pub struct Record {
     pub commands: u64,
     /// Commands that ended with another status than success.
     pub commands_failed: u64,
-    /// Bytes that the host read.
+    /// Bytes of the reads that succeeded: of a request of which any command failed, none.
     pub bytes_read: u64,
-    /// Bytes that the host wrote.
+    /// Bytes of the writes that succeeded, in the same way.
     pub bytes_written: u64,
     /// Virtual time from the first submission to the last completion, warm-up and preconditioning not included.
     pub simulated_seconds: f64,
@@ -65,14 +65,14 @@ pub struct Record {
     pub wall_seconds: f64,
     /// Processor time of the run in user mode. Not the same on two runs.
     pub user_cpu_seconds: f64,
-    /// Requests per simulated second.
+    /// Requests per simulated second, those that failed too.
     pub iops: f64,
     /// Bytes moved per simulated second.
     pub bandwidth_mib_s: Bandwidth,
     /// Units programmed, whatever their reason, per unit of the host's that left the write buffer for flash
     /// (`flash.units_host`); 0 if none did. What the buffer absorbs is on neither side.
     pub write_amplification: f64,
-    /// Bytes programmed into flash, whatever their reason, per byte that write commands of the host brought
+    /// Bytes programmed into flash, whatever their reason, per byte that writes of the host brought
     /// (`bytes_written`): below 1 where the write buffer absorbs more than the drive adds. Write zeroes and
     /// deallocations bring no bytes; what they make the drive program counts. Absent if the host wrote nothing, and in
     /// records of older builds.
@@ -98,7 +98,8 @@ pub struct Record {
     /// Memory that the host lends, where something is placed on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_memory: Option<HostMemory>,
-    /// Pages that went from the write buffer to flash together, those that only complete a block included.
+    /// Pages that were chosen to leave the write buffer for flash together, those that only complete a block included: of
+    /// these, some may not have to be written.
     pub destage_length_pages: Distribution,
     /// Erase counts of all blocks at the end.
     pub wear: Wear,
@@ -281,7 +282,8 @@ pub struct Flash {
     pub units_isolated: u64,
     /// Full merges that made room in the isolation area (FASTer): part of `merges_full`.
     pub merges_isolation: u64,
-    /// Pages read for the host.
+    /// Pages read for reads of the host, and for padding of the write buffer (`write_buffer.padding_reads` counts units
+    /// of the latter).
     pub reads_host: u64,
     /// Pages read by collection, merges, folding of an SLC cache and wear levelling.
     pub reads_collected: u64,
@@ -429,7 +431,9 @@ pub struct Cache {
     pub read_hits: u64,
     /// Pages of the read cache that were written beside dirty ones of their block (merge-on-flush).
     pub pages_merged: u64,
-    /// Pages read from flash to be written beside dirty ones of their block (page padding).
+    /// Pages asked of flash to be written beside dirty ones of their block (page padding). Those that the host
+    /// overwrites or deallocates meanwhile, or that were never written, are not programmed: `flash.units_rewritten`
+    /// counts what was.
     pub padding_reads: u64,
     /// The most pages it held at once.
     pub pages_max: u64,

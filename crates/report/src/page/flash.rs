@@ -152,7 +152,7 @@ fn wear(record: &Record) -> Option<Figure<'_>> {
 fn counters(out: &mut String, record: &Record) {
     let flash = &record.flash;
     let mut rows = vec![
-        ("pages read for the host", count(flash.reads_host as f64)),
+        ("pages read for the host, padding included", count(flash.reads_host as f64)),
         ("pages read by garbage collection", count(flash.reads_collected as f64)),
         ("pages of the map read", count(flash.reads_meta as f64)),
         ("program operations", count(flash.programs as f64)),

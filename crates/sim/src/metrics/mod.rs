@@ -31,7 +31,7 @@ impl Metrics {
         }
     }
 
-    /// A request of `bytes` ended at `now`. Its time must not run backwards.
+    /// A request that moved `bytes`, none where it failed, ended at `now`. Its time must not run backwards.
     #[inline(always)]
     pub fn record(&mut self, now: Instant, op: Op, bytes: u64, latency: Duration) {
         self.latencies[op.index()].record(latency);
@@ -44,7 +44,7 @@ impl Metrics {
         &self.latencies[op.index()]
     }
 
-    /// Bytes of the requests of one operation.
+    /// Bytes of the requests of one operation that succeeded.
     pub fn bytes(&self, op: Op) -> u64 {
         self.bytes[op.index()]
     }

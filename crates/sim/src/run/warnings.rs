@@ -69,7 +69,7 @@ pub(super) fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String
         warnings.push(format!(
             "{} could not be read during garbage collection; the data in {} is lost",
             plural_exact(lost, "unit"),
-            if lost == 1 { "it" } else { "they" }
+            if lost == 1 { "it" } else { "them" }
         ));
     }
     warnings.extend(uncollected(device, host.options.device.precondition));

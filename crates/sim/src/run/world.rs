@@ -474,19 +474,21 @@ impl<S: Source> Host<S> {
 
     #[inline(always)]
     fn end(&mut self, now: Instant, slot: u32, measured: bool) {
-        let InFlight { op, length, start, .. } = self.requests[slot as usize];
+        let InFlight { op, length, start, status, .. } = self.requests[slot as usize];
+        // What failed has moved no bytes that count.
+        let bytes = if status.is_success() { length } else { 0 };
         self.free_requests.push(slot);
         self.outstanding -= 1;
         self.completed += 1;
         if measured {
-            self.metrics.record(now, op, length, now.since(start));
+            self.metrics.record(now, op, bytes, now.since(start));
             self.last_completion = now;
             if self.options.requests.is_some() {
                 let request = self.requests[slot as usize];
                 self.hand_out(now, &request);
             }
         } else if self.warm.is_some() {
-            self.record_warm(now, op, length, start);
+            self.record_warm(now, op, bytes, start);
         }
         if self.parted {
             cold_path();

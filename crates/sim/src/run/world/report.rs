@@ -34,9 +34,9 @@ impl<S: Source> Host<S> {
 
     /// A request of the warm-up ended, which only a live page counts.
     #[cold]
-    pub(super) fn record_warm(&mut self, now: Instant, op: Op, length: u64, start: Instant) {
+    pub(super) fn record_warm(&mut self, now: Instant, op: Op, bytes: u64, start: Instant) {
         if let Some(warm) = &mut self.warm {
-            warm.record(now, op, length, now.since(start));
+            warm.record(now, op, bytes, now.since(start));
         }
     }
 
