@@ -17,6 +17,11 @@ const FONT: &[u8] = include_bytes!("../font/Inter-Regular.ttf");
 const WEB_FONT: &[u8] = include_bytes!("../font/Inter-Regular.woff2");
 /// Dots per inch of a PNG: what publishers ask of line art on screens and in print.
 pub const DPI: f32 = 600.0;
+/// Bytes of a PNG up to the end of its first chunk, IHDR (Portable Network Graphics, third edition, 5.2 and 11.2.1).
+const PNG_HEAD: usize = 33;
+/// The chunk pHYs of [`DPI`]: 23,622 pixels per metre both ways, with its length and checksum (11.3.4.3 there).
+const RESOLUTION: [u8; 21] =
+    [0, 0, 0, 9, b'p', b'H', b'Y', b's', 0, 0, 0x5c, 0x46, 0, 0, 0x5c, 0x46, 1, 0x14, 0x94, 0x43, 0x41];
 /// Room around what reaches beyond the edges, in millimetres.
 const EDGE_MM: f64 = 0.4;
 
@@ -152,8 +157,10 @@ impl Drawing {
     fn pdf(&self) -> Result<Vec<u8>, Error> {
         // A unit of the tree is a CSS pixel.
         let page = svg2pdf::PageOptions { dpi: 96.0 };
-        svg2pdf::to_pdf(&self.tree, svg2pdf::ConversionOptions::default(), page)
-            .map_err(|error| self.failed(&error.to_string()))
+        let mut bytes = svg2pdf::to_pdf(&self.tree, svg2pdf::ConversionOptions::default(), page)
+            .map_err(|error| self.failed(&error.to_string()))?;
+        sort_resources(&mut bytes);
+        Ok(bytes)
     }
 
     fn png(&self) -> Result<Vec<u8>, Error> {
@@ -164,12 +171,42 @@ impl Drawing {
         let mut canvas = tiny_skia::Pixmap::new(width, height).ok_or_else(|| self.failed("too large for pixels"))?;
         canvas.fill(tiny_skia::Color::WHITE);
         resvg::render(&self.tree, tiny_skia::Transform::from_scale(scale, scale), &mut canvas.as_mut());
-        canvas.encode_png().map_err(|error| self.failed(&error.to_string()))
+        let mut bytes = canvas.encode_png().map_err(|error| self.failed(&error.to_string()))?;
+        bytes.splice(PNG_HEAD..PNG_HEAD, RESOLUTION);
+        Ok(bytes)
     }
 
     fn failed(&self, why: &str) -> Error {
         Error::Drawing { name: self.name.clone(), why: why.to_owned() }
     }
+}
+
+/// Sorts the names in the lists of resources of a PDF, which come in an order that differs each time. All names stay, so
+/// that nothing else moves.
+fn sort_resources(pdf: &mut [u8]) {
+    for list in [&b"/XObject <<\n"[..], b"/Pattern <<\n", b"/ExtGState <<\n", b"/Shading <<\n", b"/Font <<\n"] {
+        let mut from = 0;
+        while let Some(at) = find(&pdf[from..], list) {
+            let start = from + at + list.len();
+            let Some(length) = find(&pdf[start..], b">>")
+                .and_then(|end| pdf[start..start + end].iter().rposition(|&byte| byte == b'\n').map(|last| last + 1))
+            else {
+                break;
+            };
+            from = start + length;
+            let mut lines: Vec<Vec<u8>> =
+                pdf[start..from].split_inclusive(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
+            let is_entry = |line: &Vec<u8>| line.trim_ascii().starts_with(b"/") && line.ends_with(b" R\n");
+            if lines.iter().all(is_entry) {
+                lines.sort();
+                pdf[start..from].copy_from_slice(&lines.concat());
+            }
+        }
+    }
+}
+
+fn find(bytes: &[u8], part: &[u8]) -> Option<usize> {
+    bytes.windows(part.len()).position(|window| window == part)
 }
 
 /// The boxes of all that is drawn, of words with the room between their lines.

@@ -91,6 +91,8 @@ fn every(page: &str, figures: &[Figure<'_>]) {
             assert!(!all.is_empty(), "{} has no words", figure.name());
             let pdf = drawing.encode(Format::Pdf).unwrap();
             assert!(pdf.starts_with(b"%PDF-"));
+            // The names of resources came in the order of a hash map.
+            assert_eq!(drawing.encode(Format::Pdf).unwrap(), pdf, "{} differs each time", figure.name());
             let known = characters(&pdf);
             let unknown: Vec<char> =
                 all.concat().chars().filter(|c| !c.is_whitespace() && !known.contains(c)).collect();
@@ -98,6 +100,9 @@ fn every(page: &str, figures: &[Figure<'_>]) {
             if what == "column" {
                 let png = drawing.encode(Format::Png).unwrap();
                 let pixels = tiny_skia::Pixmap::decode_png(&png).unwrap();
+                let density = png.windows(4).position(|part| part == b"pHYs").expect("it says how large it is");
+                let per_metre = u32::from_be_bytes(png[density + 4..density + 8].try_into().unwrap());
+                assert!((f64::from(per_metre) * 0.0254 - f64::from(DPI)).abs() < 0.1, "{per_metre}");
                 let wide = width / 25.4 * f64::from(DPI);
                 assert!((f64::from(pixels.width()) - wide).abs() < 3.0, "{} pixels wide", pixels.width());
                 assert!(pixels.pixels().iter().all(|pixel| pixel.is_opaque()), "the ground is white");
@@ -107,7 +112,8 @@ fn every(page: &str, figures: &[Figure<'_>]) {
             keep(page, &format!("{}-{what}", figure.name()), "svg", &svg);
             keep(page, &format!("{}-{what}", figure.name()), "pdf", &pdf);
         }
-        assert!(figure.caption().len() > 4 && figure.data().rows() > 0, "{}", figure.name());
+        assert!(figure.caption().split_whitespace().count() > 3, "{}: {}", figure.name(), figure.caption());
+        assert!(figure.data().rows() > 0, "{}", figure.name());
     }
 }
 

@@ -227,6 +227,12 @@ pub(crate) fn shown<'a>(name: &str, figures: &'a [Shown]) -> Vec<Figure<'a>> {
 /// How a figure is read, as HTML.
 fn how(shown: &Shown, left_out: usize) -> String {
     let mut how = String::new();
+    // A title may be one word, such as the memory that is shown.
+    if !shown.x_label.is_empty() && !shown.y_label.is_empty() {
+        let mut letters = shown.y_label.chars();
+        let y: String = letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default();
+        let _ = write!(how, "{} over {}. ", escape(&y), escape(&shown.x_label));
+    }
     if shown.form == Form::Candles {
         how.push_str("Whiskers: minimum to maximum. Boxes: the middle half. Bars: the median. ");
     }
