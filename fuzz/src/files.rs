@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use tidewater_core::device::{self, Output};
 use tidewater_core::fast::Content;
 use tidewater_core::profile::Profile;
-use tidewater_core::subsystem::input_log::{Entries, MAGIC};
+use tidewater_core::subsystem::input_log::{Entries, MAGIC, MAGIC_1};
 use tidewater_core::{Device, Options};
 use tidewater_nand::{Nand, Recorder};
 use tidewater_serve::engine::{DriveSetup, NamespaceSetup, rerun};
@@ -142,7 +142,8 @@ static LOG: LazyLock<Vec<u8>> = LazyLock::new(|| {
         fabrics: 2,
     };
     let text = serde_json::to_vec(&setup).expect("plain values");
-    [&MAGIC[..], &(text.len() as u32).to_le_bytes(), &text].concat()
+    // Sums would end each changed log at its first change.
+    [&MAGIC_1[..], &(text.len() as u32).to_le_bytes(), &text].concat()
 });
 
 /// An input log: its first bytes as they are, or entries behind a good header, which are read, or run.

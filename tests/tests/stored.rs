@@ -33,7 +33,7 @@ const SERVED: [&str; 6] =
 
 /// The kinds of files, and the version that this program writes of each.
 fn kinds() -> [(&'static str, u32); 5] {
-    // `TWINPUT1`: the version is its last character.
+    // `TWINPUT2`: the version is its last character.
     let input_log = tidewater_core::subsystem::input_log::MAGIC[7];
     let ring = RingHeader { lanes: 1, ring_bytes: 4096, ..RingHeader::default() }.to_bytes();
     let ring = u32::from_le_bytes(ring[8..12].try_into().expect("4 bytes"));

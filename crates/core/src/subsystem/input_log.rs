@@ -3,7 +3,9 @@
 //!
 //! A log is a header and entries, little-endian. An entry is the instant (8 bytes, picoseconds), a kind (1 byte) and
 //! the fields of that kind. Time outs of the device itself are not logged: they follow from what is. Between inputs
-//! stand checks: how many outputs there were since the last, and a checksum over them.
+//! stand checks: how many outputs there were since the last, and a checksum over them. Behind the header and behind each
+//! entry stands the CRC-32C of all of these so far: most of what is stored or fetched is in no output, so that a changed
+//! byte of it would be seen nowhere else. Logs of version 1 have no such sums.
 
 use super::{Fault, Input, MoveError, Output, Slot, StoreFault, Token};
 use crate::border::GroupCommand;
@@ -15,7 +17,9 @@ use tidewater_wire::nvme::Sqe;
 use tidewater_wire::replication::{Epoch, FRAME_BYTES_MAX, Frame, Group};
 
 /// What a log begins with.
-pub const MAGIC: [u8; 8] = *b"TWINPUT1";
+pub const MAGIC: [u8; 8] = *b"TWINPUT2";
+/// The same of version 1, without sums.
+pub const MAGIC_1: [u8; 8] = *b"TWINPUT1";
 
 /// Something that a log has no place for, or no log at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,17 +299,55 @@ pub fn write_cut(log: &mut Vec<u8>, now: Instant, timers: u64) {
     Writer(log).u64(now.as_ps()).u8(18).u64(timers);
 }
 
+/// The sum behind a header, or behind entries.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum(u32);
+
+impl Sum {
+    /// Appends the sum of all so far, of which what is in `log` from its byte `from` on is the last part.
+    pub fn seal(&mut self, log: &mut Vec<u8>, from: usize) {
+        self.add(&log[from..]);
+        log.extend(self.0.to_le_bytes());
+    }
+
+    fn add(&mut self, part: &[u8]) {
+        self.0 = tidewater_base::checksum::crc32c_append(self.0, part);
+    }
+}
+
 /// Reads entries, one after the other.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     log: &'a [u8],
     at: usize,
+    /// The sum so far, where the log has sums.
+    sum: Option<Sum>,
+    /// Where that begins which the next sum adds.
+    unsummed: usize,
 }
 
 impl<'a> Entries<'a> {
     /// The entries behind the header of `log`, from its byte `from` on.
     pub fn new(log: &'a [u8], from: usize) -> Entries<'a> {
-        Entries { log, at: from }
+        let sum = log.starts_with(&MAGIC).then(Sum::default);
+        Entries { log, at: from, sum, unsummed: 0 }
+    }
+
+    /// Checks the sum that stands here, where the log has sums.
+    fn check_sum(&mut self) -> Result<(), Malformed> {
+        let Some(mut sum) = self.sum else { return Ok(()) };
+        let from = self.unsummed;
+        sum.add(self.log.get(from..self.at).unwrap_or_default());
+        if u32::from_le_bytes(self.array()?) != sum.0 {
+            let what = if from == 0 {
+                "the header is damaged: its checksum does not fit"
+            } else {
+                "the entry is damaged: its checksum does not fit"
+            };
+            return Err(Malformed { at: from as u64, what });
+        }
+        (self.sum, self.unsummed) = (Some(sum), self.at);
+        Ok(())
     }
 
     fn wrong(&self, what: &'static str) -> Malformed {
@@ -510,10 +552,17 @@ impl<'a> Iterator for Entries<'a> {
     type Item = Result<Entry<'a>, Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if self.sum.is_some()
+            && self.unsummed == 0
+            && let Err(error) = self.check_sum()
+        {
+            self.at = self.log.len();
+            return Some(Err(error));
+        }
         if self.at >= self.log.len() {
             return None;
         }
-        let entry = self.entry();
+        let entry = self.entry().and_then(|entry| self.check_sum().map(|()| entry));
         if entry.is_err() {
             self.at = self.log.len();
         }
@@ -522,114 +571,5 @@ impl<'a> Iterator for Entries<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use tidewater_wire::replication::{Body, Mode};
-
-    #[test]
-    fn entries_come_back() {
-        let group = Group::new(Epoch::ZERO, Mode::Quorum(2), &[0, 1, 5]).expect("three members are a group");
-        let body = Body::Data { pulled: false, lane: 0, offset: 7, len: 3 };
-        let frame = Frame { function: 1, from: 2, to: 3, epoch: Epoch(0x102), body };
-        let inputs = [
-            Input::Register { function: 1, offset: 0x14, len: 4, value: 0x46_0001 },
-            Input::Doorbell { function: 0, queue: 3, completion: true, value: 9 },
-            Input::DmaRead { token: Token(7), bytes: Some(&[1, 2, 3]) },
-            Input::DmaRead { token: Token(8), bytes: None },
-            Input::Gathered { slot: Slot(9), bytes: Some(&[4]) },
-            Input::Gathered { slot: Slot(9), bytes: None },
-            Input::PostFailed { function: 1 },
-            Input::Moved { slot: Slot(4), result: Err(MoveError::Differs) },
-            Input::Synced { slot: Slot(5), result: Err(StoreFault) },
-            Input::StoreFailed,
-            Input::Capsule { function: 2, queue: 1, sqe: Sqe::read(3, 4, 5) },
-            Input::Connect { function: 3, entries: 32, privileged: true, keep_alive_ms: 5 },
-            Input::ConnectQueue { function: 3, queue: 1, entries: 128 },
-            Input::Disconnect { function: 3 },
-            Input::DisconnectQueue { function: 3, queue: 2 },
-            Input::FunctionReset { function: 0 },
-            Input::Store { function: 0, address: 1 << 20, content: Content::Bytes(b"log") },
-            Input::Announce { function: 0, lane: 2, tail: 77, content: Content::Absent(5) },
-            Input::Skip { function: 0, lane: 2, to: 99 },
-            Input::Withhold { function: 0, lane: 2, from: 98 },
-            Input::Inject(Fault::Status { nsid: 1, blocks: (3, 4), status: 0x281, count: 2 }),
-            Input::Inject(Fault::Delay { function: 0, by: Duration::from_ms(3), count: 1 }),
-            Input::Inject(Fault::Lose { function: 0, count: 1 }),
-            Input::Inject(Fault::Duplicate { function: 0, count: 1 }),
-            Input::Inject(Fault::Fatal { function: 0 }),
-            Input::Inject(Fault::StuckShutdown { function: 0 }),
-            Input::Inject(Fault::Clear),
-            Input::Inject(Fault::HostMemory { fault: HostFault::Slow(Duration::from_us(7)), count: 2 }),
-            Input::HostMemory { ticket: Ticket(5), answer: Answer::Gone },
-            Input::HostMemory {
-                ticket: Ticket(6),
-                answer: Answer::Found {
-                    stamp: Stamp { used: Use::MapCache, key: 1, version: 2, generation: 3 },
-                    content: 4,
-                },
-            },
-            Input::LoadedOutside { function: 1 },
-            Input::WindowFill { lpn: 9, content: Content::Bytes(b"page") },
-            Input::Frame { function: 1, frame: Box::new(frame), content: Content::Bytes(b"log") },
-            Input::Link { function: 1, peer: 2, up: true, restarted: false },
-            Input::PeersTime { now: Instant::from_ps(1 << 40) },
-            Input::RoundTrip { function: 0, peer: 3, time: Duration::from_us(70) },
-            Input::CatchUpRate { function: 1, bytes_per_second: 10 << 20 },
-            Input::Flush { function: 1, lane: 2, to: 1 << 40 },
-            Input::Flushed { function: 1, lane: 2, to: 4096, version: 9 },
-            Input::Group {
-                function: 0,
-                command: GroupCommand::Setup { node: 1, group, primary: true, epoch: Epoch(0x301), force: false },
-            },
-            Input::Group {
-                function: 1,
-                command: GroupCommand::Promote { target: Some(group), epoch: Epoch::ZERO, force: true },
-            },
-            Input::Group {
-                function: 1,
-                command: GroupCommand::Promote { target: None, epoch: Epoch::ZERO, force: false },
-            },
-            Input::Group { function: 0, command: GroupCommand::Demote },
-            Input::Group { function: 0, command: GroupCommand::LostMemory },
-            Input::Group { function: 0, command: GroupCommand::StandAlone },
-            Input::Group { function: 0, command: GroupCommand::Rebuild },
-            Input::Group {
-                function: 0,
-                command: GroupCommand::Lead { epoch: Epoch(0x301), lasts: Some(Duration::from_ms(5)) },
-            },
-            Input::Group { function: 0, command: GroupCommand::Lead { epoch: Epoch(0x301), lasts: None } },
-        ];
-        let mut log = Vec::new();
-        for (i, input) in inputs.iter().enumerate() {
-            write_input(&mut log, Instant::from_ps(i as u64), input);
-        }
-        write_input(&mut log, Instant::from_ps(99), &Input::Timer);
-        write_cut(&mut log, Instant::from_ps(100), 5);
-        write_check(&mut log, (3, 4));
-        let read: Vec<_> = Entries::new(&log, 0).map(|entry| format!("{:?}", entry.unwrap())).collect();
-        let mut wanted: Vec<_> = inputs
-            .iter()
-            .enumerate()
-            .map(|(i, input)| format!("{:?}", Entry::Input(Instant::from_ps(i as u64), input.clone())))
-            .collect();
-        wanted.push(format!("{:?}", Entry::Cut { timers: 5 }));
-        wanted.push(format!("{:?}", Entry::Check { count: 3, checksum: 4 }));
-        assert_eq!(read, wanted);
-        // Cut anywhere, what is left is distinguished from what is missing.
-        for cut in 0..log.len() {
-            assert!(Entries::new(&log[..cut], 0).count() <= wanted.len());
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_entries_or_an_error(log in proptest::collection::vec(any::<u8>(), 0..400)) {
-            for entry in Entries::new(&log, 0) {
-                if let Err(error) = entry {
-                    prop_assert!(error.at <= log.len() as u64);
-                }
-            }
-        }
-    }
-}
+#[path = "input_log_tests.rs"]
+mod tests;

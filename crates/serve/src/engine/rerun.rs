@@ -11,7 +11,7 @@ use tidewater_core::drive::{Machine as _, VirtualClock, World, drive};
 use tidewater_core::fast::Content;
 use tidewater_core::host_memory::Ticket;
 use tidewater_core::profile::{Profile, Timing};
-use tidewater_core::subsystem::input_log::{Entries, Entry, MAGIC, Outputs};
+use tidewater_core::subsystem::input_log::{Entries, Entry, MAGIC, MAGIC_1, Outputs};
 use tidewater_core::subsystem::{Input, Output, Slot, Subsystem, Token};
 use tidewater_nand::Changes;
 
@@ -275,8 +275,8 @@ fn cut(
 /// When it is no log, or something is not as it was.
 pub fn rerun(log: &[u8]) -> Result<Rerun, RerunError> {
     let wrong = |what: &str| RerunError(what.to_owned());
-    let rest =
-        log.strip_prefix(&MAGIC).ok_or_else(|| wrong("not an input log of a served device, or of another version"))?;
+    let rest = [MAGIC, MAGIC_1].iter().find_map(|magic| log.strip_prefix(magic));
+    let rest = rest.ok_or_else(|| wrong("not an input log of a served device, or of another version"))?;
     let (len, rest) = rest.split_first_chunk().ok_or_else(|| wrong("the log ends within its header"))?;
     let len = u32::from_le_bytes(*len) as usize;
     let setup = rest.get(..len).ok_or_else(|| wrong("the log ends within its header"))?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use tidewater_base::Instant;
 use tidewater_core::drive::Machine;
 use tidewater_core::profile::Timing;
-use tidewater_core::subsystem::input_log::{MAGIC, Outputs, write_check, write_cut, write_input};
+use tidewater_core::subsystem::input_log::{MAGIC, Outputs, Sum, write_check, write_cut, write_input};
 use tidewater_core::subsystem::{Input, Output, Subsystem};
 use tidewater_nand::{Nand, Recorder};
 
@@ -85,6 +85,7 @@ impl Machine for Served {
 pub(super) struct InputLog {
     file: BufWriter<File>,
     entry: Vec<u8>,
+    sum: Sum,
     outputs: Outputs,
     /// Events of the device since the last input.
     pub(super) timers: u64,
@@ -96,10 +97,11 @@ impl InputLog {
     /// A new log, which begins with `setup` and only its owner may read: what hosts stored into the fast side is in it.
     pub(super) fn create(path: &Path, setup: &str) -> io::Result<InputLog> {
         let mut file = BufWriter::with_capacity(1 << 20, runtime::private_file(path)?);
-        file.write_all(&MAGIC)?;
-        file.write_all(&(setup.len() as u32).to_le_bytes())?;
-        file.write_all(setup.as_bytes())?;
-        Ok(InputLog { file, entry: Vec::new(), outputs: Outputs::default(), timers: 0, failed: None })
+        let mut header = [&MAGIC[..], &(setup.len() as u32).to_le_bytes(), setup.as_bytes()].concat();
+        let mut sum = Sum::default();
+        sum.seal(&mut header, 0);
+        file.write_all(&header)?;
+        Ok(InputLog { file, entry: Vec::new(), sum, outputs: Outputs::default(), timers: 0, failed: None })
     }
 
     fn write(&mut self) {
@@ -109,15 +111,26 @@ impl InputLog {
         self.entry.clear();
     }
 
+    /// Ends the entry that begins at byte `from`; a time out has none.
+    fn seal(&mut self, from: usize) {
+        if self.entry.len() > from {
+            self.sum.seal(&mut self.entry, from);
+        }
+    }
+
     fn check(&mut self) {
         if !self.outputs.is_empty() {
+            let from = self.entry.len();
             write_check(&mut self.entry, self.outputs.take());
+            self.seal(from);
         }
     }
 
     fn input(&mut self, now: Instant, input: &Input<'_>) {
         self.check();
+        let from = self.entry.len();
         write_input(&mut self.entry, now, input);
+        self.seal(from);
         self.timers = 0;
         self.write();
     }
@@ -125,7 +138,9 @@ impl InputLog {
     /// The power is cut.
     pub(super) fn cut(&mut self, now: Instant) {
         self.check();
+        let from = self.entry.len();
         write_cut(&mut self.entry, now, self.timers);
+        self.seal(from);
         self.write();
     }
 
