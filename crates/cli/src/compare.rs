@@ -24,7 +24,7 @@ const RUNS_MAX: usize = 64;
 pub fn command(given: &args::Compare) -> Result<(), Failure> {
     let json = Target::maybe(given.json.as_ref())?;
     let csv = Target::maybe(given.csv.as_ref())?;
-    let report = Target::maybe(given.report.as_ref())?;
+    let report = Target::page(given.report.as_ref())?;
     let in_format = |path: &PathBuf| Ok::<_, Failure>((Target::new(path)?, format_of(path)?));
     let table = given.table.as_ref().map(in_format).transpose()?;
     let statistics = given.statistics.as_ref().map(in_format).transpose()?;

@@ -24,7 +24,7 @@ const FIXED: &str = "fixed";
 /// A profile or log that is wrong, and results that cannot be written.
 pub fn command(given: &Log) -> Result<(), Failure> {
     let json = Target::maybe(given.json.as_ref())?;
-    let report = Target::maybe(given.report.as_ref())?;
+    let report = Target::page(given.report.as_ref())?;
     let targets = [json.as_ref(), report.as_ref()];
     distinct(&targets, given.log.as_deref())?;
     distinct(&targets, Some(&given.profile))?;

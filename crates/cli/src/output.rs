@@ -21,6 +21,19 @@ pub fn remove_unfinished() {
     }
 }
 
+/// Refuses the endings of tables and documents for a page: a program would read its HTML as one.
+///
+/// # Errors
+/// Such an ending.
+pub fn page_ending(path: &Path) -> Result<(), Failure> {
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default();
+    if !["csv", "tsv", "parquet", "arrow", "feather", "json", "txt", "md"].contains(&&*ending) {
+        return Ok(());
+    }
+    let failure = Failure::usage(format_args!("{}: an HTML page is written here, not .{ending}", path.display()));
+    Err(failure.help("name it .html; `tidewater report FILE --table runs -o FILE.csv` writes a table"))
+}
+
 /// Where a result goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -80,6 +93,15 @@ impl Target {
     /// As [`Target::new`].
     pub fn maybe(path: Option<&PathBuf>) -> Result<Option<Target>, Failure> {
         path.map(|path| Target::new(path)).transpose()
+    }
+
+    /// The same for a page.
+    ///
+    /// # Errors
+    /// As [`Target::new`] and [`page_ending`].
+    pub fn page(path: Option<&PathBuf>) -> Result<Option<Target>, Failure> {
+        path.map_or(Ok(()), |path| page_ending(path))?;
+        Target::maybe(path)
     }
 
     /// How the user named it.

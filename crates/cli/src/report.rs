@@ -69,6 +69,7 @@ pub fn command(report: &Report) -> Result<(), Failure> {
         };
         return figure::write(figure, report.width, format, &target);
     }
+    output::page_ending(path)?;
     if report.pages {
         pages(&documents, &files)?;
     }

@@ -88,6 +88,24 @@ impl Table {
         self.columns.push(Column { name: name.to_owned(), values });
     }
 
+    /// A setting of runs, in words as they come, and as numbers where they are some.
+    fn add_setting(&mut self, name: &str, words: Vec<Option<String>>, records: &[Labelled]) {
+        let bytes = || records.iter().map(|run| Some(run.record.capacity_bytes)).collect();
+        match compare::numbers(&words) {
+            // In words it is rounded.
+            _ if name == "capacity" => {
+                self.add(name, Values::Text(words));
+                self.add("capacity_bytes", Values::Count(bytes()));
+            }
+            Some(("", numbers)) => self.add(name, Values::Float(numbers)),
+            Some((unit, numbers)) => {
+                self.add(name, Values::Text(words));
+                self.add(&format!("{name}{unit}"), Values::Float(numbers));
+            }
+            None => self.add(name, Values::Text(words)),
+        }
+    }
+
     /// The columns of these names alone, in their order here.
     pub(crate) fn only(self, names: &[&str]) -> Table {
         let of = |name: &&str| self.columns.iter().find(|column| column.name == *name).cloned();
@@ -192,8 +210,9 @@ pub(crate) fn curves(name: &str, names: [&str; 2], rows: &[(&str, (f64, f64))]) 
 }
 
 /// A row for each run: what it is called, whether it was stopped before its end, the version that made it, its drive,
-/// load and seed, what else tells it from the others (settings as `--set` takes them), and every figure of the
-/// comparison. A figure that no run has is left out.
+/// load and seed, what else tells it from the others, and every figure of the comparison. A setting is text as `--set`
+/// takes it; where it has a unit, a number stands beside it whose column names that (`_bytes`, `_us`, `_share`), and one
+/// without a unit is a number alone. A figure that no run has is left out.
 pub fn runs(records: &[Labelled]) -> Table {
     let text = |value: &dyn Fn(&Labelled) -> String| Values::Text(records.iter().map(|run| Some(value(run))).collect());
     let mut table = Table { columns: Vec::new() };
@@ -205,7 +224,7 @@ pub fn runs(records: &[Labelled]) -> Table {
     table.add("seed", Values::Count(records.iter().map(|run| Some(run.record.seed)).collect()));
     for (name, values) in compare::varies(records) {
         if !["drive", "trace", "job", "generated trace", "seed", "version"].contains(&name.as_str()) {
-            table.add(&name.replace(' ', "_"), Values::Text(values));
+            table.add_setting(&name.replace(' ', "_"), values, records);
         }
     }
     for (name, values) in compare::columns(records) {
@@ -357,10 +376,11 @@ mod tests {
         let text = table.csv();
         let lines: Vec<&str> = text.lines().collect();
         let names: Vec<&str> = lines[0].split(',').collect();
-        assert_eq!(names[..8], ["run", "partial", "version", "profile", "load", "seed", "buffer.write_size", "iops"]);
+        let first = ["run", "partial", "version", "profile", "load", "seed", "buffer.write_size"];
+        assert_eq!((&names[..7], &names[7..9]), (&first[..], &["buffer.write_size_bytes", "iops"][..]));
         assert!(names.contains(&"read_p99_9_us") && names.contains(&"simulated_time_seconds"), "{names:?}");
-        assert!(lines[1].starts_with("a,false,0.1.0,,,1,1MiB,0.25,"), "{}", lines[1]);
-        assert!(lines[2].starts_with("\"b, \"\"c\"\"\",true,0.1.0,,,2,2MiB,1000000000,"), "{}", lines[2]);
+        assert!(lines[1].starts_with("a,false,0.1.0,,,1,1MiB,1048576,0.25,"), "{}", lines[1]);
+        assert!(lines[2].starts_with("\"b, \"\"c\"\"\",true,0.1.0,,,2,2MiB,2097152,1000000000,"), "{}", lines[2]);
         assert_eq!((table.rows(), runs(&[]).rows()), (2, 0));
     }
 

@@ -46,7 +46,7 @@ fn list() -> String {
 
 fn run(given: &ExperimentRun) -> Result<(), Failure> {
     let json = Target::maybe(given.json.as_ref())?;
-    let report = Target::maybe(given.report.as_ref())?;
+    let report = Target::page(given.report.as_ref())?;
     let targets = [json.as_ref(), report.as_ref()];
     distinct(&targets, None)?;
     let silent = targets.iter().flatten().any(|target| target.is_stdout());

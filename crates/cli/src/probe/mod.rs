@@ -25,7 +25,7 @@ const CAPACITY: u64 = 8 << 30;
 /// A target that cannot be probed, one that would lose data, and results that cannot be written.
 pub fn command(given: &Probe) -> Result<(), Failure> {
     let json = Target::maybe(given.json.as_ref())?;
-    let report = Target::maybe(given.report.as_ref())?;
+    let report = Target::page(given.report.as_ref())?;
     let targets = [json.as_ref(), report.as_ref()];
     distinct(&targets, Some(&given.target))?;
     let destroys = given.destroy.is_some();

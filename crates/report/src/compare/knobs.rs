@@ -114,6 +114,43 @@ fn number(value: &str) -> Option<f64> {
     digits.parse::<f64>().ok().map(|number| number * factor)
 }
 
+/// Values of a setting as numbers, with what the name of their column ends with: bytes, microseconds, or a share of 1.
+/// `None` where one is no number, or where they have different units; a 0 may have none.
+pub(super) fn numbers(values: &[Option<String>]) -> Option<(&'static str, Vec<Option<f64>>)> {
+    // Units, with the factor and the divisor of their base: both are exact.
+    const UNITS: [(&str, &str, f64, f64); 12] = [
+        ("", "", 1.0, 1.0),
+        ("B", "_bytes", 1.0, 1.0),
+        ("KiB", "_bytes", 1024.0, 1.0),
+        ("MiB", "_bytes", 1_048_576.0, 1.0),
+        ("GiB", "_bytes", 1_073_741_824.0, 1.0),
+        ("TiB", "_bytes", 1_099_511_627_776.0, 1.0),
+        ("ps", "_us", 1.0, 1e6),
+        ("ns", "_us", 1.0, 1e3),
+        ("us", "_us", 1.0, 1.0),
+        ("ms", "_us", 1e3, 1.0),
+        ("s", "_us", 1e6, 1.0),
+        ("%", "_share", 1.0, 100.0),
+    ];
+    let mut suffix = None;
+    let mut numbers = Vec::with_capacity(values.len());
+    for value in values {
+        let Some(value) = value else {
+            numbers.push(None);
+            continue;
+        };
+        let end = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
+        let (digits, unit) = value.split_at(end);
+        let (_, ending, factor, divisor) = UNITS.iter().find(|(name, ..)| *name == unit.trim())?;
+        let number = digits.parse::<f64>().ok()? * factor / divisor;
+        if !(ending.is_empty() && number == 0.0) && *suffix.get_or_insert(*ending) != *ending {
+            return None;
+        }
+        numbers.push(Some(number));
+    }
+    Some((suffix.unwrap_or(""), numbers))
+}
+
 /// Names are alike however their words are joined; a drive is what `profile` chooses, a load what `trace` or `job`
 /// does.
 fn alike(knob: &str, asked: &str) -> bool {
@@ -233,6 +270,18 @@ pub(super) mod tests {
         assert_eq!(words, ["512 KiB", "1 MiB", "16 MiB"], "rising");
         assert_eq!(number("7%"), Some(0.07));
         assert_eq!((number("3us"), number("cbm"), number("1.2.3")), (Some(3e-6), None, None));
+    }
+
+    #[test]
+    fn settings_are_numbers_of_one_unit() {
+        let of = |values: &[&str]| numbers(&values.iter().map(|value| Some((*value).to_owned())).collect::<Vec<_>>());
+        let all = |suffix, values: &[f64]| Some((suffix, values.iter().copied().map(Some).collect()));
+        assert_eq!(of(&["7%", "14%", "28%"]), all("_share", &[0.07, 0.14, 0.28]));
+        assert_eq!(of(&["1MiB", "512KiB", "0"]), all("_bytes", &[1_048_576.0, 524_288.0, 0.0]));
+        assert_eq!(of(&["0", "40ns", "3us", "1.5ms"]), all("_us", &[0.0, 0.04, 3.0, 1_500.0]));
+        assert_eq!(of(&["8", "16"]), all("", &[8.0, 16.0]));
+        assert_eq!((of(&["8", "3us"]), of(&["lru", "8"]), of(&["1.2.3"]), of(&[""])), (None, None, None, None));
+        assert_eq!(numbers(&[None, Some("4".into())]), Some(("", vec![None, Some(4.0)])));
     }
 
     #[test]

@@ -37,6 +37,11 @@ pub(crate) fn varies(records: &[Labelled]) -> Vec<(String, Vec<Option<String>>)>
     header::varies(records)
 }
 
+/// Settings as numbers, with the ending of their column that names the unit.
+pub(crate) fn numbers(values: &[Option<String>]) -> Option<(&'static str, Vec<Option<f64>>)> {
+    knobs::numbers(values)
+}
+
 /// The figures that say most of a run, by their names in a comparison.
 pub const GLANCE: [(&str, Quantity); 5] = [
     ("IOPS", Quantity::Count),
@@ -104,6 +109,14 @@ pub fn caveats(records: &[Labelled]) -> Vec<String> {
     // Where each was run with several, they are taken together.
     if differs(|a, b| a.seed == b.seed) && seeds::groups(records).is_empty() {
         caveats.push("The runs had different seeds.".to_owned());
+    }
+    let repeated = seeds::unmoved(records);
+    if !repeated.is_empty() {
+        caveats.push(format!(
+            "Seeds change no figure of {}: these are repetitions of one run and no sample, so that they have neither an \
+             interval nor a test.",
+            repeated.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ")
+        ));
     }
     if differs(|a, b| a.tool_version == b.tool_version) {
         caveats.push("The runs were made by different versions.".to_owned());

@@ -110,6 +110,11 @@ impl Group {
         self.runs.len()
     }
 
+    /// Whether any figure differs between its runs.
+    fn is_moved(&self, metrics: &[Metric]) -> bool {
+        metrics.iter().any(|metric| self.runs.iter().any(|&run| metric.values[run] != metric.values[self.runs[0]]))
+    }
+
     /// `metric` over its runs; `None` where none of them has it.
     pub(super) fn spread(&self, metric: &Metric) -> Option<Spread> {
         Spread::of(self.runs.iter().filter_map(|&i| metric.values[i]).collect())
@@ -156,9 +161,9 @@ pub(crate) struct Statistics {
     pub mean: f64,
     /// Spread of those.
     pub spread: (f64, f64, f64),
-    /// The 95 % confidence interval of the mean (Student's t); of two runs and more.
+    /// The 95 % confidence interval of the mean (Student's t); of two runs and more, of which any two differ.
     pub interval: Option<(f64, f64)>,
-    /// The paired t-test against the first group.
+    /// The paired t-test against the first group; of two groups whose runs do not differ there is none.
     pub against_first: Option<Paired>,
 }
 
@@ -178,6 +183,8 @@ pub(crate) fn statistics(records: &[Labelled], name: impl Fn(&Metric) -> String)
     let metrics = super::metrics::metrics(records);
     let groups = groups(records);
     let mut all = Vec::new();
+    // One run that was made several times is no sample.
+    let moves: Vec<bool> = groups.iter().map(|group| group.is_moved(&metrics)).collect();
     for (i, group) in groups.iter().enumerate() {
         for metric in &metrics {
             let values: Vec<f64> = group.runs.iter().filter_map(|&run| metric.values[run]).collect();
@@ -194,12 +201,21 @@ pub(crate) fn statistics(records: &[Labelled], name: impl Fn(&Metric) -> String)
                 n: values.len() as u64,
                 mean: mean(&values),
                 spread: (lowest, median, highest),
-                interval: half_width(&values).map(|half| (mean(&values) - half, mean(&values) + half)),
-                against_first: (i > 0).then(|| paired(&differences)).flatten(),
+                interval: half_width(&values)
+                    .filter(|_| moves[i])
+                    .map(|half| (mean(&values) - half, mean(&values) + half)),
+                against_first: (i > 0 && (moves[i] || moves[0])).then(|| paired(&differences)).flatten(),
             });
         }
     }
     all
+}
+
+/// The groups of several seeds that change no figure.
+pub(super) fn unmoved(records: &[Labelled]) -> Vec<String> {
+    let metrics = super::metrics::metrics(records);
+    let unmoved = |group: &Group| group.len() > 1 && !group.is_moved(&metrics);
+    groups(records).into_iter().filter(unmoved).map(|group| group.label).collect()
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -307,6 +323,28 @@ mod tests {
         assert_eq!((half_width(&[1.0]), paired(&[1.0])), (None, None));
         assert_eq!(paired(&[2.0, 2.0]).map(|test| test.p_value), Some(0.0));
         assert_eq!(paired(&[0.0, 0.0]).map(|test| test.p_value), Some(1.0));
+    }
+
+    /// Sequential writes are the same with every seed: n was 4, the interval had no width and p was 0, of one run.
+    #[test]
+    fn seeds_that_change_nothing_are_no_sample() {
+        let runs = |moved: f64| -> Vec<Labelled> {
+            let one = |policy: &'static str, seed: u64, iops| run(&format!("{policy} seed={seed}"), policy, seed, iops);
+            (1..4).flat_map(|seed| [one("none", seed, 100.0), one("lru", seed, 110.0 + moved * seed as f64)]).collect()
+        };
+        let of = |records: &[Labelled], variant: &str| {
+            let all = statistics(records, |metric| metric.name.clone());
+            let iops = all.into_iter().find(|one| one.figure == "IOPS" && one.variant == variant).unwrap();
+            (iops.n, iops.interval.is_some(), iops.against_first.is_some())
+        };
+        let still = runs(0.0);
+        assert_eq!((of(&still, "none"), of(&still, "lru")), ((3, false, false), (3, false, false)));
+        assert_eq!(unmoved(&still), ["none", "lru"]);
+        let said = super::super::caveats(&still).join(" ");
+        assert!(said.contains("Seeds change no figure of `none`, `lru`: these are repetitions of one run"), "{said}");
+        let moved = runs(1.0);
+        assert_eq!((of(&moved, "none"), of(&moved, "lru")), ((3, false, false), (3, true, true)));
+        assert_eq!(unmoved(&moved), ["none"]);
     }
 
     #[test]
