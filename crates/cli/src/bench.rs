@@ -86,13 +86,45 @@ fn median(times: &[Duration]) -> f64 {
 fn table(plain: &[Duration], on_log: &[Duration], level: &str) -> String {
     let mut text = format!("{:26}{:>12}{:>12}{:>12}\n", "seconds", "median", "least", "greatest");
     for (side, times) in SIDES.iter().zip([plain, on_log]) {
-        let seconds = || times.iter().map(Duration::as_secs_f64);
-        let (least, greatest) = (seconds().fold(f64::INFINITY, f64::min), seconds().fold(0.0, f64::max));
+        let (least, greatest) = range(times.iter().map(Duration::as_secs_f64));
         let _ = writeln!(text, "{side:26}{:>12.3}{least:>12.3}{greatest:>12.3}", median(times));
     }
     let ratio = median(plain) / median(on_log);
-    let _ = writeln!(text, "On the log ({level}) it runs {ratio:.2} times as fast.");
+    // The two sides of a round ran one after the other: what slows the machine down for long slows both.
+    let rounds: Vec<f64> = plain.iter().zip(on_log).map(|(a, b)| a.as_secs_f64() / b.as_secs_f64()).collect();
+    let (least, greatest) = range(rounds.iter().copied());
+    let by_round = format!("{ratio:.2} times as fast in the median, {least:.2} to {greatest:.2} times by round");
+    if differ(plain, on_log, &rounds) {
+        let _ = writeln!(text, "On the log ({level}) it runs {by_round}.");
+    } else {
+        let more = 7.max(3 * rounds.len());
+        let _ = writeln!(
+            text,
+            "Cannot tell: on the log ({level}) it runs {by_round}. Give --rounds {more}, or make a round longer."
+        );
+    }
     text
+}
+
+/// Rounds that say as much as one could by chance: of three against three, all of one side are below all of the other
+/// in one of ten arrangements.
+const ROUNDS_MIN: usize = 3;
+/// Rounds after which it is enough that each says the same: chance does that once in 32 times.
+const ROUNDS_ALIKE: usize = 6;
+
+/// Whether the rounds bear a verdict: every time of one side is below every time of the other, or all of many rounds
+/// agree.
+fn differ(plain: &[Duration], on_log: &[Duration], rounds: &[f64]) -> bool {
+    let seconds = |times: &[Duration]| range(times.iter().map(Duration::as_secs_f64));
+    let ((fast, slow), (fast_log, slow_log)) = (seconds(plain), seconds(on_log));
+    let apart = slow < fast_log || slow_log < fast;
+    let alike = rounds.iter().all(|&ratio| ratio > 1.0) || rounds.iter().all(|&ratio| ratio < 1.0);
+    rounds.len() >= ROUNDS_MIN && apart || rounds.len() >= ROUNDS_ALIKE && alike
+}
+
+/// The least and the greatest.
+fn range(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    (values.clone().fold(f64::INFINITY, f64::min), values.fold(0.0, f64::max))
 }
 
 #[cfg(test)]
@@ -106,7 +138,27 @@ mod tests {
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[1][4..], ["8.000", "4.000", "30.000"]);
         assert_eq!(lines[2][5..], ["2.000", "1.000", "3.000"]);
-        assert!(text.ends_with("On the log (ring) it runs 4.00 times as fast.\n"), "{text}");
+        let verdict = "On the log (ring) it runs 4.00 times as fast in the median, 4.00 to 10.00 times by round.\n";
+        assert!(text.ends_with(verdict), "{text}");
         assert_eq!(median(&of(&[1, 2, 3, 10])), 2.5);
+    }
+
+    /// Rounds of 1.26 s and 2.34 s had made "0.71 times as fast".
+    #[test]
+    fn rounds_that_bear_no_verdict_give_none() {
+        let of = |ms: &[u64]| ms.iter().copied().map(Duration::from_millis).collect::<Vec<_>>();
+        let said = |plain: &[u64], on_log: &[u64]| table(&of(plain), &of(on_log), "ring");
+        for (plain, on_log) in [
+            (&[1_260, 1_300][..], &[1_770, 2_340][..]),
+            (&[1_260, 2_340, 1_500], &[1_770, 1_900, 1_800]),
+            (&[2_000, 1_000, 2_000], &[1_500, 1_200, 1_500]),
+        ] {
+            let text = said(plain, on_log);
+            assert!(text.contains("\nCannot tell: on the log (ring) it runs "), "{text}");
+            assert!(text.contains("Give --rounds "), "{text}");
+        }
+        // The machine grows slower, and every round agrees.
+        let drifting = said(&[100, 200, 300, 400, 500, 600], &[90, 190, 290, 390, 490, 590]);
+        assert!(drifting.contains("\nOn the log (ring) it runs 1.0"), "{drifting}");
     }
 }
