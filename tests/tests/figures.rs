@@ -46,6 +46,7 @@ fn what_is_no_figure_is_refused_by_name() {
     let ending = refused(&["--figure", "wear", "-o", "f.jpg"]);
     assert!(ending.contains("f.jpg") && ending.contains(".svg, .pdf or .png"), "{ending}");
     assert!(refused(&["-o", "f.pdf"]).contains("--figure"), "a page is no PDF");
+    assert!(refused(&["-o", "f.csv"]).contains("f.csv: an HTML page"), "a page is no table");
     assert!(refused(&["--x", "seed", "-o", "page.html"]).contains("several runs only"));
     assert!(refused(&["--figure", "wear", "-o", "f.pdf", "--width", "2"]).contains("millimetres"));
     assert!(!folder.path().join("f.pdf").exists());

@@ -25,6 +25,7 @@ use tidewater_sim::trace::Format;
 use tidewater_sim::trace::convert::OutputFormat;
 
 pub use groups::command;
+use load::OF_TRACES;
 pub use load::{Drive, Load, Reading};
 pub use profile::ProfileCommand;
 pub use report::{Report, TableName};
@@ -199,7 +200,7 @@ pub struct Replay {
     /// The load.
     #[command(flatten)]
     pub load: Load,
-    /// Run the jobs of fio's own command line, given behind --, as in --fio -- --name=a --rw=randwrite --bs=4k --size=1g
+    /// Run the jobs of fio's own command line, given behind --, as in --fio -- --name=a --rw=read --size=1g
     #[arg(long, requires = "fio_line", conflicts_with = "job", conflicts_with_all = OF_TRACES, help_heading = "Load")]
     pub fio: bool,
     /// fio's command line, without the name of the program

@@ -376,6 +376,18 @@ mod tests {
         folder
     }
 
+    /// `report run.json -o x.csv` wrote an HTML page of that name.
+    #[test]
+    fn a_page_has_no_ending_of_a_table() {
+        for ending in ["csv", "CSV", "parquet", "arrow", "json"] {
+            let refused = Target::page(Some(&PathBuf::from(format!("/nowhere/x.{ending}")))).unwrap_err();
+            assert!(refused.message.starts_with("/nowhere/x.") && refused.message.contains("HTML"), "{refused:?}");
+        }
+        for name in ["x.html", "x.htm", "x", "a.csv/x"] {
+            assert!(page_ending(Path::new(name)).is_ok(), "{name}");
+        }
+    }
+
     fn names(folder: &Path) -> Vec<String> {
         fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect()
     }

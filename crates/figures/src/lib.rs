@@ -181,8 +181,8 @@ impl Drawing {
     }
 }
 
-/// Sorts the names in the lists of resources of a PDF, which come in an order that differs each time. All names stay, so
-/// that nothing else moves.
+/// Sorts the names in the lists of resources of a PDF, whose order differs each time. All names stay, so that nothing
+/// else moves.
 fn sort_resources(pdf: &mut [u8]) {
     for list in [&b"/XObject <<\n"[..], b"/Pattern <<\n", b"/ExtGState <<\n", b"/Shading <<\n", b"/Font <<\n"] {
         let mut from = 0;

@@ -98,8 +98,8 @@ pub struct Record {
     /// Memory that the host lends, where something is placed on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_memory: Option<HostMemory>,
-    /// Pages that were chosen to leave the write buffer for flash together, those that only complete a block included: of
-    /// these, some may not have to be written.
+    /// Pages that were chosen to leave the write buffer for flash together, those that only complete a block included:
+    /// of these, some may not have to be written.
     pub destage_length_pages: Distribution,
     /// Erase counts of all blocks at the end.
     pub wear: Wear,

@@ -97,10 +97,11 @@ impl Table {
                 self.add(name, Values::Text(words));
                 self.add("capacity_bytes", Values::Count(bytes()));
             }
-            Some(("", numbers)) => self.add(name, Values::Float(numbers)),
+            Some(("", numbers)) => self.add(name, whole(numbers)),
             Some((unit, numbers)) => {
                 self.add(name, Values::Text(words));
-                self.add(&format!("{name}{unit}"), Values::Float(numbers));
+                let numbers = if unit == "_bytes" { whole(numbers) } else { Values::Float(numbers) };
+                self.add(&format!("{name}{unit}"), numbers);
             }
             None => self.add(name, Values::Text(words)),
         }
@@ -175,6 +176,15 @@ impl Table {
     }
 }
 
+/// Numbers as counts, where all of them are some.
+fn whole(numbers: Vec<Option<f64>>) -> Values {
+    let is_count = |number: &f64| number.fract() == 0.0 && (0.0..=9e15).contains(number);
+    match numbers.iter().flatten().all(is_count) {
+        true => Values::Count(numbers.into_iter().map(|number| number.map(|number| number as u64)).collect()),
+        false => Values::Float(numbers),
+    }
+}
+
 /// A field, in quotes where it needs them (RFC 4180, section 2).
 fn field(text: &str) -> String {
     if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
@@ -210,9 +220,9 @@ pub(crate) fn curves(name: &str, names: [&str; 2], rows: &[(&str, (f64, f64))]) 
 }
 
 /// A row for each run: what it is called, whether it was stopped before its end, the version that made it, its drive,
-/// load and seed, what else tells it from the others, and every figure of the comparison. A setting is text as `--set`
-/// takes it; where it has a unit, a number stands beside it whose column names that (`_bytes`, `_us`, `_share`), and one
-/// without a unit is a number alone. A figure that no run has is left out.
+/// load and seed, what else tells it from the others, and every figure of the comparison. A setting with a unit is text
+/// as `--set` takes it, with a number beside it whose column names the unit (`_bytes`, `_us`, `_share`); one without a
+/// unit is a number alone. A figure that no run has is left out.
 pub fn runs(records: &[Labelled]) -> Table {
     let text = |value: &dyn Fn(&Labelled) -> String| Values::Text(records.iter().map(|run| Some(value(run))).collect());
     let mut table = Table { columns: Vec::new() };

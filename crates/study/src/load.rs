@@ -12,7 +12,7 @@ use tidewater_report::record::{self, WorkloadKind};
 use tidewater_sim::run::Pacing;
 use tidewater_sim::trace::{self as sim, Input, Options};
 use tidewater_sim::workload::job::{Access, Amount, Distribution, Order, ThreadSpec};
-use tidewater_sim::workload::{JobSpec, Repeat, Source, Together, Workload};
+use tidewater_sim::workload::{JobSpec, Op, Repeat, Source, Together, Workload};
 
 /// A load as it is asked for, and the options that it is run with: traces, or a job.
 #[derive(Clone, Debug, Default)]
@@ -320,6 +320,11 @@ fn describe(spec: &JobSpec, depth: u32) -> String {
     let size = match thread.blocks[used].0[..] {
         [(bytes, _)] => units::bytes(bytes),
         _ => "mixed sizes".to_owned(),
+    };
+    let what = match thread.write_op {
+        Op::WriteZeroes => what.replace("writes", "writes of zeroes"),
+        Op::Verify => what.replace("writes", "verifications"),
+        _ => what.to_owned(),
     };
     words.push(format!("{order} {what} of {size}"));
     if thread.access == Access::Mixed {

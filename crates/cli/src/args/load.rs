@@ -102,7 +102,7 @@ pub struct Reading {
     #[arg(long, value_name = "FORMAT", value_parser = formats(), ignore_case = true, help_heading = "Load")]
     pub format: Option<Format>,
     /// The columns of a text in no known format, from the left, as in time_us,op,offset,bytes,device: a time (time_s,
-    /// time_ms, time_us, time_ns, time_100ns), op (words; op:get*=read/put=write for words of its own) or op_1w or op_1r
+    /// time_ms, time_us, time_ns, time_100ns), op (words; its own ones as in op:get*=read/put=write) or op_1w or op_1r
     /// (digits: 1 writes, 1 reads), a place (offset in bytes, sector, lba, lba_4k), a size (bytes, sectors, blocks,
     /// blocks_4k, kib), device, and _ for one that is not read
     #[arg(long, value_name = "NAMES", conflicts_with = "format", help_heading = "Load")]

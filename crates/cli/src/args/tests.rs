@@ -35,6 +35,14 @@ fn the_measured_command_of_the_bench_parses() {
 }
 
 #[test]
+fn the_command_line_of_fio_is_a_job() {
+    let fio = replay("--capacity 1GiB --fio -- --name=a --rw=randwrite --bs 4k -size=1m --group_reporting");
+    let job = fio.load_spec().job.unwrap();
+    assert_eq!(job, "fio --name=a --rw=randwrite --bs 4k -size=1m --group_reporting");
+    assert_eq!(tidewater_sim::workload::JobSpec::from_argument(&job).unwrap().threads[0].name, "a");
+}
+
+#[test]
 fn defaults_are_what_help_says() {
     let replay = replay("--trace sample");
     assert_eq!(replay.drive.profile, std::path::Path::new("generic"));
@@ -130,6 +138,10 @@ fn a_wrong_command_line_is_refused_in_a_line_with_the_way_out() {
         ("replay --tarce a", "--tarce", "--trace"),
         ("repaly", "repaly", "replay"),
         ("replay --job a --skip-bad", "--skip-bad", "--help"),
+        ("replay --fio", "ARGS", "--help"),
+        ("replay --trace a -- --name=a", "--fio", "--help"),
+        ("replay --job a --fio -- --name=a", "cannot be used with", "--help"),
+        ("replay --skip-bad --fio -- --name=a", "--skip-bad", "--help"),
         ("compare --trace a", "--vary", "--help"),
         ("trace convert a", "OUT", "--help"),
         ("completions tcsh", "tcsh", "zsh"),

@@ -3,9 +3,9 @@
 //!
 //! A log is a header and entries, little-endian. An entry is the instant (8 bytes, picoseconds), a kind (1 byte) and
 //! the fields of that kind. Time outs of the device itself are not logged: they follow from what is. Between inputs
-//! stand checks: how many outputs there were since the last, and a checksum over them. Behind the header and behind each
-//! entry stands the CRC-32C of all of these so far: most of what is stored or fetched is in no output, so that a changed
-//! byte of it would be seen nowhere else. Logs of version 1 have no such sums.
+//! stand checks: how many outputs there were since the last, and a checksum over them. The header and each entry are
+//! followed by the CRC-32C of all of these so far: most bytes that are stored or fetched are in no output, and a change
+//! of one would be noticed nowhere else. Logs of version 1 have no such sums.
 
 use super::{Fault, Input, MoveError, Output, Slot, StoreFault, Token};
 use crate::border::GroupCommand;

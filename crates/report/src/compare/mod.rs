@@ -113,8 +113,8 @@ pub fn caveats(records: &[Labelled]) -> Vec<String> {
     let repeated = seeds::unmoved(records);
     if !repeated.is_empty() {
         caveats.push(format!(
-            "Seeds change no figure of {}: these are repetitions of one run and no sample, so that they have neither an \
-             interval nor a test.",
+            "Seeds change no figure of {}: these are repetitions of one run and no sample, and have no interval and no \
+             test.",
             repeated.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ")
         ));
     }

@@ -92,7 +92,7 @@ impl Column {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
     all: Vec<Column>,
-    /// What words of the trace's own mean, before all others.
+    /// The meanings of the trace's own words, before all others.
     words: Words,
 }
 

@@ -118,7 +118,7 @@ pub(super) fn asked(kind: Field<'_>) -> Result<Option<Asked>, Wrong> {
     Ok(Some(Asked { op, fua, flush_first }))
 }
 
-/// What of a field stands behind `[cpu]`.
+/// The part of a field that stands behind `[cpu]`.
 fn behind_bracket(field: Field<'_>) -> Field<'_> {
     match field.bytes.iter().position(|&byte| byte == b']') {
         Some(at) if field.bytes.starts_with(b"[") => {

@@ -450,7 +450,7 @@ fn block_events_of_ftrace_and_perf_are_read() {
     assert_eq!(seen(completed), [(Op::Write, 64, 8, 0)]);
 }
 
-/// The first line of every `trace-cmd report`, CPUs without events and lost events were malformed lines, and a time that
+/// The first line of every `trace-cmd report`, CPUs without events and lost events were malformed lines. A time that
 /// touches its CPU was a trace in no known format.
 #[test]
 fn lines_of_ftrace_that_are_no_events_are_passed_over() {

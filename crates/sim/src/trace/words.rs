@@ -17,7 +17,7 @@ const OPERATIONS: [(&str, Option<Op>); 8] = [
     ("skip", None),
 ];
 
-/// What words mean: the first that fits.
+/// The meanings of words: the first that fits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Words(Vec<Word>);
 
@@ -31,7 +31,7 @@ struct Word {
 }
 
 impl Words {
-    /// What a word of the trace asks for, where it is one of these; `Some(None)`: nothing.
+    /// The operation that a word of the trace asks for, where it is one of these; `Some(None)`: nothing.
     pub fn of(&self, word: &[u8]) -> Option<Option<Op>> {
         let fits = |known: &&Word| match known.begins {
             true => word.starts_with(known.text.as_bytes()),

@@ -3,9 +3,9 @@
 use super::parse::{Section, Setting, Variable, all_threads, is_switch};
 use super::{JobError, JobSpec, values};
 
-/// What begins such a line.
+/// The beginning of such a line.
 pub(super) const PROGRAM: &str = "fio ";
-/// What messages give as the place.
+/// The place that messages give.
 const PLACE: &str = "fio's command line";
 
 /// Options of fio's process that change no request.
@@ -22,7 +22,7 @@ const OTHER_WORK: &str = "
 /// one; a dash is as good as two, and a value may be the next word.
 ///
 /// # Errors
-/// What fio or a job of ours does not take.
+/// An option or a value that fio or a job of ours does not take.
 pub(super) fn read(line: &str, variable: Variable<'_>) -> Result<JobSpec, JobError> {
     let wrong = |reason: String| JobError { place: PLACE.to_owned(), reason };
     let words = words(line).ok_or_else(|| wrong("a quotation mark is not closed".into()))?;

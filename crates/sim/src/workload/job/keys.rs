@@ -68,13 +68,13 @@ const IGNORED: &str = "
     thinktime_iotime io_submit_mode write_hint latency_window latency_percentile latency_run replay_no_stall
     replay_redirect replay_scale replay_align replay_time_scale replay_skip read_iolog_chunked rwmixcycle
     trim_verify_zero trim_backlog_batch experimental_verify exec_prerun exec_postrun comm cmdprio_percentage
-    bs_unaligned blocksize_unaligned cmdprio_class cmdprio cmdprio_bssplit job_start_clock_id verifysort verifysort_nr flow_id flow_sleep
-    flow_watermark openfiles output output-format iodepth_low iodepth_batch iodepth_batch_submit iodepth_batch_complete
-    iodepth_batch_complete_min iodepth_batch_complete_max write_bw_log write_lat_log write_iops_log write_hist_log
-    write_iolog log_avg_msec log_hist_msec log_hist_coarseness log_max_value log_window_value log_entries log_offset
-    log_prio log_issue_time log_compression log_compression_cpus log_store_compressed log_unix_epoch
-    log_alternate_epoch log_alternate_epoch_clock_id verify_interval verify_offset verify_pattern
-    verify_pattern_interval verify_fatal verify_dump verify_async verify_async_cpus verify_state_save
+    bs_unaligned blocksize_unaligned cmdprio_class cmdprio cmdprio_bssplit job_start_clock_id verifysort verifysort_nr
+    flow_id flow_sleep flow_watermark openfiles output output-format iodepth_low iodepth_batch iodepth_batch_submit
+    iodepth_batch_complete iodepth_batch_complete_min iodepth_batch_complete_max write_bw_log write_lat_log
+    write_iops_log write_hist_log write_iolog log_avg_msec log_hist_msec log_hist_coarseness log_max_value
+    log_window_value log_entries log_offset log_prio log_issue_time log_compression log_compression_cpus
+    log_store_compressed log_unix_epoch log_alternate_epoch log_alternate_epoch_clock_id verify_interval verify_offset
+    verify_pattern verify_pattern_interval verify_fatal verify_dump verify_async verify_async_cpus verify_state_save
     verify_write_sequence verify_header_seed";
 
 /// Keys of fio that would change the requests, and that we do not have: the values at which they ask for nothing, and

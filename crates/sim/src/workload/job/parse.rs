@@ -385,7 +385,7 @@ mod tests {
         }
     }
 
-    /// All that begins with `write_`, `verify_`, `log_`, `output`, `iodepth_low` or `iodepth_batch` was passed over, so that
+    /// All that begins with `write_`, `verify_`, `log_`, `output`, `iodepth_low` or `iodepth_batch` was passed over:
     /// `write_mode=zeroes` gave plain writes and a slip of the hand was none.
     #[test]
     fn keys_are_taken_by_their_whole_names() {
