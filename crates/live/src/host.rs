@@ -24,6 +24,12 @@ pub(crate) fn judge(headers: &HeaderMap, names: &[String]) -> Result<(), &'stati
     }
 }
 
+/// Whether a stream is asked for by this page, or by no page. What a page of another site embeds comes without `Origin`,
+/// but browsers say where it is from. Other ports of this host count as another site: their servers may be others'.
+pub(crate) fn is_of_this_page(headers: &HeaderMap) -> bool {
+    headers.get_all("sec-fetch-site").iter().all(|site| site == "same-origin" || site == "none")
+}
+
 fn is_ours(host: &str, names: &[String]) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map_or("", |(address, _)| address),
@@ -39,6 +45,19 @@ fn is_ours(host: &str, names: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_are_for_this_page_and_for_programs() {
+        let of = |sites: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for site in sites {
+                headers.append("sec-fetch-site", site.parse().unwrap());
+            }
+            is_of_this_page(&headers)
+        };
+        assert!(of(&[]) && of(&["same-origin"]) && of(&["none"]));
+        assert!(!of(&["cross-site"]) && !of(&["same-site"]) && !of(&[""]) && !of(&["none", "cross-site"]));
+    }
 
     fn judged(lines: &[(header::HeaderName, &str)]) -> bool {
         let mut headers = HeaderMap::new();

@@ -1,6 +1,6 @@
 //! The server of a page, on a thread of its own.
 
-use crate::host::judge;
+use crate::host::{is_of_this_page, judge};
 use crate::patient::Patient;
 use crate::samples::{EVERY, Sample, Samples, Source};
 use axum::Router;
@@ -182,13 +182,14 @@ async fn events(
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, (StatusCode, &'static str)> {
+    if !is_of_this_page(&headers) {
+        return Err((StatusCode::FORBIDDEN, "pages of other sites may not watch this one\n"));
+    }
     // A browser that tries again by itself sends the last it has seen, and the page's own new stream names it.
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let after = uri.query().and_then(|query| query.strip_prefix("after="));
     let seen = last.or(after).and_then(|id| id.parse().ok());
-    let Some((missed, coming)) = site.samples.join(seen, Arc::clone(&guest.closed)) else {
-        return Err((StatusCode::SERVICE_UNAVAILABLE, "too many look already\n"));
-    };
+    let (missed, coming) = site.samples.join(seen, Arc::clone(&guest.closed));
     guest.looks.store(true, Ordering::Relaxed);
     let about = Event::default().event("about").data(&site.about);
     let coming = unfold(coming, |mut coming| async move { coming.recv().await.map(|sample| (sample, coming)) });
@@ -200,6 +201,7 @@ async fn events(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::VIEWERS_MAX;
     use crate::{About, Kind, listen, moments};
     use std::io::{BufRead as _, BufReader, Read as _, Write as _};
     use std::net::{SocketAddr, TcpStream};
@@ -263,7 +265,14 @@ mod tests {
             assert!(answer.contains(kind) && answer.contains("default-src 'none'"), "{path}");
         }
         for (line, headers, status) in
-            [("GET /none", "", "404"), ("POST /", "", "405"), ("GET /events", "Origin: http://evil.example\r\n", "421")]
+            [
+                ("GET /none", "", "404"),
+                ("POST /", "", "405"),
+                ("GET /events", "Origin: http://evil.example\r\n", "421"),
+                // As an image in a page of another site asks.
+                ("GET /events", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n", "403"),
+                ("GET /", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n", "200"),
+            ]
         {
             let answer = whole(ask(address, line, headers));
             assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{line}: {answer}");
@@ -290,12 +299,32 @@ mod tests {
         assert_eq!(again[..2], found[4..6], "nothing comes twice to a page that makes a new stream");
     }
 
+    /// Streams that stand for ever kept all others out.
+    #[test]
+    fn the_oldest_stream_gives_way_to_a_new_one() {
+        let (address, _) = started(0);
+        let mut streams: VecDeque<_> = (0..VIEWERS_MAX + 8)
+            .map(|_| {
+                let mut lines = moments_of(ask(address, "GET /events", ""));
+                lines.next().expect("each gets in");
+                lines
+            })
+            .collect();
+        for mut lines in streams.drain(..8) {
+            // What was sent before comes first; then the connection ends.
+            while lines.next().is_some() {}
+        }
+        for lines in &mut streams {
+            lines.next().expect("the others go on");
+        }
+    }
+
     /// A viewer that takes nothing is dropped; who looks beside it goes on.
     #[test]
     fn a_viewer_that_stalls_is_dropped() {
         let (address, _) = started(1 << 20);
         let stalled = ask(address, "GET /events", "");
-        let found = moments(ask(address, "GET /events", ""), super::super::samples::VIEWERS_MAX);
+        let found = moments(ask(address, "GET /events", ""), VIEWERS_MAX);
         assert!(found.windows(2).all(|pair| pair[0].0 < pair[1].0));
         // Its channel and the system's buffers are full by now, or soon.
         let begun = Instant::now();
@@ -318,7 +347,7 @@ mod tests {
     }
 
     fn moments_of(reader: BufReader<TcpStream>) -> impl Iterator<Item = String> {
-        reader.lines().map(Result::unwrap).filter(|line| line.starts_with("id:"))
+        reader.lines().map_while(Result::ok).filter(|line| line.starts_with("id:"))
     }
 
     /// Connections that ask and take no answer.

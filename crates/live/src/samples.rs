@@ -58,18 +58,18 @@ impl Samples {
     }
 
     /// A new viewer, who has seen all up to `seen`: what it has missed, and what comes. `closed` is notified when it is
-    /// too far behind. `None`: there are too many.
-    pub(crate) fn join(&self, seen: Option<u64>, closed: Arc<Notify>) -> Option<(Vec<Sample>, Receiver<Sample>)> {
+    /// too far behind, or the oldest of too many.
+    pub(crate) fn join(&self, seen: Option<u64>, closed: Arc<Notify>) -> (Vec<Sample>, Receiver<Sample>) {
         let mut state = self.state();
         if state.viewers() >= VIEWERS_MAX {
-            return None;
+            state.viewers.remove(0).1.notify_one();
         }
         let missed = state.kept.iter().filter(|sample| seen.is_none_or(|seen| sample.0 > seen)).cloned().collect();
         let (sender, receiver) = channel(BEHIND_MAX);
         state.viewers.push((sender, closed));
         state.seen = Some(Instant::now());
         self.wake.notify_one();
-        Some((missed, receiver))
+        (missed, receiver)
     }
 
     /// Viewers that are there.
@@ -153,7 +153,7 @@ mod tests {
         const KEPT: usize = 300;
         let samples = Samples::new(KEPT);
         let closed = Arc::new(Notify::new());
-        let (missed, mut stalls) = samples.join(None, Arc::clone(&closed)).unwrap();
+        let (missed, mut stalls) = samples.join(None, Arc::clone(&closed));
         assert!(missed.is_empty());
         let many = KEPT as u64 + 100;
         (1..=many).for_each(|number| samples.hand_out(&Arc::new((number, String::new()))));
@@ -161,7 +161,7 @@ mod tests {
         assert!(samples.state().viewers.is_empty(), "it was dropped");
         let got = std::iter::from_fn(|| stalls.try_recv().ok()).count();
         assert_eq!(got, BEHIND_MAX);
-        let (missed, _) = samples.join(Some(many - 3), closed).unwrap();
+        let (missed, _) = samples.join(Some(many - 3), closed);
         assert_eq!(missed.iter().map(|sample| sample.0).collect::<Vec<_>>(), [many - 2, many - 1, many]);
     }
 
@@ -170,14 +170,14 @@ mod tests {
         let samples = Arc::new(Samples::new(1));
         let long = Duration::from_secs(600);
         samples.wait_until_taken(long);
-        let (_, mut takes) = samples.join(None, Arc::default()).unwrap();
+        let (_, mut takes) = samples.join(None, Arc::default());
         let of = Arc::clone(&samples);
         std::thread::spawn(move || of.run(Box::new(|_| String::new())));
         let taken = std::thread::spawn(move || std::iter::from_fn(|| takes.blocking_recv()).take(5).count());
         samples.wait_until_taken(long);
         assert!(samples.state().handed_out >= 2);
         assert_eq!(taken.join().unwrap(), 5);
-        let (_, stalls) = samples.join(None, Arc::default()).unwrap();
+        let (_, stalls) = samples.join(None, Arc::default());
         let begun = Instant::now();
         samples.wait_until_taken(EVERY * 4);
         assert!(begun.elapsed() >= EVERY * 4, "it stalls, and no longer than the limit is waited");
@@ -186,11 +186,16 @@ mod tests {
     }
 
     #[test]
-    fn viewers_are_bounded() {
+    fn viewers_are_bounded_and_the_oldest_gives_way() {
         let samples = Samples::new(1);
-        let all: Vec<_> = (0..VIEWERS_MAX).map(|_| samples.join(None, Arc::default()).expect("room")).collect();
-        assert!(samples.join(None, Arc::default()).is_none());
+        let mut all: VecDeque<_> = (0..VIEWERS_MAX).map(|_| samples.join(None, Arc::default()).1).collect();
+        let (_, mut newest) = samples.join(None, Arc::default());
+        assert_eq!(samples.viewers(), VIEWERS_MAX);
+        samples.hand_out(&Arc::new((1, String::new())));
+        let mut oldest = all.pop_front().expect("there are many");
+        assert!(oldest.try_recv().is_err() && oldest.is_closed());
+        assert!(newest.try_recv().is_ok() && all.iter_mut().all(|one| one.try_recv().is_ok()));
         drop(all);
-        assert!(samples.join(None, Arc::default()).is_some());
+        assert_eq!(samples.viewers(), 1);
     }
 }
