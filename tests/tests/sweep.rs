@@ -1,11 +1,16 @@
 //! Sweeps: many runs in one folder, whatever ends the process in between.
 
+use std::fs;
+use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use tidewater_base::rng::Rng;
-use tidewater_tests::{run, run_refused, run_well, tidewater};
+use tidewater_tests::{PATIENCE, run, run_refused, run_well, skipped, tidewater};
 
 /// A run of some milliseconds.
 const JOB: &str = "rw=randwrite,bs=4k,iodepth=8,size=4m,number_ios=4000";
@@ -237,4 +242,118 @@ fn a_killed_sweep_ends_in_the_same_table() {
 #[ignore = "500 runs, 20 kills"]
 fn torture_a_killed_sweep_ends_in_the_same_table() {
     killed("seed=1..250", 20);
+}
+
+/// The names of a sweep's runs, which other users can compute, too.
+fn runs_of(folder: &Path, line: &[&str]) -> Vec<String> {
+    let list = run_well(folder, &[line, &["--dry-run"]].concat());
+    let states = list.lines().filter(|line| line.starts_with("missing ") || line.starts_with("there "));
+    states.map(|line| line.split_whitespace().nth(1).expect("a name").to_owned()).collect()
+}
+
+/// Another user of the folder laid links there, and the table and empty claims were written through them.
+#[test]
+fn links_in_a_shared_folder_are_not_followed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (out, claims) = (folder.path().join("a"), folder.path().join("a/claims"));
+    let (precious, elsewhere) = (folder.path().join("precious"), folder.path().join("elsewhere"));
+    fs::write(&precious, "precious").expect("a file");
+    let line = sweep("a", "seed=1", &[]);
+    let names = runs_of(folder.path(), &line);
+    let lay = || {
+        for folder in [&claims, &out.join("runs")] {
+            fs::create_dir_all(folder).expect("a folder");
+        }
+        // Temporary names had the process's number.
+        for pid in std::process::id()..std::process::id() + 1_500 {
+            for name in ["table.parquet", "sweep.json"] {
+                symlink(&precious, claims.join(format!("{name}.{pid}.new"))).expect("a link");
+            }
+        }
+    };
+    lay();
+    assert_eq!(made_and_found(&run_well(folder.path(), &line)), (2, 0));
+    assert_eq!(fs::read_to_string(&precious).expect("it is there"), "precious");
+    // What is named as it has to be: a claim, a record, and the directories.
+    let refused = |link: &Path, to: &Path, why: &str| {
+        let _ = fs::remove_dir_all(link).or_else(|_| fs::remove_file(link));
+        fs::create_dir_all(link.parent().expect("a folder")).expect("a folder");
+        symlink(to, link).expect("a link");
+        let text = String::from_utf8_lossy(&run(folder.path(), &line).stderr).into_owned();
+        let name = link.strip_prefix(folder.path()).expect("it is below").display().to_string();
+        assert!(text.contains(&format!("{name}: is {why}")), "{text}");
+        assert!(!elsewhere.exists() && fs::read_to_string(&precious).expect("it is there") == "precious");
+        fs::remove_file(link).expect("it is there");
+    };
+    let record = out.join(format!("runs/{}.json", names[0]));
+    refused(&record, &precious, "a symbolic link, which is not followed");
+    refused(&claims.join(&names[0]), &elsewhere, "a symbolic link, which is not followed");
+    let foreign = folder.path().join("foreign");
+    fs::create_dir(&foreign).expect("a folder");
+    fs::write(foreign.join("file"), "of another program").expect("a file");
+    refused(&claims, &foreign, "not a directory");
+    refused(&out.join("runs"), &foreign, "not a directory");
+    assert!(foreign.join("file").exists(), "nothing was tidied up there");
+    // A link in place of a result is replaced, not followed.
+    let table = out.join("table.parquet");
+    fs::remove_file(&table).expect("it is there");
+    symlink(&precious, &table).expect("a link");
+    run_well(folder.path(), &line);
+    assert!(fs::symlink_metadata(&table).expect("it is there").is_file());
+    assert_eq!(fs::read_to_string(&precious).expect("it is there"), "precious");
+    // As the other user has them.
+    let user = Some(65_534);
+    lay();
+    if chown(&claims, user, user).is_err() {
+        return skipped(1, "only root can be other users");
+    }
+    let text = run_refused(folder.path(), &line);
+    assert!(text.contains("a/claims: belongs to user 65534") && text.contains("yours or root's"), "{text}");
+    fs::remove_dir_all(&claims).expect("it is there");
+    let record = out.join(format!("runs/{}.json", names[1]));
+    chown(&record, user, user).expect("root may");
+    let text = run_refused(folder.path(), &line);
+    assert!(text.contains(&format!("{}.json: belongs to user 65534", names[1])), "{text}");
+}
+
+/// A pipe as the claim of one of two runs kept the sweep waiting without end, and SIGTERM did not end it.
+#[test]
+fn a_pipe_in_a_shared_folder_keeps_no_sweep_waiting() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let claims = folder.path().join("a/claims");
+    let endless = "rw=randwrite,bs=4k,iodepth=8,size=4m,number_ios=4000000000";
+    let line = ["sweep", "--out", "a", "--job", endless, "--vary", "nand.channels=1,2", "--jobs", "2"];
+    let names = runs_of(folder.path(), &line);
+    for name in ["a/claims", "a/runs"] {
+        fs::create_dir_all(folder.path().join(name)).expect("a folder");
+    }
+    mkfifo(&claims.join(&names[0]), Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe");
+    let mut sweep = tidewater(folder.path());
+    let mut sweep = sweep.args(line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let begin = Instant::now();
+    while !claims.join(&names[1]).exists() {
+        let ended = sweep.try_wait().expect("it is our child");
+        assert!(ended.is_none() && begin.elapsed() < PATIENCE, "the other run is under way: {ended:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = Pid::from_raw(i32::try_from(sweep.id()).expect("a number"));
+    kill(pid, Signal::SIGTERM).expect("it runs");
+    while sweep.try_wait().expect("it is our child").is_none() {
+        if begin.elapsed() > PATIENCE {
+            let _ = sweep.kill();
+            panic!("SIGTERM does not end it");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = sweep.wait_with_output().expect("it ended");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && text.contains(&format!("a/claims/{}: is not a regular file", names[0])),
+        "{text}"
+    );
+    // The record of a run as a pipe, too.
+    fs::remove_dir_all(&claims).expect("it is there");
+    mkfifo(&folder.path().join(format!("a/runs/{}.json", names[0])), Mode::S_IRUSR).expect("a pipe");
+    let text = run_refused(folder.path(), &line);
+    assert!(text.contains(&format!("{}.json: is not a regular file", names[0])), "{text}");
 }

@@ -29,7 +29,7 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("sim", Some(&["base", "wire", "nand", "core", "gauges", "client", "report", "probe", "testkit"])),
     ("tables", Some(&["report"])),
     ("figures", Some(&["report"])),
-    ("study", Some(&["base", "core", "report", "sim"])),
+    ("study", Some(&["base", "core", "ipc", "report", "sim"])),
     ("serve", Some(&["base", "wire", "nand", "core", "gauges", "ipc", "driver", "testkit"])),
     ("testkit", Some(&["base", "wire", "nand", "core", "driver", "sim", "serve"])),
     ("shim", Some(&["client", "files"])),

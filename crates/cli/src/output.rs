@@ -5,7 +5,9 @@
 
 use crate::failure::{Failure, printable, reason};
 use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -61,6 +63,10 @@ impl Target {
             return Ok(Target { name: "standard output".into(), place: Place::Stdout });
         }
         let refuse = |why: &str| Failure::usage(format_args!("cannot write {name}: {why}"));
+        let link = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_symlink).map(|link| link.uid());
+        if let Some(user) = link.filter(|user| ![0, nix::unistd::geteuid().as_raw()].contains(user)) {
+            return Err(refuse(&format!("it is a symbolic link of user {user}, which is not followed")));
+        }
         let place = match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => return Err(refuse("it is a directory")),
             Ok(metadata) if !metadata.is_file() => Place::Direct(path.to_owned()),
@@ -279,11 +285,11 @@ impl Unfinished {
         let name = place.file_name().unwrap_or_default().to_string_lossy();
         // A long name and our ending may pass what a file system allows for a name.
         let name: String = name.chars().take(60).collect();
-        let path = place.with_file_name(format!(".{name}.{}.unfinished", std::process::id()));
+        // Other users may write the folder: they can't foresee the name, and what has it already is not opened.
+        let path = place.with_file_name(format!(".{name}.{:016x}.unfinished", RandomState::new().hash_one(&name)));
         // In the list before it is there: a Ctrl-C in between removes it.
         UNFINISHED.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(path.clone());
-        // A file of that name is left from a process that had our number and was killed.
-        let file = File::create(&path);
+        let file = File::create_new(&path);
         if file.is_err() {
             forget(&path);
         }

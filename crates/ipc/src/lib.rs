@@ -1,10 +1,11 @@
 //! What both ends of a vfio-user socket use: each [`Message`] on a UNIX socket with its descriptors, and
-//! [`SharedMemory`] of two processes.
+//! [`SharedMemory`] of two processes; and files that other users may have touched ([`open_trusted`]).
 
 mod guard;
 mod memory;
 mod message;
 mod path;
+mod trusted;
 
 pub use memory::{Mapping, PAGE, SharedMemory};
 pub use message::{
@@ -12,3 +13,4 @@ pub use message::{
     send,
 };
 pub use path::{SOCKET_PATH_MAX, socket_error};
+pub use trusted::{open_trusted, open_unfollowed, trusted_folder, trusted_owner};

@@ -264,16 +264,14 @@ mod tests {
             assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(text), "{path}");
             assert!(answer.contains(kind) && answer.contains("default-src 'none'"), "{path}");
         }
-        for (line, headers, status) in
-            [
-                ("GET /none", "", "404"),
-                ("POST /", "", "405"),
-                ("GET /events", "Origin: http://evil.example\r\n", "421"),
-                // As an image in a page of another site asks.
-                ("GET /events", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n", "403"),
-                ("GET /", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n", "200"),
-            ]
-        {
+        for (line, headers, status) in [
+            ("GET /none", "", "404"),
+            ("POST /", "", "405"),
+            ("GET /events", "Origin: http://evil.example\r\n", "421"),
+            // As an image in a page of another site asks.
+            ("GET /events", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n", "403"),
+            ("GET /", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n", "200"),
+        ] {
             let answer = whole(ask(address, line, headers));
             assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{line}: {answer}");
         }

@@ -1,13 +1,15 @@
 //! Where sockets live, and who may come: a directory that only its owner enters, sockets that only its owner opens, and
 //! peers whose user is checked.
 
+use nix::fcntl::{AT_FDCWD, OFlag};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::stat::Mode;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use tidewater_ipc::socket_error;
+use tidewater_ipc::{open_unfollowed, socket_error};
 
 /// What [`listen`] says of a socket that another process listens on.
 pub const IN_USE: &str = "already in use by another process";
@@ -94,16 +96,8 @@ pub fn listen(path: &Path) -> Result<UnixListener, Refused> {
 /// In words that say what to do; the path is not in them.
 pub(crate) fn private_file(path: &Path) -> io::Result<fs::File> {
     let no = |why: &str| io::Error::other(why.to_owned());
-    if fs::symlink_metadata(path).is_ok_and(|about| about.is_symlink()) {
-        return Err(no("is a symbolic link, which is not followed; name the file itself"));
-    }
-    let file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
-        .open(path)?;
+    let (flags, mode) = (OFlag::O_WRONLY | OFlag::O_CREAT, Mode::S_IRUSR | Mode::S_IWUSR);
+    let file = open_unfollowed(AT_FDCWD, path, flags, mode)?;
     let about = file.metadata()?;
     if about.file_type().is_char_device() && about.uid() == 0 {
         return Ok(file);

@@ -1,17 +1,31 @@
 //! The folder of a sweep: a file for each run, locks of those that are under way.
+//!
+//! Other users may write the folder, too. Its directories are therefore opened once and used by descriptor, no
+//! symbolic link in it is followed, and files of other users are refused.
 
 use super::Kept;
 use crate::{Failure, reason};
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write as _};
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, renameat};
+use nix::sys::stat::{Mode, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use std::fs::{self, File, TryLockError};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use tidewater_ipc::open_trusted;
 
 /// The folder.
 #[derive(Clone, Debug)]
 pub struct Folder {
     root: PathBuf,
+    /// The open directories: itself, and that of the records.
+    top: Arc<File>,
+    runs: Arc<File>,
 }
 
 /// Where a run stands.
@@ -38,14 +52,15 @@ pub enum State {
 pub struct Claim {
     /// The lock goes with it.
     _locked: File,
-    path: PathBuf,
+    claims: File,
+    name: String,
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         // While it is still locked: a process that has opened it before finds the record once the lock is free. A file
         // that stays does no harm.
-        let _ = fs::remove_file(&self.path);
+        let _ = unlinkat(&self.claims, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
     }
 }
 
@@ -68,7 +83,6 @@ impl Folder {
     /// When it can't be made, or has files that are no sweep's.
     pub fn open(root: &Path) -> Result<Folder, Failure> {
         let wrong = |error: io::Error| cannot("open", root, &error);
-        let folder = Folder { root: root.to_owned() };
         if let Ok(mut entries) = fs::read_dir(root)
             && !root.join(INDEX).exists()
             && !root.join(RUNS).is_dir()
@@ -77,9 +91,11 @@ impl Folder {
             return Err(Failure::usage(format_args!("{}: has files, and none of a sweep", root.display()))
                 .help("give an empty directory, or one that a sweep has made"));
         }
-        fs::create_dir_all(root.join(RUNS)).map_err(wrong)?;
-        fs::create_dir_all(root.join(CLAIMS)).map_err(wrong)?;
-        Ok(folder)
+        fs::create_dir_all(root).map_err(wrong)?;
+        let top = File::open(root).map_err(wrong)?;
+        let inside = |name: &str| directory(&top, name).map_err(|error| cannot("open", &root.join(name), &error));
+        let (runs, _) = (inside(RUNS)?, inside(CLAIMS)?);
+        Ok(Folder { root: root.to_owned(), top: Arc::new(top), runs: Arc::new(runs) })
     }
 
     /// Where it is.
@@ -92,12 +108,9 @@ impl Folder {
     /// # Errors
     /// When it can't be read.
     pub fn names(&self) -> Result<Vec<String>, Failure> {
-        let runs = self.root.join(RUNS);
-        let entries = fs::read_dir(&runs).map_err(|error| cannot("read", &runs, &error))?;
-        let mut names: Vec<String> = entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.split_once('.').map(|(name, _)| name.to_owned()))
-            .collect();
+        let entries = names_in(&self.runs).map_err(|error| cannot("read", &self.root.join(RUNS), &error))?;
+        let mut names: Vec<String> =
+            entries.iter().filter_map(|entry| entry.split_once('.').map(|(name, _)| name.to_owned())).collect();
         names.sort_unstable();
         names.dedup();
         Ok(names)
@@ -108,8 +121,13 @@ impl Folder {
         self.root.join(name)
     }
 
-    fn of_run(&self, name: &str, end: &str) -> PathBuf {
-        self.root.join(RUNS).join(format!("{name}.{end}"))
+    /// A record, open; `None`: it is not there.
+    fn record(&self, file: &str) -> Result<Option<File>, Failure> {
+        match open_trusted(&self.runs, Path::new(file), OFlag::O_RDONLY, Mode::empty()) {
+            Ok(record) => Ok(Some(record)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(cannot("read", &self.root.join(RUNS).join(file), &error)),
+        }
     }
 
     /// Whether the run is there; `None`: it is not.
@@ -118,8 +136,7 @@ impl Folder {
     /// When the folder can't be read.
     pub fn state(&self, name: &str) -> Result<Option<State>, Failure> {
         for (end, failed) in [(RECORD, false), (FAILED, true)] {
-            let path = self.of_run(name, end);
-            if path.try_exists().map_err(|error| cannot("read", &path, &error))? {
+            if self.record(&format!("{name}.{end}"))?.is_some() {
                 return Ok(Some(State::There { failed }));
             }
         }
@@ -131,30 +148,25 @@ impl Folder {
     /// # Errors
     /// When the folder can't be written, or its file system has no locks.
     pub fn claim(&self, name: &str) -> Result<Option<Claim>, Failure> {
-        let path = self.root.join(CLAIMS).join(name);
-        match self.locked(&path) {
-            Ok(file) => Ok(file.map(|locked| Claim { _locked: locked, path })),
-            Err(error) => Err(cannot("lock", &path, &error)),
-        }
+        self.locked(name).map_err(|error| cannot("lock", &self.root.join(CLAIMS).join(name), &error))
     }
 
     /// Makes a file in the folder of locks, and locks it; `None`: another process has it. No process removes or
     /// renames such a file without its lock. A process that tidies up may come in between: then once
     /// more.
-    fn locked(&self, path: &Path) -> io::Result<Option<File>> {
+    fn locked(&self, name: &str) -> io::Result<Option<Claim>> {
         for _ in 0..TRIES {
-            let file = match OpenOptions::new().create(true).truncate(false).write(true).open(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    // Not the folder itself: one that was removed stays away.
-                    match fs::create_dir(self.root.join(CLAIMS)) {
-                        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                        _ => continue,
-                    }
-                }
+            let claims = directory(&self.top, CLAIMS)?;
+            // A user who can't open it can't hold its lock either.
+            let (flags, mode) = (OFlag::O_WRONLY | OFlag::O_CREAT, Mode::S_IRUSR | Mode::S_IWUSR);
+            let file = match open_trusted(&claims, Path::new(name), flags, mode) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened?,
             };
             match file.try_lock() {
-                Ok(()) if is_at(&file, path) => return Ok(Some(file)),
+                Ok(()) if is_at(&file, &claims, name) => {
+                    return Ok(Some(Claim { _locked: file, claims, name: name.to_owned() }));
+                }
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => return Err(error),
@@ -170,7 +182,9 @@ impl Folder {
     pub fn keep(&self, name: &str, kept: &Kept) -> Result<(), Failure> {
         let end = if kept.record.is_some() { RECORD } else { FAILED };
         let text = serde_json::to_string_pretty(kept).map_err(Failure::run)?;
-        self.replace(&self.of_run(name, end), text.as_bytes())
+        let file = format!("{name}.{end}");
+        let written = self.replace(&self.runs, &file, text.as_bytes());
+        written.map_err(|error| cannot("write", &self.root.join(RUNS).join(file), &error))
     }
 
     /// Writes a file of the folder: whole, or not at all.
@@ -178,31 +192,37 @@ impl Folder {
     /// # Errors
     /// When it can't be written.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
-        self.replace(&self.root.join(name), bytes)
+        self.replace(&self.top, name, bytes).map_err(|error| cannot("write", &self.root.join(name), &error))
     }
 
-    fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-        // One name for each process and target: what a killed process left is written over by the next of its number.
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let new = self.root.join(CLAIMS).join(format!("{name}.{}.new", std::process::id()));
-        let write = || {
-            let mut file = self.locked(&new)?;
-            for _ in 0..TRIES {
-                if file.is_some() {
-                    break;
+    /// Writes a file under a name that no other process uses or foresees, then gives it its own name in `folder`.
+    fn replace(&self, folder: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
+        for _ in 0..TRIES {
+            let new = format!("{name}.{:016x}.new", RandomState::new().hash_one(name));
+            let claims = directory(&self.top, CLAIMS)?;
+            let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+            let mut file = match open_trusted(&claims, Path::new(&new), flags, Mode::from_bits_truncate(0o666)) {
+                // The folder of locks was removed since.
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) => {
+                    continue;
                 }
-                // Another process looks at it as it tidies up, and is done soon.
-                std::thread::sleep(Duration::from_millis(1));
-                file = self.locked(&new)?;
+                opened => opened?,
+            };
+            // Another process that tidies up may have the lock, or have removed the file.
+            match file.try_lock() {
+                Ok(()) if is_at(&file, &claims, &new) => {}
+                Ok(()) | Err(TryLockError::WouldBlock) => continue,
+                Err(TryLockError::Error(error)) => return Err(error),
             }
-            let mut file = file.ok_or(io::ErrorKind::WouldBlock)?;
-            file.set_len(0)?;
-            file.write_all(bytes)?;
             // A record that is there is whole, also after the machine went away.
-            file.sync_all()?;
-            fs::rename(&new, path)
-        };
-        write().map_err(|error| cannot("write", path, &error))
+            let written = file.write_all(bytes).and_then(|()| file.sync_all());
+            let placed = written.and_then(|()| Ok(renameat(&claims, new.as_str(), folder, name)?));
+            if placed.is_err() {
+                let _ = unlinkat(&claims, new.as_str(), UnlinkatFlags::NoRemoveDir);
+            }
+            return placed;
+        }
+        Err(io::Error::other("what is written for it is removed whenever it is made"))
     }
 
     /// What came of a run; `None`: it is not there.
@@ -211,17 +231,15 @@ impl Folder {
     /// When it can't be read, or is nothing of a sweep.
     pub fn read(&self, name: &str) -> Result<Option<Kept>, Failure> {
         for end in [RECORD, FAILED] {
-            let path = self.of_run(name, end);
-            match fs::read_to_string(&path) {
-                Ok(text) => {
-                    return serde_json::from_str(&text).map(Some).map_err(|error| {
-                        Failure::usage(format_args!("{}: no record of a sweep: {error}", path.display()))
-                            .help("remove the file, and its run is made again")
-                    });
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(cannot("read", &path, &error)),
-            }
+            let file = format!("{name}.{end}");
+            let Some(mut record) = self.record(&file)? else { continue };
+            let path = self.root.join(RUNS).join(file);
+            let mut text = String::new();
+            record.read_to_string(&mut text).map_err(|error| cannot("read", &path, &error))?;
+            return serde_json::from_str(&text).map(Some).map_err(|error| {
+                Failure::usage(format_args!("{}: no record of a sweep: {error}", path.display()))
+                    .help("remove the file, and its run is made again")
+            });
         }
         Ok(None)
     }
@@ -232,28 +250,27 @@ impl Folder {
     /// When the folder can't be written.
     pub fn forget_failed(&self) -> Result<(), Failure> {
         let runs = self.root.join(RUNS);
-        let entries = fs::read_dir(&runs).map_err(|error| cannot("read", &runs, &error))?;
-        for path in entries.flatten().map(|entry| entry.path()) {
-            if path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(FAILED)) {
-                fs::remove_file(&path).map_err(|error| cannot("write", &path, &error))?;
-            }
+        let names = names_in(&self.runs).map_err(|error| cannot("read", &runs, &error))?;
+        for name in names.iter().filter(|name| name.ends_with(FAILED)) {
+            unlinkat(&self.runs, name.as_str(), UnlinkatFlags::NoRemoveDir)
+                .map_err(|errno| cannot("write", &runs.join(name), &errno.into()))?;
         }
         Ok(())
     }
 
     /// Removes what killed processes left half-written, and the folder of locks if nothing is under way.
     pub fn tidy(&self) {
-        let claims = self.root.join(CLAIMS);
+        let Ok(claims) = directory(&self.top, CLAIMS) else { return };
         // What can't be removed is in use, or does no harm.
-        for path in fs::read_dir(&claims).into_iter().flatten().flatten().map(|entry| entry.path()) {
-            if let Ok(file) = OpenOptions::new().write(true).open(&path)
+        for name in names_in(&claims).unwrap_or_default() {
+            if let Ok(file) = open_trusted(&claims, Path::new(&name), OFlag::O_WRONLY, Mode::empty())
                 && file.try_lock().is_ok()
-                && is_at(&file, &path)
+                && is_at(&file, &claims, &name)
             {
-                let _ = fs::remove_file(&path);
+                let _ = unlinkat(&claims, name.as_str(), UnlinkatFlags::NoRemoveDir);
             }
         }
-        let _ = fs::remove_dir(&claims);
+        let _ = unlinkat(&self.top, CLAIMS, UnlinkatFlags::RemoveDir);
     }
 
     /// Writes the index: the sweep's plan, and its runs with their names.
@@ -266,10 +283,33 @@ impl Folder {
     }
 }
 
-/// Whether the open file is still the one that the path names.
-fn is_at(file: &File, path: &Path) -> bool {
-    let which = |of: io::Result<fs::Metadata>| of.map(|of| (of.dev(), of.ino()));
-    which(file.metadata()).is_ok_and(|open| which(fs::metadata(path)).is_ok_and(|named| named == open))
+/// Opens a directory in the folder, and makes it where there is none. The folder itself stays away if it was removed.
+fn directory(top: &File, name: &str) -> io::Result<File> {
+    match mkdirat(top, name, Mode::from_bits_truncate(0o777)) {
+        Ok(()) | Err(Errno::EEXIST) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    open_trusted(top, Path::new(name), OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())
+}
+
+/// The names in a directory, in no order. Those that are no UTF-8 are nothing of a sweep.
+fn names_in(folder: &File) -> io::Result<Vec<String>> {
+    let mut entries = Dir::openat(folder, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    let mut names = Vec::new();
+    for entry in entries.iter() {
+        if let Ok(name) = entry?.file_name().to_str()
+            && !matches!(name, "." | "..")
+        {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// Whether the open file is still the one that has this name.
+fn is_at(file: &File, folder: impl AsFd, name: &str) -> bool {
+    let named = fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW);
+    file.metadata().is_ok_and(|open| named.is_ok_and(|named| (named.st_dev, named.st_ino) == (open.dev(), open.ino())))
 }
 
 fn cannot(what: &str, path: &Path, error: &io::Error) -> Failure {
