@@ -8,7 +8,7 @@ use std::path::Path;
 use tidewater_client::Level;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_files::identify;
-use tidewater_wire::log::{FileBind, FileChange, FileChangeKind, FileSession};
+use tidewater_wire::log::{FileBind, FileChange, FileChangeKind, FileSaid, FileSession};
 
 /// Puts records on the log of a device without a client.
 pub fn forge(target: &str, records: &[Vec<u8>]) {
@@ -24,9 +24,18 @@ fn head(kind: FileChangeKind, len: u64) -> Vec<u8> {
 
 /// That the file with the number 1 is this one, and has this name.
 pub fn bind(file: &Path, name: &Path) -> Vec<u8> {
+    bound(file, name, FileSaid::Unsaid)
+}
+
+/// That this file has come into the set, empty, with the number 1.
+pub fn entered(file: &Path) -> Vec<u8> {
+    bound(file, file, FileSaid::Entered)
+}
+
+fn bound(file: &Path, name: &Path, said: FileSaid) -> Vec<u8> {
     let is = identify(File::open(file).expect("it is there").as_fd()).expect("it is known");
     let name = name.as_os_str().as_bytes();
-    let is = FileBind { path_bytes: name.len() as u16, ..is };
+    let is = FileBind { path_bytes: name.len() as u16, said, ..is };
     [&head(FileChangeKind::Bind, 0)[..], &is.to_bytes(), name].concat()
 }
 

@@ -1,14 +1,14 @@
 //! Owners of files and logs: `tidewater recover` and `run` with logs that another user can write.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Instant;
 
 use tempfile::TempDir;
-use tidewater_tests::forged::{bind, forge, session, write};
+use tidewater_tests::forged::{bind, entered, forge, session, write};
 use tidewater_tests::ring::Device;
 use tidewater_tests::{binary, skipped, tidewater};
 
@@ -334,4 +334,56 @@ fn a_file_without_write_permission_is_refused_with_what_to_do() {
     let done = trial.recover(OWNER, &[]);
     assert!(done.status.success(), "{}", said(&done));
     holds(&wal, "commit\n");
+}
+
+/// Onto a copy, root wrote a file of its own that another user had linked into the copy's folder, made files there that
+/// this user could not open, and followed that user's link to another folder.
+#[test]
+fn a_replay_by_root_onto_another_users_folder_changes_that_users_files_alone() {
+    let Some(trial) = Trial::new(0) else { return };
+    let source = trial.of(0).join("src");
+    fs::create_dir(&source).expect("a new folder");
+    let logged = source.join("wal");
+    File::create(&logged).expect("a new file");
+    let target = trial.device.as_ref().expect("it was started").target();
+    forge(&target, &[session(), entered(&logged), write(b"forged")]);
+    let victim = trial.file(0, "shadow");
+    let copy = trial.of(STRANGER).join("copy");
+    fs::create_dir(&copy).expect("a new folder");
+    give(&copy, STRANGER);
+    let onto = |to: &Path| format!("{}={}", source.display(), to.display());
+    let refused = |to: &Path, why: &str| {
+        let done = trial.recover(0, &["--onto", &onto(to)]);
+        let said = said(&done);
+        assert!(!done.status.success() && said.contains(why), "{said}");
+        holds(&victim, "precious");
+    };
+    let wal = copy.join("wal");
+    fs::hard_link(&victim, &wal).expect("one file system");
+    refused(&copy, &format!("it belongs to user 0, and its folder to user {STRANGER}"));
+    fs::remove_file(&wal).expect("it is there");
+    // A link in place of what the replay writes about the copy.
+    for name in [".tidewater-position", ".tidewater-position.new"] {
+        std::os::unix::fs::symlink(&victim, copy.join(name)).expect("a link");
+    }
+    refused(&copy, "position");
+    fs::remove_file(copy.join(".tidewater-position")).expect("it is there");
+    // The folder itself, by a link of the other user's: anywhere on the way.
+    let elsewhere = trial.of(0).join("elsewhere");
+    fs::create_dir(&elsewhere).expect("a new folder");
+    let link = trial.of(STRANGER).join("link");
+    for (to, path) in [(&elsewhere, link.clone()), (&trial.of(0), link.join("elsewhere"))] {
+        std::os::unix::fs::symlink(to, &link).expect("a link");
+        std::os::unix::fs::lchown(&link, Some(STRANGER), Some(STRANGER)).expect("root may");
+        refused(&path, &format!("is a symbolic link of user {STRANGER}, which is not followed"));
+        assert_eq!(fs::read_dir(&elsewhere).expect("it is there").count(), 0);
+        fs::remove_file(&link).expect("it is there");
+    }
+    // One of root's own is followed, and what is missing is the folder's owner's.
+    std::os::unix::fs::symlink(&copy, &link).expect("a link");
+    let done = trial.recover(0, &["--onto", &onto(&link)]);
+    assert!(done.status.success(), "{}", said(&done));
+    assert_eq!(fs::metadata(&wal).map(|about| (about.uid(), about.gid())).expect("it is made"), (STRANGER, STRANGER));
+    holds(&wal, "forged");
+    holds(&victim, "precious");
 }

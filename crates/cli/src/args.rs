@@ -165,7 +165,8 @@ pub enum Command {
     /// belongs to another user, only files of that user, unless --allow-owner names others.
     ///
     /// With --onto, the log is replayed onto a copy of the files on another machine: a copy that is older than the log,
-    /// or lacks a file, is refused by name.
+    /// or lacks a file, is refused by name. Root makes missing files the directory's owner's. On the way to NEW, only
+    /// symbolic links of yours or of root are followed.
     #[command(after_help = examples::RECOVER)]
     Recover(files::Recover),
     /// Write everything on the log to its files and empty the log

@@ -5,6 +5,7 @@
 //! user who can have written the log, root apart; it has to be the caller's, or, for root, its folder's owner's; and
 //! the file that is checked is the file that is opened.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -14,10 +15,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2, renameat};
 use nix::libc;
-use nix::sys::stat::Mode;
+use nix::sys::stat::{FileStat, Mode};
 use nix::sys::statfs::{FsType, fstatfs};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use tidewater_wire::log::FileBind;
 
 use crate::Globs;
@@ -85,10 +87,7 @@ impl Opened {
     /// Syncs the file, and its name.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_all()?;
-        // By what was opened: a name may have become one that never opens. Some file systems have no sync of folders,
-        // and need none.
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let _ = openat(&self.folder, ".", flags, Mode::empty()).and_then(|folder| nix::unistd::fsync(&folder));
+        sync_names(&self.folder);
         Ok(())
     }
 }
@@ -176,43 +175,100 @@ impl<'r> Access<'r> {
 
     /// Opens a file of a directory that a log is replayed onto, whichever file has the name there. `None`: there is
     /// none.
-    /// `create`: it is made, for the caller alone.
+    /// `create`: it is made, for the user alone whose directory it is.
     ///
     /// # Errors
     /// Why it must not be changed, in words, or what the system said.
     pub(crate) fn open_onto(&self, name: &Path, create: bool) -> Result<Option<Opened>, String> {
+        let Some((folder, last)) = self.folder_onto(name)? else {
+            return if create { Err(missing(name)) } else { Ok(None) };
+        };
+        let no_links = ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_BENEATH;
+        let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let how = OpenHow::new().resolve(no_links);
+        let of_folder = nix::sys::stat::fstat(&folder).map_err(in_words)?;
+        let mut opened = openat2(&folder, last, how.flags(flags));
+        if create && matches!(opened, Err(Errno::ENOENT)) {
+            self.may_create_in(&of_folder)?;
+            let new = how.flags(flags | OFlag::O_CREAT | OFlag::O_EXCL).mode(Mode::S_IRUSR | Mode::S_IWUSR);
+            opened = openat2(&folder, last, new);
+            if let Ok(file) = &opened
+                && of_folder.st_uid != self.caller
+                && self.caller == 0
+            {
+                nix::unistd::fchown(file, Some(of_folder.st_uid.into()), Some(of_folder.st_gid.into()))
+                    .map_err(in_words)?;
+            }
+        }
+        let file = match opened {
+            Ok(file) => File::from(file),
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(errno) => return Err(in_words(errno)),
+        };
+        let about = file.metadata().map_err(|error| error.to_string())?;
+        if !about.file_type().is_file() || is_of_the_kernel(&file).map_err(in_words)? {
+            return Err("it is no regular file".into());
+        }
+        self.may_replace(about.uid(), of_folder.st_uid)?;
+        self.may_change(&about, of_folder.st_uid)?;
+        Ok(Some(Opened { file, folder }))
+    }
+
+    /// The directory of a file that a log is replayed onto, and the file's name there. `None`: it is missing.
+    fn folder_onto<'n>(&self, name: &'n Path) -> Result<Option<(OwnedFd, &'n OsStr)>, String> {
         let (Some(parent), Some(last), true) = (name.parent(), name.file_name(), is_plain(name)) else {
             return Err("its name is no absolute path without `.` and `..`".into());
         };
-        let system = |errno: Errno| match errno {
-            Errno::ELOOP => "a symbolic link stands in its way, and none is followed".to_owned(),
-            errno => errno.desc().to_owned(),
-        };
-        let no_links = ResolveFlag::RESOLVE_NO_SYMLINKS;
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let folder = match openat2(AT_FDCWD, parent, OpenHow::new().flags(flags).resolve(no_links)) {
-            Ok(folder) => folder,
-            Err(Errno::ENOENT) if create => return Err(format!("the directory {} is missing", parent.display())),
-            Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
-            Err(errno) => return Err(system(errno)),
-        };
-        let more = if create { OFlag::O_CREAT } else { OFlag::empty() };
-        let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | more;
-        let mut how = OpenHow::new().flags(flags).resolve(no_links | ResolveFlag::RESOLVE_BENEATH);
-        if create {
-            how = how.mode(Mode::S_IRUSR | Mode::S_IWUSR);
+        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+        match openat2(AT_FDCWD, parent, how) {
+            Ok(folder) => Ok(Some((folder, last))),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+            Err(errno) => Err(in_words(errno)),
         }
-        let file = match openat2(&folder, last, how) {
-            Ok(file) => File::from(file),
-            Err(Errno::ENOENT) => return Ok(None),
-            Err(errno) => return Err(system(errno)),
-        };
-        let about = file.metadata().map_err(|error| error.to_string())?;
-        if !about.file_type().is_file() || is_of_the_kernel(&file).map_err(system)? {
-            return Err("it is no regular file".into());
+    }
+
+    /// Whether a file that a log is replayed onto, and that is missing, may be made.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub(crate) fn may_create(&self, name: &Path) -> Result<(), String> {
+        let (folder, _) = self.folder_onto(name)?.ok_or_else(|| missing(name))?;
+        self.may_create_in(&nix::sys::stat::fstat(&folder).map_err(in_words)?)
+    }
+
+    fn may_create_in(&self, folder: &FileStat) -> Result<(), String> {
+        let owner = if self.caller == 0 { folder.st_uid } else { self.caller };
+        self.may_replace(owner, folder.st_uid)?;
+        self.may_be_written(owner)
+    }
+
+    /// Gives a file of a directory that a log is replayed onto another name, or with `to` none, and syncs the names.
+    ///
+    /// # Errors
+    /// As [`Access::open_onto`].
+    pub(crate) fn move_onto(&self, name: &Path, to: Option<&Path>) -> Result<(), String> {
+        // What must not be changed must not be moved either.
+        let (Some(opened), Some(last)) = (self.open_onto(name, false)?, name.file_name()) else { return Ok(()) };
+        match to {
+            None => unlinkat(&opened.folder, last, UnlinkatFlags::NoRemoveDir).map_err(in_words)?,
+            Some(to) => {
+                let (folder, new) = self.folder_onto(to)?.ok_or_else(|| missing(to))?;
+                renameat(&opened.folder, last, &folder, new).map_err(in_words)?;
+                sync_names(&folder);
+            }
         }
-        self.may_change(&about, nix::sys::stat::fstat(&folder).map_err(system)?.st_uid)?;
-        Ok(Some(Opened { file, folder }))
+        sync_names(&opened.folder);
+        Ok(())
+    }
+
+    /// A replay onto a copy takes a file by its name alone. In another user's directory, this user may have put any
+    /// file there by a hard link: only that user's own files are taken then.
+    fn may_replace(&self, owner: u32, folder: u32) -> Result<(), String> {
+        if folder == owner || folder == self.caller || folder == 0 && self.caller != 0 {
+            return Ok(());
+        }
+        Err(format!("it belongs to user {owner}, and its folder to user {folder}, who may have put it there"))
     }
 
     /// Whether a file may be changed, by what it is and by its folder's owner.
@@ -229,6 +285,11 @@ impl<'r> Access<'r> {
         if about.mode() & libc::S_ISUID != 0 || about.mode() & SET_GROUP == SET_GROUP {
             return Err("it is set-user-ID or set-group-ID, and no file of a log is".into());
         }
+        self.may_be_written(owner)
+    }
+
+    /// Whether those who can have written the log may change files of this owner.
+    fn may_be_written(&self, owner: u32) -> Result<(), String> {
         if !self.owners.is_empty() {
             return match self.owners.contains(&owner) {
                 true => Ok(()),
@@ -259,6 +320,25 @@ impl<'r> Access<'r> {
         }
         error.raw_os_error().map_or_else(|| error.to_string(), |errno| Errno::from_raw(errno).desc().to_owned())
     }
+}
+
+/// Syncs a folder by what was opened: a name may have become one that never opens. Some file systems have no sync of
+/// folders, and need none.
+fn sync_names(folder: &OwnedFd) {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let _ = openat(folder, ".", flags, Mode::empty()).and_then(|folder| nix::unistd::fsync(&folder));
+}
+
+fn in_words(errno: Errno) -> String {
+    match errno {
+        Errno::ELOOP => "a symbolic link stands in its way, and none is followed".to_owned(),
+        errno => errno.desc().to_owned(),
+    }
+}
+
+/// Why a file without its directory is not made.
+fn missing(name: &Path) -> String {
+    format!("the directory {} is missing", name.parent().unwrap_or(name).display())
 }
 
 /// Whether a path is absolute, and says nothing but names.
@@ -302,6 +382,12 @@ mod tests {
         assert_eq!(may(owner, owner, &[other], &[owner]), Ok(()));
         assert!(may(other, other, &[], &[]).is_err_and(|why| why.contains("recover as that user")));
         assert!(may(other, other, &[], &[owner]).is_err(), "what is said gives no rights");
+        let replaces = |caller: u32, folder: u32| {
+            let access = Access { globs: None, owners: &[], others: Vec::new(), caller };
+            access.may_replace(caller, folder).is_ok()
+        };
+        assert!(replaces(0, 0) && replaces(owner, owner) && replaces(7, 0), "a copy in their own folder, or root's");
+        assert!(!replaces(0, 7) && !replaces(7, 8), "by a hard link that the folder's owner made");
         if owner != 0 {
             assert_eq!(may(0, owner, &[owner], &[]), Ok(()), "root, for its owner");
             assert!(may(0, other, &[owner], &[owner]).is_err_and(|why| why.contains("its folder to another")));

@@ -5,6 +5,8 @@ use crate::args::files::{LaneOf, OntoDirectory, Recover};
 use crate::failure::{Failure, printable};
 use crate::output::{self, tell};
 use crate::{interrupt, log_device};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidewater_client::LogError;
 use tidewater_client::mapped::{Log, Options, Reader};
@@ -15,12 +17,40 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// A directory of a copy, as the replay wants it.
 fn directory(of: &OntoDirectory) -> Result<Onto, Failure> {
-    let to = of.new.canonicalize().ok().filter(|to| to.is_dir());
+    let real = untouched(&of.new).map_err(|why| Failure::usage(format_args!("--onto: {why}")))?;
+    let to = real.canonicalize().ok().filter(|to| to.is_dir());
     let to = to.ok_or_else(|| {
         Failure::usage(format_args!("--onto: {} is no directory", of.new.display()))
             .help("restore the copy of the files there first")
     })?;
     Ok(Onto { from: of.old.clone(), to })
+}
+
+/// A path without the symbolic links on its way, which are followed where they are this user's or root's: another user
+/// could have the log replayed somewhere else.
+fn untouched(path: &Path) -> Result<PathBuf, String> {
+    /// As many as the system follows (path_resolution(7)).
+    const LINKS_MAX: usize = 40;
+    let mut path = std::path::absolute(path).map_err(|error| error.to_string())?;
+    let me = nix::unistd::geteuid().as_raw();
+    for _ in 0..LINKS_MAX {
+        let about = |part: &Path| part.symlink_metadata().ok().filter(std::fs::Metadata::is_symlink);
+        let parts: Vec<PathBuf> = path.ancestors().map(Path::to_owned).collect();
+        let Some((link, about)) = parts.iter().rev().find_map(|part| Some((part, about(part)?))) else {
+            return Ok(path);
+        };
+        if ![0, me].contains(&about.uid()) {
+            return Err(format!(
+                "{} is a symbolic link of user {}, which is not followed",
+                link.display(),
+                about.uid()
+            ));
+        }
+        let (to, rest) = (link.read_link().map_err(|error| error.to_string())?, path.strip_prefix(link));
+        let rest = rest.map(Path::to_owned).unwrap_or_default();
+        path = link.parent().unwrap_or(link).join(to).join(rest);
+    }
+    Err(format!("{} has too many symbolic links", path.display()))
 }
 
 fn rules_of(given: &Recover) -> Result<OntoRules, Failure> {

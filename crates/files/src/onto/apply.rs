@@ -1,7 +1,7 @@
 //! A plan carried out: names first, then bytes in the log's order, then syncs.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -30,17 +30,11 @@ fn names(plan: &Plan<'_>) -> Result<(), ReplayError> {
         .collect();
     renames.sort_unstable();
     for (_, before, target) in renames {
-        fs::rename(before, target).map_err(file_error(target))?;
-        sync_folder(before)?;
-        sync_folder(target)?;
+        plan.access.move_onto(before, Some(target)).map_err(io::Error::other).map_err(file_error(target))?;
     }
     for file in plan.files.values().filter(|file| file.is_removed()) {
         let Some(target) = &file.target else { continue };
-        match plan.access.open_onto(target, false).map_err(io::Error::other).map_err(file_error(target))? {
-            Some(_) => fs::remove_file(target).map_err(file_error(target))?,
-            None => continue,
-        }
-        sync_folder(target)?;
+        plan.access.move_onto(target, None).map_err(io::Error::other).map_err(file_error(target))?;
     }
     for file in plan.files.values().filter(|file| file.is_live()) {
         let (Some(target), Some(len)) = (&file.target, file.created) else { continue };
@@ -48,11 +42,6 @@ fn names(plan: &Plan<'_>) -> Result<(), ReplayError> {
         opened.file.set_len(0).and_then(|()| opened.file.set_len(len)).map_err(file_error(target))?;
     }
     Ok(())
-}
-
-fn sync_folder(path: &Path) -> Result<(), ReplayError> {
-    let folder = path.parent().unwrap_or(path);
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(file_error(folder))
 }
 
 fn open(access: &Access<'_>, path: &Path, create: bool) -> Result<Opened, ReplayError> {

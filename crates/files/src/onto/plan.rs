@@ -210,8 +210,8 @@ impl<'r> Plan<'r> {
         let entered_new = file.first.said == FileSaid::Entered && self.is_new(file.first_at);
         if entered_new && (file.first.len == 0 || file.first.is_zero) {
             file.created = Some(file.first.len);
-            if let Some(parent) = target.parent().filter(|parent| !parent.is_dir()) {
-                return Fate::Refused(format!("the directory {} is missing", parent.display()));
+            if let (Err(why), _) | (_, Fate::Refused(why)) = (self.access.may_create(&target), self.look(&target)) {
+                return Fate::Refused(why);
             }
             made.push(target);
             return Fate::Created;

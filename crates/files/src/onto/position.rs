@@ -1,7 +1,9 @@
 //! How far a directory has the log: a small file in it, which the next replay goes by.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use nix::libc;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// The file's name in the directory.
@@ -54,7 +56,17 @@ impl Position {
     /// # Errors
     /// Those of the system, and a file that says no position.
     pub fn load(folder: &Path) -> io::Result<Option<Position>> {
-        match fs::read_to_string(folder.join(POSITION_FILE)) {
+        // The folder may be another user's, who put a link or a pipe there.
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let read = |mut file: File| {
+            if !file.metadata()?.is_file() {
+                return Err(io::Error::other("it is no regular file"));
+            }
+            let mut text = String::new();
+            file.read_to_string(&mut text).map(|_| text)
+        };
+        match options.open(folder.join(POSITION_FILE)).and_then(read) {
             Ok(text) => Position::parse(&text).map(Some).ok_or_else(|| io::Error::other("it says no position")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -67,7 +79,12 @@ impl Position {
     /// Those of the system.
     pub fn store(&self, folder: &Path) -> io::Result<()> {
         let new: PathBuf = folder.join(format!("{POSITION_FILE}.new"));
-        let mut file = File::create(&new)?;
+        // What an earlier attempt left, or another user put there, is not written through.
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = File::create_new(&new)?;
         file.write_all(self.text().as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, folder.join(POSITION_FILE))?;
