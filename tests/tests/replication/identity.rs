@@ -132,3 +132,45 @@ fn a_cluster_is_made_once_and_keys_are_their_owners_alone() {
         run_refused(folder.path(), &["cluster", "add-node", "none", "--node", "1"]).contains("tidewater cluster init")
     );
 }
+
+/// A CA was made in a folder that all may write, and a key of another user's was taken.
+#[test]
+fn a_ca_and_an_identity_lie_where_no_other_user_writes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let open = folder.path().join("open");
+    let mode = |path: &std::path::Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("our file");
+    };
+    std::fs::create_dir(&open).expect("a folder");
+    for bits in [0o777, 0o775, 0o1777] {
+        mode(&open, bits);
+        let said = run_refused(folder.path(), &["cluster", "init", "open", "--nodes", "1"]);
+        assert!(said.contains(&format!("open: mode {bits:04o} lets other users write it")), "{said}");
+    }
+    mode(&open, 0o777);
+    let said = run_refused(folder.path(), &["cluster", "init", "open/certs", "--nodes", "1"]);
+    assert!(said.contains("open: mode 0777") && !open.join("certs").exists(), "{said}");
+    mode(&open, 0o755);
+    run_well(folder.path(), &["cluster", "init", "open", "--nodes", "1"]);
+    let start = || {
+        let line = ["log-device", "0", "--node", "0", "--peer", "1=127.0.0.1:9", "--peer-identity", "open/node-0"];
+        run_refused(folder.path(), &line)
+    };
+    mode(&open, 0o777);
+    assert!(start().contains("open: mode 0777 lets other users write it"), "{}", start());
+    let said = run_refused(folder.path(), &["cluster", "add-node", "open", "--node", "1"]);
+    assert!(said.contains("open: mode 0777"), "{said}");
+    mode(&open, 0o755);
+    let owner = |path: &str, user: u32| std::os::unix::fs::chown(open.join(path), Some(user), None);
+    if owner("node-0/node.key", 65_534).is_err() {
+        return tidewater_tests::skipped(1, "only root can be other users");
+    }
+    let said = start();
+    assert!(said.contains("node.key: belongs to user 65534"), "{said}");
+    owner("node-0/node.key", 0).expect("root may");
+    for folder_of_another in ["node-0", ""] {
+        owner(folder_of_another, 65_534).expect("root may");
+        assert!(start().contains("belongs to user 65534"), "{}", start());
+        owner(folder_of_another, 0).expect("root may");
+    }
+}

@@ -10,9 +10,10 @@ use rustls::pki_types::pem::PemObject as _;
 use std::fmt;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use tidewater_ipc::trusted_folder;
 
 /// The CA's key, which makes certificates: it belongs on no node.
 pub const CA_KEY_FILE: &str = "ca.key";
@@ -86,7 +87,7 @@ impl Authority {
     /// Makes a CA in a folder, which is made if it is missing.
     ///
     /// # Errors
-    /// When there is one, or the files can't be written.
+    /// When there is one, other users could write the folder, or the files can't be written.
     pub fn create(folder: &Path, cluster: &str, valid: Validity) -> Result<Authority, AuthorityError> {
         if cluster.is_empty() || cluster.len() > 32 || cluster.contains('\0') {
             return Err(AuthorityError::Cluster(cluster.to_owned()));
@@ -100,7 +101,13 @@ impl Authority {
         let name = cluster_name(cluster);
         let params = params(&name, valid)?;
         let certificate = params.self_signed(&key).map_err(unmade)?.pem();
+        let is_new = !folder.exists();
         make_folder(folder)?;
+        check_folder(folder).inspect_err(|_| {
+            if is_new {
+                let _ = std::fs::remove_dir(folder);
+            }
+        })?;
         write(&folder.join(CA_KEY_FILE), &key.serialize_pem(), 0o600)?;
         write(&folder.join(CA_FILE), &certificate, 0o644)?;
         Ok(Authority { issuer: Issuer::new(params, key), name, certificate })
@@ -109,8 +116,9 @@ impl Authority {
     /// The CA in a folder.
     ///
     /// # Errors
-    /// When there is none, or it was not made by [`Authority::create`].
+    /// When there is none, it was not made by [`Authority::create`], or other users could write the folder.
     pub fn open(folder: &Path) -> Result<Authority, AuthorityError> {
+        check_folder(folder)?;
         let read = |file: &str| {
             let path = folder.join(file);
             std::fs::read_to_string(&path).map_err(|error| AuthorityError::File(path, error))
@@ -192,6 +200,17 @@ fn params(name: &str, valid: Validity) -> Result<CertificateParams, AuthorityErr
 fn make_folder(path: &Path) -> Result<(), AuthorityError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| AuthorityError::File(path.to_owned(), error))
+}
+
+/// Refuses a folder where other users could replace the CA, or what is written for a node.
+fn check_folder(folder: &Path) -> Result<(), AuthorityError> {
+    trusted_folder(folder).map_err(|(folder, error)| AuthorityError::File(folder, error))?;
+    let mode = folder.metadata().map_err(|error| AuthorityError::File(folder.to_owned(), error))?.mode() & 0o7777;
+    match mode & 0o022 {
+        0 => Ok(()),
+        // A sticky one: others could make a node's folder before this user does.
+        _ => Err(AuthorityError::Content(folder.to_owned(), format!("mode {mode:04o} lets other users write it"))),
+    }
 }
 
 /// Writes a new file.

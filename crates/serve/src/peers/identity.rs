@@ -20,6 +20,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tidewater_ipc::{trusted_folder, trusted_owner};
 
 /// Certificates of the CAs that peers may be of.
 pub const CA_FILE: &str = "ca.pem";
@@ -94,6 +95,8 @@ pub enum IdentityError {
     Read(PathBuf, io::Error),
     /// Others than its owner may read the key: its mode.
     KeyIsOpen(PathBuf, u32),
+    /// Another user could replace a file, or has made it, in words.
+    NotOurs(PathBuf, io::Error),
     /// A file holds something else, or its parts do not fit together.
     Content(PathBuf, String),
     /// The certificate is another node's or another cluster's, in words.
@@ -113,6 +116,11 @@ impl fmt::Display for IdentityError {
                 f,
                 "{0}: mode {mode:04o} lets other users read this key; allow that to its owner alone (chmod 600 {0}), \
                  and make a new one if another user may have read it",
+                path.display()
+            ),
+            IdentityError::NotOurs(path, why) => write!(
+                f,
+                "{}: {why}; an identity is this user's or root's, in folders that no other user can change",
                 path.display()
             ),
             IdentityError::Content(path, what) | IdentityError::Name(path, what) => {
@@ -140,6 +148,10 @@ impl Identity {
     /// As [`IdentityError`] says.
     pub(super) fn load(folder: &Path, cluster: &str, node: u8) -> Result<Identity, IdentityError> {
         let [ca_path, path, key_path] = [CA_FILE, CERTIFICATE_FILE, KEY_FILE].map(|file| folder.join(file));
+        trusted_folder(folder).map_err(|(path, error)| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => IdentityError::Read(key_path.clone(), error),
+            _ => IdentityError::NotOurs(path, error),
+        })?;
         let content = |path: &Path| {
             let path = path.to_owned();
             move |what: String| IdentityError::Content(path, what)
@@ -208,7 +220,9 @@ pub(super) fn hinted(session: &rustls::Connection) -> Option<u8> {
 fn read(path: &Path, secret: bool) -> Result<Vec<u8>, IdentityError> {
     let failed = |error| IdentityError::Read(path.to_owned(), error);
     let file = File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o7777;
+    let about = file.metadata().map_err(failed)?;
+    trusted_owner(&about).map_err(|error| IdentityError::NotOurs(path.to_owned(), error))?;
+    let mode = about.permissions().mode() & 0o7777;
     if secret && mode & 0o077 != 0 {
         return Err(IdentityError::KeyIsOpen(path.to_owned(), mode));
     }
