@@ -1,6 +1,7 @@
 //! Servers as systemd runs them on a log device, without systemd: the `ExecStart` lines of `packaging/systemd` and of
 //! docs/guide/existing-servers.md, with folders of their own in place of the system's, as a user other than root.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -12,7 +13,31 @@ use std::time::Instant;
 use tempfile::TempDir;
 use tidewater_tests::databases::process::{User, as_user, kill_tree, signal};
 use tidewater_tests::databases::{postgresql, program};
-use tidewater_tests::{PATIENCE, binary, root, skipped};
+use tidewater_tests::{PATIENCE, binary, compile, root, skipped};
+
+/// The units of the package.
+const UNITS: [&str; 3] = ["tidewater.service", "tidewater-log@.service", "tidewater-keeper@.service"];
+/// What each of them has, besides its address families and `SystemCallFilter`.
+const RESTRICTIONS: [&str; 18] = [
+    "NoNewPrivileges=yes",
+    "ProtectSystem=strict",
+    "ProtectHome=yes",
+    "PrivateTmp=yes",
+    "PrivateDevices=yes",
+    "MemoryDenyWriteExecute=yes",
+    "CapabilityBoundingSet=",
+    "SystemCallErrorNumber=EPERM",
+    "ProtectKernelTunables=yes",
+    "ProtectKernelModules=yes",
+    "ProtectKernelLogs=yes",
+    "ProtectControlGroups=yes",
+    "ProtectClock=yes",
+    "ProtectHostname=yes",
+    "RestrictNamespaces=yes",
+    "RestrictRealtime=yes",
+    "RestrictSUIDSGID=yes",
+    "LockPersonality=yes",
+];
 
 /// The page, or a unit.
 fn text_of(file: &str) -> String {
@@ -361,7 +386,8 @@ fn systemd_finds_no_fault_in_the_units_and_the_drop_ins() {
     File::create(&tidewater).expect("a new folder");
     fs::set_permissions(&tidewater, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let prefix = folder.path().to_str().expect("UTF-8");
-    for name in ["tidewater.service", "tidewater-log@.service"] {
+    File::create(folder.path().join("bin/tidewater-keeper")).expect("a new folder");
+    for name in UNITS {
         let unit = fs::read_to_string(root().join("packaging/systemd").join(name)).expect("it is there");
         // A user of this machine.
         let unit = unit.replace("@PREFIX@", prefix).replace("=tidewater\n", "=daemon\n");
@@ -369,7 +395,7 @@ fn systemd_finds_no_fault_in_the_units_and_the_drop_ins() {
     }
     // Units as the packages of the databases have them, of which the drop-ins change a part.
     let page = fs::read_to_string(root().join("docs/guide/existing-servers.md")).expect("it is there");
-    let mut units = vec!["tidewater.service".to_owned(), "tidewater-log@daemon.service".to_owned()];
+    let mut units = UNITS.map(|name| name.replace('@', "@daemon")).to_vec();
     for part in page.split("    sudo tee /etc/systemd/system/").skip(1) {
         let Some((path, rest)) = part.split_once(" <<'END'\n").filter(|(path, _)| !path.contains('\n')) else {
             continue;
@@ -388,7 +414,7 @@ fn systemd_finds_no_fault_in_the_units_and_the_drop_ins() {
             .expect("the folder is writable");
         units.push(unit.to_owned());
     }
-    assert_eq!(units.len(), 4, "{units:?}");
+    assert_eq!(units.len(), 5, "{units:?}");
     let mut analyze = Command::new("systemd-analyze");
     analyze
         .args(["verify", "--man=no", "--recursive-errors=yes"])
@@ -398,4 +424,124 @@ fn systemd_finds_no_fault_in_the_units_and_the_drop_ins() {
     // Of units that the system has, others may be missing.
     let ours: Vec<&str> = said.lines().filter(|line| line.contains(prefix) || line.contains("tidewater")).collect();
     assert!(ours.is_empty(), "{said}");
+}
+
+/// The system calls of a set, such as `@system-service`, as systemd has it.
+fn calls_of(set: &str) -> BTreeSet<String> {
+    let list = said(Command::new("systemd-analyze").args(["syscall-filter", set]));
+    let lines = list.lines().skip(1).map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.flat_map(|line| if line.starts_with('@') { calls_of(line) } else { [line.to_owned()].into() }).collect()
+}
+
+/// A program that starts another one under the restrictions of a unit, as far as they are filters of system calls.
+/// `None`: a tool is missing.
+fn confined(machine: &Machine, name: &str) -> Option<PathBuf> {
+    let unit = text_of(&format!("packaging/systemd/{name}"));
+    for line in RESTRICTIONS {
+        assert!(unit.lines().any(|own| own == line), "{name} has no {line}");
+    }
+    if program("systemd-analyze").is_none() {
+        skipped(1, "apt-get install systemd");
+        return None;
+    }
+    let all = |option: &str| -> Vec<&str> {
+        unit.lines().filter_map(|line| line.strip_prefix(option)).flat_map(str::split_whitespace).collect()
+    };
+    let mut calls = BTreeSet::new();
+    for set in all("SystemCallFilter=") {
+        match set.strip_prefix('~') {
+            None => calls.extend(calls_of(set)),
+            Some(set) => calls_of(set).iter().for_each(|call| drop(calls.remove(call))),
+        }
+    }
+    assert!(calls.len() > 100, "{calls:?}");
+    let allowed = machine.path(&format!("{name}.h"));
+    let lines: Vec<String> = calls.iter().map(|call| format!("#ifdef SYS_{call}\nSYS_{call},\n#endif\n")).collect();
+    fs::write(&allowed, lines.concat()).expect("the folder is writable");
+    let families: Vec<String> = all("RestrictAddressFamilies=").iter().map(|family| format!("{family},")).collect();
+    let folder = machine.path(&format!("{name}.bin"));
+    fs::create_dir(&folder).expect("a new folder");
+    let options = [format!("-DALLOWED=\"{}\"", allowed.display()), format!("-DFAMILIES={}", families.concat())];
+    let built = compile("confined.c", &folder, &options.each_ref().map(String::as_str));
+    if built.is_none() {
+        skipped(1, "no C compiler (cc)");
+    }
+    built
+}
+
+/// The log device's unit allowed no address but a socket's path, so that a group could not be served by it.
+#[test]
+fn units_start_under_their_restrictions_and_devices_as_a_group() {
+    let Some(machine) = Machine::new(&["postgres", "daemon"]) else { return };
+    let Some(under) = confined(&machine, "tidewater-log@.service") else { return };
+    let unit = text_of("packaging/systemd/tidewater-log@.service");
+    // All of 127/8 is loopback: each process has an address of its own.
+    let [low, middle, high, _] = std::process::id().to_le_bytes();
+    let at = [7700, 7701].map(|port| format!("127.{}.{middle}.{}:{port}", 128 + high % 64, low.max(1)));
+    let mut devices = [0, 1].map(|node: usize| {
+        let folder = machine.path(&format!("device{node}"));
+        let peers = format!("--node {node} --peer-listen {} --peer {}={}", at[node], 1 - node, at[1 - node]);
+        let line = exec_start(&unit, "[Service]").replace("$LOG_OPTIONS", &peers);
+        let places = [
+            ("@PREFIX@/bin/tidewater", machine.path("tidewater")),
+            ("/var/lib/tidewater-%i", folder),
+            ("/run/tidewater-%i/ring", machine.path(&format!("ring{node}"))),
+        ];
+        let line = machine.here(&line, &places.each_ref().map(|(from, to)| (*from, to.as_path())));
+        machine.start(&format!("device{node}"), &format!("{} {line}", under.display()))
+    });
+    let group = |what: &[&str]| said(machine.command(&machine.path("tidewater")).arg("group").args(what));
+    for (node, more) in [("1", &[][..]), ("0", &["--primary"])] {
+        let form = ["form", "--control", &format!("device{node}"), "--members", "0,1", "--mode", "eager"];
+        group(&[&form[..], more].concat());
+    }
+    let begin = Instant::now();
+    while !group(&["status", "--control", "device0"]).contains("in step") {
+        assert!(begin.elapsed() < PATIENCE, "{}", group(&["status", "--control", "device0"]));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // A program commits on it, which both devices have then.
+    let program = ["run", "--device", "device0", "--log", "wal", "--", "sh", "-c", "echo commit > wal; sync wal"];
+    said(machine.command(&machine.path("tidewater")).args(program));
+    // A keeper reaches its device and, by TCP, no etcd.
+    if let Some(under) = confined(&machine, "tidewater-keeper@.service") {
+        fs::copy(binary().with_file_name("tidewater-keeper"), machine.path("tidewater-keeper")).expect("it was built");
+        let line = exec_start(&text_of("packaging/systemd/tidewater-keeper@.service"), "[Service]");
+        let line = line.replace("$KEEPER_OPTIONS", "--etcd http://127.0.0.1:9");
+        let places =
+            [("@PREFIX@/bin/tidewater", machine.path("tidewater")), ("/var/lib/tidewater-%i", machine.path("device1"))];
+        let line = machine.here(&line, &places.each_ref().map(|(from, to)| (*from, to.as_path())));
+        let log = machine.path("keeper.log");
+        let out = File::create(&log).expect("the folder is writable");
+        let mut command = machine.command(Path::new("/bin/sh"));
+        command.args(["-c", &format!("exec {} {line}", under.display())]);
+        command.stdout(out.try_clone().expect("a descriptor")).stderr(out);
+        let mut keeper = Service { child: command.spawn().expect("sh starts"), log };
+        let begin = Instant::now();
+        while !keeper.said().contains("Connection refused") {
+            let ended = keeper.child.try_wait().expect("it is our child");
+            assert!(ended.is_none() && begin.elapsed() < PATIENCE, "{ended:?}: {}", keeper.said());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        keeper.kill();
+        assert!(!keeper.said().contains("not permitted"), "{}", keeper.said());
+    }
+    devices.iter_mut().for_each(Service::stop);
+    for device in &devices {
+        assert!(!device.said().contains("not permitted"), "{}", device.said());
+    }
+
+    let Some(under) = confined(&machine, "tidewater.service") else { return };
+    let line = exec_start(&text_of("packaging/systemd/tidewater.service"), "[Service]");
+    let line = line.replace("${SIZE}", "64MiB").replace("$OPTIONS", "--metrics 127.0.0.1:0");
+    let places = [
+        ("@PREFIX@/bin/tidewater", machine.path("tidewater")),
+        ("/var/lib/tidewater/drive/image", machine.path("image")),
+        ("/run/tidewater/vfio.sock", machine.path("vfio.sock")),
+        ("/run/tidewater", machine.path("runtime")),
+    ];
+    let line = machine.here(&line, &places.each_ref().map(|(from, to)| (*from, to.as_path())));
+    let mut drive = machine.start("drive", &format!("{} {line}", under.display()));
+    drive.stop();
+    assert!(!drive.said().contains("not permitted"), "{}", drive.said());
 }
