@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tidewater_tests::{files, root, source};
+use tidewater_tests::{files, root, rust_files, source};
 
 /// Each has a plain word of the field that says it better: the actor's name, "is passed", "reports", "releases".
 const WORDS: &[&str] = &[
@@ -150,6 +150,26 @@ fn old_sentences_stay_away() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Each promise of the threat model names tests, and these are there.
+#[test]
+fn promises_of_the_threat_model_have_their_tests() {
+    let page = std::fs::read_to_string(root().join("docs/internals/threat-model.md")).expect("it is there");
+    let (promises, _) = page.split_once("\n## What is not covered").expect("what it does not promise");
+    let sources: String = rust_files().into_iter().map(|(_, source)| source).collect();
+    let mut count = 0;
+    // What the user who runs it may do is no promise.
+    for promise in promises.split("\n- ").skip(2) {
+        let names = promise.rsplit_once("Tests: ").or_else(|| promise.rsplit_once("*tests* "));
+        let (_, names) = names.unwrap_or_else(|| panic!("no tests: {promise}"));
+        let names = names.split("\n\n").next().unwrap_or_default();
+        for name in names.split('`').skip(1).step_by(2) {
+            assert!(sources.contains(&format!("fn {name}(")), "there is no test {name}");
+            count += 1;
+        }
+    }
+    assert!(count > 50, "{count} tests");
 }
 
 #[test]

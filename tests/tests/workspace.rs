@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tidewater_tests::source::{code_only, has_word};
-use tidewater_tests::{files, root, rust_files};
+use tidewater_tests::{files, root, rust_files, skipped};
 
 /// Which crates of the workspace a crate may use, in any kind of dependency (ARCHITECTURE.md, "Who may use whom").
 /// `None`: all of them. `sim` uses `report` because the run record is `report`'s schema
@@ -386,6 +386,90 @@ fn dependencies_have_compatible_licences() {
     for own in packages.iter().filter(|package| package["source"].is_null()) {
         assert_eq!(text(own, "license"), "Apache-2.0 OR MIT", "{}", text(own, "name"));
     }
+}
+
+/// Packages of which `Cargo.lock` has several versions, and how many: our dependencies ask for these. The list only
+/// shrinks.
+const SEVERAL_VERSIONS: &[(&str, usize)] = &[
+    ("base64", 2),
+    ("bitflags", 2),
+    ("getrandom", 3),
+    ("hashbrown", 3),
+    ("kurbo", 2),
+    ("miniz_oxide", 2),
+    ("num-bigint", 2),
+    ("prettyplease", 2),
+    ("r-efi", 2),
+    ("rand", 2),
+    ("rand_core", 2),
+    ("syn", 2),
+    ("toml", 2),
+    ("toml_datetime", 2),
+    ("windows-sys", 2),
+    ("winnow", 2),
+];
+
+/// Name and version of each package that `Cargo.lock` has from elsewhere, all of them of crates.io, with their sums.
+fn locked() -> Vec<(String, String)> {
+    let lock = std::fs::read_to_string(root().join("Cargo.lock")).expect("it is there");
+    let mut found = Vec::new();
+    for package in lock.split("[[package]]").skip(1) {
+        let value = |key: &str| {
+            let line = package.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+            line.map(|value| value.trim_matches('"').to_owned())
+        };
+        let name = value("name").expect("a name");
+        let Some(source) = value("source") else { continue };
+        assert_eq!(source, "registry+https://github.com/rust-lang/crates.io-index", "{name}");
+        assert!(value("checksum").is_some_and(|sum| sum.len() == 64), "{name} has no checksum");
+        found.push((name, value("version").expect("a version")));
+    }
+    assert!(found.len() > 100, "{} packages", found.len());
+    found
+}
+
+#[test]
+fn dependencies_are_of_one_source_and_few_come_in_several_versions() {
+    let mut versions: BTreeMap<String, usize> = BTreeMap::new();
+    for (name, _) in locked() {
+        *versions.entry(name).or_default() += 1;
+    }
+    let several: Vec<(&str, usize)> =
+        versions.iter().filter(|(_, count)| **count > 1).map(|(name, count)| (name.as_str(), *count)).collect();
+    assert_eq!(several, SEVERAL_VERSIONS, "left: in Cargo.lock; a new one is avoided, and one that went off the list");
+}
+
+/// Cargo takes a locked version that was withdrawn without a word. It keeps what it last read of the index, a line of
+/// JSON for each version: `cargo update --dry-run` renews that.
+#[test]
+fn no_dependency_is_withdrawn() {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    let indexes = home.and_then(|home| std::fs::read_dir(home.join("registry/index")).ok()).into_iter().flatten();
+    let caches: Vec<PathBuf> = indexes.flatten().map(|index| index.path().join(".cache")).collect();
+    let (mut withdrawn, mut unknown) = (Vec::new(), Vec::new());
+    for (name, version) in locked() {
+        let lower = name.to_lowercase();
+        let place = match lower.len() {
+            1 | 2 => format!("{}/{lower}", lower.len()),
+            3 => format!("3/{}/{lower}", &lower[..1]),
+            _ => format!("{}/{}/{lower}", &lower[..2], &lower[2..4]),
+        };
+        let texts = caches.iter().filter_map(|cache| std::fs::read(cache.join(&place)).ok());
+        let is_withdrawn = texts.into_iter().find_map(|text| {
+            let lines = text.split(|byte| *byte == 0).filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+            lines.filter(|line| line["vers"] == version.as_str()).find_map(|line| line["yanked"].as_bool())
+        });
+        match is_withdrawn {
+            None => unknown.push(name),
+            Some(true) => withdrawn.push(format!("{name} {version}")),
+            Some(false) => {}
+        }
+    }
+    if !unknown.is_empty() {
+        skipped(unknown.len(), "cargo has no index of these packages here: cargo update --dry-run");
+    }
+    assert!(withdrawn.is_empty(), "withdrawn by their authors: {withdrawn:?}; cargo update -p NAME");
 }
 
 #[test]
