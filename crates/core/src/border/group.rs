@@ -67,6 +67,8 @@ pub enum GroupError {
     Outdated,
     /// The epochs are used up.
     EpochsUsedUp,
+    /// The first epoch is further above the second, the newest that the device knows, than promotions ever come.
+    EpochFar(Epoch, Epoch),
     /// A leader deadline is for the primary of its epoch: this device is none, or it is primary of this other epoch.
     NotLeader(Option<Epoch>),
 }
@@ -82,6 +84,11 @@ impl fmt::Display for GroupError {
                 f.write_str("the group has changed without this device: promote a member of the new group, or force")
             }
             GroupError::EpochsUsedUp => f.write_str("all epochs are used up: set the group up anew"),
+            GroupError::EpochFar(asked, known) => write!(
+                f,
+                "epoch {asked} is refused: the newest that the device knows is {known}, and no promotion leaves out so \
+                 many; correct the source of that number"
+            ),
             GroupError::NotLeader(None) => f.write_str("a leader deadline is for a primary: promote the device first"),
             GroupError::NotLeader(Some(epoch)) => {
                 write!(f, "the device is primary of epoch {epoch}: give a deadline for that one")

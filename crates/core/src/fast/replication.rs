@@ -435,6 +435,7 @@ impl Fast {
             CommandError::InGroup => vendor_status::BUSY,
             CommandError::StandAlone | CommandError::NotSecondary => vendor_status::NOT_PRIMARY,
             CommandError::EpochsUsedUp | CommandError::Outdated => vendor_status::PROMOTION_EPOCH_LOW,
+            CommandError::EpochFar(..) => Status::INVALID_FIELD,
             CommandError::NotLeader(_) => vendor_status::NOT_PRIMARY,
         })
     }

@@ -200,7 +200,7 @@ impl Transport {
         own.group = group;
         own.floor = own.floor.max(group.version());
         own.pending = None;
-        self.set_flag(flag::MISMATCH | flag::STALE | flag::REFUSED, false);
+        self.set_flag(flag::MISMATCH | flag::STALE | flag::REFUSED | flag::FAR_EPOCH, false);
         // What it acknowledged of earlier epochs, this one began with. Of one that has no log it may not know.
         self.follower.regain = if is_new { attach.ends } else { Some(attach.history.last_offsets()) };
         self.note_sync(log);

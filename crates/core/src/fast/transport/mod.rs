@@ -79,6 +79,13 @@ use tidewater_wire::replication::{Body, Epoch, Frame, Group, History, LANES_MAX,
 /// Nodes that a transport talks to at once: members of an old and of a new group.
 const PEERS_MAX: usize = 2 * MEMBERS_MAX;
 
+/// Epochs that one step may leave out. Each promotion takes one, or a few more where members know of higher ones: at a
+/// promotion each millisecond it would take 49 days to be so far behind.
+const EPOCHS_AHEAD_MAX: u64 = 1 << 32;
+/// The highest counter that a device without a log takes from others: half of all there are, so that a wrong one can't
+/// use them up.
+const COUNTER_MAX_OF_NEW: u64 = 1 << 55;
+
 /// A deliberate flaw, so that a test can show that it would notice one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flaw {
@@ -568,6 +575,9 @@ impl Transport {
         if !ours || self.persistent.role == Role::StandAlone {
             return;
         }
+        if self.is_far(newest_in(&frame)) {
+            return self.set_flag(flag::FAR_EPOCH, true);
+        }
         let Frame { from, epoch, body, .. } = frame;
         let fenced = epoch < self.persistent.promised;
         match body {
@@ -615,6 +625,21 @@ impl Transport {
                 }
             }
         }
+    }
+
+    /// The newest epoch that this node knows of.
+    fn newest_known(&self) -> Epoch {
+        let own = &self.persistent;
+        own.promised.max(own.history.last()).max(own.floor)
+    }
+
+    /// Whether an epoch is too far above those that are known here to be true. Taken, it would use up those that are
+    /// left. A node without a log knows nothing to compare it with.
+    fn is_far(&self, epoch: Epoch) -> bool {
+        let own = &self.persistent;
+        let is_new = own.rebuild || own.synced == Epoch::ZERO;
+        let most = self.newest_known().counter().saturating_add(EPOCHS_AHEAD_MAX);
+        epoch.counter() > if is_new { most.max(COUNTER_MAX_OF_NEW) } else { most }
     }
 
     /// Notes that a frame has to be refused.
@@ -675,6 +700,18 @@ impl Transport {
             }
         }
     }
+}
+
+/// The newest epoch that a frame names, as an epoch or as the version of a group.
+fn newest_in(frame: &Frame) -> Epoch {
+    let named = match &frame.body {
+        Body::Propose { base, target, .. } => (*base).max(target.version()),
+        Body::Refuse { promised, group, .. } => (*promised).max(group.version()),
+        Body::Attach(attach) => attach.group.version(),
+        Body::Accepted(accepted) => accepted.version,
+        _ => Epoch::ZERO,
+    };
+    named.max(frame.epoch)
 }
 
 /// The member before `node` in a chain that `head` leads: the head, then the others in the order of the group.

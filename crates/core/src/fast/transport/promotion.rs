@@ -78,12 +78,15 @@ impl Transport {
         let own = &self.persistent;
         let next = own.promised.max(own.history.last()).next(own.node).ok_or(CommandError::EpochsUsedUp)?;
         let epoch = next.max(least);
+        if self.is_far(epoch) {
+            return Err(CommandError::EpochFar(epoch, self.newest_known()));
+        }
         let outdated = own.group.version() < own.floor;
         if outdated && !force {
             return Err(CommandError::Outdated);
         }
         self.step_down(log);
-        self.set_flag(flag::DEPOSED | flag::REFUSED | flag::MISMATCH, false);
+        self.set_flag(flag::DEPOSED | flag::REFUSED | flag::MISMATCH | flag::FAR_EPOCH, false);
         let changes = outdated || !target.same_as(&self.persistent.group);
         let target = target.at(if changes { epoch } else { self.persistent.group.version() });
         let (history, ends) = self.synced_log(log);

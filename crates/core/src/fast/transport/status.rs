@@ -33,6 +33,8 @@ pub mod flag {
     pub const PENDING: u32 = 1 << 11;
     /// The leader deadline of this primary has passed: it acknowledges nothing.
     pub const FROZEN: u32 = 1 << 12;
+    /// Frames of a peer were dropped: they name an epoch too far above those that this device knows.
+    pub const FAR_EPOCH: u32 = 1 << 13;
 }
 
 /// The state of a transport.

@@ -428,6 +428,7 @@ fn no_frame_panics() {
         for _ in 0..300 {
             let epoch = |rng: &mut Rng| match rng.below(8) {
                 0 => Epoch(rng.next_u64()),
+                1 => Epoch::new(rng.below(EPOCHS_AHEAD_MAX), rng.below(4) as u8),
                 _ => Epoch(rng.below(6) << 8 | rng.below(4)),
             };
             let offset = |rng: &mut Rng| rng.below(60);
@@ -507,7 +508,56 @@ fn no_frame_panics() {
                 _ => {}
             }
         }
+        let promised = (0..3).map(|node| net.persistent(node).promised.counter());
+        assert!(promised.max() < Some(COUNTER_MAX_OF_NEW + (1 << 50)), "seed {seed}: hardly an epoch is left");
     }
+}
+
+/// One number that is wrong, by a peer that lies or a key that a stranger wrote, would end all promotions for good.
+#[test]
+fn no_frame_and_no_order_raises_an_epoch_far_above_what_a_node_knows() -> Check {
+    let end = Epoch::new(u64::MAX >> 8, 1);
+    let known = |net: &Network, node: usize| (net.persistent(node).promised, net.persistent(node).floor);
+    for (what, far) in [("the last epoch", end), ("one too many", Epoch::new(2 + EPOCHS_AHEAD_MAX, 1))] {
+        let mut net = network(Mode::Eager, 3);
+        let group = net.persistent(0).group;
+        let mut history = net.persistent(0).history.clone();
+        history.push(Start { epoch: far, offsets: [0; LANES_MAX] });
+        let attach = Attach { group, lanes: 1, oldest: [0; LANES_MAX], ends: None, history };
+        let epoch = net.nodes[0].transport.epoch();
+        for (to, epoch, body) in [
+            (0, far, Body::Propose { force: true, base: Epoch::ZERO, target: group }),
+            (2, far, Body::Propose { force: true, base: Epoch::ZERO, target: group }),
+            (2, Epoch::new(9, 1), Body::Propose { force: true, base: far, target: group.at(far) }),
+            (2, far, Body::Attach(Box::new(attach.clone()))),
+            (2, far, Body::KeepAlive),
+            (0, epoch, Body::Refuse { promised: far, reason: Reason::Epoch, group }),
+            (0, epoch, Body::Refuse { promised: epoch, reason: Reason::Group, group: group.at(far) }),
+        ] {
+            let before = known(&net, to);
+            net.event(to, Event::Frame(Frame { function: 0, from: 1, to: to as u8, epoch, body: body.clone() }));
+            assert_eq!(known(&net, to), before, "{what} by {body:?}");
+            assert_ne!(flags(&net, to) & flag::FAR_EPOCH, 0, "{what} by {body:?}");
+        }
+        let order = net.command(2, Command::Promote { target: None, epoch: Epoch(far.0 + 1), force: false });
+        assert!(matches!(order, Err(CommandError::EpochFar(..))), "{what}: {order:?}");
+        assert_eq!(net.converged(), Some(0), "{what}");
+        promote(&mut net, 2, false)?;
+        assert_eq!(net.converged(), Some(2), "{what}");
+        assert_eq!(flags(&net, 2) & flag::FAR_EPOCH, 0, "{what}: it is another epoch's");
+    }
+    // A new device joins a group whatever its epoch.
+    let mut net = network(Mode::Quorum(2), 3);
+    for round in 1..4 {
+        let epoch = Epoch::new(round * EPOCHS_AHEAD_MAX, 1);
+        net.command(1, Command::Promote { target: None, epoch, force: false }).unwrap();
+        net.run(ms(30))?;
+        assert_eq!(net.nodes[1].transport.epoch(), epoch);
+    }
+    net.replace(2);
+    net.run(ms(30))?;
+    assert_eq!(net.converged(), Some(1));
+    Ok(())
 }
 
 /// Whom it was to follow may have been named wrongly: it has given up nothing yet.
