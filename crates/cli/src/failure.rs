@@ -94,11 +94,7 @@ impl From<study::Failure> for Failure {
     }
 }
 
-/// Text from a file or a command line on a terminal: control characters could move its cursor, line feeds could look
-/// like messages of ours.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
+pub use tidewater_base::units::printable;
 
 /// A refusal of the parser of the command line, in our two lines.
 pub fn from_clap(error: &clap::Error) -> Failure {

@@ -10,7 +10,7 @@ mod lead;
 use crate::device::{Device, Order, Role};
 use crate::epoch::Epoch;
 use crate::job::Keep;
-use crate::keys::{Cluster, Group, Member, list};
+use crate::keys::{Cluster, EPOCHS_AHEAD_MAX, Group, Member, list};
 
 /// What a keeper sees.
 #[derive(Clone, Copy, Debug)]
@@ -158,12 +158,16 @@ impl Of<'_> {
         Action::Device(Order::Promote { group, above: self.highest(), before_ms })
     }
 
-    /// The highest counter of an epoch that is known here.
+    /// The highest counter of an epoch that members of the group know. One that no promotions can have come to since the
+    /// newest that the device knows is wrong, and the device would refuse it: any client of etcd may have written it.
     fn highest(&self) -> u64 {
-        let members = self.cluster.members.values().flat_map(|member| [member.epoch, member.promised]);
-        let leader = self.cluster.leader.iter().map(|(leader, _)| leader.epoch);
-        let own = [self.device.epoch, self.device.promised];
-        members.chain(leader).chain(own).map(|epoch| epoch.counter).max().unwrap_or(0)
+        let own = self.device.epoch.max(self.device.promised).counter;
+        let is_member = |node: u8| self.group.members.contains(&node) || self.device.members.contains(&node);
+        let members = self.cluster.members.values().filter(|member| is_member(member.node));
+        let leader = self.cluster.leader.iter().map(|(leader, _)| leader).filter(|leader| is_member(leader.node));
+        let known = members.flat_map(|member| [member.epoch, member.promised]).chain(leader.map(|leader| leader.epoch));
+        let near = known.map(|epoch| epoch.counter).filter(|counter| *counter < own.saturating_add(EPOCHS_AHEAD_MAX));
+        near.max().unwrap_or(0).max(own)
     }
 
     /// Leadership is another's.
@@ -258,7 +262,7 @@ fn paused(cluster: &Cluster, device: &Device) -> Decision {
 /// How much a member has: the newest epoch that it was complete in, and bytes of the kind that acknowledgements were
 /// based on. A byte on flash was in the ring before, so the ring's end counts for both levels.
 fn rank(member: &Member) -> (Epoch, u64, std::cmp::Reverse<u8>) {
-    (member.synced, member.tail.iter().sum(), std::cmp::Reverse(member.node))
+    (member.synced, member.end(), std::cmp::Reverse(member.node))
 }
 
 #[cfg(test)]

@@ -57,6 +57,9 @@ pub struct Device {
     pub primary_silent: bool,
     /// Those that it sends its log to.
     pub replicas: Vec<Replica>,
+    /// Its version, if it says that.
+    #[serde(skip)]
+    pub version: Option<String>,
     /// Its clock, when it said so.
     #[serde(skip)]
     pub clock_ms: u64,
@@ -90,6 +93,7 @@ impl Device {
         })?;
         device.node = peers["node"].as_u64().and_then(|node| node.try_into().ok()).ok_or("the device has no number")?;
         device.clock_ms = peers["clock_ms"].as_u64().ok_or("the device does not say its clock")?;
+        device.version = peers["version"].as_str().map(str::to_owned);
         Ok(device)
     }
 

@@ -3,7 +3,7 @@
 use crate::keys::Group;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where the cluster is kept in etcd.
@@ -114,11 +114,18 @@ impl Keep {
     /// Patroni's rule: within a lease, a keeper looks once and is let down twice.
     ///
     /// # Errors
-    /// When the times break the rule, in words.
+    /// When the times break the rule, or the device's address is no absolute path, in words.
     pub fn check(&self) -> Result<(), String> {
         let (ttl, wait, retry) = (self.ttl_ms, self.loop_wait_ms, self.retry_timeout_ms);
         if wait == 0 || retry == 0 {
             return Err("the loop wait and the retry time-out must not be 0".into());
+        }
+        let place = self.address.strip_prefix("vfio-user:").unwrap_or(&self.address);
+        if !Path::new(place).is_absolute() {
+            return Err(format!(
+                "--address {:?} is no absolute path: programs that read it in etcd run in other folders",
+                self.address
+            ));
         }
         if ttl < TTL_MS_MIN || ttl % 1_000 != 0 {
             return Err(format!("a ttl of {ttl} ms: etcd counts leases in whole seconds, from 2 s on"));
@@ -155,7 +162,7 @@ mod tests {
 
     fn keep(ttl_ms: u64, loop_wait_ms: u64, retry_timeout_ms: u64) -> Keep {
         let (control, state) = ("a/control.sock".into(), "a/keeper".into());
-        let (address, new_etcd, page) = ("a".into(), false, None);
+        let (address, new_etcd, page) = ("/a".into(), false, None);
         Keep { control, address, state, ttl_ms, loop_wait_ms, retry_timeout_ms, new_etcd, page }
     }
 
@@ -167,6 +174,10 @@ mod tests {
         assert!(refused.contains("10001 ms") && refused.contains("raise the ttl"), "{refused}");
         for wrong in [keep(1_000, 100, 100), keep(2_500, 100, 100), keep(10_000, 0, 1), keep(10_000, 1, 0)] {
             assert!(wrong.check().is_err(), "{wrong:?}");
+        }
+        for address in ["", "a", "vfio-user:", "vfio-user:a/vfio.sock"] {
+            let wrong = Keep { address: address.into(), ..keep(10_000, 1_000, 4_000) };
+            assert!(wrong.check().unwrap_err().contains("absolute"), "{address}");
         }
     }
 

@@ -5,6 +5,17 @@ use crate::epoch::Epoch;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use tidewater_base::units::printable;
+
+/// Numbers of nodes, from 0 on.
+pub const NODES: u8 = 16;
+/// Longest value of a key that is taken. A member's, with 16 lanes and a note, has less than 2 KiB.
+pub const VALUE_BYTES_MAX: usize = 64 << 10;
+/// Longest note or address of a member that is kept, in characters; one without an end could fill a terminal.
+const TEXT_MAX: usize = 1_000;
+/// Epochs between the newest that a device knows and one that etcd names, from which on that is not taken for true; a
+/// device refuses such a jump as well.
+pub const EPOCHS_AHEAD_MAX: u64 = 1 << 32;
 
 /// The keys of a cluster.
 #[derive(Clone, Debug)]
@@ -57,9 +68,30 @@ impl Keys {
         self.of(&format!("reinit/{node}"))
     }
 
+    /// Why the keeper of a node takes nothing from this etcd, in words for operators, bound to its lease.
+    pub fn refused(&self, node: u8) -> String {
+        self.of(&format!("refused/{node}"))
+    }
+
     /// A random text by which keepers know this cluster's data again.
     pub fn identity(&self) -> String {
         self.of("identity")
+    }
+}
+
+impl Keys {
+    /// All keys that are read, and whether their values are: of the others it matters whether they are there.
+    pub fn known(&self) -> Vec<(String, bool)> {
+        let alone = [(self.group(), true), (self.leader(), true), (self.intent(), true), (self.identity(), true)];
+        let members = (0..NODES).map(|node| (self.member(node), true));
+        let reinit = (0..NODES).map(|node| (self.reinit(node), false));
+        let refused = (0..NODES).map(|node| (self.refused(node), true));
+        alone.into_iter().chain([(self.paused(), false)]).chain(members).chain(reinit).chain(refused).collect()
+    }
+
+    /// Whether a key is one of these.
+    pub fn is_known(&self, key: &str) -> bool {
+        self.known().iter().any(|(known, _)| known == key)
     }
 }
 
@@ -156,6 +188,9 @@ pub struct Member {
     /// For how long no keeper has led, as this one sees it, in milliseconds; `None`: one leads.
     #[serde(default)]
     pub leaderless_ms: Option<u64>,
+    /// The version of its keeper, and of its device if that is another one.
+    #[serde(default)]
+    pub version: String,
     /// Why its keeper does not do more, in words.
     pub note: String,
 }
@@ -176,7 +211,7 @@ impl Member {
 
     /// Bytes of its log, all lanes together.
     pub fn end(&self) -> u64 {
-        self.tail.iter().sum()
+        self.tail.iter().fold(0, |sum, end| sum.saturating_add(*end))
     }
 }
 
@@ -204,6 +239,10 @@ pub struct Cluster {
     pub reinit: BTreeSet<u8>,
     /// What the cluster's data is known by.
     pub identity: Option<String>,
+    /// Why keepers take nothing from this etcd.
+    pub refused: BTreeMap<u8, String>,
+    /// Keys that say nothing that counts, and why, in words.
+    pub ignored: Vec<String>,
 }
 
 impl Cluster {
@@ -213,36 +252,112 @@ impl Cluster {
         members.iter().copied().filter(|node| !self.members.contains_key(node)).collect()
     }
 
-    /// Takes in a key. What it does not know is of a later version.
+    /// Bytes of the longest log of the group's members.
+    pub fn longest(&self) -> u64 {
+        self.members.values().filter(|member| self.is_member(member.node)).map(Member::end).max().unwrap_or(0)
+    }
+
+    /// Whether a node is a member of the group, once there is one.
+    pub fn is_member(&self, node: u8) -> bool {
+        self.group.as_ref().is_none_or(|group| group.members.contains(&node))
+    }
+
+    /// Keys that say nothing that counts, and what members say that does not, in words.
+    pub fn foreign(&self) -> Vec<String> {
+        let mut all = self.ignored.clone();
+        let known = self.leader.as_ref().map_or(u64::MAX, |(leader, _)| leader.epoch.counter);
+        for member in self.members.values() {
+            let node = member.node;
+            let far = member.epoch.counter.max(member.promised.counter);
+            if !self.is_member(node) {
+                all.push(format!("members/{node}: it is no member of the group, so its epochs and its log do not count"));
+            } else if known > 0 && far > known.saturating_add(EPOCHS_AHEAD_MAX) {
+                all.push(format!("members/{node}: epoch {far} is far above the leader's, and does not count"));
+            }
+        }
+        all
+    }
+
+    /// Takes in a key and its value. Others than [`Keys::known`] are of a later version, or a stranger's.
     ///
     /// # Errors
-    /// A value that is none, in words.
+    /// In words, that group, leader or identity make no sense: without them nothing can be decided. Of other keys that
+    /// is noted in [`Cluster::ignored`].
     pub fn take(&mut self, keys: &Keys, (key, value, lease): (&str, &[u8], i64), own: i64) -> Result<(), String> {
-        fn of<T: for<'a> Deserialize<'a>>(key: &str, value: &[u8]) -> Result<T, String> {
-            serde_json::from_slice(value).map_err(|error| format!("etcd's key {key} makes no sense: {error}"))
+        fn of<T: for<'a> Deserialize<'a>>(value: &[u8]) -> Result<T, String> {
+            serde_json::from_slice(value).map_err(|error| error.to_string())
         }
         let Some(name) = key.strip_prefix(&keys.prefix) else { return Ok(()) };
-        match name.split_once('/') {
-            None => match name {
-                "group" => self.group = Some(of(key, value)?),
-                "leader" => self.leader = Some((of(key, value)?, lease != 0 && lease == own)),
-                "intent" => self.intent = Some(of(key, value)?),
-                "paused" => self.paused = true,
-                "identity" => self.identity = Some(String::from_utf8_lossy(value).into_owned()),
-                _ => {}
-            },
-            Some(("members", _)) => {
-                let member: Member = of(key, value)?;
-                self.members.insert(member.node, member);
-            }
-            Some(("reinit", node)) => {
-                let node = node.parse().map_err(|_| format!("etcd's key {key} names no node"))?;
-                self.reinit.insert(node);
-            }
-            Some(_) => {}
+        if value.len() > VALUE_BYTES_MAX {
+            return self.leave_out(keys, key, &format!("its value has {} bytes", value.len()));
         }
+        let taken = match name.split_once('/') {
+            None => match name {
+                "group" => of(value).map(|group| self.group = Some(group)),
+                "leader" => of(value).map(|leader| self.leader = Some((leader, lease != 0 && lease == own))),
+                "intent" => of(value).map(|intent| self.intent = Some(intent)),
+                "paused" => {
+                    self.paused = true;
+                    Ok(())
+                }
+                "identity" => {
+                    self.identity = Some(String::from_utf8_lossy(value).into_owned());
+                    Ok(())
+                }
+                _ => Ok(()),
+            },
+            Some(("members", of_node)) => of(value).and_then(|member| self.take_member(of_node, member)),
+            Some(("reinit", node)) => match number(node) {
+                Some(node) => {
+                    self.reinit.insert(node);
+                    Ok(())
+                }
+                None => Err("it names no node".to_owned()),
+            },
+            Some(("refused", node)) => of::<String>(value).and_then(|why| {
+                let node = number(node).ok_or("it names no node")?;
+                self.refused.insert(node, short(&why));
+                Ok(())
+            }),
+            Some(_) => Ok(()),
+        };
+        taken.or_else(|why| self.leave_out(keys, key, &why))
+    }
+
+    fn take_member(&mut self, of_node: &str, mut member: Member) -> Result<(), String> {
+        if number(of_node) != Some(member.node) {
+            return Err(format!("its value is of node {}", member.node));
+        }
+        for text in [&mut member.note, &mut member.address, &mut member.version] {
+            *text = short(text);
+        }
+        self.members.insert(member.node, member);
         Ok(())
     }
+
+    /// A key can't be used, for this reason.
+    ///
+    /// # Errors
+    /// In words, where nothing can be decided without it.
+    pub fn leave_out(&mut self, keys: &Keys, key: &str, why: &str) -> Result<(), String> {
+        if [keys.group(), keys.leader(), keys.identity()].iter().any(|needed| needed == key) {
+            return Err(format!("etcd's key {key} makes no sense: {why}"));
+        }
+        let name = key.strip_prefix(&keys.prefix).unwrap_or(key);
+        self.ignored.push(short(&format!("{name}: {why}")));
+        Ok(())
+    }
+}
+
+/// Foreign text for people, not without end.
+fn short(text: &str) -> String {
+    printable(&text.chars().take(TEXT_MAX).collect::<String>())
+}
+
+/// A node's number, as keys have it.
+fn number(text: &str) -> Option<u8> {
+    let node: u8 = text.parse().ok().filter(|node| *node < NODES)?;
+    (node.to_string() == text).then_some(node)
 }
 
 #[cfg(test)]
@@ -267,5 +382,49 @@ mod tests {
         let group = cluster.group.unwrap();
         assert_eq!(Group::from_words(&group.members, &group.mode_in_words()), Some(group));
         assert!(cluster.paused && cluster.reinit.contains(&3));
+    }
+
+    fn member(node: u8) -> String {
+        format!(
+            r#"{{"node":{node},"address":"/b","role":null,"epoch":"0.0","synced":"0.0","promised":"5.1","tail":[],
+               "stale":true,"frozen":false,"note":"a\u001b]0;own\u0007b"}}"#
+        )
+    }
+
+    #[test]
+    fn a_key_that_makes_no_sense_is_named_and_hides_no_other() {
+        let keys = Keys::new("c", 0);
+        let mut cluster = Cluster::default();
+        let long = "x".repeat(VALUE_BYTES_MAX + 1);
+        for (key, value, why) in [
+            (keys.member(1), member(0), "members/1: its value is of node 0"),
+            (keys.member(16), member(16), "members/16: its value is of node 16"),
+            ("/tidewater/c/members/01".to_owned(), member(1), "members/01: its value is of node 1"),
+            (keys.member(2), "{".repeat(100_000), "members/2: its value has 100000 bytes"),
+            (keys.member(2), "[".repeat(60_000), "members/2: invalid type"),
+            (keys.member(3), "\0".to_owned(), "members/3: expected value"),
+            (keys.intent(), "{}\u{1b}[2J".to_owned(), "intent: "),
+            (keys.reinit(4), long.clone(), "reinit/4: its value has 65537 bytes"),
+            ("/tidewater/c/reinit/\u{1b}[2J".to_owned(), String::new(), "reinit/\u{fffd}[2J: it names no node"),
+            (keys.refused(5), "7".to_owned(), "refused/5: invalid type"),
+        ] {
+            cluster.take(&keys, (&key, value.as_bytes(), 0), 7).unwrap();
+            let said = cluster.ignored.last().unwrap();
+            assert!(said.starts_with(why) && !said.contains('\u{1b}'), "{said}");
+        }
+        assert!(cluster.members.is_empty() && cluster.reinit.is_empty() && cluster.intent.is_none());
+        for key in [keys.group(), keys.leader(), keys.identity()] {
+            let why = cluster.take(&keys, (&key, long.as_bytes(), 0), 7).unwrap_err();
+            assert!(why.contains(&key), "nothing can be decided without it: {why}");
+        }
+        cluster.take(&keys, (&keys.member(1), member(1).as_bytes(), 0), 7).unwrap();
+        assert_eq!(cluster.members[&1].note, "a\u{fffd}]0;own\u{fffd}b");
+    }
+
+    #[test]
+    fn sums_of_lanes_end_at_the_largest_number() {
+        let mut all: Member = serde_json::from_str(&member(1)).unwrap();
+        all.tail = vec![u64::MAX, u64::MAX];
+        assert_eq!(all.end(), u64::MAX);
     }
 }

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
+use tidewater_base::units::printable;
 use tidewater_keeper::job::Job;
 use tidewater_keeper::run::run;
 use tidewater_keeper::verbs::Operator;
@@ -15,7 +16,7 @@ fn main() -> ExitCode {
     match told {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            let _ = writeln!(std::io::stderr(), "error: {why}");
+            let _ = writeln!(std::io::stderr(), "error: {}", printable(&why));
             ExitCode::FAILURE
         }
     }

@@ -12,10 +12,13 @@ use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidewater_base::units::printable;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
+/// The version of this keeper.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How soon it looks again at what is about to change.
 const SOON: Duration = Duration::from_millis(20);
 
@@ -167,7 +170,13 @@ impl Keeper {
             self.store.begin(self.store.keys.identity(), identity()?.into_bytes(), 0).await?;
             cluster = self.store.read(lease).await?.0;
         }
-        self.known.check(seen, &cluster)?;
+        if let Err(why) = self.known.check(seen, &cluster) {
+            // For operators: keepers do not take it for anything.
+            if let Some(node) = self.node {
+                let _ = self.store.put(self.store.keys.refused(node), &why, lease).await;
+            }
+            return Err(why);
+        }
         self.kept.store(&self.known)?;
         if let Some(node) = self.node {
             let member = self.member(node, device);
@@ -190,6 +199,10 @@ impl Keeper {
             stale: device.is_some_and(|device| device.stale && device.role == crate::device::Role::Secondary),
             frozen: device.is_some_and(|device| device.frozen_ms.is_some()),
             leaderless_ms: self.memory.leaderless_ms(self.started.elapsed().as_millis() as u64),
+            version: match device.and_then(|device| device.version.as_deref()) {
+                Some(device) if device != VERSION => format!("{VERSION}, its device {device}"),
+                _ => VERSION.to_owned(),
+            },
             note: self.note.clone(),
         }
     }
@@ -219,8 +232,9 @@ impl Keeper {
 
     /// Says what is new.
     fn say(&mut self, note: &str) {
-        if note != self.note {
-            self.note = note.to_owned();
+        let note = &printable(note);
+        if *note != self.note {
+            note.clone_into(&mut self.note);
             let node = self.node.map_or_else(|| "keeper".to_owned(), |node| format!("keeper of node {node}"));
             // A reader that is gone is no reason to leave the device alone.
             let _ = writeln!(std::io::stderr(), "{node}: {note}");

@@ -5,7 +5,8 @@ use crate::kept::Seen;
 use crate::keys::{Cluster, Keys};
 use etcd_client::{
     Certificate, Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, GetResponse, Identity,
-    LeaseKeepAliveStream, LeaseKeeper, PutOptions, TlsOptions, Txn, TxnOp, WatchOptions,
+    LeaseKeepAliveStream, LeaseKeeper, PutOptions, TlsOptions, Txn, TxnOp, TxnOpResponse,
+    WatchOptions,
 };
 use serde::Serialize;
 use std::path::Path;
@@ -25,6 +26,43 @@ pub struct Store {
     patience: Duration,
     client: Option<Client>,
     renewer: Option<(LeaseKeeper, LeaseKeepAliveStream)>,
+}
+
+/// Keys that are looked at for [`Store::strangers`].
+const STRANGERS_MAX: i64 = 100;
+/// The gRPC status of an answer that is longer than a client takes (`OUT_OF_RANGE`).
+const OUT_OF_RANGE: i32 = 11;
+
+/// What is found in etcd.
+enum Found {
+    /// etcd's state that it is of.
+    At(Seen),
+    /// A key, its value and its lease.
+    Key(String, Vec<u8>, i64),
+    /// A key whose value is too large.
+    TooLarge(String),
+}
+
+/// These keys, at one moment; where it is said so, without their values.
+async fn get(client: &mut Client, keys: &[(String, bool)]) -> Result<Vec<Found>, Error> {
+    let of = |(key, has_value): &(String, bool)| {
+        TxnOp::get(key.clone(), (!has_value).then(|| GetOptions::new().with_keys_only()))
+    };
+    let answer = client.txn(Txn::new().and_then(keys.iter().map(of).collect::<Vec<_>>())).await?;
+    let header = answer.header().map(|it| Seen { cluster_id: it.cluster_id(), revision: it.revision() });
+    let mut all: Vec<Found> = header.into_iter().map(Found::At).collect();
+    for one in answer.op_responses() {
+        let TxnOpResponse::Get(one) = one else { continue };
+        let pairs = one.kvs().iter();
+        all.extend(pairs.map(|pair| {
+            Found::Key(String::from_utf8_lossy(pair.key()).into_owned(), pair.value().to_vec(), pair.lease())
+        }));
+    }
+    Ok(all)
+}
+
+fn is_too_large(error: &Error) -> bool {
+    matches!(error, Error::GRpcStatus(status) if status.code() as i32 == OUT_OF_RANGE)
 }
 
 /// What went wrong, in words.
@@ -81,7 +119,7 @@ impl Store {
         let done = timeout(patience, async {
             let mut client = match known.take() {
                 Some(client) => client,
-                None => connect(at, which, patience).await?,
+                None => connect(at, which, patience, true).await?,
             };
             let done = each(&mut client).await?;
             Ok((client, done))
@@ -122,23 +160,88 @@ impl Store {
         self.with(async |client: &mut Client| client.lease_grant(seconds, None).await.map(|answer| answer.id())).await
     }
 
-    /// All that there is of the cluster. `lease`: this keeper's.
+    /// All that there is of the cluster: its known keys alone, at one moment. Where their values are larger than an
+    /// answer may be, one after the other, without those that are too large. `lease`: this keeper's.
     ///
     /// # Errors
     /// In words.
     pub async fn read(&mut self, lease: i64) -> Result<(Cluster, Seen), String> {
-        let prefix = self.keys.prefix.clone();
-        let answer: GetResponse = self
-            .with(async |client: &mut Client| client.get(prefix, Some(GetOptions::new().with_prefix())).await)
+        let known = self.keys.known();
+        let all: Vec<Found> = self
+            .with(async |client: &mut Client| match get(client, &known).await {
+                Err(error) if is_too_large(&error) => {
+                    let mut all = Vec::new();
+                    for one in known.chunks(1) {
+                        match get(client, one).await {
+                            Err(error) if is_too_large(&error) => all.push(Found::TooLarge(one[0].0.clone())),
+                            other => all.extend(other?),
+                        }
+                    }
+                    Ok(all)
+                }
+                other => other,
+            })
             .await?;
-        let header = answer.header().ok_or("etcd's answer has no header")?;
-        let seen = Seen { cluster_id: header.cluster_id(), revision: header.revision() };
         let mut cluster = Cluster::default();
-        for pair in answer.kvs() {
-            let key = String::from_utf8_lossy(pair.key());
-            cluster.take(&self.keys, (&key, pair.value(), pair.lease()), lease)?;
+        let mut seen = None;
+        for found in all {
+            match found {
+                // Where there are several, the first is the oldest.
+                Found::At(at) => seen = seen.or(Some(at)),
+                Found::Key(key, value, of) => cluster.take(&self.keys, (&key, &value, of), lease)?,
+                Found::TooLarge(key) => cluster.leave_out(&self.keys, &key, "its value is too large")?,
+            }
         }
-        Ok((cluster, seen))
+        Ok((cluster, seen.ok_or("etcd's answer has no header")?))
+    }
+
+    /// Names of keys below the cluster's prefix that no keeper of this version writes: at most [`STRANGERS_MAX`], and
+    /// how many keys there are.
+    ///
+    /// # Errors
+    /// In words.
+    pub async fn strangers(&mut self) -> Result<(Vec<String>, i64), String> {
+        let options = GetOptions::new().with_prefix().with_keys_only().with_limit(STRANGERS_MAX);
+        let prefix = self.keys.prefix.clone();
+        let answer: GetResponse =
+            self.with(async |client: &mut Client| client.get(prefix, Some(options)).await).await?;
+        let names = answer.kvs().iter().map(|pair| String::from_utf8_lossy(pair.key()).into_owned());
+        let strangers = names.filter(|name| !self.keys.is_known(name)).collect();
+        Ok((strangers, answer.count()))
+    }
+
+    /// What is wrong with etcd, member by member, in words.
+    pub async fn ailments(&mut self) -> Vec<String> {
+        let mut all = Vec::new();
+        for (which, url) in self.at.etcd.iter().enumerate() {
+            let asked = timeout(self.patience, async {
+                connect(&self.at, which, self.patience, false).await?.status().await
+            });
+            match asked.await {
+                Err(_) => all.push(format!("{url} does not answer within {} ms", self.patience.as_millis())),
+                Ok(Err(error)) => all.push(format!("{url} does not answer: {}", words(error))),
+                Ok(Ok(status)) => {
+                    if status.leader() == 0 {
+                        all.push(format!("{url} has no quorum: too many members of etcd are away for it to take writes"));
+                    }
+                    let errors = status.errors().iter().filter(|error| !error.contains("no leader"));
+                    all.extend(errors.map(|error| match error.contains("NOSPACE") {
+                        true => format!(
+                            "{url} takes no writes: its database is full (NOSPACE); compact it, then etcdctl defrag \
+                             and etcdctl alarm disarm"
+                        ),
+                        false => format!("{url}: {error}"),
+                    }));
+                }
+            }
+        }
+        // It passes through the same consensus as a write, and leaves nothing behind.
+        if let Err(why) = self.lease_once(Duration::from_secs(2)).await
+            && all.is_empty()
+        {
+            all.push(format!("etcd takes no writes: {why}"));
+        }
+        all
     }
 
     /// Sets a key, bound to a lease unless that is 0.
@@ -223,11 +326,12 @@ fn tls(ca: &Path, own: Option<(&Path, &Path)>) -> Result<TlsOptions, Error> {
     })
 }
 
-async fn connect(at: &At, which: usize, patience: Duration) -> Result<Client, Error> {
+/// A connection to a member of etcd; `led`: it answers while it has a leader only.
+async fn connect(at: &At, which: usize, patience: Duration, led: bool) -> Result<Client, Error> {
     let Some(url) = at.etcd.get(which % at.etcd.len().max(1)) else {
         return Err(Error::InvalidArgs("no address of etcd".into()));
     };
-    let mut options = ConnectOptions::new().with_connect_timeout(patience).with_require_leader(true);
+    let mut options = ConnectOptions::new().with_connect_timeout(patience).with_require_leader(led);
     if let Some(ca) = &at.ca {
         options = options.with_tls(tls(ca, at.cert.as_deref().zip(at.key.as_deref()))?);
     }
@@ -238,7 +342,7 @@ async fn connect(at: &At, which: usize, patience: Duration) -> Result<Client, Er
     Client::connect([url], Some(options)).await
 }
 
-/// Calls `each` when a key of the cluster changes, but not for those of members, which change all the time. It ends
+/// Calls `each` when a known key of the cluster changes, but not for those of members, which change all the time. It ends
 /// when the watch does; what it has missed, the next read has. `which`: the member of etcd that is asked, counted on
 /// and on.
 ///
@@ -247,8 +351,11 @@ async fn connect(at: &At, which: usize, patience: Duration) -> Result<Client, Er
 pub async fn watch(at: &At, which: usize, patience: Duration, mut each: impl FnMut()) -> Result<(), String> {
     let keys = Keys::new(&at.cluster, at.function);
     let members = format!("{}members/", keys.prefix);
+    let counts = |key: &[u8]| {
+        !key.starts_with(members.as_bytes()) && std::str::from_utf8(key).is_ok_and(|key| keys.is_known(key))
+    };
     let begin = timeout(patience, async {
-        let mut client = connect(at, which, patience).await?;
+        let mut client = connect(at, which, patience, true).await?;
         client.watch(keys.prefix.clone(), Some(WatchOptions::new().with_prefix())).await
     });
     let mut stream = begin.await.map_err(|_| "no answer from etcd")?.map_err(words)?;
@@ -257,7 +364,7 @@ pub async fn watch(at: &At, which: usize, patience: Duration, mut each: impl FnM
             return Err(answer.cancel_reason().to_owned());
         }
         let mut others = answer.events().iter().filter_map(|event| event.kv());
-        if others.any(|pair| !pair.key().starts_with(members.as_bytes())) {
+        if others.any(|pair| counts(pair.key())) {
             each();
         }
     }

@@ -5,6 +5,7 @@ use crate::job::At;
 use crate::keys::{Cluster, Group, Intent, Member, list};
 use crate::store::Store;
 use serde_json::json;
+use tidewater_base::units::printable;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -36,15 +37,31 @@ impl Operator {
     /// # Errors
     /// In words.
     pub async fn status(&mut self, as_json: bool) -> Result<String, String> {
-        let cluster = self.read().await?;
+        let read = self.read().await;
+        let mut ailments = self.store.ailments().await;
+        let mut cluster = match read {
+            Ok(cluster) => cluster,
+            Err(why) if ailments.is_empty() => return Err(why),
+            Err(why) => return Err(format!("{why}; {}", ailments.join("; "))),
+        };
+        ailments.extend(cluster.refused.iter().map(|(node, why)| format!("the keeper of node {node} refuses it: {why}")));
+        if let Ok((names, count)) = self.store.strangers().await {
+            if !names.is_empty() {
+                let more = if count > names.len() as i64 { format!(", of {count} keys in all") } else { String::new() };
+                let names = names.iter().map(|name| printable(&name.chars().take(80).collect::<String>()));
+                let names = names.take(5).collect::<Vec<_>>().join(", ");
+                cluster.ignored.push(format!("{names}{more}: no keeper of this version reads them"));
+            }
+        }
         if !as_json {
-            return Ok(shown(&self.name, &cluster));
+            return Ok(shown(&self.name, &cluster, &ailments));
         }
         let leader = cluster.leader.as_ref().map(|(leader, _)| leader);
         let members: Vec<&Member> = cluster.members.values().collect();
         let all = json!({
             "cluster": self.name, "group": cluster.group, "leader": leader, "paused": cluster.paused,
             "switchover": cluster.intent, "reinit": cluster.reinit, "members": members,
+            "ignored": cluster.foreign(), "etcd": ailments,
         });
         serde_json::to_string_pretty(&all).map(|text| text + "\n").map_err(|error| error.to_string())
     }
@@ -140,7 +157,7 @@ impl Operator {
     }
 }
 
-fn shown(name: &str, cluster: &Cluster) -> String {
+fn shown(name: &str, cluster: &Cluster, ailments: &[String]) -> String {
     let mut out = String::new();
     let group = cluster.group.as_ref().map_or_else(|| "no group yet".to_owned(), Group::to_string);
     let _ = writeln!(out, "cluster {name}: {group}");
@@ -161,13 +178,14 @@ fn shown(name: &str, cluster: &Cluster) -> String {
         let to = to.map_or_else(|| "the member with most".to_owned(), |node| format!("node {node}"));
         let _ = writeln!(out, "switchover to {to}");
     }
-    let most = cluster.members.values().map(Member::end).max().unwrap_or(0);
+    let most = cluster.longest();
     for member in cluster.members.values() {
         let role = member.role_in_words();
-        let behind = most - member.end();
+        let behind = most.saturating_sub(member.end());
+        let version = if member.version.is_empty() { "not known" } else { &member.version };
         let _ = writeln!(
             out,
-            "node {} at {}: {role}, epoch {}, {} bytes, {behind} behind; {}",
+            "node {} at {}: {role}, epoch {}, {} bytes, {behind} behind, version {version}; {}",
             member.node,
             member.address,
             member.epoch,
@@ -178,6 +196,12 @@ fn shown(name: &str, cluster: &Cluster) -> String {
     let away = cluster.without_keeper();
     if !away.is_empty() {
         let _ = writeln!(out, "no keeper: node {}", list(&away));
+    }
+    for ailment in ailments {
+        let _ = writeln!(out, "etcd: {}", printable(ailment));
+    }
+    for why in cluster.foreign() {
+        let _ = writeln!(out, "ignored: {why}");
     }
     out
 }

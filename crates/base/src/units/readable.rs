@@ -1,5 +1,11 @@
 //! Numbers as people read them: three significant digits, a prefix, and the unit.
 
+/// Foreign text for a terminal: each control character becomes U+FFFD, since some move its cursor, and a line feed could
+/// begin a line that looks like one of ours.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
 /// Three significant digits, two of what is smaller than a tenth, without trailing zeros.
 pub fn significant(value: f64) -> String {
     let magnitude = value.abs();

@@ -11,6 +11,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
+use tidewater_base::units::printable;
 use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
@@ -23,6 +24,12 @@ pub(super) const SCHEME: &str = "cluster:";
 const ANSWER: Duration = Duration::from_secs(2);
 /// Bytes of an answer, at most.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// Characters of a keeper's note that are repeated.
+const NOTE_MAX: usize = 1_000;
+/// Numbers of nodes, from 0 on.
+const NODES: u8 = 16;
+/// Keys below a cluster's prefix of which it matters whether they are there, and not their values.
+const SIGNS: [&str; 3] = ["group", "paused", "identity"];
 /// The socket of a log device, within the folder that its keeper gives as its address.
 const SOCKET: &str = "vfio.sock";
 /// The user of etcd and its password, and files of its CA, and of this program's certificate and key, where etcd asks
@@ -96,6 +103,8 @@ impl Cluster {
         let [user, password, ca, cert, key] = VARIABLES.map(variable);
         let failed = |why: String| LogError::NoCluster { name: name.to_owned(), why };
         let mut config = Agent::config_builder().timeout_global(Some(ANSWER)).http_status_as_error(false).proxy(None);
+        // etcd sends none, and one could lead anywhere.
+        config = config.max_redirects(0);
         if etcd.iter().any(|url| url.starts_with("https://")) {
             config = config.tls_config(tls(ca, cert, key).map_err(failed)?);
         }
@@ -115,12 +124,19 @@ impl Cluster {
             Err(why) if known.is_empty() => return Err(LogError::Cluster { name: self.name.clone(), why }),
             Err(_) => return Ok(known.clone()),
         };
-        *known = state.members.values().map(|member| socket_of(&member.address)).collect();
+        *known = state.members.values().filter_map(|member| socket_of(&member.address)).collect();
         let leader = state.leader.filter(|(_, counter)| *counter > 0);
-        match leader.and_then(|(node, _)| state.members.get(&node)) {
-            Some(member) if state.has_group => Ok(vec![socket_of(&member.address)]),
-            _ => Err(self.no_primary(&state)),
-        }
+        let named = leader.and_then(|(node, _)| Some((node, state.members.get(&node)?))).filter(|_| state.has_group);
+        let Some((node, member)) = named else { return Err(self.no_primary(&state)) };
+        let socket = socket_of(&member.address).ok_or_else(|| {
+            let why = format!(
+                "the keeper of node {node} gives {:?} as the place of its device, which is no absolute path: start it \
+                 with --address FOLDER",
+                member.address.chars().take(NOTE_MAX).collect::<String>()
+            );
+            LogError::Cluster { name: self.name.clone(), why }
+        })?;
+        Ok(vec![socket])
     }
 
     /// That the device that etcd names is not the one, or not here.
@@ -201,33 +217,88 @@ impl Cluster {
         let token = match &self.user {
             Some((name, password)) => {
                 let answer = self.post(url, "auth/authenticate", &json!({ "name": name, "password": password }), None);
-                Some(answer?["token"].as_str().ok_or("etcd gives no token")?.to_owned())
+                Some(answer.map_err(Failed::words)?["token"].as_str().ok_or("etcd gives no token")?.to_owned())
             }
             None => None,
         };
         let prefix = format!("/tidewater/{}/", self.name);
-        // One past all that begin with it: `0` follows the slash.
-        let end = format!("/tidewater/{}0", self.name);
-        let range = json!({ "key": BASE64.encode(&prefix), "range_end": BASE64.encode(end) });
-        let answer = self.post(url, "kv/range", &range, token.as_deref())?;
-        state_of(&answer, &prefix)
+        let ask = |keys: &[String]| self.post(url, "kv/txn", &transaction(keys), token.as_deref());
+        let keys = known_keys(&prefix);
+        match ask(&keys) {
+            // Some value is larger than any that keepers write: the others count without it.
+            Err(Failed::TooLong) => {
+                let mut state = State::default();
+                for key in keys.chunks(1) {
+                    match ask(key) {
+                        Err(Failed::TooLong) if key[0].starts_with(&format!("{prefix}members/")) => {}
+                        answer => state.take(&answer.map_err(Failed::words)?, &prefix)?,
+                    }
+                }
+                Ok(state)
+            }
+            answer => {
+                let mut state = State::default();
+                state.take(&answer.map_err(Failed::words)?, &prefix)?;
+                Ok(state)
+            }
+        }
     }
 
-    fn post(&self, url: &str, what: &str, of: &Value, token: Option<&str>) -> Result<Value, String> {
+    fn post(&self, url: &str, what: &str, of: &Value, token: Option<&str>) -> Result<Value, Failed> {
+        let failed = |error: ureq::Error| match error {
+            ureq::Error::BodyExceedsLimit(_) => Failed::TooLong,
+            other => Failed::Else(other.to_string()),
+        };
         let mut request = self.agent.post(format!("{url}/v3/{what}")).content_type("application/json");
         if let Some(token) = token {
             request = request.header("Authorization", token);
         }
-        let mut response = request.send(of.to_string()).map_err(|error| error.to_string())?;
-        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
-        let body = body.map_err(|error| error.to_string())?;
-        let answer: Value = serde_json::from_str(&body).map_err(|_| "the answer is not etcd's".to_owned())?;
+        let mut response = request.send(of.to_string()).map_err(failed)?;
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().map_err(failed)?;
+        let status = response.status();
+        if status.is_redirection() {
+            return Err(Failed::Else(format!("it answers with {status}, and etcd leads to no other place")));
+        }
+        let answer: Value = serde_json::from_str(&body).map_err(|_| Failed::Else("the answer is not etcd's".into()))?;
         match answer["message"].as_str().or(answer["error"].as_str()) {
-            Some(refused) => Err(refused.to_owned()),
-            None if !response.status().is_success() => Err(format!("it answers with {}", response.status())),
+            Some(refused) => Err(Failed::Else(refused.to_owned())),
+            None if !status.is_success() => Err(Failed::Else(format!("it answers with {status}"))),
             None => Ok(answer),
         }
     }
+}
+
+/// Why a member of etcd gives no answer that can be used.
+#[derive(Debug)]
+enum Failed {
+    /// It is longer than [`ANSWER_BYTES_MAX`].
+    TooLong,
+    /// Another reason, in words.
+    Else(String),
+}
+
+impl Failed {
+    fn words(self) -> String {
+        match self {
+            Failed::TooLong => format!("its answer is longer than {ANSWER_BYTES_MAX} bytes"),
+            Failed::Else(why) => why,
+        }
+    }
+}
+
+/// All keys that are read. Others are of a later version, or a stranger's.
+fn known_keys(prefix: &str) -> Vec<String> {
+    let members = (0..NODES).map(|node| format!("{prefix}members/{node}"));
+    SIGNS.iter().map(|name| format!("{prefix}{name}")).chain([format!("{prefix}leader")]).chain(members).collect()
+}
+
+/// What asks etcd for these keys, at one moment.
+fn transaction(keys: &[String]) -> Value {
+    let of = |key: &String| {
+        let is_sign = SIGNS.iter().any(|name| key.ends_with(&format!("/{name}")));
+        json!({ "request_range": { "key": BASE64.encode(key), "keys_only": is_sign } })
+    };
+    json!({ "success": keys.iter().map(of).collect::<Vec<_>>() })
 }
 
 /// Connections to an etcd that has a certificate.
@@ -255,12 +326,14 @@ fn tls(ca: Option<String>, cert: Option<String>, key: Option<String>) -> Result<
     Ok(config.build())
 }
 
-/// The socket of a device, by the address that its keeper gives: a folder, unless a socket is there.
-fn socket_of(address: &str) -> PathBuf {
-    match address.strip_prefix("vfio-user:") {
+/// The socket of a device, by the address that its keeper gives: a folder, unless a socket is there. `None`: it is no
+/// place whatever folder a program runs in.
+fn socket_of(address: &str) -> Option<PathBuf> {
+    let socket = match address.strip_prefix("vfio-user:") {
         Some(socket) => socket.into(),
         None => Path::new(address).join(SOCKET),
-    }
+    };
+    (socket.is_absolute() && !address.contains('\0')).then_some(socket)
 }
 
 /// `counter.node`.
@@ -269,38 +342,47 @@ fn epoch_of(value: &Value) -> Option<(u64, u8)> {
     Some((counter.parse().ok()?, node.parse().ok()?))
 }
 
-fn state_of(answer: &Value, prefix: &str) -> Result<State, String> {
-    let mut state = State::default();
-    for pair in answer["kvs"].as_array().map(Vec::as_slice).unwrap_or_default() {
-        let field = |name: &str| pair[name].as_str().and_then(|text| BASE64.decode(text).ok()).unwrap_or_default();
-        let (key, value) = (String::from_utf8_lossy(&field("key")).into_owned(), field("value"));
-        let Some(name) = key.strip_prefix(prefix) else { continue };
-        state.is_there = true;
-        let value = || -> Result<Value, String> {
-            serde_json::from_slice(&value).map_err(|error| format!("etcd's key {key} makes no sense: {error}"))
-        };
-        match name.split_once('/') {
-            None if name == "group" => state.has_group = true,
-            None if name == "paused" => state.is_paused = true,
-            None if name == "leader" => {
-                let value = value()?;
-                let node = value["node"].as_u64().and_then(|node| node.try_into().ok());
-                let node = node.ok_or_else(|| format!("etcd's key {key} names no node"))?;
-                state.leader = Some((node, epoch_of(&value["epoch"]).unwrap_or_default().0));
+impl State {
+    /// Takes in the answer to a [`transaction`]. A member that makes no sense is none.
+    ///
+    /// # Errors
+    /// In words: the leader makes no sense.
+    fn take(&mut self, answer: &Value, prefix: &str) -> Result<(), String> {
+        let responses = answer["responses"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let ranges = responses.iter().filter_map(|it| it["response_range"]["kvs"].as_array());
+        for pair in ranges.flatten() {
+            let field = |name: &str| pair[name].as_str().and_then(|text| BASE64.decode(text).ok()).unwrap_or_default();
+            let (key, value) = (String::from_utf8_lossy(&field("key")).into_owned(), field("value"));
+            let Some(name) = key.strip_prefix(prefix) else { continue };
+            self.is_there = true;
+            let value = || -> Result<Value, String> {
+                serde_json::from_slice(&value).map_err(|error| format!("etcd's key {key} makes no sense: {error}"))
+            };
+            match name.split_once('/') {
+                None if name == "group" => self.has_group = true,
+                None if name == "paused" => self.is_paused = true,
+                None if name == "leader" => {
+                    let value = value()?;
+                    let node = value["node"].as_u64().and_then(|node| node.try_into().ok());
+                    let node = node.ok_or_else(|| format!("etcd's key {key} names no node"))?;
+                    self.leader = Some((node, epoch_of(&value["epoch"]).unwrap_or_default().0));
+                }
+                Some(("members", of_node)) => {
+                    let Ok(value) = value() else { continue };
+                    let node = value["node"].as_u64().filter(|node| node.to_string() == of_node && *node < NODES.into());
+                    let Some(node) = node else { continue };
+                    let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
+                    let note = printable(&text("note").chars().take(NOTE_MAX).collect::<String>());
+                    let address = text("address");
+                    let (epoch, leaderless_ms) = (epoch_of(&value["epoch"]), value["leaderless_ms"].as_u64());
+                    let member = Member { address, epoch: epoch.unwrap_or_default(), note, leaderless_ms };
+                    self.members.insert(node as u8, member);
+                }
+                _ => {}
             }
-            Some(("members", node)) => {
-                let node = node.parse().map_err(|_| format!("etcd's key {key} names no node"))?;
-                let value = value()?;
-                let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
-                let (address, note) = (text("address"), text("note"));
-                let (epoch, leaderless_ms) = (epoch_of(&value["epoch"]), value["leaderless_ms"].as_u64());
-                let member = Member { address, epoch: epoch.unwrap_or_default(), note, leaderless_ms };
-                state.members.insert(node, member);
-            }
-            _ => {}
         }
+        Ok(())
     }
-    Ok(state)
 }
 
 #[cfg(test)]
@@ -312,14 +394,18 @@ mod tests {
         Cluster::parse(rest).expect("it needs no certificates")
     }
 
+    fn answer(pairs: &[(&str, &str)]) -> Value {
+        let of = |(key, value): &(&str, &str)| {
+            let key = BASE64.encode(format!("/tidewater/shop/{key}"));
+            json!({ "response_range": { "kvs": [{ "key": key, "value": BASE64.encode(value) }] } })
+        };
+        json!({ "responses": pairs.iter().map(of).collect::<Vec<_>>() })
+    }
+
     fn state(pairs: &[(&str, &str)]) -> State {
-        let kvs: Vec<Value> = pairs
-            .iter()
-            .map(|(key, value)| {
-                json!({ "key": BASE64.encode(format!("/tidewater/shop/{key}")), "value": BASE64.encode(value) })
-            })
-            .collect();
-        state_of(&json!({ "kvs": kvs }), "/tidewater/shop/").expect("it makes sense")
+        let mut state = State::default();
+        state.take(&answer(pairs), "/tidewater/shop/").expect("it makes sense");
+        state
     }
 
     #[test]
@@ -372,7 +458,11 @@ mod tests {
 
     #[test]
     fn the_address_of_a_keeper_is_a_folder_or_a_socket() {
-        assert_eq!(socket_of("/srv/log"), Path::new("/srv/log/vfio.sock"));
-        assert_eq!(socket_of("vfio-user:/run/f0.sock"), Path::new("/run/f0.sock"));
+        assert_eq!(socket_of("/srv/log").as_deref(), Some(Path::new("/srv/log/vfio.sock")));
+        assert_eq!(socket_of("vfio-user:/run/f0.sock").as_deref(), Some(Path::new("/run/f0.sock")));
+        // In the folder of the program that reads it they would be anything.
+        for wrong in ["", ".", "log", "vfio-user:", "vfio-user:f0.sock", "../log", "/srv/\0log"] {
+            assert_eq!(socket_of(wrong), None, "{wrong:?}");
+        }
     }
 }

@@ -11,7 +11,8 @@ impl Of<'_> {
         if !self.is_member() {
             return Decision::wait(format!("node {node} is no member of the group ({})", self.group));
         }
-        let has_begun = self.cluster.members.values().any(|member| member.role.is_some_and(|role| role != Role::Alone));
+        let mut members = self.cluster.members.values().filter(|member| self.group.members.contains(&member.node));
+        let has_begun = members.any(|member| member.role.is_some_and(|role| role != Role::Alone));
         let leader = self.cluster.leader.as_ref();
         match leader {
             Some((_, false)) => self.join(),

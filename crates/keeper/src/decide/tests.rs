@@ -45,6 +45,7 @@ fn device(node: u8, role: Role) -> Device {
         stale: false,
         primary_silent: false,
         replicas: others.map(replica).collect(),
+        version: None,
         clock_ms: 777,
     }
 }
@@ -61,6 +62,7 @@ fn member(of: &Device) -> Member {
         stale: of.stale,
         frozen: false,
         leaderless_ms: None,
+        version: String::new(),
         note: String::new(),
     }
 }
@@ -319,4 +321,53 @@ fn a_new_cluster_is_begun_by_the_one_that_has_a_log_and_never_by_two() {
     let primary = device(0, Role::Primary);
     assert_eq!(once(&primary, &Cluster::default()).actions, [Action::NoteGroup(group())]);
     assert!(once(&alone(0, 0), &Cluster::default()).note.contains("keeper group --members"));
+}
+
+/// One key of a node outside of the group, or one that is wrong, would end all promotions for good.
+#[test]
+fn epochs_of_strangers_and_those_far_above_the_devices_raise_none() {
+    let above = |cluster: &Cluster| {
+        let decision = once(&device(1, Role::Secondary), cluster);
+        let [Action::Device(Order::Promote { above, .. })] = decision.actions[..] else { panic!("{decision:?}") };
+        above
+    };
+    let led = |promised: u64, of: u8| {
+        let mut cluster = vacant();
+        cluster.leader = Some((Leader { node: 1, epoch: Epoch::default() }, true));
+        let like = member(&device(2, Role::Secondary));
+        cluster.members.insert(of, Member { node: of, promised: epoch(promised, of), ..like });
+        cluster
+    };
+    assert_eq!(above(&led(9, 2)), 9, "a member has accepted it");
+    for (promised, of) in [(9, 7), (72_057_594_037_927_934, 7), (72_057_594_037_927_934, 2), (3 + (1 << 32), 2)] {
+        let cluster = led(promised, of);
+        assert_eq!(above(&cluster), 3, "{promised}.{of}");
+    }
+    assert_eq!(above(&led(2 + (1 << 32), 2)), 2 + (1 << 32), "a device takes one more than that");
+    let mut cluster = led(3, 2);
+    cluster.leader = Some((Leader { node: 1, epoch: epoch(u64::MAX, 1) }, true));
+    assert_eq!(above(&cluster), 3);
+    // Nor does one make a new group begin as if others had.
+    let mut cluster = self::cluster(false);
+    cluster.leader = None;
+    for node in 0..3 {
+        cluster.members.insert(node, member(&device(node, Role::Alone)));
+    }
+    cluster.members.insert(7, Member { node: 7, ..member(&device(2, Role::Secondary)) });
+    let alone = Device { tail: vec![0], ..device(0, Role::Alone) };
+    for of in cluster.members.values_mut() {
+        of.tail = vec![0];
+    }
+    assert_eq!(once(&alone, &cluster).actions, [Action::Acquire]);
+}
+
+#[test]
+fn strangers_and_far_epochs_are_named() {
+    let mut cluster = cluster(false);
+    let like = member(&device(2, Role::Secondary));
+    cluster.members.insert(7, Member { node: 7, ..like.clone() });
+    cluster.members.insert(2, Member { promised: epoch(1 << 40, 2), tail: vec![u64::MAX; 2], ..like });
+    let said = cluster.foreign();
+    assert!(said[0].starts_with("members/2: epoch 1099511627776 is far above"), "{said:?}");
+    assert!(said[1].starts_with("members/7: it is no member of the group"), "{said:?}");
 }

@@ -168,7 +168,7 @@ impl Refusal {
 
     /// The reason; control characters, which a terminal could take for commands, are replaced.
     pub fn why(&self) -> String {
-        self.0.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+        tidewater_base::units::printable(&self.0)
     }
 }
 
