@@ -66,7 +66,10 @@ pub fn command(of: &GroupArgs) -> Result<(), Failure> {
         return wait_for_promotion(of);
     }
     let said = match of.what {
-        GroupCommand::Form { .. } => "this device is in the group and follows its primary",
+        GroupCommand::Form { .. } => match text(&state(of)?.0["epoch"]) {
+            "0.0" => "this device is in the group and waits for its primary",
+            _ => "this device is in the group and follows its primary",
+        },
         GroupCommand::Demote => "this device is a secondary and waits for the next primary",
         GroupCommand::Leave => "this device has left its group and keeps its log",
         GroupCommand::Deadline { lasts: Some(_), .. } => "this primary acknowledges until that deadline",
@@ -193,7 +196,8 @@ fn shown(group: &Map<String, Value>, links: &[Value]) -> String {
             true => {
                 let rtt = link["round_trip_us"].as_u64().map_or_else(String::new, |us| format!(", round trip {us} us"));
                 let how = if link["encrypted"] == true { ", encrypted" } else { "" };
-                write!(out, "peer {node} at {}: connected for {since} s{how}{rtt}", text(&link["address"]))
+                let version = link.get("version").map_or_else(String::new, |it| format!(", version {}", text(it)));
+                write!(out, "peer {node} at {}: connected for {since} s{how}{rtt}{version}", text(&link["address"]))
             }
             false => {
                 let why = link.get("why").map_or("not connected yet", text);

@@ -212,8 +212,8 @@ pub enum LogError {
     },
     /// Not enough replicas have it in time. They still may: wait again for the same offset.
     #[error(
-        "timed out with the replicas at {at} of {wanted} (late or unreachable: node {late}); it may still complete: \
-         wait again"
+        "timed out with the replicas at {at} of {wanted} ({}); it may still complete: wait again",
+        late_words(late)
     )]
     ReplicasLate {
         /// Up to where enough have it.
@@ -247,6 +247,14 @@ pub enum LogError {
 
 fn all_of(tried: &[Tried]) -> String {
     tried.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Which replicas are late, in words. All may report in time and yet have less than is waited for.
+fn late_words(late: &str) -> String {
+    match late {
+        "" => "all report, and have not come so far".into(),
+        late => format!("late or unreachable: node {late}"),
+    }
 }
 
 impl LogError {

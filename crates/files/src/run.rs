@@ -160,7 +160,8 @@ struct State {
 /// All waits are as long as that of a sync: a device that stands still for a while (a snapshot, a machine that moves)
 /// ends no run.
 fn options_of(setup: &Setup) -> Options {
-    Options { lane: setup.lane, full: PATIENCE, timeout: PATIENCE, ..Options::default() }
+    let owners = setup.owners.clone().leak();
+    Options { lane: setup.lane, full: PATIENCE, timeout: PATIENCE, owners, ..Options::default() }
 }
 
 fn ring(setup: &Setup) -> Result<Log, LogError> {

@@ -60,6 +60,9 @@ pub struct Device {
     /// Its version, if it says that.
     #[serde(skip)]
     pub version: Option<String>,
+    /// What it could not store, if there is something.
+    #[serde(skip)]
+    pub disk: Option<String>,
     /// Its clock, when it said so.
     #[serde(skip)]
     pub clock_ms: u64,
@@ -93,6 +96,7 @@ impl Device {
         })?;
         device.node = peers["node"].as_u64().and_then(|node| node.try_into().ok()).ok_or("the device has no number")?;
         device.clock_ms = peers["clock_ms"].as_u64().ok_or("the device does not say its clock")?;
+        device.disk = status.get("store_error").and_then(Value::as_str).map(str::to_owned);
         device.version = peers["version"].as_str().map(str::to_owned);
         Ok(device)
     }

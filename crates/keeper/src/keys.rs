@@ -191,6 +191,9 @@ pub struct Member {
     /// The version of its keeper, and of its device if that is another one.
     #[serde(default)]
     pub version: String,
+    /// What its device could not store, in the device's words; empty: it stores.
+    #[serde(default)]
+    pub disk: String,
     /// Why its keeper does not do more, in words.
     pub note: String,
 }
@@ -270,7 +273,9 @@ impl Cluster {
             let node = member.node;
             let far = member.epoch.counter.max(member.promised.counter);
             if !self.is_member(node) {
-                all.push(format!("members/{node}: it is no member of the group, so its epochs and its log do not count"));
+                all.push(format!(
+                    "members/{node}: it is no member of the group, so its epochs and its log do not count"
+                ));
             } else if known > 0 && far > known.saturating_add(EPOCHS_AHEAD_MAX) {
                 all.push(format!("members/{node}: epoch {far} is far above the leader's, and does not count"));
             }
@@ -328,7 +333,7 @@ impl Cluster {
         if number(of_node) != Some(member.node) {
             return Err(format!("its value is of node {}", member.node));
         }
-        for text in [&mut member.note, &mut member.address, &mut member.version] {
+        for text in [&mut member.note, &mut member.address, &mut member.version, &mut member.disk] {
             *text = short(text);
         }
         self.members.insert(member.node, member);

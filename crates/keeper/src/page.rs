@@ -143,8 +143,7 @@ impl Seen {
     fn members(&self) -> Table {
         let members = self.cluster.iter().flat_map(|cluster| cluster.members.values());
         let most = self.cluster.as_ref().map_or(0, Cluster::longest);
-        let mut rows: Vec<Vec<Cell>> =
-            members.map(|member| row(member, most.saturating_sub(member.end()))).collect();
+        let mut rows: Vec<Vec<Cell>> = members.map(|member| row(member, most.saturating_sub(member.end()))).collect();
         let away = self.cluster.iter().flat_map(Cluster::without_keeper);
         rows.extend(away.map(|node| {
             let mut cells = vec![Cell::text(node.to_string()), Cell::bad("no keeper")];
@@ -256,6 +255,7 @@ mod tests {
             frozen,
             leaderless_ms,
             version: String::new(),
+            disk: String::new(),
             note,
         }
     }

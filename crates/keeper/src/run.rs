@@ -203,6 +203,7 @@ impl Keeper {
                 Some(device) if device != VERSION => format!("{VERSION}, its device {device}"),
                 _ => VERSION.to_owned(),
             },
+            disk: device.and_then(|device| device.disk.clone()).unwrap_or_default(),
             note: self.note.clone(),
         }
     }

@@ -5,8 +5,7 @@ use crate::kept::Seen;
 use crate::keys::{Cluster, Keys};
 use etcd_client::{
     Certificate, Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, GetResponse, Identity,
-    LeaseKeepAliveStream, LeaseKeeper, PutOptions, TlsOptions, Txn, TxnOp, TxnOpResponse,
-    WatchOptions,
+    LeaseKeepAliveStream, LeaseKeeper, PutOptions, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchOptions,
 };
 use serde::Serialize;
 use std::path::Path;
@@ -214,15 +213,16 @@ impl Store {
     pub async fn ailments(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         for (which, url) in self.at.etcd.iter().enumerate() {
-            let asked = timeout(self.patience, async {
-                connect(&self.at, which, self.patience, false).await?.status().await
-            });
+            let asked =
+                timeout(self.patience, async { connect(&self.at, which, self.patience, false).await?.status().await });
             match asked.await {
                 Err(_) => all.push(format!("{url} does not answer within {} ms", self.patience.as_millis())),
                 Ok(Err(error)) => all.push(format!("{url} does not answer: {}", words(error))),
                 Ok(Ok(status)) => {
                     if status.leader() == 0 {
-                        all.push(format!("{url} has no quorum: too many members of etcd are away for it to take writes"));
+                        all.push(format!(
+                            "{url} has no quorum: too many members of etcd are away for it to take writes"
+                        ));
                     }
                     let errors = status.errors().iter().filter(|error| !error.contains("no leader"));
                     all.extend(errors.map(|error| match error.contains("NOSPACE") {

@@ -5,9 +5,9 @@ use crate::job::At;
 use crate::keys::{Cluster, Group, Intent, Member, list};
 use crate::store::Store;
 use serde_json::json;
-use tidewater_base::units::printable;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
+use tidewater_base::units::printable;
 use tokio::time::sleep;
 
 /// How long etcd may take to answer.
@@ -44,7 +44,8 @@ impl Operator {
             Err(why) if ailments.is_empty() => return Err(why),
             Err(why) => return Err(format!("{why}; {}", ailments.join("; "))),
         };
-        ailments.extend(cluster.refused.iter().map(|(node, why)| format!("the keeper of node {node} refuses it: {why}")));
+        ailments
+            .extend(cluster.refused.iter().map(|(node, why)| format!("the keeper of node {node} refuses it: {why}")));
         if let Ok((names, count)) = self.store.strangers().await {
             if !names.is_empty() {
                 let more = if count > names.len() as i64 { format!(", of {count} keys in all") } else { String::new() };
@@ -183,9 +184,13 @@ fn shown(name: &str, cluster: &Cluster, ailments: &[String]) -> String {
         let role = member.role_in_words();
         let behind = most.saturating_sub(member.end());
         let version = if member.version.is_empty() { "not known" } else { &member.version };
+        let disk = match &member.disk[..] {
+            "" => String::new(),
+            why => format!("its disk fails ({why}); "),
+        };
         let _ = writeln!(
             out,
-            "node {} at {}: {role}, epoch {}, {} bytes, {behind} behind, version {version}; {}",
+            "node {} at {}: {role}, epoch {}, {} bytes, {behind} behind, version {version}; {disk}{}",
             member.node,
             member.address,
             member.epoch,

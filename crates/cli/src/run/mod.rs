@@ -322,7 +322,8 @@ fn replay(lane: &LaneOf, rules: &Rules) -> Result<Report, Failure> {
         Box::new(WindowLog::open(&lane.device).map_err(opened)?)
     } else {
         // As patient as a run: a device that stands still for a while loses nothing.
-        let options = Options { lane: lane.lane, full: PATIENCE, timeout: PATIENCE, ..Options::default() };
+        let owners = rules.owners.clone().leak();
+        let options = Options { lane: lane.lane, full: PATIENCE, timeout: PATIENCE, owners, ..Options::default() };
         Box::new(Log::open(&lane.device, options).map_err(opened)?)
     };
     tidewater_files::recover(&log, lane.lane, rules).map_err(|error| {

@@ -94,7 +94,8 @@ pub fn recover(given: &Recover) -> Result<(), Failure> {
     }
     cut_rings_are_errors()?;
     let opened = |error: LogError| log_help(Failure::run(printable(&error.to_string())), &error, &given.log);
-    let options = Options { lane: given.log.lane, full: PATIENCE, timeout: PATIENCE, ..Options::default() };
+    let owners = given.owners.allowed.clone().leak();
+    let options = Options { lane: given.log.lane, full: PATIENCE, timeout: PATIENCE, owners, ..Options::default() };
     let log = Log::open(&given.log.device, options).map_err(opened)?;
     let report = recover_onto(&log, &rules).map_err(|error| refused(&error, &given.log))?;
     output::print(&recovered(&report, given.dry_run))

@@ -150,6 +150,16 @@ impl Cluster {
         LogError::Cluster { name: self.name.clone(), why }
     }
 
+    /// That the device that etcd names is served by another user.
+    pub(super) fn foreign(&self, path: &Path, user: u32) -> LogError {
+        let why = format!(
+            "etcd names {}, a device of user {user}, who could read what is appended to it: --allow-owner {user} if that \
+             is meant, or correct etcd's key",
+            path.display()
+        );
+        LogError::Cluster { name: self.name.clone(), why }
+    }
+
     fn no_primary(&self, state: &State) -> LogError {
         let (name, why) = (self.name.clone(), self.why_no_primary(state));
         match state.is_there && state.has_group {
@@ -369,7 +379,8 @@ impl State {
                 }
                 Some(("members", of_node)) => {
                     let Ok(value) = value() else { continue };
-                    let node = value["node"].as_u64().filter(|node| node.to_string() == of_node && *node < NODES.into());
+                    let node =
+                        value["node"].as_u64().filter(|node| node.to_string() == of_node && *node < NODES.into());
                     let Some(node) = node else { continue };
                     let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
                     let note = printable(&text("note").chars().take(NOTE_MAX).collect::<String>());

@@ -133,6 +133,7 @@ impl Log {
         let patience = devices.patience();
         let (mut socket, doorbell, lent) = patiently(|| {
             let (mut socket, lent) = connect(path, patience)?;
+            devices.check_user(path, socket.user(), options.owners)?;
             let doorbell = doorbell(&mut socket, options.lane)?;
             Ok((socket, doorbell, lent))
         })?;

@@ -22,13 +22,15 @@ pub struct Options {
     pub full: Duration,
     /// How long [`super::Log::x_fsync`] waits.
     pub timeout: Duration,
+    /// Users whose devices are taken where etcd says which device it is, beside this program's and root's.
+    pub owners: &'static [u32],
 }
 
 impl Default for Options {
     /// Lane 0, a level that survives a loss of power, a second for a full ring, ten for a sync.
     fn default() -> Options {
         let (full, timeout) = (Duration::from_secs(1), Duration::from_secs(10));
-        Options { lane: 0, level: None, write_back: None, full, timeout }
+        Options { lane: 0, level: None, write_back: None, full, timeout, owners: &[] }
     }
 }
 

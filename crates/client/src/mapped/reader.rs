@@ -4,6 +4,7 @@
 //! a log that it has not read: it keeps the last bytes that it gave, compares them when the epoch or the log's end has
 //! changed, and reports the cut.
 
+use std::path::Path;
 use std::time::Duration;
 
 use tidewater_driver::vfio_user::Socket;
@@ -11,9 +12,9 @@ use tidewater_wire::log::RECORD_ALIGN;
 use tidewater_wire::vendor::{FastStatus, Role};
 
 use super::commands;
-use super::device::{Device, PATIENCE};
+use super::device::Device;
 use super::log::patiently;
-use super::targets::Devices;
+use super::targets::{self, Devices};
 use crate::LogError;
 
 /// Bytes that are kept, to find where a log was cut.
@@ -46,14 +47,22 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Connects to the device at `vfio-user:SOCKET`.
+    /// Connects to the device at `vfio-user:SOCKET`, or to the one that etcd names (`cluster:`). Of several that are
+    /// listed, to the first that answers.
     ///
     /// # Errors
     /// [`LogError`]: foremost `Unreachable`, `Taken`.
     pub fn open(target: &str, lane: u8) -> Result<Reader, LogError> {
         let devices = Devices::of(target)?;
-        let path = devices.single().ok_or_else(|| LogError::Target(target.to_owned()))?;
-        let socket = patiently(|| Ok(Socket::connect_within(path, PATIENCE)?))?;
+        match devices.single() {
+            Some(path) => Reader::open_one(path, &devices, lane),
+            None => targets::first(&devices, targets::FOUND_WITHIN, |path| Reader::open_one(path, &devices, lane)),
+        }
+    }
+
+    fn open_one(path: &Path, devices: &Devices, lane: u8) -> Result<Reader, LogError> {
+        let patience = devices.patience();
+        let socket = patiently(|| Ok(Socket::connect_within(path, patience)?))?;
         let device = Device::Plain(Box::new(socket));
         let mut reader = Reader { device, lane, epoch: None, kept: Vec::new(), kept_end: 0 };
         let lanes = reader.status()?.lanes;

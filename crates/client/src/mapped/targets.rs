@@ -118,6 +118,25 @@ impl Devices {
         }
     }
 
+    /// Whether a device of this user may be taken: whoever writes in etcd could name one that he serves himself.
+    ///
+    /// # Errors
+    /// `Cluster`.
+    pub(super) fn check_user(&self, path: &Path, user: u32, owners: &[u32]) -> Result<(), LogError> {
+        match self {
+            Devices::Listed(_) => Ok(()),
+            #[cfg(feature = "etcd")]
+            Devices::Cluster(cluster) => {
+                let own = nix::unistd::geteuid().as_raw();
+                if [0, own].contains(&user) || owners.contains(&user) {
+                    Ok(())
+                } else {
+                    Err(cluster.foreign(path, user))
+                }
+            }
+        }
+    }
+
     /// That none was the one.
     fn error(&self, tried: Vec<Tried>) -> LogError {
         match self {

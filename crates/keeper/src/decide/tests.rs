@@ -46,6 +46,7 @@ fn device(node: u8, role: Role) -> Device {
         primary_silent: false,
         replicas: others.map(replica).collect(),
         version: None,
+        disk: None,
         clock_ms: 777,
     }
 }
@@ -63,6 +64,7 @@ fn member(of: &Device) -> Member {
         frozen: false,
         leaderless_ms: None,
         version: String::new(),
+        disk: String::new(),
         note: String::new(),
     }
 }

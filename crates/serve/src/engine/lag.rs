@@ -4,9 +4,10 @@ use super::peers::role_of;
 use super::served::Served;
 use super::world::World;
 use crate::metrics::Page;
+use crate::ring::MappedRing;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-use tidewater_core::fast::Function;
+use tidewater_core::fast::{Function, Lane};
 use tidewater_wire::vendor::Role;
 
 /// How often the end of a log is noted: a lag is as exact as this.
@@ -22,10 +23,6 @@ pub(super) struct Marks {
 
 impl Marks {
     /// Notes where the lanes end now, if it is time.
-    pub(super) fn note(&mut self, now: Instant, of: &Function) {
-        self.note_ends(now, || of.lanes().iter().map(|lane| lane.released()).collect());
-    }
-
     fn note_ends(&mut self, now: Instant, ends: impl FnOnce() -> Vec<u64>) {
         if self.marks.back().is_some_and(|(at, _)| now - *at < EVERY) {
             return;
@@ -53,13 +50,20 @@ impl<M> World<M> {
         }
         let (now, functions) = (Instant::now(), machine.subsystem.device().fast().functions());
         self.marks.resize_with(functions.len(), Marks::default);
-        for (marks, of) in self.marks.iter_mut().zip(functions) {
+        for (number, of) in functions.iter().enumerate() {
+            let ring = self.ports.get(number).and_then(|port| port.ring.as_ref());
+            let marks = &mut self.marks[number];
             if of.transport().persistent().role == Role::Primary {
-                marks.note(now, of);
+                marks.note_ends(now, || appended(ring, of));
             } else if !marks.marks.is_empty() {
                 *marks = Marks::default();
             }
         }
+    }
+
+    /// Where the lanes of a function end by what programs have appended.
+    pub(super) fn appended(&self, function: usize, of: &Function) -> Vec<u64> {
+        appended(self.ports.get(function).and_then(|port| port.ring.as_ref()), of)
     }
 
     /// How long a replica is behind.
@@ -124,7 +128,7 @@ impl<M> World<M> {
                         let is_late = peer.stale || peer.data_failed || peer.counter_failed || !peer.attached;
                         f64::from(peer.synced && !is_late)
                     }
-                    "tidewater_replica_behind_bytes" => behind(of, shadow) as f64,
+                    "tidewater_replica_behind_bytes" => behind(&self.appended(*at, of), shadow) as f64,
                     _ => self.lag(*at, shadow).as_secs_f64(),
                 };
                 let node = peer.node.to_string();
@@ -134,9 +138,16 @@ impl<M> World<M> {
     }
 }
 
-/// Bytes that a replica with these counters lacks.
-pub(super) fn behind(of: &Function, shadow: &[u64]) -> u64 {
-    of.lanes().iter().zip(shadow).map(|(lane, at)| lane.released().saturating_sub(*at)).sum()
+/// Where the lanes of a function end by what programs have appended: the device may not have taken all of it.
+fn appended(ring: Option<&MappedRing>, of: &Function) -> Vec<u64> {
+    let ring = ring.filter(|ring| ring.fits(of));
+    let end = |(lane, of): (usize, &Lane)| ring.map_or(0, |ring| ring.lanes[lane].tail).max(of.released());
+    of.lanes().iter().enumerate().map(end).collect()
+}
+
+/// Bytes that a replica with these counters lacks of lanes that end there.
+pub(super) fn behind(ends: &[u64], shadow: &[u64]) -> u64 {
+    ends.iter().zip(shadow).fold(0, |sum, (end, at)| sum.saturating_add(end.saturating_sub(*at)))
 }
 
 #[cfg(test)]
@@ -153,6 +164,13 @@ mod tests {
         let now = start + EVERY * 4;
         for (shadow, steps) in [([20, 5], 0), ([10, 5], 0), ([9, 5], 3), ([10, 4], 2), ([0, 0], 3)] {
             assert_eq!(marks.lag(now, &shadow), EVERY * steps, "{shadow:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_lacking_is_counted_for_each_lane_and_ends_at_the_largest_number() {
+        for (ends, shadow, bytes) in [([10, 5], [4, 9], 6), ([u64::MAX, 5], [0, 0], u64::MAX), ([7, 7], [7, 7], 0)] {
+            assert_eq!(behind(&ends, &shadow), bytes);
         }
     }
 

@@ -9,8 +9,8 @@ use super::start::Event;
 use super::world::{Pending, World};
 use crate::clock;
 use crate::control::{Answer, GroupMode, Request};
-use crate::peers::Incoming;
 use crate::peers::carrier::Carrier;
+use crate::peers::{Incoming, Note};
 use serde_json::{Map, Value};
 use std::sync::mpsc::Sender;
 use tidewater_base::{Duration, Instant};
@@ -42,6 +42,9 @@ pub(super) enum Came {
 /// The furthest leader deadline, in milliseconds: a day.
 const LEAD_MS_MAX: u64 = 86_400_000;
 
+/// Counters of epochs, which have 56 bits.
+const EPOCHS: u64 = 1 << 56;
+
 /// What an operator asked a function's group for, until it is answered.
 pub(super) type Asked = Sender<Answer>;
 
@@ -51,7 +54,10 @@ impl<M> World<M> {
         let Some(mut peers) = self.peers.take() else { return Came::Nothing };
         let (mut any, mut has_log) = (peers.poll(), false);
         while let Some(note) = peers.take_note() {
-            self.watch.notes.push(Event::Warning(note));
+            self.watch.notes.push(match note {
+                Note::Good(text) => Event::Note(text),
+                Note::Bad(text) => Event::Warning(text),
+            });
         }
         let functions = machine.subsystem.device().fast().functions().len() as u8;
         let is_due = machine.subsystem.device().fast().peers_deadline().is_some_and(|at| at <= now);
@@ -202,11 +208,12 @@ impl<M> World<M> {
                     .map(|(peer, (_, shadow))| {
                         let mut flow = Map::new();
                         flow.insert("node".into(), peer.node.into());
-                        flow.insert("state".into(), state_of(&peer).into());
+                        let up = links.iter().any(|link| link.node == peer.node && link.up);
+                        flow.insert("state".into(), state_of(&peer, up).into());
                         let answers = peer.attached && !peer.data_failed && !peer.counter_failed && !peer.stale;
                         flow.insert("answers".into(), answers.into());
                         flow.insert("in_step".into(), (answers && peer.synced).into());
-                        flow.insert("behind_bytes".into(), behind(of, shadow).into());
+                        flow.insert("behind_bytes".into(), behind(&self.appended(number, of), shadow).into());
                         let lag = self.lag(number, shadow);
                         flow.insert("behind_ms".into(), (lag.as_millis() as u64).into());
                         flow.insert("shadow".into(), shadow.into());
@@ -251,6 +258,9 @@ impl<M> World<M> {
                 one.insert("node".into(), link.node.into());
                 one.insert("address".into(), link.address.clone().into());
                 one.insert("up".into(), link.up.into());
+                if let Some(release) = &link.release {
+                    one.insert("version".into(), release.clone().into());
+                }
                 one.insert("encrypted".into(), link.encrypted.into());
                 one.insert("since_ms".into(), (link.since.as_millis() as u64).into());
                 if let Some(time) = link.round_trip {
@@ -267,6 +277,7 @@ impl<M> World<M> {
         let mut all = Map::new();
         all.insert("node".into(), peers.node().into());
         all.insert("clock_ms".into(), clock::milliseconds().into());
+        all.insert("version".into(), env!("CARGO_PKG_VERSION").into());
         all.insert("links".into(), links.into());
         all.insert("groups".into(), groups.into());
         Some(all.into())
@@ -278,10 +289,15 @@ fn reached(fast: &Fast, lane: &Lane) -> u64 {
     if fast.survives() { lane.released() } else { lane.durable() }
 }
 
-fn state_of(peer: &tidewater_core::fast::transport::PeerStatus) -> &'static str {
+/// How a replica follows. `up`: there is a connection to it.
+fn state_of(peer: &tidewater_core::fast::transport::PeerStatus, up: bool) -> &'static str {
     match () {
         () if peer.stale => "stale: it has to be rebuilt",
         () if peer.data_failed => "unreachable",
+        // Its network is well. A device that can't store what it takes reports nothing of it.
+        () if peer.counter_failed && up => {
+            "connected and reports nothing: see tidewater group status there, and its disk"
+        }
         () if peer.counter_failed => "silent",
         () if !peer.attached => "attaching",
         () if !peer.synced => "catching up",
@@ -420,6 +436,7 @@ fn command_of(request: &Request, peers: &dyn Carrier) -> Result<Command, String>
             },
             epoch: match *above {
                 0 => Epoch::ZERO,
+                above if above >= EPOCHS => return Err(format!("there is no epoch above {above}")),
                 above => Epoch::new(above, 0).next(peers.node()).ok_or("all epochs are used up")?,
             },
             force: *force,
@@ -440,6 +457,7 @@ fn lead(epoch: &str, for_ms: Option<u64>, from_ms: Option<u64>) -> Result<Comman
         return Ok(Command::Lead { epoch: Epoch::ZERO, lasts: for_ms.map(|_| Duration::ZERO) });
     };
     let parts = epoch.split_once('.').and_then(|(counter, node)| Some((counter.parse().ok()?, node.parse().ok()?)));
+    let parts = parts.filter(|(counter, _)| *counter < EPOCHS);
     let (counter, node) = parts.ok_or_else(|| format!("`{epoch}` is no epoch: give one as 3.0"))?;
     let now = clock::milliseconds();
     let until = from_ms.unwrap_or(now).saturating_add(for_ms);

@@ -1,6 +1,6 @@
 //! What carries frames between devices, as the engine sees it: TCP, or TCP that loses, delays and repeats them by seed.
 
-use super::{Incoming, PeerLink, Peers};
+use super::{Incoming, Note, PeerLink, Peers};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub trait Carrier {
     /// Readable when there is something to poll for.
     fn as_fd(&self) -> BorrowedFd<'_>;
     /// The next thing that the user should know.
-    fn take_note(&mut self) -> Option<String>;
+    fn take_note(&mut self) -> Option<Note>;
     /// This device's number.
     fn node(&self) -> u8;
     /// Where peers reach it.
@@ -64,7 +64,7 @@ impl Carrier for Peers {
         Peers::as_fd(self)
     }
 
-    fn take_note(&mut self) -> Option<String> {
+    fn take_note(&mut self) -> Option<Note> {
         Peers::take_note(self)
     }
 
@@ -234,7 +234,7 @@ impl<C: Carrier> Carrier for Faulty<C> {
         self.inner.as_fd()
     }
 
-    fn take_note(&mut self) -> Option<String> {
+    fn take_note(&mut self) -> Option<Note> {
         self.inner.take_note()
     }
 

@@ -106,6 +106,8 @@ impl Connection {
                     return Ok(Some(Heard::Frame(frame, &self.input[first..end])));
                 }
                 Piece::Ping(ping) if ping.back => return Ok(Some(Heard::Pong(ping.sent_ns))),
+                // One that waits behind so much measures nothing, and a peer that reads none could ask for ever.
+                Piece::Ping(_) if self.waiting() > DATA_WAITING_MAX => {}
                 Piece::Ping(ping) => Piece::append_ping(&Ping { back: true, ..ping }, &mut self.output),
             }
         }
@@ -148,5 +150,34 @@ impl Connection {
             self.output.drain(..self.gone);
             self.gone = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pings_whose_answers_are_not_read_take_a_bounded_memory() {
+        let mut connection = Connection::new();
+        connection.take(&Hello { version: 1, version_min: 1, cluster: [b'c'; 32], ..Hello::default() }.to_bytes());
+        assert!(matches!(connection.next(), Ok(Some(Heard::Hello(_)))));
+        let mut pings = Vec::new();
+        for sent_ns in 0..10_000 {
+            Piece::append_ping(&Ping { sent_ns, back: false }, &mut pings);
+        }
+        for _ in 0..100 {
+            connection.take(&pings);
+            assert_eq!(connection.next(), Ok(None));
+            assert!(connection.waiting() <= DATA_WAITING_MAX + pings.len(), "{} bytes wait", connection.waiting());
+        }
+        assert!(connection.output.capacity() + connection.input.capacity() <= 4 * DATA_WAITING_MAX);
+        connection.advance(connection.waiting());
+        connection.take(&pings[..pings.len() / 10_000]);
+        assert_eq!(
+            (connection.next(), connection.waiting()),
+            (Ok(None), pings.len() / 10_000),
+            "they are answered again"
+        );
     }
 }

@@ -141,6 +141,15 @@ pub enum Incoming {
     },
 }
 
+/// Something that the user should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// All is as it should be.
+    Good(String),
+    /// Something is not.
+    Bad(String),
+}
+
 /// A peer, as its status tells of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerLink {
@@ -148,6 +157,8 @@ pub struct PeerLink {
     pub node: u8,
     /// Where it is dialled, or from where it came.
     pub address: String,
+    /// The release that it is of, if it said so.
+    pub release: Option<String>,
     /// Whether there is a connection.
     pub up: bool,
     /// Whether it is encrypted, and the peer has proven who it is.
@@ -170,6 +181,8 @@ struct Peer {
     open: Option<Open>,
     /// Connections of this process to it, counted.
     session: u64,
+    /// The release that it said last that it is of.
+    release: Option<String>,
     /// Its process and the newest of that one's connections.
     known: Option<(u64, u64)>,
     since: Instant,
@@ -194,6 +207,7 @@ impl Peer {
             address,
             open: None,
             session: 0,
+            release: None,
             known: None,
             since: now,
             heard_at: now,
@@ -224,7 +238,7 @@ pub struct Peers {
     strangers: Vec<Option<Stranger>>,
     dialled: Inbox<Dialled>,
     came: VecDeque<Incoming>,
-    notes: VecDeque<String>,
+    notes: VecDeque<Note>,
     /// When a note was made about a connection of which it is not known whose it is.
     stranger_noted: Option<Instant>,
     started: Instant,
@@ -265,9 +279,10 @@ impl Peers {
         };
         let now = Instant::now();
         let boot = u64::from_le_bytes(random_bytes().map_err(PeersError::System)?);
-        let ours = Hello { version: PEER_VERSION, version_min: 1, node: setup.node, boot, cluster, ..ours };
+        let release = Hello::release_bytes(env!("CARGO_PKG_VERSION"));
+        let ours = Hello { version: PEER_VERSION, version_min: 1, node: setup.node, boot, cluster, release, ..ours };
         let peer = |(node, address): &(u8, String)| Peer::new(*node, Some(address.clone()), setup.node < *node, now);
-        let notes = identity.as_ref().and_then(|identity| identity.note.clone()).into_iter().collect();
+        let notes = identity.as_ref().and_then(|identity| identity.note.clone()).map(Note::Bad).into_iter().collect();
         Ok(Peers {
             ours,
             cluster: setup.cluster.clone(),
@@ -321,7 +336,7 @@ impl Peers {
     }
 
     /// The next thing that the user should know.
-    pub fn take_note(&mut self) -> Option<String> {
+    pub fn take_note(&mut self) -> Option<Note> {
         self.notes.pop_front()
     }
 
@@ -335,6 +350,7 @@ impl Peers {
         self.peers.iter().map(|peer| PeerLink {
             node: peer.node,
             address: peer.address.clone().unwrap_or_else(|| "not known".to_owned()),
+            release: peer.release.clone(),
             up: peer.open.is_some(),
             encrypted: peer.open.as_ref().is_some_and(Open::is_encrypted),
             since: peer.since.elapsed(),
@@ -426,12 +442,12 @@ impl Peers {
     /// Keeps the reason for which there is no connection to a peer, and notes it if that is new.
     fn note_why(&mut self, place: usize, from: Option<SocketAddr>, why: &str) {
         let text = from.map_or_else(|| why.to_owned(), |from| format!("{from}: {why}"));
-        self.note(place, why, &text);
+        self.note(place, why, &text, Note::Bad);
         self.peers[place].why = Some(text);
     }
 
     /// Notes something about a peer, unless the last note said the same, or there were many.
-    fn note(&mut self, place: usize, what: &str, text: &str) {
+    fn note(&mut self, place: usize, what: &str, text: &str, of: fn(String) -> Note) {
         let (now, peer) = (Instant::now(), &mut self.peers[place]);
         let is_again = peer.said == what && peer.noted.back().is_some_and(|at| now - *at < NOTE_AGAIN);
         while peer.noted.front().is_some_and(|at| now - *at >= NOTE_AGAIN) {
@@ -440,7 +456,7 @@ impl Peers {
         if !is_again && peer.noted.len() < NOTES_MAX {
             peer.noted.push_back(now);
             peer.said = what.to_owned();
-            self.notes.push_back(format!("peer {}: {text}", peer.node));
+            self.notes.push_back(of(format!("peer {}: {text}", peer.node)));
         }
     }
 
@@ -470,6 +486,7 @@ impl Peers {
         }
         let restarted = peer.known.is_some_and(|(boot, _)| boot != theirs.boot);
         peer.why = None;
+        peer.release = theirs.release_name();
         peer.known = Some((theirs.boot, theirs.session));
         (peer.since, peer.heard_at, peer.ping_at) = (now, now, now);
         (peer.retry, peer.round_trip) = (RETRY[0], None);
@@ -478,7 +495,7 @@ impl Peers {
             return self.away(place, None, "the system does not watch its connection");
         }
         peer.open = Some(open);
-        self.note(place, "connected", &format!("connected ({from})"));
+        self.note(place, "connected", &format!("connected ({from})"), Note::Good);
         self.came.push_back(Incoming::Link { node: theirs.node, up: true, restarted });
         // What came behind its hello.
         self.on_peer(theirs.node, EpollFlags::empty());

@@ -4,7 +4,7 @@
 use super::connection::{Connection, Ended, Heard};
 use super::identity::{self, Identity, wrong_name};
 use super::open::{Came, Failed, Open};
-use super::{LISTENER, NOTE_AGAIN, Peers, STRANGER};
+use super::{LISTENER, NOTE_AGAIN, Note, Peers, STRANGER};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Shutdown, SocketAddr};
@@ -56,7 +56,7 @@ impl Peers {
             self.make_room();
             let session = match self.identity.as_ref().map(Identity::accept).transpose() {
                 Ok(session) => session,
-                Err(error) => return self.notes.push_back(format!("no TLS: {error}")),
+                Err(error) => return self.notes.push_back(Note::Bad(format!("no TLS: {error}"))),
             };
             self.add_stranger(Open::new(stream, session), from, None, Instant::now());
         }
@@ -193,7 +193,7 @@ impl Peers {
         }
         if self.stranger_noted.is_none_or(|at| now - at > NOTE_AGAIN) {
             self.stranger_noted = Some(now);
-            self.notes.push_back(format!("a peer from {from} is refused: {why}"));
+            self.notes.push_back(Note::Bad(format!("a peer from {from} is refused: {why}")));
         }
     }
 

@@ -7,6 +7,7 @@
 use super::{FRAME_BYTES_MAX, Frame, FrameError, LANES_MAX};
 use crate::layout::layout;
 use tidewater_base::checksum::crc32c;
+use tidewater_base::units::printable;
 
 /// The version of this protocol: hello, envelopes and frames.
 pub const PEER_VERSION: u16 = 1;
@@ -39,6 +40,8 @@ layout! {
         72 page_bytes: u32,
         /// Name of the cluster in UTF-8, filled up with zeros.
         80 cluster: [u8; 32],
+        /// The release that the sender is of, such as `0.1.0`, filled up with zeros; all zeros: it does not say.
+        112 release: [u8; 12],
         crc 124;
     }
     check |hello| {
@@ -58,6 +61,19 @@ impl Hello {
         let mut bytes = [0; 32];
         bytes.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
         (!name.is_empty() && !name.contains('\0')).then_some(bytes)
+    }
+
+    /// The bytes of a release's name, as many as there is room for.
+    pub fn release_bytes(name: &str) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from);
+        bytes
+    }
+
+    /// The release that the sender is of, for a terminal; `None`: it does not say.
+    pub fn release_name(&self) -> Option<String> {
+        let len = self.release.iter().position(|&byte| byte == 0).unwrap_or(self.release.len());
+        (len > 0).then(|| printable(&String::from_utf8_lossy(&self.release[..len])))
     }
 
     fn name(bytes: &[u8; 32]) -> Option<&str> {
@@ -168,7 +184,7 @@ impl Refusal {
 
     /// The reason; control characters, which a terminal could take for commands, are replaced.
     pub fn why(&self) -> String {
-        tidewater_base::units::printable(&self.0)
+        printable(&self.0)
     }
 }
 
@@ -327,6 +343,10 @@ mod tests {
         assert_eq!(Hello::cluster_bytes(""), None);
         assert_eq!(Hello::cluster_bytes(&"x".repeat(33)), None);
         assert_eq!(hello().cluster_name(), "shop");
+        let of = |name: &str| Hello { release: Hello::release_bytes(name), ..hello() }.release_name();
+        assert_eq!(of("0.1.0").as_deref(), Some("0.1.0"));
+        assert_eq!(of("\u{1b}[2J-and-far-more").as_deref(), Some("\u{fffd}[2J-and-far"));
+        assert_eq!(of(""), None);
     }
 
     #[test]

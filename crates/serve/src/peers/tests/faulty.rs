@@ -38,7 +38,7 @@ impl Carrier for Memory {
         self.fd.as_fd()
     }
 
-    fn take_note(&mut self) -> Option<String> {
+    fn take_note(&mut self) -> Option<Note> {
         None
     }
 
