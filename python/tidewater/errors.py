@@ -96,7 +96,8 @@ class LogError(RunError):
     """Why an operation on a log failed."""
 
     #: The error as a number of the system (:mod:`errno`): ``EAGAIN`` the ring is full, ``ENOSPC`` trim the log,
-    #: ``ENXIO`` the bytes are gone, ``ETIMEDOUT`` wait again, ``EPIPE`` the device has gone, ``ESTALE`` reattach.
+    #: ``ENXIO`` the bytes are gone, ``ETIMEDOUT`` wait again, ``EPIPE`` the device has gone, ``EHOSTDOWN`` it
+    #: has not answered for 30 s, ``ESTALE`` reattach.
     errno: int | None
 
     def __init__(self, message: str, *, help: str | None = None, errno: int | None = None) -> None:

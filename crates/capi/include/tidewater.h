@@ -207,8 +207,8 @@ int64_t tidewater_x_fsync(const struct tidewater_log *log);
 
 // Waits until everything before `end` is at a level, at most so many milliseconds; negative: as long as it takes.
 // Returns 0; -1 and errno. ETIMEDOUT: it is not known how it ended; the same may be waited for again. EPIPE: the
-// device has gone. ESTALE: the stream goes on elsewhere. EIO: it is broken, and stays so. ENOTSUP: nothing offers the
-// level.
+// device has gone. EHOSTDOWN: it does not answer. ESTALE: the stream goes on elsewhere. EIO: it is broken, and stays
+// so. ENOTSUP: nothing offers the level.
 int tidewater_wait(const struct tidewater_log *log, int64_t end, int level, int64_t timeout_ms);
 
 // A descriptor that becomes readable, and stays so, when everything before `end` is at a level or never will be:

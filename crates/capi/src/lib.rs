@@ -295,8 +295,8 @@ pub unsafe extern "C" fn tidewater_x_fsync(log: *const tidewater_log) -> i64 {
 
 /// Waits until everything before `end` is at a level, at most so many milliseconds; negative: as long as it takes.
 /// Returns 0; -1 and errno. ETIMEDOUT: it is not known how it ended; the same may be waited for again. EPIPE: the
-/// device has gone. ESTALE: the stream goes on elsewhere. EIO: it is broken, and stays so. ENOTSUP: nothing offers the
-/// level.
+/// device has gone. EHOSTDOWN: it does not answer. ESTALE: the stream goes on elsewhere. EIO: it is broken, and stays
+/// so. ENOTSUP: nothing offers the level.
 ///
 /// # Safety
 /// `log` is open.

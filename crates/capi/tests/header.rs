@@ -83,6 +83,7 @@ fn the_manual_page_names_every_function_constant_and_error() {
         "ENXIO",
         "ETIMEDOUT",
         "EPIPE",
+        "EHOSTDOWN",
         "ESTALE",
         "EIO",
         "EINVAL",

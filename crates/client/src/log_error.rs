@@ -34,9 +34,16 @@ pub enum LogError {
     /// The device turned this client away: a function has one at a time, and another is connected.
     #[error("the device is busy with another client, or is shutting down: a function has one client at a time")]
     Taken,
-    /// The device did not answer in time: what it answers later is of no use. As if it had gone: reattach.
-    #[error("the device does not respond; the ring keeps its content: reconnect when it responds again")]
-    NoReply,
+    /// The device runs, and did not answer in time: it was stopped, its machine was, or its disk takes long. What it
+    /// answers later is of no use to this connection: reattach.
+    #[error(
+        "the device has not answered for {} s; the ring keeps its content: reconnect when the device answers again",
+        .waited.as_secs()
+    )]
+    NoReply {
+        /// How long it was waited for.
+        waited: Duration,
+    },
     /// The device does not let rings be mapped.
     #[error("the device does not map its rings: start `tidewater serve` with --ring")]
     NotMapped,
@@ -269,7 +276,7 @@ impl LogError {
     }
 
     /// The error as a number of the system: EAGAIN ring full, ENOSPC untrimmed log, ENXIO bytes that are gone,
-    /// ETIMEDOUT outcome unknown, EPIPE device gone, EBUSY another client's, ESTALE the stream goes on elsewhere, EIO
+    /// ETIMEDOUT outcome unknown, EPIPE device gone, EHOSTDOWN device that does not answer, EBUSY another client's, ESTALE the stream goes on elsewhere, EIO
     /// broken for good, EROFS a secondary, ENOTSUP a level that nothing offers, or what only the process that opened
     /// the log can do.
     pub fn errno(&self) -> i32 {
@@ -286,7 +293,8 @@ impl LogError {
                 true => Errno::EROFS,
                 false => Errno::EPIPE,
             },
-            LogError::Gone | LogError::NoReply | LogError::Cluster { .. } => Errno::EPIPE,
+            LogError::Gone | LogError::Cluster { .. } => Errno::EPIPE,
+            LogError::NoReply { .. } => Errno::EHOSTDOWN,
             LogError::Stale | LogError::Cut { .. } | LogError::Overtaken { .. } | LogError::Lost { .. } => {
                 Errno::ESTALE
             }
@@ -310,7 +318,7 @@ impl From<SocketError> for LogError {
         match error {
             SocketError::Unreachable { path, error } => LogError::Unreachable { path, error },
             SocketError::Io(_) => LogError::Gone,
-            SocketError::Timeout { .. } => LogError::NoReply,
+            SocketError::Timeout { waited, .. } => LogError::NoReply { waited },
             SocketError::Refused { command, errno } => LogError::Refused { command, error: errno.into() },
             SocketError::Malformed { command } => {
                 LogError::Malformed { what: format!("the reply to vfio-user command {command}") }
@@ -323,6 +331,7 @@ impl From<NvmeError> for LogError {
     fn from(error: NvmeError) -> LogError {
         match error {
             NvmeError::Socket(error) => error.into(),
+            NvmeError::Timeout { waited, .. } => LogError::NoReply { waited },
             NvmeError::System(errno) => LogError::System { what: "make memory for queues", errno },
             NvmeError::Status(status) => {
                 LogError::Status { what: "a command that sets the controller up", status: status.to_string() }

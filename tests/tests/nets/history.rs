@@ -130,7 +130,7 @@ impl History {
     pub fn read(&self, client: u64, (log, epoch): (&Log, u64), patience: Duration) -> Result<(), LogError> {
         let begin = self.now();
         let to = self.append(client, (log, epoch), Level::RemoteRing, patience)?;
-        let from = log.status().device.ok_or(LogError::NoReply)?.lane[0].readable;
+        let from = log.status().device.ok_or(LogError::Gone)?.lane[0].readable;
         let mut bytes = vec![0; (to - from) as usize];
         log.x_pread(from, &mut bytes, patience)?;
         let mut found = Vec::new();

@@ -1,9 +1,10 @@
 //! `REMOTE_DESTAGED`: a sync returns once the primary and as many replicas as the mode asks for have synced their
 //! images.
 
-use super::cluster::{Cluster, PATIENCE, numbers};
+use super::cluster::{Cluster, PATIENCE, append, numbers};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
+use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Level, LogError};
 use tidewater_tests::run_well;
 
@@ -66,5 +67,35 @@ fn a_replica_that_does_not_sync_is_named_or_not_needed() {
         }
         cluster.signal(2, Signal::SIGCONT);
         log.wait(end, Level::RemoteDestaged, PATIENCE).expect("it has come back");
+    }
+}
+
+/// A wait for replicas ends when the primary's process does, for a handle with a connection and for one without.
+#[test]
+fn a_wait_for_replicas_ends_by_the_death_of_the_primary_and_not_by_its_time_out() {
+    for level in [Level::RemoteRing, Level::RemoteDestaged] {
+        for joins in [false, true] {
+            let mut cluster = Cluster::new(2);
+            cluster.form(&["--mode", "eager"]);
+            let log = cluster.log(0);
+            let joined = joins.then(|| Log::join(log.share().expect("descriptors"), Options::default()));
+            let joined = joined.transpose().expect("the stream goes on");
+            append(&log, 0, PATIENCE).expect("all are there");
+            // Nothing is acknowledged any more.
+            cluster.signal(1, Signal::SIGSTOP);
+            let end = log.append(&[&1u64.to_le_bytes()]).expect("the ring takes it").end;
+            let log = joined.as_ref().unwrap_or(&log);
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    let outcome = log.wait(end, level, PATIENCE);
+                    (outcome, Instant::now())
+                });
+                let at = Instant::now();
+                cluster.kill(0);
+                let (outcome, ended) = waiter.join().expect("it does not panic");
+                println!("{level}, joined {joins}: {} ms", ended.saturating_duration_since(at).as_millis());
+                assert!(matches!(outcome, Err(LogError::Gone)), "{outcome:?}");
+            });
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod copies;
 mod deaths;
+mod losses;
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Sectors that are written at once, at most.
 const AT_ONCE: usize = 512;
 
-/// The system calls on a copy. A library that stands in front of a program's calls has its own way to those behind it.
+/// The system calls on a copy, and on locks of the ring. A library that stands in front of a program's calls has its own way to those behind it.
 pub trait Disk: fmt::Debug + Sync {
     /// `pwrite`: how many bytes it took.
     ///
@@ -38,6 +38,14 @@ pub trait Disk: fmt::Debug + Sync {
     /// # Errors
     /// Those of the system.
     fn sync_data(&self, file: BorrowedFd<'_>) -> Result<(), Errno>;
+
+    /// `fcntl` with `F_OFD_GETLK`: the lock becomes one that stands in its way, or `F_UNLCK`.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn get_lock(&self, file: BorrowedFd<'_>, lock: &mut nix::libc::flock) -> Result<(), Errno> {
+        nix::fcntl::fcntl(file, nix::fcntl::FcntlArg::F_OFD_GETLK(lock)).map(drop)
+    }
 }
 
 /// The calls as they are.

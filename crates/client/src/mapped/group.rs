@@ -8,6 +8,7 @@ use super::log::Log;
 use super::options::{Options, Status};
 use super::ring::Recovered;
 use crate::{Level, LogError, Written};
+use tidewater_wire::vendor::FastStatus;
 
 /// How long a wait lasts before other devices are asked whether they are primary by now.
 const SLICE: Duration = Duration::from_secs(1);
@@ -31,7 +32,7 @@ impl From<Log> for GroupLog {
 
 /// Whether the primary may be another device by now.
 fn has_moved(why: &LogError) -> bool {
-    matches!(why, LogError::Stale | LogError::Secondary | LogError::Gone | LogError::NoReply)
+    matches!(why, LogError::Stale | LogError::Secondary | LogError::Gone | LogError::NoReply { .. })
 }
 
 impl GroupLog {
@@ -217,6 +218,14 @@ impl GroupLog {
     /// As [`Log::status`].
     pub fn status(&self) -> Status {
         self.log().status()
+    }
+
+    /// As [`Log::device_status`].
+    ///
+    /// # Errors
+    /// As there: no other primary is looked for.
+    pub fn device_status(&self) -> Result<FastStatus, LogError> {
+        self.log().device_status()
     }
 
     /// As [`Log::ring_bytes`].

@@ -221,7 +221,7 @@ impl Log {
     /// As there.
     pub fn join_through(shared: Shared, options: Options, disk: &'static dyn Disk) -> Result<Log, LogError> {
         let Shared { ring, doorbell, copy, lane, generation } = shared;
-        let ring = Ring::join(ring, lane, generation)?;
+        let ring = Ring::join(ring, lane, generation, disk)?;
         let copy = copy.map(|file| Copy::new(file, &ring, disk));
         Log::of(None, Options { lane, ..options }, ring, copy, Device::Gone, Some(doorbell))
     }
@@ -479,10 +479,13 @@ impl Log {
 
     /// Tells the device a word of the lane, if no other thread is just talking to it: a waiter for the outcome
     /// tells it again, and has a time of their own.
+    ///
+    /// # Errors
+    /// `Gone`; in a process without a connection by the device's lock of the ring.
     fn notify(&self, offset: usize, word: u64) -> Result<(), LogError> {
         if !self.is_home()? {
             self.ring_doorbell();
-            return Ok(());
+            return if self.ring.is_abandoned() { Err(LogError::Gone) } else { Ok(()) };
         }
         let mut device = match self.device.try_lock() {
             Ok(device) => device,

@@ -1,5 +1,6 @@
 //! A lane's ring as a client has it mapped, and taking it up after an earlier writer.
 
+mod locks;
 mod recover;
 
 use std::fs::{File, OpenOptions};
@@ -12,12 +13,14 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use tidewater_wire::log::{
-    RECORD_ALIGN, RING_FILE_BAR2, RING_LOCKS, RING_PAGE_OFFSET, RING_SLOTS, RecordHeader, RingHeader, RingLane,
-    RingLanePage, RingPage, RingReplicas,
+    RECORD_ALIGN, RING_FILE_BAR2, RING_PAGE_OFFSET, RING_SLOTS, RecordHeader, RingHeader, RingLane, RingLanePage,
+    RingPage, RingReplicas,
 };
 use tidewater_wire::vendor::{LANE_PAGES_OFFSET, RINGS_OFFSET};
 use tidewater_wire::vfio_user::Area;
 
+use self::locks::{is_served, lock, lock_as};
+use super::copy::{Disk, System};
 use super::device::Mappable;
 use super::inode::names;
 use super::memory::{LINE, Mapping, fence};
@@ -97,6 +100,10 @@ pub(super) struct Ring {
     identity: (u64, u64),
     header: RingHeader,
     lane: u8,
+    /// The device held its lock of the file when it was mapped: one that no process holds any more has ended.
+    is_locked: bool,
+    /// How that is asked.
+    calls: &'static dyn Disk,
     mine: Mapping,
     device: Mapping,
     data: Mapping,
@@ -133,25 +140,6 @@ pub(super) fn reopen(lent: &OwnedFd) -> Result<File, LogError> {
         .write(true)
         .open(path)
         .map_err(|error| wrong(format!("can't be opened again: {error}")))
-}
-
-fn lock(file: &File, lane: u8) -> Result<(), LogError> {
-    lock_as(file, lane, libc::F_WRLCK)
-}
-
-fn lock_as(file: &File, lane: u8, kind: libc::c_int) -> Result<(), LogError> {
-    let lock = libc::flock {
-        l_type: kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: RING_LOCKS + i64::from(lane),
-        l_len: 1,
-        l_pid: 0,
-    };
-    match fcntl(file, FcntlArg::F_OFD_SETLK(&lock)) {
-        Ok(_) => Ok(()),
-        Err(Errno::EAGAIN | Errno::EACCES) => Err(LogError::Busy { lane }),
-        Err(errno) => Err(LogError::System { what: "lock the lane", errno }),
-    }
 }
 
 /// The file's header, and which file it is.
@@ -209,7 +197,7 @@ impl Ring {
         if !places.iter().all(allowed) {
             return Err(LogError::NotMapped);
         }
-        let mut ring = Ring::mapped(file, header, identity, lane)?;
+        let mut ring = Ring::mapped(file, header, identity, lane, &System)?;
         // A replica's stream is its primary's.
         ring.peers().may_write()?;
         // Once for all that share it.
@@ -218,17 +206,24 @@ impl Ring {
         Ok((ring, recovered))
     }
 
-    fn mapped(file: File, header: RingHeader, identity: (u64, u64), lane: u8) -> Result<Ring, LogError> {
+    fn mapped(
+        file: File,
+        header: RingHeader,
+        identity: (u64, u64),
+        lane: u8,
+        calls: &'static dyn Disk,
+    ) -> Result<Ring, LogError> {
         let [mine, page, data] = places(&header, lane);
         let (mine, device, data) = (map(&file, mine, true)?, map(&file, page, false)?, map(&file, data, true)?);
-        Ok(Ring { file, identity, header, lane, mine, device, data, generation: 0, begin: 0 })
+        let is_locked = is_served(&file, calls);
+        Ok(Ring { file, identity, header, lane, is_locked, calls, mine, device, data, generation: 0, begin: 0 })
     }
 
     /// Maps a lane that another process has taken up and shares.
-    pub(super) fn join(file: OwnedFd, lane: u8, generation: u64) -> Result<Ring, LogError> {
+    pub(super) fn join(file: OwnedFd, lane: u8, generation: u64, calls: &'static dyn Disk) -> Result<Ring, LogError> {
         let file = File::from(file);
         let (header, identity) = look_at(&file, lane)?;
-        let mut ring = Ring::mapped(file, header, identity, lane)?;
+        let mut ring = Ring::mapped(file, header, identity, lane, calls)?;
         let word = |at: usize| ring.mine.load(at as u64);
         if word(RingLanePage::NAMESPACE_OFFSET) != owner::namespace() {
             return Err(wrong("is shared by processes of another PID namespace: they can't tell who of them has died"));
@@ -244,6 +239,12 @@ impl Ring {
     /// Another handle may take the lane: this one writes nothing more.
     pub(super) fn unlock(&self) -> Result<(), LogError> {
         lock_as(&self.file, self.lane, libc::F_UNLCK)
+    }
+
+    /// Whether the process that served the ring has ended. Known without a connection, unless that process was of a
+    /// version that does not lock the file.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.is_locked && !is_served(&self.file, self.calls)
     }
 
     /// The file: its holder has the lane.
@@ -666,7 +667,7 @@ mod tests {
         let file = ring(64);
         let (mut header, identity) = look_at(&file, 0).expect("it is a ring");
         let device = file.try_clone().expect("a descriptor");
-        let mut ring = Ring::mapped(file, header, identity, 0).expect("it is mapped");
+        let mut ring = Ring::mapped(file, header, identity, 0, &System).expect("it is mapped");
         for (generation, epoch) in [(2, Epoch::new(3, 0)), (3, Epoch::new(5, 1))] {
             (header.generation[0], header.epoch) = (generation, epoch);
             let mut lane = [RingLane::new(0, 0, 0, 0); LANES_MAX];
@@ -684,7 +685,7 @@ mod tests {
         for taken in [OFFSET_END + 64, OFFSETS / 2 - 64, u64::MAX - 64] {
             let file = ring(taken);
             let (header, identity) = look_at(&file, 0).expect("it is a ring");
-            let mut ring = Ring::mapped(file, header, identity, 0).expect("it is mapped");
+            let mut ring = Ring::mapped(file, header, identity, 0, &System).expect("it is mapped");
             let error = ring.take_up().expect_err("no stream stands there");
             assert!(matches!(error, LogError::Ring(_)), "{error}");
         }

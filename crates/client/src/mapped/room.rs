@@ -1,19 +1,37 @@
 //! Room: what of a log is not needed any more, and how the log is doing.
 
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use super::commands;
 use super::cut;
-use super::device::Device;
 use super::log::Log;
 use super::options::Status;
-use crate::LogError;
+use crate::{Level, LogError};
+use tidewater_wire::vendor::FastStatus;
 
 impl Log {
     /// Whether the ring has a copy that is in use: who waits for DESTAGED writes that, and needs no device.
     pub fn has_copy(&self) -> bool {
         self.copy.is_some() && self.ring.unsaved().load(Ordering::Acquire) == 0
+    }
+
+    /// The level at which an append stays and is what the log ends with when the device is served again, though the
+    /// device has gone: the ring's copy on a disk, or memory that survives a loss of power.
+    ///
+    /// # Errors
+    /// Why there is none, and what offers one.
+    pub fn without_device(&self) -> Result<Level, &'static str> {
+        match () {
+            () if self.has_others() || self.ring.peers().role != 0 => {
+                Err("the device is one of a group: the next primary would not have what is appended without this one")
+            }
+            () if self.has_copy() => Ok(Level::Destaged),
+            () if self.is_persistent() => Ok(Level::Ring),
+            () => {
+                Err("a loss of power would take what is appended without the device: serve it with --ring-copy FILE, \
+                       as `tidewater log-device` does, or with a ring in memory that survives one")
+            }
+        }
     }
 
     /// Lets the device leave as many bytes before the tail in the ring, half a ring at most, as long as none of
@@ -55,11 +73,7 @@ impl Log {
 
     /// How it is doing. The device is asked, who may take 30 seconds to answer when it is stopped.
     pub fn status(&self) -> Status {
-        let function = self.ring.header().function;
-        let ask = |mut device: MutexGuard<'_, Device>| {
-            device.run(|device| commands::fast_status(device.function()?, function))
-        };
-        let device = self.device().and_then(ask).ok().map(Box::new);
+        let device = self.device_status().ok().map(Box::new);
         let ring_survives = match (self.ring.header().persistent, self.ring.survives()) {
             (true, _) => "a crash of this process or the device's, and power loss once lines are written back",
             (false, _) => "a crash of this process or the device's, but neither power loss nor a crash of the machine",
@@ -80,5 +94,14 @@ impl Log {
                                        fdatasync",
             device,
         }
+    }
+
+    /// What the device says (log page C0h).
+    ///
+    /// # Errors
+    /// `Gone`, `NoReply`, `Status`; in a process that has joined, `Joined`.
+    pub fn device_status(&self) -> Result<FastStatus, LogError> {
+        let function = self.ring.header().function;
+        self.device()?.run(|device| commands::fast_status(device.function()?, function))
     }
 }

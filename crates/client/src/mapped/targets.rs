@@ -163,7 +163,7 @@ fn is_another(why: &LogError) -> bool {
         LogError::Unreachable { .. }
             | LogError::Gone
             | LogError::Taken
-            | LogError::NoReply
+            | LogError::NoReply { .. }
             | LogError::Secondary
             | LogError::Stale
             | LogError::Deposed

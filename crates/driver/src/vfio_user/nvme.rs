@@ -58,8 +58,13 @@ pub enum NvmeError {
     #[error("the command ended with status {0:?}")]
     Status(Status),
     /// This did not happen in time.
-    #[error("{0} timed out")]
-    Timeout(&'static str),
+    #[error("{what} timed out after {waited:?}")]
+    Timeout {
+        /// What: a noun.
+        what: &'static str,
+        /// How long it was waited for.
+        waited: Duration,
+    },
     /// A completion of a command that is not under way, or that was never begun.
     #[error("a completion without a matching command")]
     Unexpected,
@@ -313,7 +318,7 @@ impl QueuePair {
             }
             now = Instant::now();
             if now > until {
-                return Err(NvmeError::Timeout("a completion"));
+                return Err(NvmeError::Timeout { what: "a completion", waited: time });
             }
             if now > look_at {
                 look_at = now + LOOK_TIME;
@@ -411,7 +416,7 @@ impl Nvme {
                 return Ok(());
             }
             if Instant::now() > until {
-                return Err(NvmeError::Timeout("a change of CSTS.RDY"));
+                return Err(NvmeError::Timeout { what: "a change of CSTS.RDY", waited: self.patience() });
             }
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -482,7 +487,7 @@ impl Nvme {
         let until = Instant::now() + self.patience();
         while self.socket().read_u32(region::BAR0, u64::from(register::CSTS))? >> 2 & 3 != 2 {
             if Instant::now() > until {
-                return Err(NvmeError::Timeout("a shutdown"));
+                return Err(NvmeError::Timeout { what: "a shutdown", waited: self.patience() });
             }
             std::thread::sleep(Duration::from_micros(100));
         }

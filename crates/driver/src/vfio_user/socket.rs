@@ -65,17 +65,19 @@ pub enum SocketError {
         command: u16,
     },
     /// It did not reply in time, or did not take the message.
-    #[error("vfio-user command {command} got no reply in time")]
+    #[error("vfio-user command {command} got no reply within {waited:?}")]
     Timeout {
         /// The command.
         command: u16,
+        /// How long it was waited for.
+        waited: Duration,
     },
 }
 
-/// What a failed system call says of a command.
-fn failed(command: u16) -> impl Fn(Errno) -> SocketError {
+/// What a failed system call says of a command, which may take so long.
+fn failed(command: u16, waited: Duration) -> impl Fn(Errno) -> SocketError {
     move |errno| match errno {
-        Errno::ETIMEDOUT => SocketError::Timeout { command },
+        Errno::ETIMEDOUT => SocketError::Timeout { command, waited },
         Errno::EPROTO => SocketError::Malformed { command },
         errno => SocketError::Io(errno.into()),
     }
@@ -199,13 +201,15 @@ impl Socket {
         let payload = parts.iter().map(|part| part.len()).sum();
         let header = Header::command(self.id, command, payload).to_bytes();
         let message = [&[header.as_slice()], parts].concat();
-        send(self.stream.as_fd(), &message, descriptors, self.time).map_err(failed(command))?;
-        let until = Instant::now() + self.time;
+        let time = self.time;
+        send(self.stream.as_fd(), &message, descriptors, time).map_err(failed(command, time))?;
+        let until = Instant::now() + time;
         loop {
-            let left = until.checked_duration_since(Instant::now()).ok_or(SocketError::Timeout { command })?;
-            let Some(message) = self.receive(left).map_err(failed(command))? else { continue };
+            let late = SocketError::Timeout { command, waited: time };
+            let left = until.checked_duration_since(Instant::now()).ok_or(late)?;
+            let Some(message) = self.receive(left).map_err(failed(command, time))? else { continue };
             if message.header.is_command() {
-                self.serve(&message).map_err(failed(command))?;
+                self.serve(&message).map_err(failed(command, time))?;
                 continue;
             }
             if !message.header.is_reply() || (message.header.id, message.header.command) != (self.id, command) {
@@ -254,10 +258,10 @@ impl Socket {
     pub fn serve_memory(&mut self, time: Duration) -> Result<(), SocketError> {
         let until = Instant::now() + time;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
-            if let Some(message) = self.receive(left).map_err(failed(command::DMA_READ))?
+            if let Some(message) = self.receive(left).map_err(failed(command::DMA_READ, time))?
                 && message.header.is_command()
             {
-                self.serve(&message).map_err(failed(message.header.command))?;
+                self.serve(&message).map_err(failed(message.header.command, time))?;
             }
         }
         Ok(())
@@ -402,7 +406,7 @@ impl Socket {
         let header = Header::command(self.id, command::REGION_WRITE, RegionAccess::SIZE + from.len());
         let header = Header { flags: header.flags | Header::NO_REPLY, ..header }.to_bytes();
         send(self.stream.as_fd(), &[&header, &access.to_bytes(), from], &[], self.time)
-            .map_err(failed(command::REGION_WRITE))
+            .map_err(failed(command::REGION_WRITE, self.time))
     }
 
     /// As [`Socket::post`], for what is sent again later anyway: left out while a server that does not read has its

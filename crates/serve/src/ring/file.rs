@@ -15,7 +15,8 @@ use std::sync::Arc;
 use nix::fcntl::{FcntlArg, fcntl};
 use tidewater_core::fast::bar;
 use tidewater_wire::log::{
-    RING_FILE_BAR2, RING_LOCKS, RING_PAGE_OFFSET, RingHeader, RingLane, RingLanePage, RingPage, RingReplicas,
+    RING_DEVICE_LOCK, RING_FILE_BAR2, RING_LOCKS, RING_PAGE_OFFSET, RingHeader, RingLane, RingLanePage, RingPage,
+    RingReplicas,
 };
 use tidewater_wire::vendor::{Epoch, LayoutError};
 use tidewater_wire::vfio_user::Area;
@@ -97,6 +98,17 @@ impl ClientWords {
             replicate: word(RingLanePage::REPLICATE_OFFSET)?,
             replicate_synced: word(RingLanePage::REPLICATE_SYNCED_OFFSET)?,
         })
+    }
+}
+
+/// A lock of one byte of the file, to write.
+fn byte(at: i64) -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: at,
+        l_len: 1,
+        l_pid: 0,
     }
 }
 
@@ -320,6 +332,9 @@ impl RingFile {
         let lent = lend(path, &file)?;
         let page = Mapping::new(file.as_fd(), RING_FILE_BAR2 + RING_PAGE_OFFSET, bar::PAGE, false);
         let page = page.map_err(|error| wrong(path, error))?;
+        // Clients without a connection find out by it that this process has ended. Where the file system has no such
+        // locks, they find out by their time-outs.
+        let _ = fcntl(&file, FcntlArg::F_OFD_SETLK(&byte(RING_DEVICE_LOCK)));
         Ok(RingFile { path: path.to_owned(), file, lent, header, had_copy: false, is_of_this_boot: false, page })
     }
 
@@ -330,13 +345,7 @@ impl RingFile {
 
     /// Whether a program has this lane open.
     pub fn has_writer(&self, lane: usize) -> bool {
-        let mut lock = libc::flock {
-            l_type: libc::F_WRLCK as libc::c_short,
-            l_whence: libc::SEEK_SET as libc::c_short,
-            l_start: RING_LOCKS + lane as i64,
-            l_len: 1,
-            l_pid: 0,
-        };
+        let mut lock = byte(RING_LOCKS + lane as i64);
         let asked = fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock));
         asked.is_ok() && lock.l_type != libc::F_UNLCK as libc::c_short
     }

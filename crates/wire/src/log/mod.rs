@@ -16,6 +16,6 @@ pub use files::{
 };
 pub use record::{RECORD_ALIGN, RecordHeader, RecordKind};
 pub use ring::{
-    RING_FILE_BAR2, RING_IDLE, RING_LOCKS, RING_PAGE_OFFSET, RING_RESERVE_BITS, RING_SLOTS, RingHeader, RingLane,
-    RingLanePage, RingPage, RingReplicas, RingSlot,
+    RING_DEVICE_LOCK, RING_FILE_BAR2, RING_IDLE, RING_LOCKS, RING_PAGE_OFFSET, RING_RESERVE_BITS, RING_SLOTS,
+    RingHeader, RingLane, RingLanePage, RingPage, RingReplicas, RingSlot,
 };

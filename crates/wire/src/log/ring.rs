@@ -18,6 +18,9 @@ pub const RING_FILE_BAR2: u64 = 4096;
 pub const RING_PAGE_OFFSET: u64 = 0x11000;
 /// The byte of the file that the program in lane 0 locks (`F_OFD_SETLK`), behind its end; lane n's is n further.
 pub const RING_LOCKS: i64 = 1 << 40;
+/// The byte of the file that the process which serves the ring locks (`F_OFD_SETLK`). Its clients find out by it that
+/// the process has ended, without a connection. Versions before 0.2 do not lock it.
+pub const RING_DEVICE_LOCK: i64 = RING_LOCKS + 255;
 /// Slots for writers in a lane page.
 pub const RING_SLOTS: usize = 32;
 /// What a slot holds while its writer writes nothing.

@@ -30,8 +30,8 @@ impl Log {
     /// again.
     ///
     /// # Errors
-    /// `TimedOut`, `Stale`, `Broken`; at DESTAGED `Gone`; at remote levels `Gone`, `NotReplicated`, `Secondary`,
-    /// and `ReplicasLate` or `Frozen` instead of `TimedOut`.
+    /// `TimedOut`, `Stale`, `Broken`; at DESTAGED `Gone`, within 50 ms of the end of the device's process; at remote
+    /// levels `Gone` so as well, `NotReplicated`, `Secondary`, and `ReplicasLate` or `Frozen` instead of `TimedOut`.
     #[inline]
     pub fn wait(&self, end: u64, level: Level, timeout: Duration) -> Result<(), LogError> {
         match level {
