@@ -29,7 +29,12 @@ pub fn mode_of(mode: GroupModeName, quorum: Option<u8>, members: usize) -> (Grou
 pub fn command(of: &GroupArgs) -> Result<(), Failure> {
     let function = of.function;
     let (request, waits) = match &of.what {
-        GroupCommand::Status { json } => return status(of, *json),
+        GroupCommand::Status { log_end: true, .. } => {
+            let end = state(of)?.0.get("tail").and_then(|lanes| lanes.get(0)).and_then(Value::as_u64);
+            let end = end.ok_or_else(|| Failure::run("the device does not say where its log ends: it is too old"))?;
+            return output::print(&format!("{end}\n"));
+        }
+        GroupCommand::Status { json, .. } => return status(of, *json),
         GroupCommand::Form { group, primary } => {
             let GroupOf { members, mode, quorum } = group.clone();
             let (mode, k) = mode_of(mode, quorum, members.len());

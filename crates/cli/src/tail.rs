@@ -5,7 +5,7 @@ use crate::failure::{Failure, printable, reason};
 use crate::{interrupt, log_device, output};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidewater_client::mapped::Reader;
 use tidewater_client::{End, Entry, LogError, Records, span};
 
@@ -13,6 +13,8 @@ use tidewater_client::{End, Entry, LogError, Records, span};
 const PIECE: u64 = 1 << 20;
 /// How often the device is asked whether there is more.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often it says what it waits for.
+const SAY: Duration = Duration::from_secs(2);
 /// Bytes of a record's payload that a line shows.
 const SHOWN: usize = 40;
 
@@ -35,8 +37,7 @@ pub fn command(given: &Tail) -> Result<(), Failure> {
     let _running = interrupt::Running::begin();
     let mut log = Reader::open(&given.log.device, given.log.lane).map_err(failed)?;
     if given.position {
-        let position = tidewater_files::copy_position(&mut log).map_err(|error| Failure::run(error.to_string()))?;
-        return output::print(&format!("{position}\n"));
+        return position(&mut log, given);
     }
     let extent = log.extent().map_err(failed)?;
     let mut at = match given.from {
@@ -65,6 +66,40 @@ pub fn command(given: &Tail) -> Result<(), Failure> {
         at = next;
     }
     Ok(())
+}
+
+/// Prints the position of a copy that is begun now, once the log has come as far as it has to.
+fn position(log: &mut Reader, given: &Tail) -> Result<(), Failure> {
+    let (begin, mut said) = (Instant::now(), Instant::now());
+    let limit = Duration::from_nanos(given.timeout.as_ns());
+    loop {
+        let found = tidewater_files::copy_position(log).map_err(|error| Failure::run(error.to_string()))?;
+        let Some(at_least) = given.at_least.filter(|at_least| !found.is_settled(*at_least)) else {
+            return output::print(&format!("{}\n", found.position));
+        };
+        let waits = match found.end < at_least {
+            true => format!("the device has the log up to offset {} of {at_least}", found.end),
+            false => format!(
+                "a file came into the log set at offset {}, and the files are synced up to {}",
+                found.entered, found.position
+            ),
+        };
+        if begin.elapsed() >= limit {
+            return Err(Failure::run(format_args!("no position within {} s: {waits}", limit.as_secs())).help(
+                "see `tidewater group status` on the primary for whether this replica is in step; the program under \
+                 `tidewater run` has to run meanwhile; --timeout gives it longer",
+            ));
+        }
+        if said.elapsed() >= SAY {
+            said = Instant::now();
+            output::tell(&format!("waiting: {waits}\n"));
+        }
+        if interrupt::requested() {
+            return Err(Failure::run(format_args!("interrupted: {waits}")));
+        }
+        // Each look reads the log.
+        std::thread::sleep(5 * LOOK);
+    }
 }
 
 /// What is printed of a piece, and up to where it is.

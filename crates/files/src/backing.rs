@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tidewater_wire::vendor::PAGE_BYTES;
+use tidewater_wire::vendor::{FastStatus, PAGE_BYTES};
 
 use crate::set::Journal;
 use crate::{CHUNK_MAX, PATIENCE};
@@ -76,6 +76,13 @@ pub trait Backing: Journal + fmt::Debug + Send + Sync {
     fn has_copy(&self) -> bool {
         false
     }
+    /// The level at which what is appended stays, and is what the log ends with, also without the device.
+    ///
+    /// # Errors
+    /// Why there is none, and what offers one.
+    fn without_device(&self) -> Result<Level, &'static str> {
+        Err("this log is on no served device")
+    }
     /// Leaves up to so many bytes in that memory while no process waits for them.
     fn leave(&self, _bytes: u64) {}
     /// What is before a stream offset, and is in that memory alone, need not leave it any more.
@@ -104,18 +111,17 @@ fn survives(status: &Status, level: Level) -> &'static str {
     }
 }
 
-fn room(status: &Status, end: u64, lane: u8) -> Result<Room, LogError> {
-    let status = status.device.as_ref().ok_or(LogError::Gone)?;
+fn room(status: &FastStatus, end: u64, lane: u8) -> Room {
     let pages = status.lba_tail.saturating_sub(status.lba_head);
     let lane = status.lane.get(usize::from(lane)).copied().unwrap_or_default();
     // What is in the ring alone will need room, too.
     let left = end.saturating_sub(lane.persisted);
-    Ok(Room {
+    Room {
         bytes: status.lba_count * PAYLOAD,
         used: pages.saturating_mul(PAYLOAD) + left,
         lanes: status.lanes,
         readable: lane.readable,
-    })
+    }
 }
 
 impl Journal for Log {
@@ -160,7 +166,7 @@ impl Backing for Log {
     }
 
     fn room(&self, lane: u8) -> Result<Room, LogError> {
-        room(&self.status(), Log::end(self), lane)
+        Ok(room(&self.device_status()?, Log::end(self), lane))
     }
 
     fn writers(&self) -> Result<Vec<u32>, LogError> {
@@ -185,6 +191,10 @@ impl Backing for Log {
 
     fn has_copy(&self) -> bool {
         Log::has_copy(self)
+    }
+
+    fn without_device(&self) -> Result<Level, &'static str> {
+        Log::without_device(self)
     }
 
     fn leave(&self, bytes: u64) {
@@ -316,7 +326,7 @@ impl Backing for GroupLog {
 
     fn room(&self, lane: u8) -> Result<Room, LogError> {
         self.is_there()?;
-        room(&self.status(), GroupLog::end(self), lane)
+        Ok(room(&self.device_status()?, GroupLog::end(self), lane))
     }
 
     fn writers(&self) -> Result<Vec<u32>, LogError> {

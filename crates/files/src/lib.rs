@@ -22,6 +22,7 @@ mod fcntl_locks;
 mod glob;
 pub mod hand_over;
 mod handle;
+mod loss;
 mod members;
 mod onto;
 mod paths;
@@ -39,7 +40,9 @@ pub use deferred::Flush;
 pub use embedded::{Changed, EmbeddedFiles};
 pub use glob::{GlobError, Globs};
 pub use handle::{identify, is_same};
-pub use onto::{Onto, OntoRules, POSITION_FILE, Position, Replayed, Source, copy_position, recover_onto, replay_onto};
+pub use onto::{
+    CopyPosition, Onto, OntoRules, POSITION_FILE, Position, Replayed, Source, copy_position, recover_onto, replay_onto,
+};
 pub use paths::Moving;
 pub use replay::{Fate, FileReport, ReplayError, Report, Rules, recover};
 pub use run::{Checkpoint, Ended, Run, Setup, TICK};

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -21,6 +21,7 @@ use crate::backing::{AnyLog, Backing, Room};
 use crate::deferred::Deferred;
 use crate::fcntl_locks::FcntlLocked;
 use crate::handle::{identify, is_same};
+use crate::loss::Loss;
 use crate::replay::{Report, Rules, recover};
 use crate::run_error::RunError;
 use crate::set::{Files, FilesError, Real, number_of, sync_folder};
@@ -134,6 +135,8 @@ pub struct Run<J = Log> {
     notes: Mutex<Vec<String>>,
     /// Where the log ended when the run began.
     begin: u64,
+    /// What became of the device, once all files have left the log.
+    lost: OnceLock<String>,
     state: Mutex<State>,
 }
 
@@ -244,9 +247,22 @@ impl<J: Backing> Run<J> {
         let globs = setup.globs.clone();
         let (lane, deferred, locks, state) =
             (setup.lane, Deferred::default(), FcntlLocked::default(), Mutex::new(state));
-        let notes = Mutex::default();
-        let run =
-            Run { files, table: file, listener, name, globs, lane, deferred, locks, looks: false, notes, begin, state };
+        let (notes, lost) = (Mutex::default(), OnceLock::new());
+        let run = Run {
+            files,
+            table: file,
+            listener,
+            name,
+            globs,
+            lane,
+            deferred,
+            locks,
+            looks: false,
+            notes,
+            begin,
+            lost,
+            state,
+        };
         run.say_session()?;
         run.admit(&run.room()?);
         Ok((run, report))
@@ -311,9 +327,10 @@ impl<J: Backing> Run<J> {
     /// Looks after the run; to be called each [`TICK`].
     ///
     /// # Errors
-    /// The device has gone, or a file can't be synced: from now on the program's syncs fail.
+    /// The device has gone, or a file can't be synced: from now on the program's syncs fail. A device that has gone is
+    /// none where the files leave the log then ([`Run::leave_when_lost`]).
     pub fn tick(&self) -> Result<Option<Checkpoint>, RunError> {
-        let done = self.try_tick();
+        let done = self.or_leave(self.try_tick());
         if let Err(error) = &done
             && !matches!(error, RunError::Held)
         {
@@ -330,6 +347,15 @@ impl<J: Backing> Run<J> {
         let (log, table) = (self.files.journal(), self.files.table());
         self.files.check()?;
         let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match table.loss() {
+            Loss::Left => return Ok(None),
+            Loss::Leaves => {
+                // A process has found it.
+                log.is_there()?;
+                return Err(LogError::NoReply { waited: PATIENCE }.into());
+            }
+            Loss::Fails | Loss::MayLeave => {}
+        }
         let end = log.end();
         // Beyond the limit, writers wait for a trim, and so for this checkpoint.
         let is_short = end > table.limit();
@@ -486,6 +512,8 @@ impl<J: Backing> Run<J> {
                     .map_err(file_error(folder))?;
             }
         }
+        // Names that were not recorded are no reason to trim.
+        self.is_recorded()?;
         if last {
             log.leave(0);
         } else {
@@ -495,6 +523,7 @@ impl<J: Backing> Run<J> {
         }
         let until = if last { log.end() } else { from };
         let synced = self.files.record(FileChangeKind::Synced, until, &[])?;
+        self.is_recorded()?;
         log.wait(synced.end, Level::Destaged)?;
         // With the mark itself, in the end: a page that is kept would be in the way of other lanes. Where it still can
         // be read, so can the mark.
@@ -594,11 +623,17 @@ impl<J: Backing> Run<J> {
     /// As [`Run::tick`]; the log keeps what it has, for `tidewater recover`.
     pub fn finish(&self) -> Result<Ended, RunError> {
         self.files.check()?;
-        let log = self.files.journal();
-        log.seal()?;
+        if self.left_because().is_none() {
+            self.or_leave(self.empty())?;
+        }
+        Ok(self.so_far())
+    }
+
+    fn empty(&self) -> Result<Option<Checkpoint>, RunError> {
+        self.is_recorded()?;
+        self.files.journal().seal()?;
         let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        self.checkpoint(&mut state, true)?;
-        Ok(self.done(state.checkpoints))
+        self.checkpoint(&mut state, true).map(Some)
     }
 
     /// What was done so far.
@@ -623,5 +658,6 @@ impl<J: Backing> Run<J> {
     }
 }
 
+mod loss;
 #[cfg(test)]
 mod tests;

@@ -22,6 +22,7 @@ use tidewater_wire::log::{FileChange, FileChangeKind};
 use crate::PATIENCE;
 use crate::compare::{same, same_at_end};
 use crate::delta::{Bases, KEPT_MIN};
+use crate::loss::{Loss, is_loss};
 use crate::table::{Counter, Locked, Place, REAL, Table};
 use tidewater_client::mapped::inode::size;
 use tidewater_client::{Level, LogError, Written};
@@ -58,9 +59,19 @@ pub enum FilesError {
 impl fmt::Display for FilesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            FilesError::Log(error @ LogError::TimedOut { at, wanted }) => {
+                let what = FilesError::Failed(number_of(error));
+                write!(f, "{what} (the log is synced to {at} of {wanted})")
+            }
             FilesError::Log(error) => error.fmt(f),
             FilesError::Failed(number) => match Errno::from_raw(*number as i32) {
-                Errno::EPIPE => f.write_str("the device has gone"),
+                Errno::EPIPE => f.write_str("the device has disconnected"),
+                _ if number & UNANSWERED != 0 => {
+                    write!(f, "the device has not answered for {} s", PATIENCE.as_secs())
+                }
+                _ if number & UNREPLICATED != 0 => {
+                    write!(f, "too few replicas have acknowledged within {} s", PATIENCE.as_secs())
+                }
                 errno if number & OF_STORE != 0 => LogError::Store { errno }.fmt(f),
                 errno => write!(f, "the log has failed: {}", errno.desc()),
             },
@@ -104,10 +115,20 @@ pub trait Real {
 /// In the number of what has failed: it is the device's backing store that has.
 const OF_STORE: u64 = 1 << 32;
 
+/// It is that the device does not answer.
+const UNANSWERED: u64 = 1 << 33;
+/// It is that replicas do not.
+const UNREPLICATED: u64 = 1 << 34;
+
 /// What has failed, as it is kept in the table.
 pub(crate) fn number_of(error: &LogError) -> u64 {
-    let number = error.errno().unsigned_abs().into();
-    if let LogError::Store { .. } = error { number | OF_STORE } else { number }
+    let kind = match error {
+        LogError::Store { .. } => OF_STORE,
+        LogError::NoReply { .. } | LogError::TimedOut { .. } => UNANSWERED,
+        LogError::ReplicasLate { .. } | LogError::Frozen { .. } => UNREPLICATED,
+        _ => 0,
+    };
+    kind | u64::from(error.errno().unsigned_abs())
 }
 
 impl FilesError {
@@ -201,9 +222,19 @@ impl<J: Journal> Files<J> {
     /// Appends a record, whose parts begin with the bytes of a [`FileChange`].
     pub(crate) fn put_parts(&self, parts: &[&[u8]]) -> Result<Written, FilesError> {
         self.check()?;
-        let written = self.for_good(self.journal.append(parts))?;
-        self.table.count(Counter::Records, 1);
-        Ok(written)
+        if self.table.loss() < Loss::Leaves {
+            match self.journal.append(parts) {
+                Err(error) if is_loss(&error) && self.table.begin_to_leave() => {}
+                result => {
+                    let written = self.for_good(result)?;
+                    self.table.count(Counter::Records, 1);
+                    return Ok(written);
+                }
+            }
+        }
+        // Not recorded: no sync returns before the log says that all files are synced.
+        let end = self.journal.end();
+        Ok(Written { lsn: end, end })
     }
 
     /// Waits while the log is so full that only the supervisor, who trims it, may append. Before a lock is taken: the
@@ -221,6 +252,9 @@ impl<J: Journal> Files<J> {
         let start = Instant::now();
         while self.journal.end() > self.table.limit() {
             self.check()?;
+            if self.table.loss() >= Loss::Leaves {
+                return self.wait_until_left();
+            }
             if start.elapsed() >= PATIENCE {
                 return self.for_good(Err(LogError::Untrimmed));
             }
@@ -401,7 +435,9 @@ impl<J: Journal> Files<J> {
             self.order()?;
             return Ok(Sync::Real);
         }
-        self.for_good(self.journal.wait(self.journal.end(), self.table.level()))?;
+        if !self.wait(self.table.level())? {
+            return Ok(Sync::Real);
+        }
         self.table.count(Counter::Waits, 1);
         Ok(Sync::Waited)
     }
@@ -412,9 +448,9 @@ impl<J: Journal> Files<J> {
     /// # Errors
     /// The log's, and what failed before.
     pub fn order(&self) -> Result<(), FilesError> {
-        self.check()?;
-        self.for_good(self.journal.wait(self.journal.end(), self.table.outside()))?;
-        self.table.count(Counter::Ordered, 1);
+        if self.wait(self.table.outside())? {
+            self.table.count(Counter::Ordered, 1);
+        }
         Ok(())
     }
 }

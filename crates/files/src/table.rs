@@ -19,7 +19,7 @@ use tidewater_client::mapped::owner;
 use tidewater_client::{Level, LogError};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TIDEFILE");
-const VERSION: u64 = 6;
+const VERSION: u64 = 7;
 /// Files that are on the log at once, at most.
 pub const FILES_MAX: usize = 1024;
 const HEAD: u64 = 4096;
@@ -43,6 +43,8 @@ enum Word {
     Used = 128,
     Limit = 136,
     Anew = 144,
+    Loss = 152,
+    Said = 160,
     Counters = 192,
     Run = 512,
 }
@@ -105,7 +107,7 @@ pub(crate) const TIMED: u64 = 128;
 /// It is being renamed: it may not be at its path yet.
 pub(crate) const MOVES: u64 = 256;
 /// It does not, or in other steps: its change times tell nothing.
-pub(crate) const UNTIMED: u64 = 256;
+pub(crate) const UNTIMED: u64 = 512;
 
 /// In the end of what is about to change, which is below it: a signal handler has changed the file meanwhile.
 const INTERRUPTED: u64 = 1 << 63;
@@ -271,6 +273,12 @@ impl Table {
         }
     }
 
+    /// What the loss of the device means, as a number ([`Loss`](crate::loss::Loss)).
+    #[inline]
+    pub(crate) fn loss_word(&self) -> &AtomicU64 {
+        self.memory.word(Word::Loss as u64)
+    }
+
     /// Where the log may end before a change begins: behind it, programs wait for a trim. What is under way may pass it
     /// by some pieces.
     #[inline]
@@ -318,6 +326,12 @@ impl Table {
     #[inline]
     pub fn piece(&self) -> usize {
         self.get(Word::Piece) as usize
+    }
+
+    /// Whether none of the run's processes has said this yet, as far as 64 bits tell.
+    pub fn is_news(&self, what: &str) -> bool {
+        let bit = 1 << (tidewater_base::checksum::crc32c(what.as_bytes()) % 64);
+        self.memory.word(Word::Said as u64).fetch_or(bit, Ordering::AcqRel) & bit == 0
     }
 
     /// Adds to a counter.

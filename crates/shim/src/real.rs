@@ -207,4 +207,9 @@ impl Disk for NextLibrary {
         // SAFETY: a descriptor that is open.
         Errno::result(unsafe { fdatasync(file.as_raw_fd()) }).map(drop)
     }
+
+    fn get_lock(&self, file: BorrowedFd<'_>, lock: &mut libc::flock) -> Result<(), Errno> {
+        // SAFETY: a descriptor that is open, and a lock that is there to be read and filled.
+        Errno::result(unsafe { fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, (&raw mut *lock).cast()) }).map(drop)
+    }
 }

@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Instant;
 
 use nix::sys::signal::Signal;
 
@@ -80,14 +79,7 @@ impl Group {
     /// What is refused.
     pub fn follow(&mut self, copy: impl FnOnce(&Place, &Place) -> Result<(), String>) -> Result<(), String> {
         // The position comes first: the log has all that the copy lacks.
-        let begin = Instant::now();
-        let mut position = 0;
-        while position == 0 {
-            position = self.position()?;
-            if begin.elapsed() > crate::PATIENCE {
-                return Err("the replica gets no log".to_owned());
-            }
-        }
+        let position = self.position()?;
         copy(self.place(0), self.place(1))?;
         let (place, device) = &self.machines[1];
         let mut command = place.command("follow", device.binary())?;
@@ -104,12 +96,19 @@ impl Group {
     }
 
     fn position(&self) -> Result<u64, String> {
-        let (place, device) = &self.machines[1];
-        let mut command = place.command("tail", device.binary())?;
-        command.args(["tail", "--device", &device.target(), "--position"]).stdout(Stdio::piped());
-        let output = command.output().map_err(|error| format!("tail: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text.trim().parse().map_err(|_| format!("tail --position: {text} {}", place.said("tail")))
+        let said = |node: usize, line: &[&str]| {
+            let (place, device) = &self.machines[node];
+            let mut command = place.command("tail", device.binary())?;
+            let output =
+                command.args(line).stdout(Stdio::piped()).output().map_err(|error| format!("tail: {error}"))?;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let number: Result<u64, _> = text.trim().parse();
+            number.map_err(|_| format!("{line:?}: {text} {}", place.said("tail")))
+        };
+        let control = self.machines[0].1.control().display().to_string();
+        let end = said(0, &["group", "status", "--control", &control, "--log-end"])?.to_string();
+        let target = self.machines[1].1.target();
+        said(1, &["tail", "--device", &target, "--position", "--at-least", &end, "--timeout", "600s"])
     }
 
     fn onto(&self) -> String {

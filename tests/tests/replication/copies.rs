@@ -222,3 +222,50 @@ fn a_reader_on_a_replica_sees_what_arrives_and_names_what_a_promotion_cuts() {
     until("what counts", || read_on().contains("instead"));
     assert!(!read_on().contains("to be cut"), "{}", read_on());
 }
+
+/// A replica outside of the quorum is behind: the position of a copy waits for it, says what it waits for, and gives up
+/// in time. The copy is then taken.
+#[test]
+fn the_position_of_a_copy_waits_for_a_replica_that_is_behind() {
+    let mut cluster = Cluster::with(3, &["--hold-log"]);
+    cluster.form(&["--mode", "quorum"]);
+    let folder = cluster.folder.path().to_owned();
+    fs::create_dir(folder.join("data")).expect("a directory");
+    fs::write(folder.join("data/app.log"), "from before the log\n").expect("there is room");
+    // Node 1 gets nothing of what follows, and then finds its primary asleep.
+    cluster.kill(1);
+    let script = "echo one >> data/app.log; sync -d data/app.log; touch before; exec sleep 1000";
+    let mut program = start(&folder, script);
+    until("the program's sync", || folder.join("before").exists());
+    let end = run_well(&folder, &["group", "status", "--control", "0", "--log-end"]).trim().to_owned();
+    cluster.signal(0, Signal::SIGSTOP);
+    cluster.start(1);
+    let line = ["tail", "--device", "1", "--position", "--at-least", &end];
+    let said = run_refused(&folder, &[&line[..], &["--timeout", "1s"]].concat());
+    assert!(said.contains("no position within 1 s: the device has the log up to offset"), "{said}");
+    let waits = fs::File::create(folder.join("waits")).expect("a file");
+    let waiting = tidewater(&folder).args(line).stdout(Stdio::piped()).stderr(waits).spawn().expect("it starts");
+    until("it says what it waits for", || {
+        fs::read_to_string(folder.join("waits"))
+            .is_ok_and(|said| said.contains("waiting: the device has the log up to"))
+    });
+    cluster.signal(0, Signal::SIGCONT);
+    let output = waiting.wait_with_output().expect("it is our child");
+    assert!(output.status.success(), "{:?}", fs::read_to_string(folder.join("waits")));
+    let copied_at = String::from_utf8(output.stdout).expect("a number").trim().to_owned();
+    copy(&folder.join("data"), &folder.join("copy"));
+    let onto = format!("--onto={}=copy", folder.join("data").display());
+    let follow = |at: &str| {
+        let mut command = tidewater(&folder);
+        command.args(["recover", "--device", "1", &onto, "--copied-at", at, "--follow"]);
+        command.stderr(fs::File::create(folder.join("follow")).expect("a file")).spawn().expect("it starts")
+    };
+    let said = || fs::read_to_string(folder.join("follow")).expect("it is there");
+    let mut follower = follow(&copied_at);
+    until("the copy follows", || said().contains("following from"));
+    kill(Pid::from_raw(follower.id() as i32), Signal::SIGINT).expect("it is our child");
+    assert!(follower.wait().expect("it ends").success(), "{}", said());
+    assert_eq!(files(&folder.join("copy"))["app.log"], b"from before the log\none\n");
+    kill(Pid::from_raw(program.id() as i32), Signal::SIGKILL).expect("it is our child");
+    program.wait().expect("it is our child");
+}

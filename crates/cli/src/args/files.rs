@@ -1,5 +1,6 @@
 //! The commands that put the files of an unmodified program on a log, and recover them.
 
+use super::values::time;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -80,6 +81,17 @@ impl LevelName {
     }
 }
 
+/// What becomes of a program's syncs when its device is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OnDeviceLoss {
+    /// They fail (EIO) until the program is started again: what was acknowledged is recovered first
+    #[default]
+    Fail,
+    /// All files are synced, and each is synced by itself from then on: the program goes on without the log. Needs a
+    /// device whose log stays without it: a ring copy, which log devices have, or a persistent ring; no group
+    Sync,
+}
+
 /// `tidewater run`.
 #[derive(Debug, Args)]
 pub struct Run {
@@ -93,6 +105,9 @@ pub struct Run {
     /// What fsync of these files waits for [default: ring if the ring's memory survives power loss, else destaged]
     #[arg(long, value_name = "LEVEL", help_heading = "Log")]
     pub level: Option<LevelName>,
+    /// What becomes of fsync when the device has gone, or has not answered for 30 s
+    #[arg(long, value_name = "WHAT", default_value = "fail", help_heading = "Log")]
+    pub on_device_loss: OnDeviceLoss,
     /// Whose files an earlier run's log may change.
     #[command(flatten)]
     pub owners: Owners,
@@ -238,6 +253,13 @@ pub struct Tail {
     /// Print the offset that a copy of the log's files which is begun now has for `tidewater recover --copied-at`
     #[arg(long, conflicts_with_all = ["follow", "raw", "from"])]
     pub position: bool,
+    /// With --position: first wait until this device has the log up to OFFSET, as `tidewater group status --log-end` on
+    /// the primary printed it, and until the files that came into the log set by then are synced
+    #[arg(long, value_name = "OFFSET", requires = "position")]
+    pub at_least: Option<u64>,
+    /// How long --at-least waits before it fails, with exit status 1
+    #[arg(long, value_name = "TIME", default_value = "60s", requires = "at_least", value_parser = time)]
+    pub timeout: tidewater_base::Duration,
 }
 
 /// `tidewater drain`.

@@ -127,6 +127,10 @@ pub enum GroupCommand {
         /// Print as JSON
         #[arg(long)]
         json: bool,
+        /// Print only the offset up to which this device has the log of lane 0: on a primary, what `tidewater tail
+        /// --at-least` on a replica waits for
+        #[arg(long, conflicts_with = "json")]
+        log_end: bool,
     },
 }
 

@@ -5,7 +5,7 @@ mod onto;
 mod program;
 mod unseen;
 
-use crate::args::files::{Drain, LaneOf, LevelName, Recover, Run as Given};
+use crate::args::files::{Drain, LaneOf, LevelName, OnDeviceLoss, Recover, Run as Given};
 use crate::failure::{Failure, printable, reason};
 use crate::output::{self, tell};
 use crate::{log_device, socket};
@@ -100,6 +100,9 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     cut_rings_are_errors()?;
     log_device::wait_for(&given.log.device);
     let (run, report) = Run::start(&setup).map_err(|error| refused(&error, &given.log))?;
+    if given.on_device_loss == OnDeviceLoss::Sync {
+        run.leave_when_lost().map_err(|why| Failure::usage(format_args!("--on-device-loss sync: {why}")))?;
+    }
     let say = |text: &str| {
         if !given.quiet {
             tell(text);
@@ -146,7 +149,7 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     };
     let status = match ended {
         Ok(ended) => {
-            say(&drained(&ended));
+            say(&if run.left_because().is_some() { left_behind(&given.log) } else { drained(&ended) });
             if ended.entered == 0 {
                 say(&nothing_matched(&setup.globs));
                 if given.must_match && status == 0 {
@@ -191,6 +194,7 @@ fn look_after(
     let mut status = None;
     let mut failure = None;
     let mut announced = false;
+    let mut left = false;
     let mut unseen = unseen::Unseen::default();
     let here = std::env::current_dir().unwrap_or_default();
     loop {
@@ -219,6 +223,13 @@ fn look_after(
             let said = printable(&error.to_string());
             tell(&format!("error: {said}; fsync of the program's files fails from now on\n"));
             failure = Some(error);
+        }
+        if let Some(why) = run.left_because().filter(|_| !left) {
+            left = true;
+            tell(&format!(
+                "warning: {why}: all files are synced, and from now on fsync syncs each file by itself \
+                 (--on-device-loss sync)\n"
+            ));
         }
         let found = unseen.look(run);
         let missed = if quiet { None } else { misses.look(run, &here) };
@@ -429,8 +440,22 @@ fn recovered(report: &Report, dry: bool) -> String {
     text
 }
 
+/// What is left to do once a program has ended that has gone on without its device.
+fn left_behind(lane: &LaneOf) -> String {
+    format!(
+        "the program went on without the device, and its files have everything: start the device again, and empty its \
+         log with `tidewater recover --device {} --lane {}`, which changes no file\n",
+        lane.shown(),
+        lane.lane
+    )
+}
+
 /// What a run did.
 fn drained(ended: &Ended) -> String {
+    if ended.entered == 0 {
+        // The note on patterns without a match is all there is to say.
+        return String::new();
+    }
     let mut text = format!(
         "drained: {} on the log, {} written in {}, {} in all, {} that waited for it, {} of the log behind synced \
          files\n",

@@ -53,6 +53,7 @@ fn open(access: &Access<'_>, path: &Path, create: bool) -> Result<Opened, Replay
 pub(super) fn apply(log: &mut impl Source, plan: &mut Plan<'_>, from: u64, to: u64) -> Result<(), ReplayError> {
     names(plan)?;
     plan.rewind();
+    let position = plan.applied.unwrap_or(from);
     let mut files: BTreeMap<PathBuf, Opened> = BTreeMap::new();
     let mut touched: Vec<PathBuf> =
         plan.files.values().filter(|file| file.created.is_some()).filter_map(|file| file.target.clone()).collect();
@@ -86,7 +87,9 @@ pub(super) fn apply(log: &mut impl Source, plan: &mut Plan<'_>, from: u64, to: u
             }
             let opened = &files[&target].file;
             let done = match record {
-                FileRecord::Bind { bind, .. } => return compare(opened, &bind, &target, file.created.is_some()),
+                FileRecord::Bind { bind, .. } => {
+                    return compare(opened, &bind, &target, file.created.is_some(), lsn, position);
+                }
                 FileRecord::Write { offset, bytes, .. } => {
                     file.bytes += bytes.len() as u64;
                     opened.write_all_at(bytes, offset)
@@ -116,8 +119,16 @@ pub(super) fn apply(log: &mut impl Source, plan: &mut Plan<'_>, from: u64, to: u
     Ok(())
 }
 
-/// Holds the copy of a file against what the file was when it came into the set.
-fn compare(copy: &File, bind: &FileBind, path: &Path, is_made: bool) -> Result<(), ReplayError> {
+/// Holds the copy of a file, whose directory is at a position, against what the file was when it came into the set, at
+/// an offset.
+fn compare(
+    copy: &File,
+    bind: &FileBind,
+    path: &Path,
+    is_made: bool,
+    entered: u64,
+    position: u64,
+) -> Result<(), ReplayError> {
     if bind.said != FileSaid::Entered || bind.len == 0 || is_made {
         return Ok(());
     }
@@ -125,6 +136,11 @@ fn compare(copy: &File, bind: &FileBind, path: &Path, is_made: bool) -> Result<(
     if bind.is_summed && (content.len, content.sum) == (bind.len, bind.sum) {
         return Ok(());
     }
-    let why = "it is not what it was when it came into the set: it was changed beside the log; copy it anew";
+    let why = format!(
+        "its copy ({} bytes) differs from the file that came into the log set at offset {entered} ({} bytes), behind \
+         the copy's position {position}; the log has what was written since, not what was there before. Copy it anew, \
+         at a position of {entered} or more: `tidewater tail --position --at-least {entered}` waits for that",
+        content.len, bind.len
+    );
     Err(file_error(path)(io::Error::other(why)))
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use tidewater_base::checksum::crc32c;
 use tidewater_client::mapped::{Log, Reader};
 use tidewater_client::{Entry, Level, LogError};
-use tidewater_wire::log::{FileChange, FileChangeKind, FileRecord, RecordHeader};
+use tidewater_wire::log::{FileChange, FileChangeKind, FileRecord, FileSaid, RecordHeader};
 
 use crate::access::Access;
 use crate::backing::Backing;
@@ -108,25 +108,49 @@ fn file_error(path: &Path) -> impl Fn(std::io::Error) -> ReplayError {
     move |error| ReplayError::File { path: path.to_owned(), error }
 }
 
-/// The offset that a copy which is begun now can be taken for: the log's files were synced up to there.
+/// What a log that is read while it arrives says of the position of a copy that is begun now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CopyPosition {
+    /// The log's files were synced up to here, so that a copy which is begun now has all that the log has before it.
+    pub position: u64,
+    /// The log arrived up to here.
+    pub end: u64,
+    /// A file came into the set last at this offset, with bytes that are not in the log; 0: none.
+    pub entered: u64,
+}
+
+impl CopyPosition {
+    /// Whether a copy can be taken for this position, if the primary's log had come to an offset when it was asked for:
+    /// a file that came into the set between the two, and has changed since, is in the copy as it is now, and in the
+    /// log as it was then.
+    pub fn is_settled(&self, at_least: u64) -> bool {
+        self.end >= at_least && self.entered < self.position.max(1)
+    }
+}
+
+/// The offset that a copy which is begun now can be taken for, and what else the log says of it.
 ///
 /// # Errors
 /// The log's.
-pub fn copy_position(log: &mut impl Source) -> Result<u64, ReplayError> {
+pub fn copy_position(log: &mut impl Source) -> Result<CopyPosition, ReplayError> {
     let (oldest, end) = log.extent()?;
-    let mut synced = oldest;
+    let mut found = CopyPosition { position: oldest, end, entered: 0 };
     read_by(
         |at, bytes| log.read(at, bytes),
         oldest,
         end,
         |entry| {
-            if let Some((lsn, FileRecord::Synced { from })) = of_file(entry) {
-                synced = synced.max(from.min(lsn));
+            match of_file(entry) {
+                Some((lsn, FileRecord::Synced { from })) => found.position = found.position.max(from.min(lsn)),
+                Some((lsn, FileRecord::Bind { bind, .. })) if bind.said == FileSaid::Entered && bind.len > 0 => {
+                    found.entered = lsn;
+                }
+                _ => {}
             }
             Ok(())
         },
     )?;
-    Ok(synced)
+    Ok(found)
 }
 
 /// The position that all directories have.

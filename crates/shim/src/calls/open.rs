@@ -251,9 +251,17 @@ pub fn make_real(place: Place, fd: c_int, why: &str) -> Result<(), Errno> {
     let files = process::files()?;
     let Some(place) = current(fd, place)? else { return Ok(()) };
     if files.table().flags(place) & tidewater_files::REAL == 0 {
-        let path = files.table().path(place);
-        let path = String::from_utf8_lossy(path.as_bytes());
-        warn(Warning::Real, format_args!("{path}: {why}, which can't be recorded: it is synced by itself from now on"));
+        // A server that does it to file after file, each time in a process of its own, has it said once.
+        if files.table().is_news(why) {
+            let path = files.table().path(place);
+            let path = String::from_utf8_lossy(path.as_bytes());
+            warn(
+                Warning::Real,
+                format_args!(
+                    "{path}: {why}, which can't be recorded: it is synced by itself from now on (said once a run)"
+                ),
+            );
+        }
     }
     files.leave(place, process::borrow(fd), true, &NextLibrary).map_err(|error| process::refuse(&error))
 }

@@ -1,0 +1,224 @@
+//! Programs under `tidewater run` whose device dies, or stands still: they find out at once, and where the user has
+//! asked for that, their files leave the log, and nothing older comes back over what they sync from then on.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use tempfile::TempDir;
+use tidewater_tests::ring::Device;
+use tidewater_tests::{run_refused, run_well, shim, skipped, tidewater};
+
+const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
+const COPY: &[&str] = &["--set", "fast.on_wrap=wait-for-trim", "--ring-copy", "copy"];
+const DEVICE: &str = "vfio-user:f0.sock";
+/// Carries out commands line by line, and prints what came of each.
+const PROGRAM: &str = r#"
+import os, sys
+files = {}
+for line in sys.stdin:
+    word, name, *rest = line.split()
+    try:
+        if word == "append":
+            if name not in files: files[name] = os.open(name, os.O_CREAT | os.O_RDWR)
+            os.lseek(files[name], 0, os.SEEK_END)
+            os.write(files[name], rest[0].encode())
+        elif word == "over": os.pwrite(files[name], rest[0].encode(), 0)
+        elif word == "sync":
+            print("syncing", flush=True)
+            os.fsync(files[name])
+        elif word == "child": os.system("printf %s >> " .replace("%s", rest[0]) + name)
+        elif word == "rename": os.rename(name, rest[0])
+        print("done", flush=True)
+    except OSError as error: print(error.strerror, flush=True)
+"#;
+
+/// A program under a supervisor.
+struct Program {
+    run: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(folder: &Path, more: &[&str]) -> Program {
+        let mut command = tidewater(folder);
+        command.args(["run", "--device", DEVICE, "--log", "*.log"]).args(more).args(["--", "python3", "-c", PROGRAM]);
+        let errors = fs::File::create(folder.join("said")).expect("the folder is writable");
+        let mut run =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn().expect("the binary starts");
+        let (input, output) = (run.stdin.take().expect("piped"), run.stdout.take().expect("piped"));
+        Program { run, input, output: BufReader::new(output) }
+    }
+
+    fn tell(&mut self, line: &str) {
+        self.input.write_all(format!("{line}\n").as_bytes()).expect("it reads");
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("UTF-8");
+        line.trim_end().to_owned()
+    }
+
+    /// Has it do something, and returns what came of it.
+    fn asked(&mut self, line: &str) -> String {
+        self.tell(line);
+        loop {
+            let said = self.hear();
+            if said != "syncing" {
+                return said;
+            }
+        }
+    }
+
+    fn does(&mut self, line: &str) {
+        assert_eq!(self.asked(line), "done", "{line}");
+    }
+
+    /// Ends it. Its status, and what the supervisor said.
+    fn end(mut self, folder: &Path) -> (Option<i32>, String) {
+        drop(self.input);
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("UTF-8");
+        let status = self.run.wait().expect("it is our child").code();
+        (status, fs::read_to_string(folder.join("said")).expect("it is there"))
+    }
+}
+
+fn folder() -> Option<TempDir> {
+    shim();
+    if Command::new("python3").arg("-V").output().is_err() {
+        skipped(1, "there is no python3");
+        return None;
+    }
+    Some(tempfile::tempdir().expect("a temporary folder"))
+}
+
+fn read(folder: &Path, name: &str) -> String {
+    fs::read_to_string(folder.join(name)).expect("it is there")
+}
+
+/// Without a copy, a sync at DESTAGED waits for the device. It is killed while one does.
+#[test]
+fn a_sync_that_waits_when_the_device_dies_fails_by_its_death_and_not_by_its_time_out() {
+    let Some(folder) = folder() else { return };
+    let device = Device::start(folder.path(), WAITS);
+    let mut program = Program::start(folder.path(), &["--level", "destaged"]);
+    program.does("append x.log one");
+    program.does("sync x.log");
+    program.does("append x.log two");
+    kill(device.pid(), Signal::SIGSTOP).expect("it runs");
+    program.tell("sync x.log");
+    assert_eq!(program.hear(), "syncing");
+    device.kill();
+    assert_eq!(program.hear(), "Input/output error");
+    let (status, said) = program.end(folder.path());
+    assert!(status == Some(1) && said.contains("the device has disconnected"), "{status:?}: {said}");
+    assert!(!said.contains("has not answered"), "its process has ended: {said}");
+    // What was acknowledged is there after a recovery.
+    fs::write(folder.path().join("x.log"), "").expect("it is ours");
+    let device = Device::start(folder.path(), WAITS);
+    run_well(folder.path(), &["recover", "--device", DEVICE]);
+    assert!(read(folder.path(), "x.log").starts_with("one"));
+    drop(device);
+}
+
+#[test]
+fn a_program_goes_on_with_its_own_syncs_and_recovery_brings_nothing_older_back() {
+    for stands_still in [false, true] {
+        let Some(folder) = folder() else { return };
+        let path = folder.path();
+        let device = Device::start(path, COPY);
+        let mut program = Program::start(path, &["--on-device-loss", "sync"]);
+        program.does("append x.log acknowledged");
+        program.does("sync x.log");
+        program.does("append y.log first");
+        if stands_still {
+            kill(device.pid(), Signal::SIGSTOP).expect("it runs");
+        }
+        device.kill();
+        // By the log, its copy, or by itself: each returns, and so do those behind them.
+        program.does("append y.log second");
+        program.does("sync y.log");
+        program.does("over x.log NEWER");
+        program.does("sync x.log");
+        loop {
+            // The supervisor has seen it by now, or will.
+            program.does("sync x.log");
+            if read(path, "said").contains("from now on fsync syncs each file by itself") {
+                break;
+            }
+        }
+        program.does("append x.log !");
+        program.does("append z.log new");
+        program.does("child z.log child");
+        program.does("rename z.log w.log");
+        for name in ["x", "y", "z"] {
+            program.does(&format!("sync {name}.log"));
+        }
+        let expected = [("x.log", "NEWERwledged!"), ("y.log", "firstsecond"), ("w.log", "newchild")];
+        let check = || expected.iter().for_each(|(name, is)| assert_eq!(read(path, name), *is, "{name}"));
+        check();
+        // A crash of the machine, as far as the log is concerned: its memory is gone, and the copy is there.
+        fs::remove_file(path.join("ring")).expect("it was there");
+        let (status, said) = program.end(path);
+        assert_eq!(status, Some(0), "{said}");
+        assert!(said.contains("went on without the device") && said.contains("tidewater recover"), "{said}");
+        assert!(!said.contains("drained") && !said.contains("fails from now on"), "{said}");
+        let device = Device::start(path, COPY);
+        run_well(path, &["recover", "--device", DEVICE]);
+        check();
+        // And the next run is as any.
+        let mut program = Program::start(path, &["--on-device-loss", "sync"]);
+        program.does("append x.log ?");
+        program.does("sync x.log");
+        let (status, said) = program.end(path);
+        assert!(status == Some(0) && said.contains("drained: 1 file"), "{said}");
+        assert_eq!(read(path, "x.log"), "NEWERwledged!?");
+        drop(device);
+    }
+}
+
+/// What the log says of files that were written behind its end must not come back: without a log that stays, that can't
+/// be said.
+#[test]
+fn going_on_without_the_device_is_refused_where_a_loss_of_power_would_take_the_log() {
+    let Some(folder) = folder() else { return };
+    let device = Device::start(folder.path(), WAITS);
+    let line = ["run", "--device", DEVICE, "--log", "*.log", "--on-device-loss", "sync", "--", "true"];
+    let said = run_refused(folder.path(), &line);
+    assert!(said.contains("--on-device-loss sync") && said.contains("--ring-copy"), "{said}");
+    drop(device);
+}
+
+#[test]
+fn a_run_that_wrote_nothing_says_so_in_one_line() {
+    let Some(folder) = folder() else { return };
+    let device = Device::start(folder.path(), WAITS);
+    let program = Program::start(folder.path(), &[]);
+    let (status, said) = program.end(folder.path());
+    assert!(status == Some(0) && !said.contains("drained"), "{said}");
+    assert_eq!(said.matches("opened no file for writing that --log matches").count(), 1, "{said}");
+    drop(device);
+}
+
+/// A server that restores file after file, each by a process of its own, has it said once.
+#[test]
+fn what_many_processes_do_to_many_files_is_said_once() {
+    let Some(folder) = folder() else { return };
+    let path = folder.path();
+    let device = Device::start(path, WAITS);
+    fs::write(path.join("from"), [7; 100]).expect("the folder is writable");
+    let copy = "import os, sys; a = os.open('from', os.O_RDONLY); b = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY); \
+                os.copy_file_range(a, b, 100)";
+    fs::write(path.join("copy.py"), copy).expect("the folder is writable");
+    let line = ["--log", "*.log", "--", "sh", "-c", "for i in 1 2 3 4; do python3 copy.py $i.log; done"];
+    let run = tidewater(path).args(["run", "--device", DEVICE]).args(line).output().expect("it starts");
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(run.status.success(), "{said}");
+    assert_eq!(said.matches("copy_file_range").count(), 1, "{said}");
+    drop(device);
+}
