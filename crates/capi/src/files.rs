@@ -35,6 +35,7 @@ fn files_error(error: &FilesError) -> Failure {
         FilesError::Failed(number) => *number as c_int,
         FilesError::System(errno) => *errno as c_int,
         FilesError::TooMany => nix::libc::ENFILE,
+        FilesError::Foreign(_) => nix::libc::EBUSY,
     };
     Failure::Known { errno, why: error.to_string() }
 }
@@ -43,10 +44,12 @@ fn run_error(error: &RunError) -> Failure {
     let of = |error: &std::io::Error| error.raw_os_error().unwrap_or(nix::libc::EIO);
     let errno = match error {
         RunError::Log(error) | RunError::Replay(ReplayError::Log(error)) => error.errno(),
-        RunError::Replay(ReplayError::File { error, .. }) | RunError::System { error, .. } => of(error),
+        RunError::Replay(ReplayError::File { error, .. } | ReplayError::Marker { error })
+        | RunError::System { error, .. } => of(error),
         RunError::Replay(_) => nix::libc::EIO,
         RunError::File { error: FilesError::System(errno), .. } => *errno as c_int,
         RunError::File { .. } => nix::libc::EIO,
+        RunError::Foreign(_) => nix::libc::EBUSY,
         RunError::Held => nix::libc::ENOSPC,
     };
     let mut why = error.to_string();
@@ -128,7 +131,9 @@ pub unsafe extern "C" fn tidewater_files_open(
         let options = options_of(options)?;
         // The program says which files: any of its own may come back.
         let (globs, owners) = (Globs::from_text("/**"), Vec::new());
-        let setup = Setup { target, lane: options.lane, level: options.level, globs, owners, forget: false };
+        let (lane, level) = (options.lane, options.level);
+        let adopt = std::env::var_os("TIDEWATER_ADOPT").is_some_and(|value| value == "1");
+        let setup = Setup { target, lane, level, globs, owners, forget: false, adopt };
         let (files, _) = EmbeddedFiles::open(&setup).map_err(|error| run_error(&error))?;
         Ok(Box::into_raw(Box::new(tidewater_files { files })))
     })

@@ -2,10 +2,11 @@
 
 use crate::args::log_device::LogDevice;
 use crate::args::served::{NamespaceSize, Serve};
-use crate::failure::{Failure, reason};
+use crate::failure::{Failure, printable, reason};
 use crate::{output, served};
 use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io::Read as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,7 @@ pub fn command(of: &LogDevice) -> Result<(), Failure> {
         return Err(Failure::usage(format_args!("{}: exists and is not a folder", of.folder.display()))
             .help("name a folder for the device's files"));
     }
+    is_free(&of.folder)?;
     // Like its sockets, it is for its owner alone.
     DirBuilder::new().recursive(true).mode(0o700).create(&of.folder).map_err(failed)?;
     let serve = line(of)?;
@@ -175,6 +177,49 @@ pub fn wait_for(target: &str) {
     {
         std::thread::sleep(START_TIME / 100);
     }
+}
+
+/// Whether the files of a log device are in a folder. An image by itself is not one's: its ring is elsewhere.
+pub fn is_one(folder: &Path) -> bool {
+    let has = |name: &str| folder.join(name).exists();
+    !folder.as_os_str().is_empty() && has("image") && (has(RING_AT) || has("ring") || has("ring-copy"))
+}
+
+/// Files in a folder, which is no log device's, that are of another device. A new device there would be taken for it.
+fn others_in(folder: &Path) -> Vec<String> {
+    const KINDS: [([u8; 8], &str); 3] =
+        [(*b"TIDEWATR", "an image"), (*b"TIDERING", "a ring"), (*b"TIDECOPY", "a ring's copy")];
+    let kind = |path: &Path| {
+        let about = std::fs::symlink_metadata(path).ok()?;
+        if about.file_type().is_socket() {
+            return Some("a socket");
+        }
+        let mut magic = [0; 8];
+        let file = about.is_file().then(|| std::fs::File::open(path).ok()).flatten();
+        file?.read_exact(&mut magic).ok()?;
+        KINDS.iter().find(|(begin, _)| *begin == magic).map(|(_, kind)| *kind)
+    };
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let known = names.filter_map(|entry| Some((entry.file_name(), kind(&entry.path())?)));
+    let mut known: Vec<String> = known.map(|(name, kind)| format!("{} ({kind})", name.to_string_lossy())).collect();
+    known.sort();
+    known
+}
+
+/// That nothing in the folder is of another device.
+fn is_free(folder: &Path) -> Result<(), Failure> {
+    if is_one(folder) {
+        return Ok(());
+    }
+    let others = others_in(folder);
+    if others.is_empty() {
+        return Ok(());
+    }
+    let shown = folder.display();
+    Err(Failure::usage(format_args!("{shown}: holds files of another device: {}", printable(&others.join(", ")))).help(
+        "start that device as it was started before (`tidewater serve --image … --ring …`): its log may hold last \
+             bytes of files. A new device needs another folder",
+    ))
 }
 
 /// How to use the device, when it is ready.

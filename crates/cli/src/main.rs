@@ -91,6 +91,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Bench(of) => bench::command(of),
         Command::Recover(given) => run::recover(given),
         Command::Drain(given) => run::drain(given),
+        Command::Check(given) => run::check(given),
         Command::Tail(given) => tail::command(given),
         Command::Report(report) => report::command(report),
         Command::Completions(completions) => completions::command(completions),

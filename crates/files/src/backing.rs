@@ -51,6 +51,10 @@ pub trait Backing: Journal + fmt::Debug + Send + Sync {
     /// # Errors
     /// The log's.
     fn writers(&self) -> Result<Vec<u32>, LogError>;
+    /// The drive that has it, and the drive's epoch; zeroes: not known.
+    fn identity(&self) -> ([u8; 16], u64) {
+        ([0; 16], 0)
+    }
     /// Whether it is still there, as far as that is known without asking it.
     ///
     /// # Errors
@@ -171,6 +175,11 @@ impl Backing for Log {
 
     fn writers(&self) -> Result<Vec<u32>, LogError> {
         Log::writers(self).map(Vec::from)
+    }
+
+    fn identity(&self) -> ([u8; 16], u64) {
+        let (drive, epoch) = Log::identity(self);
+        (drive, epoch.0)
     }
 
     fn is_there(&self) -> Result<(), LogError> {
@@ -333,6 +342,11 @@ impl Backing for GroupLog {
         GroupLog::writers(self).map(Vec::from)
     }
 
+    fn identity(&self) -> ([u8; 16], u64) {
+        let (drive, epoch) = GroupLog::identity(self);
+        (drive, epoch.0)
+    }
+
     fn is_there(&self) -> Result<(), LogError> {
         GroupLog::is_there(self)
     }
@@ -407,6 +421,10 @@ impl Backing for AnyLog {
 
     fn writers(&self) -> Result<Vec<u32>, LogError> {
         (**self).writers()
+    }
+
+    fn identity(&self) -> ([u8; 16], u64) {
+        (**self).identity()
     }
 
     fn is_there(&self) -> Result<(), LogError> {

@@ -16,8 +16,11 @@ use nix::errno::Errno;
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::sys::stat::fstat;
 
+use crate::Globs;
 use crate::backing::AnyLog;
 use crate::deferred::Flush;
+use crate::interlock::{adopt, foreign_in};
+use crate::marks::split;
 use crate::replay::Report;
 use crate::run::{Ended, Plain, Run, Setup, TICK};
 use crate::run_error::RunError;
@@ -76,6 +79,11 @@ impl EmbeddedFiles {
     /// As [`Run::start`].
     pub fn open(setup: &Setup) -> Result<(EmbeddedFiles, Report), RunError> {
         let (run, report) = Run::start_own(setup)?;
+        EmbeddedFiles::of(run).map(|files| (files, report))
+    }
+
+    /// The files of a run that has begun.
+    pub(crate) fn of(run: Run<AnyLog>) -> Result<EmbeddedFiles, RunError> {
         let (run, over) = (Arc::new(run), Arc::new(AtomicBool::new(false)));
         let (its_run, its_over) = (Arc::clone(&run), Arc::clone(&over));
         let keep = move || {
@@ -90,7 +98,7 @@ impl EmbeddedFiles {
         let keeper = thread::spawn("tidewater-files", keep);
         let keeper = keeper.map_err(|error| RunError::System { what: "start a thread", error })?;
         let (open, left, keeper, owner) = (Mutex::default(), Mutex::default(), Some(keeper), std::process::id());
-        Ok((EmbeddedFiles { run, open, left, over, keeper, owner }, report))
+        Ok(EmbeddedFiles { run, open, left, over, keeper, owner })
     }
 
     /// What syncs wait for, and what that survives: as `tidewater run` says it.
@@ -145,6 +153,7 @@ impl EmbeddedFiles {
         if !file.metadata().map_err(errno)?.is_file() {
             return Err(FilesError::System(Errno::EINVAL)); // Nothing that could come back.
         }
+        self.check_folder(path)?;
         let (place, mut opened) = loop {
             let place = self.files().enter(file.as_fd(), path.as_os_str().as_bytes(), &Plain)?;
             let place = place.ok_or(FilesError::System(Errno::ENOENT))?;
@@ -161,6 +170,18 @@ impl EmbeddedFiles {
         }
         opened[number] = Some(Arc::new(Open { file, place }));
         Ok(number)
+    }
+
+    /// That no other log may hold the file's last bytes.
+    fn check_folder(&self, path: &Path) -> Result<(), FilesError> {
+        let Some((folder, name)) = split(path.as_os_str().as_bytes()) else { return Ok(()) };
+        let run = self.files().table().run();
+        let mut foreign = foreign_in(folder, &Globs::only(path), Some(&run))?;
+        foreign.retain(|one| one.marker.as_ref().is_none_or(|marker| marker.covers(name)));
+        if self.run.adopts() {
+            return adopt(&foreign).map_err(|error| errno(error).into());
+        }
+        foreign.pop().map_or(Ok(()), |one| Err(FilesError::Foreign(Box::new(one))))
     }
 
     /// Nothing is written to a file any more by this number; deferred writes to it are done. What the log has of it

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
+use crate::marker::is_marker;
+
 /// Patterns, one of which a path has to match. `*` and `?` stand for characters of one name, `**` for names too,
 /// `[abc]` for one of these.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -77,6 +79,11 @@ impl Globs {
         Ok(Globs { patterns: all })
     }
 
+    /// The set of one file, by its absolute path without symbolic links; a name that is not UTF-8 is of none.
+    pub(crate) fn only(path: &Path) -> Globs {
+        Globs { patterns: path.to_str().map(literally).into_iter().collect() }
+    }
+
     /// Reads what [`Globs::to_text`] made; what is no absolute path is passed over.
     pub fn from_text(text: &str) -> Globs {
         let patterns = text.split('\n').filter(|one| one.starts_with('/') && is_finished(one.as_bytes()));
@@ -93,9 +100,9 @@ impl Globs {
         &self.patterns
     }
 
-    /// Whether an absolute path without symbolic links is of the set. Takes no memory.
+    /// Whether an absolute path without symbolic links is of the set, in which no marker is. Takes no memory.
     pub fn matches(&self, path: &[u8]) -> bool {
-        self.patterns.iter().any(|pattern| matches(pattern.as_bytes(), path))
+        !is_marker(path) && self.patterns.iter().any(|pattern| matches(pattern.as_bytes(), path))
     }
 }
 
@@ -119,7 +126,7 @@ fn resolve(path: &Path) -> PathBuf {
     }
 }
 
-fn is_finished(pattern: &[u8]) -> bool {
+pub(crate) fn is_finished(pattern: &[u8]) -> bool {
     let mut rest = pattern;
     while let Some(at) = rest.iter().position(|byte| *byte == b'[') {
         match set_end(&rest[at..]) {
@@ -159,7 +166,7 @@ fn in_set(set: &[u8], byte: u8) -> bool {
 
 /// Goes back to the last star only, and to the last double star when that is of no use: the time is a product of
 /// lengths.
-fn matches(pattern: &[u8], path: &[u8]) -> bool {
+pub(crate) fn matches(pattern: &[u8], path: &[u8]) -> bool {
     let (mut p, mut s) = (0, 0);
     // Where to go on after a star that takes one byte more: in the pattern, in the path.
     let mut star: Option<(usize, usize)> = None;

@@ -23,6 +23,9 @@ mod glob;
 pub mod hand_over;
 mod handle;
 mod loss;
+mod interlock;
+mod marker;
+mod marks;
 mod members;
 mod onto;
 mod paths;
@@ -43,6 +46,8 @@ pub use handle::{identify, is_same};
 pub use onto::{
     CopyPosition, Onto, OntoRules, POSITION_FILE, Position, Replayed, Source, copy_position, recover_onto, replay_onto,
 };
+pub use interlock::{Foreign, markers, markers_of};
+pub use marker::Marker;
 pub use paths::Moving;
 pub use replay::{Fate, FileReport, ReplayError, Report, Rules, recover};
 pub use run::{Checkpoint, Ended, Run, Setup, TICK};

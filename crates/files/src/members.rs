@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::stat::fstat;
-use tidewater_wire::log::{FILE_PATH_BYTES_MAX, FileChangeKind};
+use tidewater_wire::log::{FILE_PATH_BYTES_MAX, FileBind, FileChangeKind};
 
 use crate::content::described;
 use crate::handle::{identify, is_same, is_same_there};
@@ -61,6 +61,7 @@ impl<J: Journal> Files<J> {
         if !(1..=FILE_PATH_BYTES_MAX).contains(&path.len()) {
             return Err(FilesError::System(Errno::ENAMETOOLONG));
         }
+        let is = FileBind { is_marked: self.mark(path).unwrap_or(false), ..is };
         let place = self.table().reserve().ok_or(FilesError::TooMany)?;
         self.table().set_known(place, known(file)?);
         real.sync(file)?;

@@ -46,6 +46,8 @@ impl<J: Journal> Files<J> {
         let Some(locked) = self.for_good(self.table().lock(place, false))? else { return Ok(()) };
         let mut bind = FileBind { path_bytes: path.len() as u16, ..self.table().bind(locked.place) };
         if moves {
+            // A folder that is being renamed takes its marker along.
+            bind.is_marked = self.mark(path).unwrap_or(bind.is_marked);
             bind = self.table().set_path(locked.place, &bind, path);
         }
         self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path]).map(drop)

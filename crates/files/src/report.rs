@@ -17,6 +17,8 @@ pub struct Rules {
     pub owners: Vec<u32>,
     /// Go on where a file is missing or refused: what the log has for it is lost.
     pub forget: bool,
+    /// Do not ask the markers of the files' folders: the log has their newest bytes.
+    pub adopt: bool,
     /// Change nothing, and tell what would be done.
     pub dry: bool,
 }
@@ -30,6 +32,11 @@ pub enum ReplayError {
     File {
         /// Which.
         path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The marker of a folder could not be brought up to date, or removed.
+    Marker {
         /// Why.
         error: std::io::Error,
     },
@@ -54,6 +61,7 @@ impl fmt::Display for ReplayError {
         match self {
             ReplayError::Log(error) => error.fmt(f),
             ReplayError::File { path, error } => write!(f, "{}: {error}", path.display()),
+            ReplayError::Marker { error } => error.fmt(f),
             ReplayError::Refused(report) => {
                 let files = report.files.iter().filter(|file| file.fate.is_bad()).count();
                 match report.unbound {

@@ -22,6 +22,8 @@ use crate::deferred::Deferred;
 use crate::fcntl_locks::FcntlLocked;
 use crate::handle::{identify, is_same};
 use crate::loss::Loss;
+use crate::interlock::{adopt, markers_of};
+use crate::marks::Marks;
 use crate::replay::{Report, Rules, recover};
 use crate::run_error::RunError;
 use crate::set::{Files, FilesError, Real, number_of, sync_folder};
@@ -70,6 +72,8 @@ pub struct Setup {
     pub owners: Vec<u32>,
     /// Go on where recovery misses a file.
     pub forget: bool,
+    /// The files are this log's from now on, whatever markers say of other logs.
+    pub adopt: bool,
 }
 
 fn file_error(path: &Path) -> impl Fn(FilesError) -> RunError {
@@ -126,7 +130,9 @@ pub struct Run<J = Log> {
     listener: UnixListener,
     name: String,
     globs: Globs,
+    target: String,
     lane: u8,
+    adopts: bool,
     deferred: Deferred,
     locks: FcntlLocked,
     /// Files are held against what their records say: no layer defers writes to them.
@@ -156,6 +162,10 @@ struct State {
     /// How many syncs outside of the set had waited for the log when that was looked at last, and since when it has
     /// been as many.
     ordered: (u64, Instant),
+    /// The markers of folders.
+    marks: Marks,
+    /// Up to where the log is durable for certain.
+    seen: u64,
     /// That a trim was of no use.
     is_noted: bool,
 }
@@ -213,13 +223,18 @@ impl Run<AnyLog> {
 }
 
 impl<J: Backing> Run<J> {
-    fn over(setup: &Setup, log: J) -> Result<(Run<J>, Report), RunError> {
+    pub(crate) fn over(setup: &Setup, log: J) -> Result<(Run<J>, Report), RunError> {
         if let Some(level) = setup.level {
             log.offers(level)?;
         }
         let (globs, owners) = (Some(setup.globs.clone()), setup.owners.clone());
-        let rules = Rules { globs, owners, forget: setup.forget, dry: false };
+        let rules = Rules { globs, owners, forget: setup.forget, adopt: setup.adopt, dry: false };
         let report = recover(&log, setup.lane, &rules).map_err(RunError::Replay)?;
+        let foreign = markers_of(&setup.globs);
+        if !foreign.is_empty() && !setup.adopt {
+            return Err(RunError::Foreign(foreign));
+        }
+        adopt(&foreign).map_err(|error| RunError::System { what: "remove the marker of another log", error })?;
         // What a log waits for by itself tells whether its ring survives a loss of power.
         let outside = log.level();
         let level = setup.level.unwrap_or(outside);
@@ -242,19 +257,24 @@ impl<J: Backing> Run<J> {
             checkpoints: 0,
             trimmed: begin,
             ordered: (0, now.checked_sub(EVERY).unwrap_or(now)),
+            marks: Marks::default(),
+            seen: begin,
             is_noted: false,
         };
         let globs = setup.globs.clone();
         let (lane, deferred, locks, state) =
             (setup.lane, Deferred::default(), FcntlLocked::default(), Mutex::new(state));
         let (notes, lost) = (Mutex::default(), OnceLock::new());
+        let (notes, adopts, target) = (Mutex::default(), setup.adopt, setup.target.clone());
         let run = Run {
             files,
             table: file,
             listener,
             name,
             globs,
+            target,
             lane,
+            adopts,
             deferred,
             locks,
             looks: false,
@@ -264,6 +284,7 @@ impl<J: Backing> Run<J> {
             state,
         };
         run.say_session()?;
+        run.make_marker()?;
         run.admit(&run.room()?);
         Ok((run, report))
     }
@@ -480,7 +501,10 @@ impl<J: Backing> Run<J> {
             let _all = table.lock_all()?;
             let named = table.entries().map(|place| (place, table.bind(place), table.path(place)));
             let places: Vec<(Place, FileBind, PathBytes)> = named.collect();
-            (log.end(), places)
+            let from = log.end();
+            // Files that come from now on have nothing before it.
+            table.has_come(log.identity().1, self.seen(state), from);
+            (from, places)
         };
         table.allow_deltas(from);
         let mut done = Checkpoint { trimmed: from, ..Checkpoint::default() };
@@ -490,6 +514,7 @@ impl<J: Backing> Run<J> {
         let is_crowded = !last && places.len() >= CROWD;
         let mut folders: Vec<PathBuf> = Vec::new();
         for (place, bind, name) in places {
+            state.marks.know(name.as_bytes());
             let Some((file, path)) = self.open(place).or_else(|| self.open_moved(place)) else {
                 self.lost(place, &bind, &name)?;
                 continue;
@@ -504,6 +529,7 @@ impl<J: Backing> Run<J> {
                 self.files.give_way(place, file.as_fd()).map_err(file_error(&path))?;
             }
             done.files += 1;
+            state.marks.know(path.as_os_str().as_bytes());
             let folder = path.parent().unwrap_or(&path);
             if !folders.iter().any(|one| one == folder) {
                 folders.push(folder.to_owned());
@@ -522,9 +548,12 @@ impl<J: Backing> Run<J> {
             log.skip(from)?;
         }
         let until = if last { log.end() } else { from };
+        self.advance_marks(state, until);
         let synced = self.files.record(FileChangeKind::Synced, until, &[])?;
         self.is_recorded()?;
         log.wait(synced.end, Level::Destaged)?;
+        state.seen = synced.end;
+        self.leave_folders(state, last)?;
         // With the mark itself, in the end: a page that is kept would be in the way of other lanes. Where it still can
         // be read, so can the mark.
         let until = if last { synced.end } else { until };
@@ -659,5 +688,6 @@ impl<J: Backing> Run<J> {
 }
 
 mod loss;
+mod markers;
 #[cfg(test)]
 mod tests;

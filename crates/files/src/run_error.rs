@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::interlock::Foreign;
 use crate::replay::ReplayError;
 use crate::set::FilesError;
 use tidewater_client::LogError;
@@ -22,6 +23,8 @@ pub enum RunError {
         /// Why.
         error: FilesError,
     },
+    /// Last bytes of files may be on another log.
+    Foreign(Vec<Foreign>),
     /// The log's pages are another lane's, too, and it keeps them.
     Held,
     /// The system refused something else.
@@ -40,6 +43,13 @@ impl fmt::Display for RunError {
             RunError::Replay(error) => error.fmt(f),
             RunError::File { path, error } if path.as_os_str().is_empty() => error.fmt(f),
             RunError::File { path, error } => write!(f, "{}: {error}", path.display()),
+            RunError::Foreign(all) => {
+                let Some(first) = all.first() else { return f.write_str("other logs") };
+                match all.len() - 1 {
+                    0 => first.fmt(f),
+                    more => write!(f, "{first}; and {more} more such markers"),
+                }
+            }
             RunError::Held => f.write_str(
                 "the log is full of another lane's bytes: `tidewater recover` or `tidewater drain` its lane, or give \
                  the device a larger log (fast.log_size)",

@@ -23,6 +23,7 @@ use crate::PATIENCE;
 use crate::compare::{same, same_at_end};
 use crate::delta::{Bases, KEPT_MIN};
 use crate::loss::{Loss, is_loss};
+use crate::interlock::Foreign;
 use crate::table::{Counter, Locked, Place, REAL, Table};
 use tidewater_client::mapped::inode::size;
 use tidewater_client::{Level, LogError, Written};
@@ -54,6 +55,8 @@ pub enum FilesError {
     System(Errno),
     /// All places of the table are in use.
     TooMany,
+    /// The file's last bytes may be on another log.
+    Foreign(Box<Foreign>),
 }
 
 impl fmt::Display for FilesError {
@@ -76,6 +79,7 @@ impl fmt::Display for FilesError {
                 errno => write!(f, "the log has failed: {}", errno.desc()),
             },
             FilesError::System(errno) => f.write_str(errno.desc()),
+            FilesError::Foreign(foreign) => foreign.fmt(f),
             FilesError::TooMany => write!(f, "more than {} files on the log", crate::FILES_MAX),
         }
     }
@@ -138,6 +142,7 @@ impl FilesError {
             FilesError::System(errno) | FilesError::Log(LogError::Store { errno }) => *errno,
             FilesError::Failed(number) if number & OF_STORE != 0 => Errno::from_raw(*number as i32),
             FilesError::TooMany => Errno::ENFILE,
+            FilesError::Foreign(_) => Errno::EBUSY,
             FilesError::Log(_) | FilesError::Failed(_) => Errno::EIO,
         }
     }

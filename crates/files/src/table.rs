@@ -18,6 +18,8 @@ use tidewater_client::mapped::Mapping;
 use tidewater_client::mapped::owner;
 use tidewater_client::{Level, LogError};
 
+mod mark;
+
 const MAGIC: u64 = u64::from_le_bytes(*b"TIDEFILE");
 const VERSION: u64 = 7;
 /// Files that are on the log at once, at most.
@@ -45,8 +47,13 @@ enum Word {
     Anew = 144,
     Loss = 152,
     Said = 160,
+    Epoch = 168,
+    Seen = 176,
+    Synced = 184,
     Counters = 192,
     Run = 512,
+    MarkerBytes = 1024,
+    Marker = 1032,
 }
 
 /// What a run counts.

@@ -524,6 +524,14 @@ Examples:
   # Before the device is removed
   tidewater drain --device log";
 
+pub(super) const CHECK: &str = "\
+Examples:
+  # Before a database is started without `tidewater run`
+  tidewater check /var/lib/postgresql/15/main && postgres -D /var/lib/postgresql/15/main
+
+  # In a systemd unit
+  ExecStartPre=/usr/bin/tidewater check /var/lib/redis";
+
 pub(super) const FAST: &str = "\
 Examples:
   tidewater fast append pci:0000:01:00.0 commit.bin

@@ -28,6 +28,8 @@ impl LaneOf {
     /// The device as `--device` takes it, quoted for a shell if need be.
     pub fn shown(&self) -> String {
         let devices = crate::log_device::folders_of(&self.device);
+        // A folder stands for the device in it. A socket by itself is named as it was given.
+        let devices = devices.filter(|all| all.iter().all(|folder| crate::log_device::is_one(folder)));
         let shown = |all: Vec<&Path>| all.iter().map(|it| it.display().to_string()).collect::<Vec<_>>().join(",");
         let text = devices.map_or_else(|| self.device.clone(), shown);
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:+,".contains(c);
@@ -114,6 +116,10 @@ pub struct Run {
     /// Start even if recovery cannot find a file: its part of the log is lost
     #[arg(long, help_heading = "Log")]
     pub forget: bool,
+    /// Take the files to this device as they are, even if their last bytes are on another one's log: that one's bytes
+    /// are lost
+    #[arg(long, help_heading = "Log")]
+    pub adopt: bool,
     /// Print only errors on standard error
     #[arg(long, short)]
     pub quiet: bool,
@@ -172,6 +178,9 @@ pub struct Recover {
     /// Continue past a missing or refused file: its part of the log is lost
     #[arg(long)]
     pub forget: bool,
+    /// Write what this log has even over files that were used without it since, or that another log has by now
+    #[arg(long)]
+    pub adopt: bool,
     /// Print what would be done, and change nothing
     #[arg(long, conflicts_with = "forget")]
     pub dry_run: bool,
@@ -274,6 +283,17 @@ pub struct Drain {
     /// Continue past a missing or refused file: its part of the log is lost
     #[arg(long)]
     pub forget: bool,
+    /// Write what this log has even over files that were used without it since, or that another log has by now
+    #[arg(long)]
+    pub adopt: bool,
+}
+
+/// `tidewater check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Folders of files, which are looked through with all below them
+    #[arg(value_name = "DIR", required = true, value_hint = ValueHint::DirPath)]
+    pub folders: Vec<PathBuf>,
 }
 
 #[cfg(test)]

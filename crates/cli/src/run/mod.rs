@@ -1,5 +1,6 @@
 //! `tidewater run`, `recover` and `drain`: the files of an unmodified program on a log.
 
+mod check;
 mod matches;
 mod onto;
 mod program;
@@ -86,6 +87,7 @@ pub fn run(given: &Given) -> Result<(), Failure> {
         globs: globs(&given.globs)?,
         owners: given.owners.allowed.clone(),
         forget: given.forget,
+        adopt: given.adopt,
     };
     // Before there is another thread: each inherits the mask of its creator.
     let mut blocked = SigSet::empty();
@@ -99,7 +101,7 @@ pub fn run(given: &Given) -> Result<(), Failure> {
 
     cut_rings_are_errors()?;
     log_device::wait_for(&given.log.device);
-    let (run, report) = Run::start(&setup).map_err(|error| refused(&error, &given.log))?;
+    let (run, report) = Run::start(&setup).map_err(|error| refused(&error, &given.log, &setup.globs))?;
     if given.on_device_loss == OnDeviceLoss::Sync {
         run.leave_when_lost().map_err(|why| Failure::usage(format_args!("--on-device-loss sync: {why}")))?;
     }
@@ -265,14 +267,18 @@ fn of_others(others: &[u32]) -> String {
     )
 }
 
-fn refused(error: &RunError, lane: &LaneOf) -> Failure {
+fn refused(error: &RunError, lane: &LaneOf, globs: &Globs) -> Failure {
     if let RunError::Replay(ReplayError::Refused(report)) = error {
         tell(&recovered(report, false));
     }
     let failure = Failure::run(printable(&error.to_string()));
     match error {
+        RunError::Log(LogError::Unreachable { .. }) if check::depends(globs) => {
+            failure.help(check::depends_help(globs))
+        }
         RunError::Replay(error) => with_help(failure, error, lane),
         RunError::Log(error) => log_help(failure, error, lane),
+        RunError::Foreign(all) => failure.help(check::help(all, true)),
         _ => failure,
     }
 }
@@ -290,10 +296,18 @@ fn log_help(failure: Failure, error: &LogError, lane: &LaneOf) -> Failure {
             "a function serves one program at a time: stop the other one, or serve a second function with another \
              --vfio-user SOCKET",
         ),
-        LogError::Unreachable { path, .. } => failure.help(socket::advice(path).unwrap_or_else(|| match of_folder {
-            true => format!("start the device: tidewater log-device {}", lane.shown()),
-            false => "start the device: tidewater serve --image FILE --vfio-user SOCKET --ring FILE".into(),
-        })),
+        LogError::Unreachable { path, .. } => {
+            failure.help(socket::advice(path).unwrap_or_else(|| {
+                match of_folder {
+            true if log_device::folder_of(&lane.device).is_some_and(log_device::is_one) => {
+                format!("start the device: tidewater log-device {}", lane.shown())
+            }
+            _ => "start the device as it was started before, with this socket; a new one has no log of these files \
+                  (`tidewater log-device --help`)"
+                .into(),
+        }
+            }))
+        }
         _ => failure,
     }
 }
@@ -303,8 +317,8 @@ fn with_help(failure: Failure, error: &ReplayError, lane: &LaneOf) -> Failure {
         ReplayError::Log(error) => log_help(failure, error, lane),
         ReplayError::Refused(report) if report.files.iter().any(|file| matches!(file.fate, Fate::Refused(_))) => {
             failure.help(format_args!(
-                "mend each file as its line says, or discard their changes: tidewater recover --device {} --lane {} \
-                 --forget",
+                "mend each file as its line says; to discard their changes on this log: tidewater recover --device {} \
+                 --lane {} --forget; to write them although a marker says otherwise: the same with --adopt",
                 lane.shown(),
                 lane.lane
             ))
@@ -356,10 +370,12 @@ pub fn recover(given: &Recover) -> Result<(), Failure> {
     log_device::wait_for(&given.log.device);
     let globs = if given.globs.is_empty() { None } else { Some(globs(&given.globs)?) };
     let owners = given.owners.allowed.clone();
-    let rules = Rules { globs, owners, forget: given.forget, dry: given.dry_run };
+    let rules = Rules { globs, owners, forget: given.forget, adopt: given.adopt, dry: given.dry_run };
     let report = replay(&given.log, &rules)?;
     output::print(&recovered(&report, given.dry_run))
 }
+
+pub use check::check;
 
 /// `tidewater drain`.
 ///
@@ -368,7 +384,7 @@ pub fn recover(given: &Recover) -> Result<(), Failure> {
 pub fn drain(given: &Drain) -> Result<(), Failure> {
     log_device::wait_for(&given.log.device);
     let owners = given.owners.allowed.clone();
-    let report = replay(&given.log, &Rules { owners, forget: given.forget, ..Rules::default() })?;
+    let report = replay(&given.log, &Rules { owners, forget: given.forget, adopt: given.adopt, ..Rules::default() })?;
     let mut text = recovered(&report, false);
     let _ = writeln!(text, "the log of lane {} is empty: its files no longer depend on the device", given.log.lane);
     output::print(&text)

@@ -56,7 +56,7 @@ fn untouched(path: &Path) -> Result<PathBuf, String> {
 fn rules_of(given: &Recover) -> Result<OntoRules, Failure> {
     let globs = if given.globs.is_empty() { None } else { Some(globs(&given.globs)?) };
     let owners = given.owners.allowed.clone();
-    let rules = Rules { globs, owners, forget: given.forget, dry: given.dry_run };
+    let rules = Rules { globs, owners, forget: given.forget, adopt: given.adopt, dry: given.dry_run };
     let onto = given.onto.iter().map(directory).collect::<Result<_, _>>()?;
     Ok(OntoRules { onto, copied_at: given.copied_at, rules })
 }

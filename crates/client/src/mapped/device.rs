@@ -7,6 +7,7 @@ use std::time::Duration;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use tidewater_driver::vfio_user::{Function, Patience, Socket, SocketError};
 use tidewater_wire::log::{COPY_SECTOR, CopyBuffer};
+use tidewater_wire::vendor::Epoch;
 use tidewater_wire::vfio_user::{Area, region};
 
 use super::inode::takes_direct;
@@ -82,6 +83,12 @@ impl Device {
 }
 
 impl Log {
+    /// The drive that has the log: the identifier of its image; and the epoch that it was in when the log was opened.
+    pub fn identity(&self) -> ([u8; 16], Epoch) {
+        let header = self.ring.header();
+        (header.drive, header.epoch)
+    }
+
     /// Who can have written what the log says, beside whom they have shared it with: the owner of the ring's file, and
     /// the user of the device, from which comes what is not in the ring.
     ///

@@ -9,6 +9,7 @@ use super::options::{Options, Status};
 use super::ring::Recovered;
 use crate::{Level, LogError, Written};
 use tidewater_wire::vendor::FastStatus;
+use tidewater_wire::vendor::Epoch;
 
 /// How long a wait lasts before other devices are asked whether they are primary by now.
 const SLICE: Duration = Duration::from_secs(1);
@@ -188,6 +189,11 @@ impl GroupLog {
     /// As there, and as [`GroupLog::append`].
     pub fn writers(&self) -> Result<[u32; 2], LogError> {
         self.with(Log::writers)
+    }
+
+    /// As [`Log::identity`].
+    pub fn identity(&self) -> ([u8; 16], Epoch) {
+        self.log().identity()
     }
 
     /// As [`Log::end`].

@@ -16,7 +16,7 @@ fn a_file_that_leaves_amid_a_checkpoint_is_named_behind_it_and_left_alone_by_rep
         let (path, file) = new_file(folder.path(), "file");
         let (level, globs) = (Some(Level::Ring), Globs::from_text("/**"));
         let owners = Vec::new();
-        let setup = Setup { target: String::new(), lane: 0, level, globs, owners, forget: false };
+        let setup = Setup { target: String::new(), lane: 0, level, globs, owners, forget: false, adopt: false };
         let (run, _) = Run::over(&setup, Memory::default()).expect("memory");
         let (files, bytes) = (run.files(), path.as_os_str().as_bytes());
         let place = files.enter(file.as_fd(), bytes, &Plain).expect("it enters").expect("it has a name");
@@ -31,6 +31,9 @@ fn a_file_that_leaves_amid_a_checkpoint_is_named_behind_it_and_left_alone_by_rep
         files.leave(place, file.as_fd(), stays, &Plain).expect("memory takes it");
         file.write_all_at(b"new", 0).expect("there is room");
         run.ready(place, file.as_fd(), Some((&bind, &name))).expect("memory takes it");
+        let mut state = run.state.lock().expect("no thread panicked");
+        state.marks.know(bytes);
+        run.advance_marks(&mut state, from);
         files.record(FileChangeKind::Synced, from, &[]).expect("memory takes it");
         let (report, found) = files.journal().recovered(&path);
         assert_eq!((report.unbound, found.as_slice()), (0, &b"new"[..]), "{stays}");
@@ -48,6 +51,7 @@ fn files_without_changes_give_way_to_others_and_come_back() {
         globs: Globs::from_text("/**"),
         owners: Vec::new(),
         forget: false,
+        adopt: false,
     };
     let (run, _) = Run::over(&setup, Memory::default()).expect("memory");
     let files = run.files();
@@ -96,7 +100,7 @@ fn a_checkpoint_waits_for_a_file_that_is_being_renamed() {
     let (old, file) = new_file(folder.path(), "old");
     let new = old.with_file_name("new");
     let (level, globs) = (Some(Level::Ring), Globs::from_text("/**"));
-    let setup = Setup { target: String::new(), lane: 0, level, globs, owners: Vec::new(), forget: false };
+    let setup = Setup { target: String::new(), lane: 0, level, globs, owners: Vec::new(), forget: false, adopt: false };
     let (run, _) = Run::over(&setup, Memory::default()).expect("memory");
     let files = run.files();
     let place = files.enter(file.as_fd(), old.as_os_str().as_bytes(), &Plain).expect("it enters").expect("a name");

@@ -158,6 +158,8 @@ layout! {
         41 is_zero: bool,
         /// Of a file that has just come into the set: `sum` is that of its bytes.
         42 is_summed: bool,
+        /// A marker of this run is in the file's folder: without it the file may have been used without this log.
+        43 is_marked: bool,
         /// CRC-32C of the file's bytes.
         44 sum: u32,
         /// Bytes of the file, unless `said` is `unsaid`.

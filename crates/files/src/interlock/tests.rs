@@ -1,0 +1,344 @@
+//! Files over a crash, on every other device, copied, moved and restored: refused in words, or right.
+
+use super::*;
+use crate::backing::AnyLog;
+use crate::embedded::{Changed, EmbeddedFiles};
+use crate::replay::tests::Memory;
+use crate::run::{Plain, Run, Setup};
+use crate::run_error::RunError;
+use crate::{Fate, ReplayError};
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use tempfile::TempDir;
+use tidewater_client::Level;
+
+/// The files of a program, as its log set has them.
+struct Program {
+    name: &'static str,
+    /// The folder of its data, and that of the file within it.
+    data: &'static str,
+    below: &'static str,
+    file: &'static str,
+    /// What `--log` names, from the folder of all; `None`: it is a layer's.
+    pattern: Option<&'static str>,
+    /// Where it writes: pages of a log that is filled, or what is appended.
+    at: u64,
+}
+
+const PROGRAMS: [Program; 5] = [
+    Program {
+        name: "PostgreSQL",
+        data: "main",
+        below: "pg_wal",
+        file: "000000010000000000000001",
+        pattern: Some("main/pg_wal/0*"),
+        at: 8192,
+    },
+    Program {
+        name: "Redis",
+        data: "redis",
+        below: "appendonlydir",
+        file: "appendonly.aof.1.incr.aof",
+        pattern: Some("redis/appendonlydir/*"),
+        at: 0,
+    },
+    Program { name: "SQLite", data: "app", below: "", file: "app.db-wal", pattern: None, at: 32 },
+    Program { name: "RocksDB", data: "rocks", below: "db", file: "000004.log", pattern: None, at: 0 },
+    Program { name: "a plain program", data: "work", below: "", file: "data.log", pattern: Some("work/*.log"), at: 0 },
+];
+
+/// The device of a start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum On {
+    /// The one that has the last bytes.
+    Right,
+    /// One with another program's log.
+    Wrong,
+    /// One that was just made.
+    New,
+    /// The right one, from a copy of before the run.
+    Older,
+    /// The right one, from a copy amid the run.
+    Restored,
+}
+
+/// What became of the files since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Have {
+    Stayed,
+    Copied,
+    Moved,
+    /// From a backup of before the last checkpoint: the folder is another.
+    Restored,
+    /// The same, into the folder that was there, by files of the same names.
+    RestoredInPlace,
+    /// The folder is behind a symbolic link by now.
+    Symlinked,
+    Removed,
+    MarkerDamaged,
+    MarkerRemoved,
+    MarkerOfAnother,
+}
+
+const ON: [On; 5] = [On::Right, On::Wrong, On::New, On::Older, On::Restored];
+const HAVE: [Have; 10] = [
+    Have::Stayed,
+    Have::Copied,
+    Have::Moved,
+    Have::Restored,
+    Have::RestoredInPlace,
+    Have::Symlinked,
+    Have::Removed,
+    Have::MarkerDamaged,
+    Have::MarkerRemoved,
+    Have::MarkerOfAnother,
+];
+
+/// A run of either kind.
+enum Running {
+    Preloaded(Run<Memory>),
+    Layer(EmbeddedFiles),
+}
+
+struct Trial {
+    folder: TempDir,
+    program: &'static Program,
+}
+
+impl Trial {
+    fn new(program: &'static Program) -> Trial {
+        let trial = Trial { folder: tempfile::tempdir_in("/dev/shm").expect("a folder in memory"), program };
+        fs::create_dir_all(trial.file().parent().expect("it has one")).expect("a new folder");
+        fs::write(trial.file(), [0; 16 << 10]).expect("a new file");
+        trial
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().canonicalize().expect("it is there")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.root().join(self.program.data)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.data().join(self.program.below).join(self.program.file)
+    }
+
+    fn marker(&self) -> PathBuf {
+        let folder = self.file().parent().expect("it has one").to_owned();
+        let (markers, _) = Folder::open(&folder).expect("it is there").names().expect("it is ours");
+        folder.join(markers.first().expect("the run has left one"))
+    }
+
+    /// Starts the program on a device.
+    fn start(&self, log: &Memory, adopt: bool) -> Result<Running, RunError> {
+        let patterns = self.program.pattern.map(|pattern| vec![pattern.to_owned()]);
+        let globs = patterns.map_or(Globs::from_text(ALL), |all| Globs::new(&all, &self.root()).expect("a pattern"));
+        let (level, owners) = (Some(Level::Ring), Vec::new());
+        let target = "vfio-user:log/vfio.sock".to_owned();
+        let setup = Setup { target, lane: 0, level, globs, owners, forget: false, adopt };
+        if self.program.pattern.is_some() {
+            return Run::over(&setup, log.clone()).map(|(run, _)| Running::Preloaded(run));
+        }
+        let log: AnyLog = Box::new(log.clone());
+        let (run, _) = Run::over(&setup, log)?;
+        EmbeddedFiles::of(run).map(Running::Layer)
+    }
+
+    /// The program opens its file, and writes to it; the page cache may lose that.
+    fn write(&self, running: &Running, bytes: &[u8]) -> Result<(), RunError> {
+        let path = self.file();
+        let at = self.program.at;
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = file.expect("it is ours");
+        match running {
+            Running::Preloaded(run) => {
+                let files = run.files();
+                let place = files.enter(file.as_fd(), path.as_os_str().as_bytes(), &Plain)?.expect("it has a name");
+                let locked = files.lock(place, file.as_fd(), false)?.expect("it is of the set");
+                locked.begin(at, at + bytes.len() as u64);
+                files.write(&locked, at, bytes)?;
+                file.write_all_at(bytes, at).expect("there is room");
+                locked.end();
+                drop(locked);
+                files.sync(place)?;
+            }
+            Running::Layer(files) => {
+                let number = files.enter(&path)?;
+                let real = || file.write_all_at(bytes, at).is_ok();
+                assert_eq!(files.write(number, at, bytes, real)?, Changed::Done);
+                files.sync(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn checkpoint(running: &Running) {
+        match running {
+            Running::Preloaded(run) => run.checkpoint_now(),
+            Running::Layer(files) => files.run().checkpoint_now(),
+        }
+    }
+
+    fn has(&self, bytes: &[u8]) -> bool {
+        let mut has = vec![0; bytes.len()];
+        let file = File::open(self.file());
+        file.is_ok_and(|file| file.read_exact_at(&mut has, self.program.at).is_ok()) && has == bytes
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    let done = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().expect("cp starts");
+    assert!(done.success());
+}
+
+/// Acknowledged last, before the crash.
+const LAST: &[u8] = b"acknowledged";
+
+/// What comes of a start after a crash. `Ok`: the program began to write.
+fn outcome(program: &'static Program, on: On, have: Have) -> (Trial, Result<bool, String>) {
+    let trial = Trial::new(program);
+    let (data, aside) = (trial.data(), trial.root().join("aside"));
+    let log = Memory::that_trims();
+    // An earlier run, of which nothing is left.
+    let before = trial.start(&log, false).expect("nothing is in its way");
+    trial.write(&before, b"at first").expect("nothing is in its way");
+    Trial::finish(before);
+    let older = log.copied();
+    let run = trial.start(&log, false).expect("nothing is in its way");
+    trial.write(&run, b"then").expect("nothing is in its way");
+    copy(&data, &aside);
+    let restored = log.copied();
+    Trial::checkpoint(&run);
+    trial.write(&run, b"and then").expect("nothing is in its way");
+    Trial::checkpoint(&run);
+    trial.write(&run, LAST).expect("nothing is in its way");
+    // A crash, which takes the page cache along.
+    drop(run);
+    let file = OpenOptions::new().write(true).open(trial.file()).expect("it is there");
+    file.write_all_at(&[0; LAST.len()], program.at).expect("there is room");
+    let marker = trial.marker();
+    let away = trial.root().join("away");
+    match have {
+        Have::Stayed => {}
+        // The copy is used in place of the original, which is put aside.
+        Have::Copied => {
+            fs::rename(&data, &away).expect("it is ours");
+            copy(&away, &data);
+        }
+        Have::Moved => {
+            fs::rename(&data, &away).expect("it is ours");
+            fs::create_dir(&data).expect("it was moved");
+            for entry in fs::read_dir(&away).expect("it is there") {
+                let entry = entry.expect("it is there");
+                fs::rename(entry.path(), data.join(entry.file_name())).expect("it is ours");
+            }
+        }
+        Have::Restored => {
+            fs::remove_dir_all(&data).expect("it is ours");
+            fs::rename(&aside, &data).expect("it is ours");
+        }
+        Have::RestoredInPlace => {
+            let folder = trial.file().parent().expect("it has one").to_owned();
+            for entry in fs::read_dir(&folder).expect("it is there") {
+                fs::remove_file(entry.expect("it is there").path()).expect("it is ours");
+            }
+            for entry in fs::read_dir(aside.join(program.below)).expect("it is there") {
+                copy(&entry.expect("it is there").path(), &folder);
+            }
+        }
+        Have::Symlinked => {
+            fs::rename(&data, &away).expect("it is ours");
+            std::os::unix::fs::symlink(&away, &data).expect("it was moved");
+        }
+        Have::Removed => fs::remove_file(trial.file()).expect("it is ours"),
+        Have::MarkerDamaged => fs::write(&marker, "run away").expect("it is ours"),
+        Have::MarkerRemoved => fs::remove_file(&marker).expect("it is ours"),
+        Have::MarkerOfAnother => {
+            fs::remove_file(&marker).expect("it is ours");
+            let folder = Folder::open(marker.parent().expect("it has one")).expect("it is there");
+            let names = vec!["*".to_owned()];
+            let another =
+                Marker { run: [9; 16], names, target: "vfio-user:other/vfio.sock".into(), ..Marker::default() };
+            folder.write(&another).expect("it is ours");
+        }
+    }
+    let device = match on {
+        On::Right => log.clone(),
+        On::Wrong => {
+            let other = Trial::new(&PROGRAMS[4]);
+            let wrong = Memory::that_trims();
+            let run = other.start(&wrong, false).expect("nothing is in its way");
+            other.write(&run, b"of another").expect("nothing is in its way");
+            Trial::finish(run);
+            wrong
+        }
+        On::New => Memory::that_trims(),
+        On::Older => older,
+        On::Restored => restored,
+    };
+    let started = trial.start(&device, false).map_err(|error| said(&error));
+    // Who removes a marker by hand adopts the files; the older log is no danger to them from then on.
+    if have == Have::MarkerRemoved && on != On::Right && started.is_ok() {
+        assert!(trial.start(&log, false).is_err(), "the older log is refused");
+        return (trial, Err("adopted by hand, and the log that had the last bytes is not replayed any more".into()));
+    }
+    let begun = started.and_then(|running| {
+        // What a program reads when it opens its file.
+        let is_whole = trial.has(LAST);
+        trial.write(&running, b"x").map_err(|error| said(&error)).map(|()| is_whole)
+    });
+    (trial, begun)
+}
+
+impl Trial {
+    fn finish(running: Running) {
+        match running {
+            Running::Preloaded(run) => run.finish().map(drop),
+            Running::Layer(files) => files.finish().map(drop),
+        }
+        .expect("the files are there");
+    }
+}
+
+/// A refusal as a user reads it.
+fn said(error: &RunError) -> String {
+    let mut text = error.to_string();
+    if let RunError::Replay(ReplayError::Refused(report)) = error {
+        for file in &report.files {
+            if let Fate::Refused(why) = &file.fate {
+                text += &format!("; {why}");
+            }
+        }
+    }
+    text
+}
+
+/// The table: 5 devices, 10 states of the files, 5 programs.
+#[test]
+fn after_a_crash_a_program_starts_with_its_last_bytes_or_is_refused_in_words() {
+    let (mut right, mut refused) = (0, 0);
+    let mut silent = Vec::new();
+    for program in &PROGRAMS {
+        for on in ON {
+            for have in HAVE {
+                let (_trial, begun) = outcome(program, on, have);
+                match begun {
+                    Ok(true) => right += 1,
+                    Ok(false) => silent.push(format!("{} on {on:?}, files {have:?}", program.name)),
+                    Err(why) => {
+                        refused += 1;
+                        assert!(why.len() > 40, "{}: {on:?} {have:?}: {why}", program.name);
+                        let is_known = on == On::Right && have == Have::Stayed;
+                        assert!(!is_known, "{}: the right device is refused: {why}", program.name);
+                    }
+                }
+            }
+        }
+    }
+    assert!(silent.is_empty(), "{} started without last bytes: {silent:#?}", silent.len());
+    assert_eq!(right + refused, 250);
+    assert!(right >= 5, "{right}");
+}

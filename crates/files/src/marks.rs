@@ -1,0 +1,203 @@
+//! The markers of a run: made where a file comes into the set, brought up to date with each checkpoint, removed at the
+//! end.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use crate::Globs;
+use crate::marker::{Folder, Marker, name_of};
+use crate::set::{Files, Journal};
+
+/// Names that a marker has, at most; beyond, it covers all of its folder.
+const NAMES_MAX: usize = 24;
+/// Bytes of these names, at most.
+const NAME_BYTES_MAX: usize = 1 << 10;
+/// So many digits of a name in a row count for any characters: a program numbers its files.
+const DIGITS: usize = 6;
+
+/// The pattern of names in its folder that a file's name stands for.
+fn pattern_of(name: &[u8]) -> String {
+    let Ok(name) = std::str::from_utf8(name) else { return "*".into() };
+    if name.contains(['\n', '*', '?', '[']) {
+        return "*".into();
+    }
+    let mut pattern = String::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let len = if digits > 0 { digits } else { rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len()) };
+        let part;
+        (part, rest) = rest.split_at(len);
+        pattern.push_str(if digits >= DIGITS { "*" } else { part });
+    }
+    pattern
+}
+
+/// No more names than a marker has room for.
+fn few(mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names.dedup();
+    let bytes: usize = names.iter().map(String::len).sum();
+    if names.len() > NAMES_MAX || bytes > NAME_BYTES_MAX { vec!["*".into()] } else { names }
+}
+
+/// The names that patterns of a set have in a folder; none for a set of all files: there each file's name counts.
+pub(crate) fn names_of(globs: &Globs) -> Vec<String> {
+    let last = |pattern: &String| pattern.rsplit('/').next().map(str::to_owned);
+    few(globs.patterns().iter().filter(|pattern| *pattern != ALL).filter_map(last).collect())
+}
+
+/// The set of a layer, which says itself which files are of it.
+pub(crate) const ALL: &str = "/**";
+
+/// The folder of a file, and its name in it.
+pub(crate) fn split(path: &[u8]) -> Option<(&Path, &[u8])> {
+    let path = Path::new(OsStr::from_bytes(path));
+    Some((path.parent()?, path.file_name()?.as_bytes()))
+}
+
+impl<J: Journal> Files<J> {
+    /// Sees to it that the folder of a file that comes into the set has the run's marker, durably. `false`: it has not,
+    /// since the program may not write there, or the table has none. `None`: the folder is not there yet.
+    pub(crate) fn mark(&self, path: &[u8]) -> Option<bool> {
+        let (Some(marker), Some((folder, name))) = (self.table().marker(), split(path)) else { return Some(false) };
+        match Folder::open(folder) {
+            Ok(folder) => Some(has_marker(&folder, &marker, name).is_ok()),
+            Err(Errno::ENOENT) => None,
+            Err(_) => Some(false),
+        }
+    }
+}
+
+/// Gives a folder the run's marker, or has the one that it has cover another name.
+fn has_marker(folder: &Folder, run: &Marker, name: &[u8]) -> Result<(), Errno> {
+    let own = folder.read(&name_of(&run.run)).ok().flatten();
+    let own = own.filter(|own| own.run == run.run && folder.is_of(own));
+    if own.as_ref().is_some_and(|own| own.covers(name)) {
+        return Ok(());
+    }
+    let mut marker = run.clone();
+    marker.names.extend(own.into_iter().flat_map(|own| own.names));
+    if !marker.covers(name) {
+        marker.names.push(pattern_of(name));
+    }
+    marker.names = few(marker.names);
+    folder.write(&marker)?;
+    folder.sync().map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))
+}
+
+/// What the supervisor knows of the run's markers.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// Folders that have one, or should.
+    folders: BTreeSet<PathBuf>,
+    /// Folders of which it was said that they have none.
+    noted: BTreeSet<PathBuf>,
+}
+
+impl Marks {
+    /// Takes up the folder of a file of the set.
+    pub(crate) fn know(&mut self, path: &[u8]) {
+        if let Some((folder, _)) = split(path)
+            && !self.folders.contains(folder)
+        {
+            self.folders.insert(folder.to_owned());
+        }
+    }
+
+    /// The files have all changes before an offset of the log, durably: says so in each marker, before the log does.
+    /// Returns notes on folders that have no marker.
+    pub(crate) fn advance(&mut self, marker: &Marker) -> Vec<String> {
+        let mut notes = Vec::new();
+        for path in &self.folders {
+            // One that is gone has no files.
+            let Ok(folder) = Folder::open(path) else { continue };
+            let change = |own: &mut Marker| {
+                (own.epoch, own.seen, own.synced) = (marker.epoch, marker.seen, marker.synced);
+            };
+            let done = match folder.advance(&marker.run, change) {
+                Ok(false) => self.made_anew(&folder, marker),
+                done => done.map(drop),
+            };
+            if let Err(error) = done
+                && self.noted.insert(path.clone())
+            {
+                notes.push(format!(
+                    "{}: no marker can be written there ({error}): nothing keeps its files from being used without \
+                     this log",
+                    path.display()
+                ));
+            }
+        }
+        notes
+    }
+
+    /// A marker that the program could not write, or that was removed.
+    fn made_anew(&self, folder: &Folder, marker: &Marker) -> io::Result<()> {
+        let all = Marker { names: vec!["*".into()], ..marker.clone() };
+        let marker = if marker.names.is_empty() { &all } else { marker };
+        folder.write(marker)?;
+        folder.sync()
+    }
+
+    /// Removes the markers of folders that no file of the set is in any more.
+    pub(crate) fn leave(&mut self, marker: &Marker, used: &BTreeSet<PathBuf>) -> io::Result<()> {
+        let unused: Vec<PathBuf> = self.folders.difference(used).cloned().collect();
+        for path in unused {
+            remove(&path, &marker.run)?;
+            self.folders.remove(&path);
+        }
+        Ok(())
+    }
+}
+
+/// Removes a run's marker from a folder, durably. A folder that is gone has none.
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn remove(path: &Path, run: &[u8; 16]) -> io::Result<()> {
+    let failed = |error: io::Error| {
+        let why = format!("{}: its marker {} can't be removed ({error})", path.display(), name_of(run));
+        io::Error::new(error.kind(), why)
+    };
+    match Folder::open(path) {
+        Ok(folder) => match folder.remove(&name_of(run)) {
+            Ok(true) => folder.sync().map_err(failed),
+            done => done.map(drop).map_err(failed),
+        },
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(()),
+        Err(errno) => Err(failed(errno.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_stands_for_those_that_its_program_numbers() {
+        let is = |name: &str, pattern: &str| assert_eq!(pattern_of(name.as_bytes()), pattern, "{name}");
+        is("app.db-wal", "app.db-wal");
+        is("app2.db-wal", "app2.db-wal");
+        is("000012.log", "*.log");
+        is("MANIFEST-000004", "MANIFEST-*");
+        is("000000010000000000000001", "*");
+        is("a*b", "*");
+        is("two\nlines", "*");
+        assert_eq!(pattern_of(&[0xFF]), "*");
+    }
+
+    #[test]
+    fn names_are_those_of_the_patterns_and_no_more_than_have_room() {
+        let globs = |patterns: &[&str]| Globs::from_text(&patterns.join("\n"));
+        assert_eq!(names_of(&globs(&["/srv/data/*.log", "/srv/x/*.log", "/srv/**"])), ["**", "*.log"]);
+        assert_eq!(names_of(&globs(&[ALL])), [""; 0]);
+        let many: Vec<String> = (0..=NAMES_MAX).map(|number| format!("/srv/{number}")).collect();
+        assert_eq!(names_of(&Globs::from_text(&many.join("\n"))), ["*"]);
+    }
+}

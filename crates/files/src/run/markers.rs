@@ -1,0 +1,91 @@
+//! The markers of a run: what they say, and when they go (ADR 38).
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use tidewater_wire::log::FileBind;
+
+use super::{Run, State};
+use crate::backing::Backing;
+use crate::interlock::folders_of;
+use crate::marker::Marker;
+use crate::marks::{names_of, remove, split};
+use crate::run_error::RunError;
+
+/// Instead of a target that no marker has room for.
+const TOO_LONG: &str = "a device whose name is too long";
+
+impl<J: Backing> Run<J> {
+    /// A checkpoint, as the second of a run brings it.
+    #[cfg(test)]
+    pub(crate) fn checkpoint_now(&self) {
+        let mut state = self.state.lock().expect("no thread panicked");
+        self.checkpoint(&mut state, false).expect("nothing fails");
+    }
+
+    /// What is put beside files that come onto the log. A log that has not got this run is not the one that has their
+    /// last bytes: so the run is on it first, durably.
+    pub(super) fn make_marker(&self) -> Result<(), RunError> {
+        let (log, table) = (self.files.journal(), self.files.table());
+        let end = log.end();
+        log.wait(end, table.outside())?;
+        let ((drive, epoch), run, lane) = (log.identity(), table.run(), self.lane);
+        let (names, target) = (names_of(&self.globs), absolute(&self.target));
+        let seen = if table.level().is_remote() { 0 } else { end };
+        let folder = FileBind::default();
+        let marker = Marker { run, drive, lane, epoch, seen, synced: self.begin, names, target, folder };
+        // A target too long to be named is left out.
+        let made =
+            table.set_marker(&marker).or_else(|_| table.set_marker(&Marker { target: TOO_LONG.into(), ..marker }));
+        made.map_err(|errno| RunError::System { what: "make the marker of the run", error: errno.into() })
+    }
+
+    /// Whether files are this log's whatever markers say.
+    pub(crate) fn adopts(&self) -> bool {
+        self.adopts
+    }
+
+    /// Up to where a log that goes on with this one has to have come. Replicas may be behind what only this machine's
+    /// flash was waited for.
+    pub(super) fn seen(&self, state: &State) -> u64 {
+        if self.files.table().level().is_remote() { 0 } else { state.seen }
+    }
+
+    /// The files have the log up to here, durably: their folders' markers say so before the log does.
+    pub(super) fn advance_marks(&self, state: &mut State, synced: u64) {
+        let Some(marker) = self.files.table().marker() else { return };
+        let notes = state.marks.advance(&Marker { synced, ..marker });
+        self.notes().extend(notes);
+    }
+
+    /// Removes markers of folders without files of the set; `last`: of all.
+    pub(super) fn leave_folders(&self, state: &mut State, last: bool) -> Result<(), RunError> {
+        let table = self.files.table();
+        let Some(marker) = table.marker() else { return Ok(()) };
+        // None comes meanwhile.
+        let _all = table.lock_all()?;
+        let folder = |place| split(table.path(place).as_bytes()).map(|(folder, _)| folder.to_owned());
+        let used: BTreeSet<PathBuf> = if last { BTreeSet::new() } else { table.entries().filter_map(folder).collect() };
+        let failed = |error| RunError::System { what: "remove a marker", error };
+        state.marks.leave(&marker, &used).map_err(failed)?;
+        if last {
+            // Those of files that came and left between two checkpoints, too.
+            let folders = folders_of(self.globs.patterns().iter().map(String::as_str));
+            folders.iter().try_for_each(|folder| remove(folder, &marker.run)).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// The device as `--device` takes it, from wherever it is named.
+fn absolute(target: &str) -> String {
+    const SCHEME: &str = "vfio-user:";
+    let Some(rest) = target.strip_prefix(SCHEME) else { return one_line(target) };
+    let whole = |path: &str| std::path::absolute(path).map_or_else(|_| path.to_owned(), |at| at.display().to_string());
+    let all: Vec<String> = rest.split(&format!(",{SCHEME}")).map(whole).collect();
+    one_line(&format!("{SCHEME}{}", all.join(&format!(",{SCHEME}"))))
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
