@@ -327,6 +327,7 @@ impl Campaign {
         for round in 0..rounds {
             let moment = Moment::new(&mut self.rng, round);
             bench.crash(&moment).map_err(|why| format!("round {round}: {why}"))?;
+            bench.is_marked().map_err(|why| format!("round {round}: {why}"))?;
             if cell.event == Event::Power && matches!(cell.how, How::Tidewater(_)) {
                 let copy = self.scratch.join(format!("{}.control.{round}", self.places));
                 outcome.controls[1] += 1;
@@ -389,6 +390,17 @@ impl Bench<'_> {
         };
         let device = self.device.as_ref().map(|device| (device, level));
         self.database.start(&self.place, flush, Around { witness: Some(self.witness), device, ..Around::default() })
+    }
+
+    /// That a start of the database by itself could be refused: `tidewater check`, which needs no device. Where only the
+    /// database was killed, the run may have ended well.
+    fn is_marked(&self) -> Result<(), String> {
+        let Some(device) = self.device.as_ref().filter(|_| self.cell.event != Event::Database) else { return Ok(()) };
+        let output = std::process::Command::new(device.binary()).arg("check").arg(self.place.data()).output();
+        let output = output.map_err(|error| error.to_string())?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let names = said.contains(&device.target());
+        if output.status.code() == Some(1) && names { Ok(()) } else { Err(format!("tidewater check: {said}")) }
     }
 
     /// Starts it, loads it, and has the event happen. Nothing runs afterwards but, where only the database was killed,

@@ -94,7 +94,7 @@ impl Device {
     /// Files of this process on its log, at RING.
     pub fn files(&self) -> EmbeddedFiles {
         let (globs, level, owners) = (Globs::from_text("/**"), Some(Level::Ring), Vec::new());
-        let setup = Setup { target: self.target(), lane: 0, level, globs, owners, forget: false };
+        let setup = Setup { target: self.target(), lane: 0, level, globs, owners, forget: false, adopt: false };
         EmbeddedFiles::open(&setup).expect("a log").0
     }
 

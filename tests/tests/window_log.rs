@@ -411,6 +411,7 @@ fn files_on_a_log_in_the_window_are_recovered_by_hand() {
             globs: Globs::from_text("/**"),
             owners: Vec::new(),
             forget: false,
+            adopt: false,
         };
         let (files, _) =
             attached(|| EmbeddedFiles::open(&setup), |error| matches!(error, RunError::Log(LogError::Taken)))?;

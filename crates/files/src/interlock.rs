@@ -13,6 +13,7 @@ use crate::Globs;
 use crate::marker::{Folder, Marker, PREFIX, Unusable, name_of};
 use crate::marks::{ALL, remove, split};
 use crate::onto::POSITION_FILE;
+use crate::report::ReplayError;
 
 /// Names that are looked at for folders of a set, at most.
 const NAMES_MAX: usize = 1 << 20;
@@ -26,6 +27,8 @@ pub struct Foreign {
     pub path: PathBuf,
     /// Its content, if it can be trusted.
     pub marker: Option<Marker>,
+    /// It is of another folder: this one is a copy, or was restored.
+    pub is_copy: bool,
     /// What is the matter, in words.
     pub why: String,
 }
@@ -39,9 +42,11 @@ impl fmt::Display for Foreign {
 impl Foreign {
     fn of(folder: &Path, name: &str, opened: &Folder, read: Result<Marker, Unusable>) -> Foreign {
         let path = folder.join(name);
+        let mut is_copy = false;
         let (marker, why) = match read {
             Err(why) => (None, format!("its marker {name} can't be trusted: {why}")),
             Ok(marker) if !opened.is_of(&marker) => {
+                is_copy = true;
                 let why = format!(
                     "it is a copy of a folder, or was restored from one, whose files had their last bytes on the log \
                      of {}: the copy may be without them",
@@ -54,7 +59,16 @@ impl Foreign {
                 (Some(marker), why)
             }
         };
-        Foreign { path, marker, why }
+        Foreign { path, marker, is_copy, why }
+    }
+
+    /// Says what is different where a start is on the very device that the marker names.
+    pub(crate) fn on(mut self, drive: [u8; 16], lane: u8) -> Foreign {
+        let is_this = |marker: &Marker| drive != [0; 16] && (marker.drive, marker.lane) == (drive, lane);
+        if !self.is_copy && self.marker.as_ref().is_some_and(is_this) {
+            self.why += ". This is that drive, but its log has not got that run: it is an older copy of it, or its log was lost";
+        }
+        self
     }
 }
 
@@ -170,11 +184,21 @@ pub fn markers(folder: &Path) -> Result<Vec<Foreign>, (PathBuf, std::io::Error)>
         }
         if path.join(POSITION_FILE).exists() {
             let why = "it is a copy that follows a log (`tidewater recover --onto`), and not complete yet".to_owned();
-            found.push(Foreign { path: path.join(POSITION_FILE), marker: None, why });
+            found.push(Foreign { path: path.join(POSITION_FILE), marker: None, is_copy: false, why });
         }
     }
     found.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(found)
+}
+
+/// Removes markers from a copy that is whole by now: they came with it, and are of other folders.
+///
+/// # Errors
+/// `File`, with a folder or marker.
+pub(crate) fn forget_copies(folder: &Path) -> Result<(), ReplayError> {
+    let all = markers(folder).map_err(|(path, error)| ReplayError::File { path, error })?;
+    let copies: Vec<Foreign> = all.into_iter().filter(|one| one.is_copy).collect();
+    adopt(&copies).map_err(|error| ReplayError::File { path: folder.to_owned(), error })
 }
 
 /// Removes markers: the files are another log's from now on.

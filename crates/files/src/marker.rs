@@ -20,6 +20,7 @@ use tidewater_wire::log::{FILE_HANDLE_BYTES_MAX, FileBind};
 
 use crate::glob::{is_finished, matches};
 use crate::handle::{identify, is_same};
+use crate::set::Real;
 
 /// What the names of all markers begin with; the run follows.
 pub(crate) const PREFIX: &str = ".tidewater-log-";
@@ -238,16 +239,16 @@ impl Folder {
         identify(self.as_fd()).is_ok_and(|is| is_same(&is, &marker.folder))
     }
 
-    /// Writes a marker. The folder is not synced.
+    /// Writes a marker, and syncs it and the folder. In a program's process the C library is asked for syncs alone: a
+    /// library stands before it there.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn write(&self, marker: &Marker) -> Result<(), Errno> {
+    pub(crate) fn write(&self, marker: &Marker, real: &impl Real) -> Result<(), Errno> {
         let marker = Marker { folder: identify(self.as_fd())?, ..marker.clone() };
         let name = name_of(&marker.run);
         let new = format!("{name}.new");
         let system = |error: rustix::io::Errno| Errno::from_raw(error.raw_os_error());
-        // Without the C library, whose calls a preloaded library may stand before.
         match rustix::fs::unlinkat(&self.0, &new, AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => {}
             Err(error) => return Err(system(error)),
@@ -259,17 +260,22 @@ impl Folder {
         let mut left = text.as_bytes();
         let written = loop {
             match rustix::io::write(&file, left) {
-                Ok(done) if done == left.len() => break rustix::fs::fsync(&file),
+                Ok(done) if done == left.len() => break real.sync(file.as_fd()),
                 Ok(done) => left = &left[done..],
                 Err(rustix::io::Errno::INTR) => {}
-                Err(error) => break Err(error),
+                Err(error) => break Err(system(error)),
             }
         };
-        let done = written.and_then(|()| rustix::fs::renameat(&self.0, &new, &self.0, &name));
+        let renamed = || rustix::fs::renameat(&self.0, &new, &self.0, &name).map_err(system);
+        let done = written.and_then(|()| renamed());
         if done.is_err() {
             let _ = rustix::fs::unlinkat(&self.0, &new, AtFlags::empty());
         }
-        done.map_err(system)
+        done?;
+        match real.sync(self.as_fd()) {
+            Err(Errno::EINVAL) => Ok(()),
+            done => done,
+        }
     }
 
     /// Brings a run's marker up to date in its place, durably. `false`: there is none, or another.
@@ -292,7 +298,7 @@ impl Folder {
         change(&mut marker);
         if marker != was {
             file.write_all_at(marker.to_text().as_bytes(), 0)?;
-            rustix::fs::fdatasync(&file)?;
+            nix::unistd::fdatasync(&file)?;
         }
         Ok(true)
     }
@@ -318,8 +324,8 @@ impl Folder {
     /// # Errors
     /// Those of the system.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        match rustix::fs::fsync(&self.0) {
-            Err(rustix::io::Errno::INVAL) => Ok(()),
+        match nix::unistd::fsync(&self.0) {
+            Err(Errno::EINVAL) => Ok(()),
             done => Ok(done?),
         }
     }
@@ -351,6 +357,7 @@ impl Folder {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::run::Plain;
 
     pub(crate) fn a_marker() -> Marker {
         Marker {
@@ -374,7 +381,7 @@ pub(crate) mod tests {
         let marker = a_marker();
         let name = name_of(&marker.run);
         assert_eq!(here.read(&name), Ok(None));
-        here.write(&marker).expect("it is ours");
+        here.write(&marker, &Plain).expect("it is ours");
         let read = here.read(&name).expect("it is whole").expect("it is there");
         assert_eq!(Marker { folder: FileBind::default(), ..read.clone() }, marker);
         assert!(here.is_of(&read) && !there.is_of(&read));
@@ -422,7 +429,7 @@ pub(crate) mod tests {
         assert_eq!(std::fs::read_to_string(path.join("file")).expect("it is there"), text);
         if nix::unistd::geteuid().is_root() {
             std::fs::remove_file(&own).expect("it is ours");
-            here.write(&marker).expect("it is ours");
+            here.write(&marker, &Plain).expect("it is ours");
             std::os::unix::fs::chown(&own, Some(4711), None).expect("root may");
             refused("belongs to user 4711");
         }

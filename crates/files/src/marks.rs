@@ -11,7 +11,8 @@ use nix::errno::Errno;
 
 use crate::Globs;
 use crate::marker::{Folder, Marker, name_of};
-use crate::set::{Files, Journal};
+use crate::run::Plain;
+use crate::set::{Files, Journal, Real};
 
 /// Names that a marker has, at most; beyond, it covers all of its folder.
 const NAMES_MAX: usize = 24;
@@ -64,10 +65,10 @@ pub(crate) fn split(path: &[u8]) -> Option<(&Path, &[u8])> {
 impl<J: Journal> Files<J> {
     /// Sees to it that the folder of a file that comes into the set has the run's marker, durably. `false`: it has not,
     /// since the program may not write there, or the table has none. `None`: the folder is not there yet.
-    pub(crate) fn mark(&self, path: &[u8]) -> Option<bool> {
+    pub(crate) fn mark(&self, path: &[u8], real: &impl Real) -> Option<bool> {
         let (Some(marker), Some((folder, name))) = (self.table().marker(), split(path)) else { return Some(false) };
         match Folder::open(folder) {
-            Ok(folder) => Some(has_marker(&folder, &marker, name).is_ok()),
+            Ok(folder) => Some(has_marker(&folder, &marker, name, real).is_ok()),
             Err(Errno::ENOENT) => None,
             Err(_) => Some(false),
         }
@@ -75,7 +76,7 @@ impl<J: Journal> Files<J> {
 }
 
 /// Gives a folder the run's marker, or has the one that it has cover another name.
-fn has_marker(folder: &Folder, run: &Marker, name: &[u8]) -> Result<(), Errno> {
+fn has_marker(folder: &Folder, run: &Marker, name: &[u8], real: &impl Real) -> Result<(), Errno> {
     let own = folder.read(&name_of(&run.run)).ok().flatten();
     let own = own.filter(|own| own.run == run.run && folder.is_of(own));
     if own.as_ref().is_some_and(|own| own.covers(name)) {
@@ -87,8 +88,7 @@ fn has_marker(folder: &Folder, run: &Marker, name: &[u8]) -> Result<(), Errno> {
         marker.names.push(pattern_of(name));
     }
     marker.names = few(marker.names);
-    folder.write(&marker)?;
-    folder.sync().map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))
+    folder.write(&marker, real)
 }
 
 /// What the supervisor knows of the run's markers.
@@ -141,8 +141,7 @@ impl Marks {
     fn made_anew(&self, folder: &Folder, marker: &Marker) -> io::Result<()> {
         let all = Marker { names: vec!["*".into()], ..marker.clone() };
         let marker = if marker.names.is_empty() { &all } else { marker };
-        folder.write(marker)?;
-        folder.sync()
+        Ok(folder.write(marker, &Plain)?)
     }
 
     /// Removes the markers of folders that no file of the set is in any more.

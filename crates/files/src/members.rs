@@ -61,7 +61,7 @@ impl<J: Journal> Files<J> {
         if !(1..=FILE_PATH_BYTES_MAX).contains(&path.len()) {
             return Err(FilesError::System(Errno::ENAMETOOLONG));
         }
-        let is = FileBind { is_marked: self.mark(path).unwrap_or(false), ..is };
+        let is = FileBind { is_marked: self.mark(path, real).unwrap_or(false), ..is };
         let place = self.table().reserve().ok_or(FilesError::TooMany)?;
         self.table().set_known(place, known(file)?);
         real.sync(file)?;

@@ -8,6 +8,15 @@ use tidewater_wire::log::{FILE_PATH_BYTES_MAX, FileBind, FileChangeKind, FileSai
 use crate::set::{Files, FilesError, Journal, Real, change, sync_folder};
 use crate::table::{GONE, Locked, MOVES, PathBytes, Place, REAL, RENAMED, Table};
 
+/// Syncs past the C library, before which a library may stand that has called here.
+struct Directly;
+
+impl Real for Directly {
+    fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        rustix::fs::fsync(file).map_err(|error| Errno::from_raw(error.raw_os_error()))
+    }
+}
+
 /// A file that is being renamed, until this is dropped.
 #[must_use]
 #[derive(Debug)]
@@ -47,7 +56,7 @@ impl<J: Journal> Files<J> {
         let mut bind = FileBind { path_bytes: path.len() as u16, ..self.table().bind(locked.place) };
         if moves {
             // A folder that is being renamed takes its marker along.
-            bind.is_marked = self.mark(path).unwrap_or(bind.is_marked);
+            bind.is_marked = self.mark(path, &Directly).unwrap_or(bind.is_marked);
             bind = self.table().set_path(locked.place, &bind, path);
         }
         self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path]).map(drop)

@@ -230,7 +230,8 @@ impl<J: Backing> Run<J> {
         let (globs, owners) = (Some(setup.globs.clone()), setup.owners.clone());
         let rules = Rules { globs, owners, forget: setup.forget, adopt: setup.adopt, dry: false };
         let report = recover(&log, setup.lane, &rules).map_err(RunError::Replay)?;
-        let foreign = markers_of(&setup.globs);
+        let drive = log.identity().0;
+        let foreign = markers_of(&setup.globs).into_iter().map(|one| one.on(drive, setup.lane)).collect::<Vec<_>>();
         if !foreign.is_empty() && !setup.adopt {
             return Err(RunError::Foreign(foreign));
         }

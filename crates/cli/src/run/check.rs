@@ -48,8 +48,11 @@ pub fn help(all: &[Foreign], starts: bool) -> String {
         true => "to start here with the files as they are, without those bytes: --adopt",
         false => "to start without those bytes: `tidewater run --adopt`",
     };
-    match all.iter().find_map(|one| one.marker.as_ref()) {
-        Some(marker) => format!(
+    match all.iter().find_map(|one| Some((one.is_copy, one.marker.as_ref()?))) {
+        Some((true, marker)) => {
+            format!("`tidewater drain {}` and take a new copy of the original; {adopt}", options(marker))
+        }
+        Some((false, marker)) => format!(
             "start that device as it was started before, and `tidewater recover {0}` (or `tidewater run {0} …`); \
              {adopt}",
             options(marker)

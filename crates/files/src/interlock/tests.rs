@@ -262,7 +262,7 @@ fn outcome(program: &'static Program, on: On, have: Have) -> (Trial, Result<bool
             let names = vec!["*".to_owned()];
             let another =
                 Marker { run: [9; 16], names, target: "vfio-user:other/vfio.sock".into(), ..Marker::default() };
-            folder.write(&another).expect("it is ours");
+            folder.write(&another, &Plain).expect("it is ours");
         }
     }
     let device = match on {

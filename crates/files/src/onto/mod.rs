@@ -18,6 +18,7 @@ use tidewater_wire::log::{FileChange, FileChangeKind, FileRecord, FileSaid, Reco
 use crate::access::Access;
 use crate::backing::Backing;
 use crate::entries::read_by;
+use crate::interlock::forget_copies;
 use crate::replay::of_file;
 use crate::report::{ReplayError, Report, Rules};
 use crate::set::Journal;
@@ -263,6 +264,7 @@ pub fn recover_onto(log: &Log, rules: &OntoRules) -> Result<Report, ReplayError>
     Journal::wait(log, end, Level::Destaged)?;
     Backing::trim(log, end)?;
     for Onto { to, .. } in &rules.onto {
+        forget_copies(to)?;
         Position::remove(to).map_err(file_error(to))?;
     }
     Ok(report)
