@@ -297,16 +297,13 @@ fn log_help(failure: Failure, error: &LogError, lane: &LaneOf) -> Failure {
              --vfio-user SOCKET",
         ),
         LogError::Unreachable { path, .. } => {
-            failure.help(socket::advice(path).unwrap_or_else(|| {
-                match of_folder {
-            true if log_device::folder_of(&lane.device).is_some_and(log_device::is_one) => {
-                format!("start the device: tidewater log-device {}", lane.shown())
-            }
-            _ => "start the device as it was started before, with this socket; a new one has no log of these files \
-                  (`tidewater log-device --help`)"
-                .into(),
-        }
-            }))
+            let is_one = log_device::folder_of(&lane.device).is_some_and(log_device::is_one);
+            let start = || match is_one {
+                true => format!("start the device: tidewater log-device {}", lane.shown()),
+                // A new device there would be without the log of these files.
+                false => "start the device as it was started before (a new one: `tidewater log-device --help`)".into(),
+            };
+            failure.help(socket::advice(path).unwrap_or_else(start))
         }
         _ => failure,
     }
@@ -318,7 +315,7 @@ fn with_help(failure: Failure, error: &ReplayError, lane: &LaneOf) -> Failure {
         ReplayError::Refused(report) if report.files.iter().any(|file| matches!(file.fate, Fate::Refused(_))) => {
             failure.help(format_args!(
                 "mend each file as its line says; to discard their changes on this log: tidewater recover --device {} \
-                 --lane {} --forget; to write them although a marker says otherwise: the same with --adopt",
+                 --lane {} --forget (with --adopt instead, they are written against what a marker says)",
                 lane.shown(),
                 lane.lane
             ))
