@@ -276,9 +276,9 @@ impl LogError {
     }
 
     /// The error as a number of the system: EAGAIN ring full, ENOSPC untrimmed log, ENXIO bytes that are gone,
-    /// ETIMEDOUT outcome unknown, EPIPE device gone, EHOSTDOWN device that does not answer, EBUSY another client's, ESTALE the stream goes on elsewhere, EIO
-    /// broken for good, EROFS a secondary, ENOTSUP a level that nothing offers, or what only the process that opened
-    /// the log can do.
+    /// ETIMEDOUT outcome unknown, EPIPE device gone, EHOSTDOWN device that does not answer, EBUSY another client's,
+    /// ESTALE the stream goes on elsewhere, EIO broken for good, EROFS a secondary, ENOTSUP a level that nothing
+    /// offers, or what only the process that opened the log can do.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             LogError::Full { .. } => Errno::EAGAIN,

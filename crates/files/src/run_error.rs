@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::interlock::Foreign;
 use crate::replay::ReplayError;
-use crate::set::FilesError;
+use crate::set::{FilesError, number_of};
 use tidewater_client::LogError;
 
 /// Why a run could not begin, or go on.
@@ -39,6 +39,9 @@ pub enum RunError {
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            RunError::Log(error @ LogError::TimedOut { at, wanted }) => {
+                write!(f, "{} (the log is synced to {at} of {wanted})", FilesError::Failed(number_of(error)))
+            }
             RunError::Log(error) => error.fmt(f),
             RunError::Replay(error) => error.fmt(f),
             RunError::File { path, error } if path.as_os_str().is_empty() => error.fmt(f),

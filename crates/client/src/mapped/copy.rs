@@ -25,7 +25,8 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Sectors that are written at once, at most.
 const AT_ONCE: usize = 512;
 
-/// The system calls on a copy, and on locks of the ring. A library that stands in front of a program's calls has its own way to those behind it.
+/// The system calls on a copy, and on locks of the ring. A library that stands in front of a program's calls has its
+/// own way to those behind it.
 pub trait Disk: fmt::Debug + Sync {
     /// `pwrite`: how many bytes it took.
     ///
