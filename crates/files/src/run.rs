@@ -265,7 +265,7 @@ impl<J: Backing> Run<J> {
         let globs = setup.globs.clone();
         let (lane, deferred, locks, state) =
             (setup.lane, Deferred::default(), FcntlLocked::default(), Mutex::new(state));
-        let (notes, lost) = (Mutex::default(), OnceLock::new());
+        let lost = OnceLock::new();
         let (notes, adopts, target) = (Mutex::default(), setup.adopt, setup.target.clone());
         let run = Run {
             files,
