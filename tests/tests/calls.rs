@@ -35,8 +35,9 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     for part in ["", "set/"] {
         for entry in fs::read_dir(folder.join(part)).expect("the folder is there") {
             let entry = entry.expect("an entry");
-            if entry.file_type().expect("it has one").is_file() {
-                let name = format!("{part}{}", entry.file_name().to_string_lossy());
+            let name = format!("{part}{}", entry.file_name().to_string_lossy());
+            // Markers of the run are none of the program's files.
+            if entry.file_type().expect("it has one").is_file() && !name.contains(".tidewater-log-") {
                 found.insert(name, fs::read(entry.path()).expect("it is ours"));
             }
         }

@@ -49,7 +49,8 @@ fn said(output: &Output) -> String {
 /// Runs a program until it says that its bytes are synced, and ends all of it.
 fn crash(folder: &Path, name: &str) {
     let mut command = start(folder, name, &["--quiet"], PROGRAM);
-    let mut child: Child = command.process_group(0).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut child: Child =
+        command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it prints");
     assert_eq!(line, "synced\n");
@@ -146,7 +147,12 @@ fn a_copy_of_a_folder_and_a_lost_marker_are_refused() {
         command.args(["run", "--device", &device, "--level", "ring", "--log", "*.log", "--", "sh", "-c", program]);
         command
     };
-    let mut child = run_in(&inner, PROGRAM).process_group(0).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut child = run_in(&inner, PROGRAM)
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
     BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut String::new()).expect("it prints");
     killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL).expect("it is a group");
     child.wait().expect("it is our child");
@@ -160,7 +166,12 @@ fn a_copy_of_a_folder_and_a_lost_marker_are_refused() {
     assert!(!output.status.success() && said(&output).contains("is a copy of a folder"), "{}", said(&output));
     assert!(run_refused(&folder, &["check", "copy"]).contains("is a copy of a folder"));
     // A marker that was removed by hand.
-    let mut child = run_in(&inner, PROGRAM).process_group(0).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut child = run_in(&inner, PROGRAM)
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
     BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut String::new()).expect("it prints");
     killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL).expect("it is a group");
     child.wait().expect("it is our child");

@@ -172,7 +172,7 @@ pub enum Command {
     /// Write everything on the log to its files and empty the log
     #[command(after_help = examples::DRAIN)]
     Drain(files::Drain),
-    /// Check that files are whole without a log, before a program starts on them by itself
+    /// Check that files are whole without a log, before a plain start of their program
     ///
     /// Looks for the markers that `tidewater run` and the layers leave beside files whose last bytes may be on a log, in
     /// DIR and below. No device has to be there. Exit status 0: there are none, and the files are whole; 1: there are,

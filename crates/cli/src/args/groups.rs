@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Simulate", &["replay", "compare", "sweep", "log", "experiment", "report", "profile", "trace"]),
     ("Serve a device", &["serve", "log-device", "status", "fault", "group", "keeper", "cluster", "rerun"]),
-    ("Databases and programs", &["run", "bench", "recover", "drain", "tail"]),
+    ("Databases and programs", &["run", "bench", "recover", "drain", "check", "tail"]),
     ("Devices and tools", &["probe", "nvme", "fast", "window", "completions", "man"]),
 ];
 

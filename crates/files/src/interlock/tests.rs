@@ -342,3 +342,24 @@ fn after_a_crash_a_program_starts_with_its_last_bytes_or_is_refused_in_words() {
     assert_eq!(right + refused, 250);
     assert!(right >= 5, "{right}");
 }
+
+#[test]
+fn a_replica_with_all_of_the_log_goes_on_and_its_old_primary_is_refused_then() {
+    for program in &PROGRAMS {
+        let trial = Trial::new(program);
+        let primary = Memory::that_trims();
+        let run = trial.start(&primary, false).expect("nothing is in its way");
+        trial.write(&run, LAST).expect("nothing is in its way");
+        drop(run);
+        let lost = OpenOptions::new().write(true).open(trial.file()).expect("it is there");
+        lost.write_all_at(&[0; LAST.len()], program.at).expect("there is room");
+        let replica = primary.copied();
+        let run = trial.start(&replica, false).unwrap_or_else(|error| panic!("{}: {}", program.name, said(&error)));
+        assert!(trial.has(LAST), "{}", program.name);
+        trial.write(&run, b"newer, synced").expect("nothing is in its way");
+        drop(run);
+        let refused = trial.start(&primary, false).map(drop).expect_err("its bytes are older");
+        assert!(said(&refused).contains("this log's bytes are older"), "{}: {}", program.name, said(&refused));
+        assert!(trial.has(b"newer, synced"), "{}", program.name);
+    }
+}
