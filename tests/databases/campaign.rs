@@ -392,8 +392,8 @@ impl Bench<'_> {
         self.database.start(&self.place, flush, Around { witness: Some(self.witness), device, ..Around::default() })
     }
 
-    /// That a start of the database by itself could be refused: `tidewater check`, which needs no device. Where only the
-    /// database was killed, the run may have ended well.
+    /// That a start of the database by itself could be refused: `tidewater check`, which needs no device. Where only
+    /// the database was killed, the run may have ended well.
     fn is_marked(&self) -> Result<(), String> {
         let Some(device) = self.device.as_ref().filter(|_| self.cell.event != Event::Database) else { return Ok(()) };
         let output = std::process::Command::new(device.binary()).arg("check").arg(self.place.data()).output();

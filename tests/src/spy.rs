@@ -11,7 +11,9 @@ pub fn lose_power(files: &Path, shadow: &Path) {
     for entry in fs::read_dir(files).expect("the folder is there") {
         let path = entry.expect("an entry").path();
         let about = path.metadata().expect("a file");
-        if !about.is_file() {
+        // A marker is synced before it gets its name, where a file is renamed into the set by a call past the library.
+        let is_marker = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".tidewater-log-"));
+        if !about.is_file() || is_marker {
             continue;
         }
         // An inode that is used again is another file's.

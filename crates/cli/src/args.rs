@@ -174,9 +174,9 @@ pub enum Command {
     Drain(files::Drain),
     /// Check that files are whole without a log, before a plain start of their program
     ///
-    /// Looks for the markers that `tidewater run` and the layers leave beside files whose last bytes may be on a log, in
-    /// DIR and below. No device has to be there. Exit status 0: there are none, and the files are whole; 1: there are,
-    /// and what to do about it; 2: a folder can't be read.
+    /// Looks for the markers that `tidewater run` and the layers leave beside files whose last bytes may be on a log,
+    /// in DIR and below. No device has to be there. Exit status 0: there are none, and the files are whole; 1: there
+    /// are, and what to do about it; 2: a folder can't be read.
     #[command(after_help = examples::CHECK)]
     Check(files::Check),
     /// Read the log of a replica while it arrives

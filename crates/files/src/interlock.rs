@@ -66,7 +66,7 @@ impl Foreign {
     pub(crate) fn on(mut self, drive: [u8; 16], lane: u8) -> Foreign {
         let is_this = |marker: &Marker| drive != [0; 16] && (marker.drive, marker.lane) == (drive, lane);
         if !self.is_copy && self.marker.as_ref().is_some_and(is_this) {
-            self.why += ". This is that drive, but its log has not got that run: it is an older copy of it, or its log was lost";
+            self.why += ". This is that drive, but without that run: it is an older copy, or its log was lost";
         }
         self
     }
