@@ -10,6 +10,7 @@ mod demo;
 mod etcd;
 mod failures;
 mod functions;
+mod hostile;
 mod kept;
 mod members;
 mod page;

@@ -476,4 +476,83 @@ mod tests {
             assert_eq!(socket_of(wrong), None, "{wrong:?}");
         }
     }
+
+    /// An etcd that answers each connection with these bytes, over and over if so it is, and its address.
+    fn gateway(answer: Vec<u8>, is_endless: bool) -> std::net::SocketAddr {
+        use std::io::{Read as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback can be had");
+        let address = listener.local_addr().expect("it is bound");
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                let _ = stream.read(&mut [0; 1 << 14]);
+                while stream.write_all(&answer).is_ok() && is_endless {}
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                // A close with bytes that were not read could overtake the answer.
+                let _ = stream.read(&mut [0; 1 << 14]);
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn an_etcd_that_lies_is_an_error_in_words_and_leads_nowhere() {
+        let ok = |body: &[u8]| {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+            [head.as_bytes(), body].concat()
+        };
+        let led = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback can be had");
+        led.set_nonblocking(true).expect("a socket");
+        let to = led.local_addr().expect("it is bound");
+        let redirect = |status: &str| {
+            format!("HTTP/1.1 {status}\r\nLocation: http://{to}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        };
+        let many: String = (0..100_000).map(|n| format!("x-{n}: y\r\n")).collect();
+        let leader = |value: &str| ok(answer(&[("group", ""), ("leader", value)]).to_string().as_bytes());
+        let member = |value: &str| {
+            let leads = r#"{"node":1,"epoch":"4.1"}"#;
+            ok(answer(&[("group", ""), ("leader", leads), ("members/1", value)]).to_string().as_bytes())
+        };
+        let place = |address: &str| member(&format!(r#"{{"node":1,"address":{address:?},"epoch":"4.1","note":""}}"#));
+        let modes: Vec<(&str, Vec<u8>, bool, &str)> = vec![
+            ("nothing", Vec::new(), false, ""),
+            ("no HTTP", b"\0\x1b[2J".to_vec(), false, ""),
+            ("302", redirect("302 Found").into(), false, "302"),
+            ("307", redirect("307 Temporary Redirect").into(), false, "307"),
+            ("308", redirect("308 Permanent Redirect").into(), false, "308"),
+            ("500", b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n{}".to_vec(), false, "500"),
+            ("6 MB", ok(&vec![b' '; 6 << 20]), false, "longer than"),
+            ("endless body", b"HTTP/1.1 200 OK\r\n\r\n".repeat(1 << 12), true, ""),
+            ("endless headers", b"HTTP/1.1 200 OK\r\nx: y\r\n".to_vec(), true, ""),
+            ("many headers", format!("HTTP/1.1 200 OK\r\n{many}\r\n{{}}").into(), false, ""),
+            ("deep", ok(&vec![b'['; 200_000]), false, "not etcd's"),
+            ("NUL", ok(b"\0\0\0"), false, "not etcd's"),
+            ("a list", ok(b"[]"), false, "no key below"),
+            ("no answers", ok(b"{\"responses\":7}"), false, "no key below"),
+            ("refusal", ok(b"{\"error\":\"etcdserver: \\u001b[2J\"}"), false, "etcdserver"),
+            ("leader none", leader("?"), false, "leader makes no sense"),
+            ("leader no node", leader(r#"{"node":300}"#), false, "names no node"),
+            ("leader without keeper", leader(r#"{"node":9,"epoch":"1.9"}"#), false, "has not written yet"),
+            ("member none", member("["), false, "has not written yet"),
+            ("member of another key", member(r#"{"node":0,"address":"/x"}"#), false, "has not written yet"),
+            ("no address", place(""), false, "no absolute path"),
+            ("relative", place("x"), false, "no absolute path"),
+            ("NUL in it", place("/x\\0").to_vec(), false, ""),
+            ("another place", place("/nonexistent"), false, "/nonexistent/vfio.sock"),
+        ];
+        std::thread::scope(|scope| {
+            for (name, bytes, is_endless, expected) in modes {
+                scope.spawn(move || {
+                    let target = format!("etcd={}/shop", gateway(bytes, is_endless));
+                    let cluster = Cluster::parse(&target).expect("no certificates").expect("a target");
+                    let said = match cluster.sockets() {
+                        Err(why) => why.to_string(),
+                        Ok(sockets) => format!("{sockets:?}"),
+                    };
+                    assert!(said.contains(expected), "{name}: {said}");
+                });
+            }
+        });
+        assert_eq!(led.accept().expect_err("none was led there").kind(), std::io::ErrorKind::WouldBlock);
+    }
 }

@@ -228,6 +228,25 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "etcd")]
+    #[test]
+    fn a_device_of_another_user_is_taken_where_that_is_said() {
+        let (cluster, listed) = ("cluster:etcd=127.0.0.1:1/shop", "vfio-user:/a");
+        let check = |target: &str, user: u32, owners: &[u32]| {
+            let devices = Devices::of(target).expect("a target");
+            devices.check_user(Path::new("/a/vfio.sock"), user, owners)
+        };
+        let own = nix::unistd::geteuid().as_raw();
+        for user in [0, own] {
+            assert!(check(cluster, user, &[]).is_ok(), "{user}");
+        }
+        let other = own + 70_000;
+        let why = check(cluster, other, &[other + 1]).expect_err("etcd may lie").to_string();
+        assert!(why.contains(&format!("--allow-owner {other}")) && why.contains("/a/vfio.sock"), "{why}");
+        assert!(check(cluster, other, &[other]).is_ok());
+        assert!(check(listed, other, &[]).is_ok(), "the user has named it");
+    }
+
     #[test]
     fn all_devices_that_were_tried_are_named_with_the_reason() {
         let all = Devices::Listed([PathBuf::from("a"), PathBuf::from("b")].into());
