@@ -7,6 +7,7 @@ use crate::page::Page;
 use crate::{interrupt, log_device, logging, notify, output, socket, status};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,7 +63,17 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
         failure
     })?;
     let end = server.run(&mut tell).map_err(|refused| Failure::run(&refused))?;
-    output::print(&end.to_string())
+    if end.again { Err(start_anew()) } else { output::print(&end.to_string()) }
+}
+
+/// Becomes this program with the same arguments: all that a start by hand does, without the hand. Returns only when the
+/// system refuses that.
+fn start_anew() -> Failure {
+    let mut command = std::process::Command::new("/proc/self/exe");
+    let mut arguments = std::env::args_os();
+    command.arg0(arguments.next().unwrap_or_default()).args(arguments);
+    let refused = command.exec();
+    Failure::run(format_args!("can't start the device anew: {refused}")).help("start it again")
 }
 
 /// What the command line asks for, checked as far as it can be before anything is made; and what its reader should
@@ -367,6 +378,9 @@ pub fn status(of: &StatusOf) -> Result<(), Failure> {
             answer.remove("ok");
             if let Some(peers) = answer.remove("peers") {
                 answer.insert("replication".into(), crate::group::in_a_line(&peers).into());
+            }
+            if let Some(disk) = answer.remove("disk") {
+                answer.insert("disk".into(), status::disk_in_a_line(&disk).into());
             }
         }
         Ok(answer)

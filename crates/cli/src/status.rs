@@ -5,13 +5,26 @@ use crate::{interrupt, output};
 use console::Term;
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::{Duration as WallDuration, Instant};
+use tidewater_base::Duration;
+use tidewater_base::units::format_duration;
 
 /// The keys of an answer to `status`, by what they are about; those that are not here come last.
 const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Device",
-        &["state", "store_error", "profile", "capacity", "timing", "image", "control", "uptime_s", "power_cuts"],
+        &[
+            "state",
+            "store_error",
+            "disk",
+            "profile",
+            "capacity",
+            "timing",
+            "image",
+            "control",
+            "uptime_s",
+            "power_cuts",
+        ],
     ),
     ("Peers", &["replication"]),
     ("Hosts", &["attached_functions", "nvme_tcp_connections", "outstanding_commands"]),
@@ -59,7 +72,7 @@ const LINE: [&str; 10] = [
     "bytes_from_hosts",
 ];
 /// How long a watch may be deaf to Ctrl-C.
-const DEAF: Duration = Duration::from_millis(50);
+const DEAF: WallDuration = WallDuration::from_millis(50);
 
 /// Whether it counts what happens, so that its change is a rate.
 fn is_counter(key: &str) -> bool {
@@ -79,6 +92,21 @@ fn name_of(key: &str) -> String {
 
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// How the disk of an image is, in a line: a threshold for a slow one is chosen by it.
+pub fn disk_in_a_line(disk: &Value) -> String {
+    let mean = |count: &str, us: &str| {
+        let (count, us) = (disk[count].as_u64()?, disk[us].as_u64()?);
+        Some(format_duration(Duration::from_us(us.checked_div(count)?)))
+    };
+    let none = || "not measured".to_owned();
+    let state = disk["state"].as_str().map_or_else(String::new, |state| format!("{state}; "));
+    format!(
+        "{state}mean time of a write {}, of a sync {}",
+        mean("writes", "write_us").unwrap_or_else(none),
+        mean("syncs", "sync_us").unwrap_or_else(none)
+    )
 }
 
 /// The status as text, in groups. `before`: an earlier answer and the seconds since, for rates.
@@ -118,7 +146,7 @@ fn line(answer: &Map<String, Value>) -> String {
 /// # Errors
 /// When the device does not answer any more, or nothing can be printed.
 pub fn watch(
-    every: Duration,
+    every: WallDuration,
     json: bool,
     mut ask: impl FnMut() -> Result<Map<String, Value>, Failure>,
 ) -> Result<(), Failure> {

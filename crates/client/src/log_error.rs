@@ -100,12 +100,9 @@ pub enum LogError {
         /// How long it was waited for.
         waited: Duration,
     },
-    /// The device's backing store takes nothing more: see to its disk, and start the device again. What is in the ring
-    /// stays.
-    #[error(
-        "the device cannot write its image: {}; repair its disk and start the device again: the ring keeps its content",
-        .errno.desc()
-    )]
+    /// The device's backing store takes nothing more: see to its disk, and start the device again. One whose disk was
+    /// full does that by itself. What is in the ring stays.
+    #[error("the device cannot write its image: {}; {}: the ring keeps its content", .errno.desc(), next_step(*.errno))]
     Store {
         /// The error of the device's system call.
         errno: Errno,
@@ -250,6 +247,14 @@ pub enum LogError {
         /// Why.
         why: String,
     },
+}
+
+/// What to do after this error of a device's disk.
+fn next_step(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ENOSPC | Errno::EDQUOT => "make room on its disk, and the device starts itself anew",
+        _ => "repair its disk and start the device again",
+    }
 }
 
 fn all_of(tried: &[Tried]) -> String {

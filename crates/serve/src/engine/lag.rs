@@ -3,7 +3,9 @@
 use super::peers::role_of;
 use super::served::Served;
 use super::world::World;
+use crate::image::Disk;
 use crate::metrics::Page;
+use crate::peers::PeerLink;
 use crate::ring::MappedRing;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -126,7 +128,8 @@ impl<M> World<M> {
                 let value = match name {
                     "tidewater_replica_in_step" => {
                         let is_late = peer.stale || peer.data_failed || peer.counter_failed || !peer.attached;
-                        f64::from(peer.synced && !is_late)
+                        let works = |(_, it): &(String, PeerLink)| it.node != peer.node || it.disk == Disk::Works;
+                        f64::from(peer.synced && !is_late && links.iter().all(works))
                     }
                     "tidewater_replica_behind_bytes" => behind(&self.appended(*at, of), shadow) as f64,
                     _ => self.lag(*at, shadow).as_secs_f64(),

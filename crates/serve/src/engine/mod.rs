@@ -3,6 +3,7 @@
 mod clock;
 mod courier;
 mod credit_limit;
+mod disk;
 mod doorbells;
 mod exposition;
 mod lag;

@@ -9,6 +9,7 @@ use super::start::Event;
 use super::world::{Pending, World};
 use crate::clock;
 use crate::control::{Answer, GroupMode, Request};
+use crate::image::Disk;
 use crate::peers::carrier::Carrier;
 use crate::peers::{Incoming, Note};
 use serde_json::{Map, Value};
@@ -207,10 +208,15 @@ impl<M> World<M> {
                     .zip(transport.shadows())
                     .map(|(peer, (_, shadow))| {
                         let mut flow = Map::new();
+                        let disk = links.iter().find(|link| link.node == peer.node).map_or(Disk::Works, |it| it.disk);
                         flow.insert("node".into(), peer.node.into());
                         let up = links.iter().any(|link| link.node == peer.node && link.up);
-                        flow.insert("state".into(), state_of(&peer, up).into());
-                        let answers = peer.attached && !peer.data_failed && !peer.counter_failed && !peer.stale;
+                        flow.insert("state".into(), state_of(&peer, up, disk).into());
+                        if let Some(word) = disk.word() {
+                            flow.insert("disk".into(), word.into());
+                        }
+                        let hears = peer.attached && !peer.data_failed && !peer.counter_failed && !peer.stale;
+                        let answers = hears && disk == Disk::Works;
                         flow.insert("answers".into(), answers.into());
                         flow.insert("in_step".into(), (answers && peer.synced).into());
                         flow.insert("behind_bytes".into(), behind(&self.appended(number, of), shadow).into());
@@ -241,7 +247,7 @@ impl<M> World<M> {
                 group.insert("has_deadline".into(), transport.persistent().led.into());
                 group.insert("stale".into(), (status.flags & flag::STALE != 0).into());
                 group.insert("primary_silent".into(), (status.flags & flag::PRIMARY_SILENT != 0).into());
-                group.insert("flags".into(), flags_of(&status, transport.persistent().lost).into());
+                group.insert("flags".into(), flags_of(&status, transport.persistent().lost, self.disk()).into());
                 group.insert("tail".into(), of.lanes().iter().map(|lane| lane.released()).collect::<Vec<_>>().into());
                 group.insert(
                     "oldest".into(),
@@ -268,6 +274,9 @@ impl<M> World<M> {
                 }
                 one.insert("waiting_bytes".into(), link.waiting.into());
                 one.insert("dropped_frames".into(), link.dropped.into());
+                if let Some(word) = link.disk.word() {
+                    one.insert("disk".into(), word.into());
+                }
                 if let Some(why) = &link.why {
                     one.insert("why".into(), why.clone().into());
                 }
@@ -290,8 +299,9 @@ fn reached(fast: &Fast, lane: &Lane) -> u64 {
 }
 
 /// How a replica follows. `up`: there is a connection to it.
-fn state_of(peer: &tidewater_core::fast::transport::PeerStatus, up: bool) -> &'static str {
+fn state_of(peer: &tidewater_core::fast::transport::PeerStatus, up: bool, disk: Disk) -> &'static str {
     match () {
+        () if disk != Disk::Works => disk.wrong().unwrap_or_default(),
         () if peer.stale => "stale: it has to be rebuilt",
         () if peer.data_failed => "unreachable",
         // Its network is well. A device that can't store what it takes reports nothing of it.
@@ -324,7 +334,7 @@ fn mode_of(mode: Mode) -> String {
 }
 
 /// Flags in words. `is_lacking`: it may lack bytes that it, or a device of its number, had.
-fn flags_of(status: &Status, is_lacking: bool) -> Vec<&'static str> {
+fn flags_of(status: &Status, is_lacking: bool, disk: Disk) -> Vec<&'static str> {
     let words = [
         (flag::DESTAGE_FAILED, "a destage failed"),
         (flag::DATA_FAILED, "data does not reach a replica"),
@@ -341,7 +351,13 @@ fn flags_of(status: &Status, is_lacking: bool) -> Vec<&'static str> {
         (flag::FAR_EPOCH, "a peer names an epoch far above all that is known here: it is ignored"),
     ];
     let said = words.iter().filter_map(|&(bit, words)| (status.flags & bit != 0).then_some(words));
-    said.chain(is_lacking.then_some("it may lack bytes that it had, and counts for no promotion")).collect()
+    let said = said.chain(is_lacking.then_some("it may lack bytes that it had, and counts for no promotion"));
+    said.chain(match disk {
+        Disk::Works => None,
+        Disk::Full => Some("its disk is full: it acknowledges nothing, and counts for no promotion"),
+        Disk::Failed => Some("its disk can't be written: it acknowledges nothing, and counts for no promotion"),
+    })
+    .collect()
 }
 
 impl Server {
@@ -364,6 +380,13 @@ impl Server {
             return Some(Err(format!(
                 "function {function} has no log: the profile's fast.functions says how many have"
             )));
+        }
+        // What it promises would be durable nowhere: it could only wait for acceptances that do not come.
+        if let (Some(wrong), Request::GroupPromote { .. } | Request::GroupForm { .. }) =
+            (self.world.disk().wrong(), request)
+        {
+            let why = self.world.payload.image().fault().unwrap_or_default();
+            return Some(Err(format!("{wrong} (the image {why}): this device can't become primary, nor join a group")));
         }
         let command = match command_of(request, peers.as_ref()) {
             Ok(command) => command,

@@ -101,7 +101,7 @@ pub struct Server {
     pub(super) waker: Arc<Waker>,
     /// Dropped to stop serving PCIe functions.
     sockets: Vec<vfio_user::Server>,
-    setup: Setup,
+    pub(super) setup: Setup,
     drive_setup: DriveSetup,
     pub(super) profile: Profile,
     started: Wall,
@@ -119,6 +119,8 @@ pub struct Server {
     power_cuts: u64,
     /// When time was last let pass, while the drive is not paced and something is due.
     looked: Option<Wall>,
+    /// When a device whose disk is full looks for room next.
+    pub(super) looks_for_room_at: Option<Wall>,
     /// Turns since the thread has slept.
     turns: u32,
 }
@@ -139,6 +141,8 @@ pub struct Ended {
     pub counters: Counters,
     /// Since it was started.
     pub wall: WallDuration,
+    /// It is to be started anew: its disk was full, and has room again.
+    pub again: bool,
 }
 
 impl fmt::Display for Ended {
@@ -185,6 +189,7 @@ impl Server {
             peers_address: None,
             power_cuts: 0,
             looked: None,
+            looks_for_room_at: None,
             turns: 0,
         }
     }
@@ -213,6 +218,12 @@ impl Server {
             }
             if self.ending.is_some() && self.has_ended() {
                 return self.end();
+            }
+            if self.ending.is_none() && self.can_start_anew() {
+                notify(Event::Note("the disk of the image has room again: the device starts itself anew".into()));
+                let ended = Ended { counters: self.world.counters, wall: self.started.elapsed(), again: true };
+                self.leave();
+                return Ok(ended);
             }
             if active || self.world.poll_doorbells() {
                 quiet = 0;
@@ -524,6 +535,7 @@ impl Server {
             let setup = PeersSetup { listen: self.peers_address.or(setup.listen), ..setup.clone() };
             let image = self.world.payload.image();
             self.world.peers = Some(peers(&setup, image, &machine, &self.waker)?);
+            self.world.tell_of_disk();
         }
         self.world.resume_rings(&machine, &mut |text| notify(Event::Note(text)));
         tracing::info!("the power is back");
@@ -573,7 +585,7 @@ impl Server {
     }
 
     fn end(mut self) -> Result<Ended, ServeError> {
-        let ended = Ended { counters: self.world.counters, wall: self.started.elapsed() };
+        let ended = Ended { counters: self.world.counters, wall: self.started.elapsed(), again: false };
         let mut result = Ok(ended);
         let mut input_log = None;
         if let Some(machine) = self.machine.take() {

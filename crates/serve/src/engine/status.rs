@@ -3,6 +3,7 @@
 use super::exposition;
 use super::served::Served;
 use super::world::World;
+use crate::image::Disk;
 use crate::metrics::Page;
 use serde_json::{Map, Value};
 use std::time::Duration as WallDuration;
@@ -51,6 +52,7 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
     if let Some(fault) = world.payload.image().fault().filter(|_| world.store_failed) {
         put("store_error", fault.into());
     }
+    put("disk", world.disk_status());
     put("image", path.map_or_else(|| image.to_owned(), |path| path.display().to_string()).into());
     if let Some(machine) = machine {
         let device = machine.subsystem.device();
@@ -125,14 +127,23 @@ pub(super) fn metrics<M>(machine: Option<&Served>, world: &World<M>, about: Abou
     page.add("counter", "tidewater_syncs_total", "Syncs of the backing store.", counters.syncs as f64);
     exposition::latencies(&mut page, &world.latencies);
     let image = world.payload.image();
-    let synced = image.sync_time().as_secs_f64();
+    let pace = image.pace();
     page.add(
         "counter",
         "tidewater_image_syncs_total",
         "Syncs of the image that began.",
         image.statistics().syncs as f64,
     );
+    let synced = pace.sync_time.as_secs_f64();
     page.add("counter", "tidewater_image_sync_seconds_total", "Seconds that syncs of the image took.", synced);
+    page.add("counter", "tidewater_image_writes_total", "Writes to the image's file that ended.", pace.writes as f64);
+    let wrote = pace.write_time.as_secs_f64();
+    page.add("counter", "tidewater_image_write_seconds_total", "Seconds that writes to the image's file took.", wrote);
+    page.family("gauge", "tidewater_disk_failed", "1 while the image can't be written: its disk is full or failed.");
+    for disk in [Disk::Full, Disk::Failed] {
+        let is_so = f64::from(world.disk() == disk);
+        page.sample("tidewater_disk_failed", &[("why", disk.word().unwrap_or_default())], is_so);
+    }
     page.add("gauge", "tidewater_image_bytes", "Bytes of the image's file, holes included.", image.file_len() as f64);
     page.add("counter", "tidewater_interrupts_total", "Interrupts raised.", counters.interrupts as f64);
     let held = world.payload.held() as f64;

@@ -266,24 +266,6 @@ impl<M> World<M> {
         self.put(Pending::WindowFill { lpn, bytes: is_good.then_some(bytes) });
     }
 
-    pub(super) fn fail_store(&mut self) {
-        if !std::mem::replace(&mut self.store_failed, true) {
-            self.push(Input::StoreFailed);
-            let image = self.payload.image();
-            self.watch.notes.push(Event::Warning(format!(
-                "{}: {}: the drive is read-only from now on, and flushed data is safe; repair the disk and serve the \
-                 drive again",
-                image.name(),
-                image.fault().unwrap_or("cannot be read or written"),
-            )));
-            let number = image.fault_number().unwrap_or(nix::libc::EIO);
-            self.ports
-                .iter_mut()
-                .filter_map(|port| port.ring.as_mut())
-                .for_each(|ring| ring.publish_store_error(number));
-        }
-    }
-
     fn fetch(&mut self, machine: &Served, slot: Slot, len: u32) {
         let command = command_of(machine, slot);
         self.count_moved(command.queue, 1, len);

@@ -4,6 +4,7 @@
 //! is not on flash yet, moves them to the image when the firmware programs them, and reads them back.
 //! [`format`](mod@format) has the bytes (`docs/reference/image.md`), [`Storage`] is the seam at which faults are
 //! injected.
+mod disk;
 mod error;
 mod flaw;
 pub mod format;
@@ -19,6 +20,7 @@ mod store;
 mod sync;
 mod window;
 
+pub use disk::{Disk, Pace};
 pub use error::ImageError;
 #[doc(hidden)]
 pub use flaw::Flaw;

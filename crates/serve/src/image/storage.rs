@@ -2,6 +2,7 @@
 
 use super::ImageError;
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::statvfs::fstatvfs;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -59,6 +60,14 @@ pub trait Storage: Send {
     /// The user whose file it is; `None`: it is none.
     fn owner(&self) -> Option<u32> {
         None
+    }
+    /// Writes that have ended, and how long they took together, where that is measured.
+    fn pace(&self) -> (u64, Duration) {
+        (0, Duration::ZERO)
+    }
+    /// Where a write was refused for want of room: whether there is enough again for a while.
+    fn has_room(&self) -> bool {
+        false
     }
     /// Whether a checksum could tell nothing: this process alone has written what there is, into its own memory.
     fn is_own_memory(&self) -> bool {
@@ -187,6 +196,8 @@ pub struct FileStorage {
     file: Arc<File>,
     name: String,
     is_device: bool,
+    /// Writes that have ended, and how long they took.
+    pace: (u64, Duration),
 }
 
 impl FileStorage {
@@ -223,7 +234,9 @@ impl FileStorage {
         let begin = Instant::now();
         loop {
             match file.try_lock() {
-                Ok(()) => return Ok(FileStorage { file: Arc::new(file), name, is_device }),
+                Ok(()) => {
+                    return Ok(FileStorage { file: Arc::new(file), name, is_device, pace: (0, Duration::ZERO) });
+                }
                 // A child of who had it last has its files as well, until it has become another program.
                 Err(TryLockError::WouldBlock) if begin.elapsed() < LOCK_TIME => std::thread::sleep(LOCK_TIME / 100),
                 Err(TryLockError::WouldBlock) => return Err(ImageError::Locked { name }),
@@ -246,7 +259,10 @@ impl Storage for FileStorage {
 
     #[inline]
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(bytes, at)
+        let begin = Instant::now();
+        let result = self.file.write_all_at(bytes, at);
+        self.pace = (self.pace.0 + 1, self.pace.1 + begin.elapsed());
+        result
     }
 
     fn begin_sync(&mut self) -> Syncing {
@@ -256,6 +272,30 @@ impl Storage for FileStorage {
 
     fn owner(&self) -> Option<u32> {
         self.file.metadata().ok().map(|about| about.uid())
+    }
+
+    fn pace(&self) -> (u64, Duration) {
+        self.pace
+    }
+
+    /// Tries with a file beside the image: free space says nothing of quotas.
+    fn has_room(&self) -> bool {
+        if self.is_device {
+            return false;
+        }
+        let path = PathBuf::from(format!("{}.room", self.name));
+        let _ = std::fs::remove_file(&path); // One that a process left that was killed here.
+        let tried = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let _ = std::fs::remove_file(&path);
+        let taken = tried.and_then(|file| {
+            match fallocate(&file, FallocateFlags::empty(), 0, room_of(&file)) {
+                Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => {}
+                Err(error) => return Err(error.into()),
+            }
+            file.write_all_at(&[1; 4096], 0)?;
+            file.sync_data()
+        });
+        taken.is_ok()
     }
 
     fn size(&self) -> io::Result<u64> {
@@ -282,6 +322,14 @@ impl Storage for FileStorage {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Bytes that a device takes before it counts as having room: what its log brings within seconds, and no more than a
+/// part of a small file system.
+fn room_of(file: &File) -> i64 {
+    const ROOM: u64 = 128 << 20;
+    let size = fstatvfs(file).map_or(u64::MAX, |about| about.blocks().saturating_mul(about.fragment_size()));
+    ROOM.min(size / 16) as i64
 }
 
 /// A new file that is invisible under its name before it is whole.

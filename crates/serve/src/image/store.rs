@@ -21,7 +21,7 @@ use super::log::StoredLog;
 use super::storage::Storage;
 use super::sync::{SyncMode, Syncs};
 use super::window::StoredWindow;
-use super::{ImageError, format};
+use super::{ImageError, disk, format};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -133,6 +133,8 @@ pub struct Image {
     fault: Option<String>,
     /// The same, as a number of the system's.
     fault_number: Option<i32>,
+    /// A sync has failed: what was written since the last good one may be anywhere.
+    pub(super) sync_failed: bool,
     record: Vec<u8>,
     pub(super) metadata: Vec<u8>,
     pub(super) metadata_number: u64,
@@ -197,6 +199,7 @@ impl Image {
             faulted: false,
             fault: None,
             fault_number: None,
+            sync_failed: false,
             record: vec![0; geometry.page_record()],
             metadata: Vec::new(),
             metadata_number: 0,
@@ -249,11 +252,6 @@ impl Image {
         self.superblock.version
     }
 
-    /// How long its syncs took that have ended, together.
-    pub fn sync_time(&self) -> std::time::Duration {
-        self.syncs.spent()
-    }
-
     /// What it has done since it was opened.
     pub fn statistics(&self) -> ImageStatistics {
         self.statistics
@@ -288,12 +286,22 @@ impl Image {
         self.fail(result)
     }
 
+    /// Notes that a sync has failed, if it has. Another that succeeds later says nothing of what this one was to make
+    /// safe: the system has reported the error, and may hold the bytes for written.
+    pub(super) fn note_sync(&mut self, result: &io::Result<()>) {
+        if let Err(error) = result {
+            (self.faulted, self.sync_failed) = (true, true);
+            self.fault = Some(format!("can't be written or synced: {error}"));
+            self.fault_number = Some(disk::number_of(error));
+        }
+    }
+
     #[inline]
     fn fail<T>(&mut self, result: io::Result<T>) -> Result<T, StoreFault> {
         result.map_err(|error| {
             self.faulted = true;
             self.fault.get_or_insert_with(|| format!("can't be written or synced: {error}"));
-            self.fault_number.get_or_insert(error.raw_os_error().unwrap_or(nix::libc::EIO));
+            self.fault_number.get_or_insert(disk::number_of(&error));
             StoreFault
         })
     }

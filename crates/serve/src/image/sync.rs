@@ -77,9 +77,10 @@ impl Syncs {
         self.began
     }
 
-    /// How long those took that have ended, together.
-    pub(super) fn spent(&self) -> Duration {
-        self.spent
+    /// How many have ended, how long those took together, and how long the one under way has run; zero: none is.
+    pub(super) fn pace(&self) -> (u64, Duration, Duration) {
+        let running = if self.running { self.since.elapsed() } else { Duration::ZERO };
+        (self.began - u64::from(self.running), self.spent, running)
     }
 
     pub(super) fn is_running(&self) -> bool {

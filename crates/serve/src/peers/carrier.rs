@@ -1,6 +1,7 @@
 //! What carries frames between devices, as the engine sees it: TCP, or TCP that loses, delays and repeats them by seed.
 
 use super::{Incoming, Note, PeerLink, Peers};
+use crate::image::Disk;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
@@ -37,6 +38,8 @@ pub trait Carrier {
     fn address(&self) -> Option<SocketAddr>;
     /// What is known of each peer.
     fn links(&self) -> Vec<PeerLink>;
+    /// Tells peers how the disk of this device is.
+    fn set_disk(&mut self, disk: Disk);
 }
 
 impl Carrier for Peers {
@@ -78,6 +81,10 @@ impl Carrier for Peers {
 
     fn links(&self) -> Vec<PeerLink> {
         Peers::links(self).collect()
+    }
+
+    fn set_disk(&mut self, disk: Disk) {
+        Peers::set_disk(self, disk);
     }
 }
 
@@ -248,5 +255,9 @@ impl<C: Carrier> Carrier for Faulty<C> {
 
     fn links(&self) -> Vec<PeerLink> {
         self.inner.links()
+    }
+
+    fn set_disk(&mut self, disk: Disk) {
+        self.inner.set_disk(disk);
     }
 }

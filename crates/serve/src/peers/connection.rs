@@ -1,5 +1,6 @@
 //! A connection to a peer as bytes that come and bytes that go. It does no I/O.
 
+use crate::image::Disk;
 use tidewater_wire::replication::{Frame, Hello, Piece, PieceError, Ping, Refusal};
 
 /// Bytes that wait beyond which no more log bytes are added: the transport sends them again.
@@ -45,6 +46,10 @@ pub(super) struct Connection {
     gone: usize,
     /// Data frames that were left out.
     pub(super) dropped: u64,
+    /// What is said of this device's disk.
+    pub(super) disk: Disk,
+    /// What the peer said last of its own.
+    pub(super) their_disk: Disk,
 }
 
 impl Connection {
@@ -105,10 +110,16 @@ impl Connection {
                     let first = end - log.len();
                     return Ok(Some(Heard::Frame(frame, &self.input[first..end])));
                 }
-                Piece::Ping(ping) if ping.back => return Ok(Some(Heard::Pong(ping.sent_ns))),
-                // One that waits behind so much measures nothing, and a peer that reads none could ask for ever.
-                Piece::Ping(_) if self.waiting() > DATA_WAITING_MAX => {}
-                Piece::Ping(ping) => Piece::append_ping(&Ping { back: true, ..ping }, &mut self.output),
+                Piece::Ping(ping) => {
+                    self.their_disk = Disk::from_code(ping.disk);
+                    if ping.back {
+                        return Ok(Some(Heard::Pong(ping.sent_ns)));
+                    }
+                    // One that waits behind so much measures nothing, and a peer that reads none could ask for ever.
+                    if self.waiting() <= DATA_WAITING_MAX {
+                        Piece::append_ping(&Ping { back: true, disk: self.disk.code(), ..ping }, &mut self.output);
+                    }
+                }
             }
         }
     }
@@ -126,7 +137,7 @@ impl Connection {
 
     /// Adds a ping that was sent at this time.
     pub(super) fn ping(&mut self, sent_ns: u64) {
-        Piece::append_ping(&Ping { sent_ns, back: false }, &mut self.output);
+        Piece::append_ping(&Ping { sent_ns, back: false, disk: self.disk.code() }, &mut self.output);
     }
 
     /// Bytes that wait.

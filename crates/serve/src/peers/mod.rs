@@ -13,7 +13,7 @@ mod strangers;
 
 pub use identity::{CA_FILE, CERTIFICATE_FILE, IdentityError, KEY_FILE, name};
 
-use crate::image::random_bytes;
+use crate::image::{Disk, random_bytes};
 use crate::inbox::Inbox;
 use crate::vfio_user::Waker;
 use carrier::{Carrier, Faults, Faulty};
@@ -171,6 +171,8 @@ pub struct PeerLink {
     pub waiting: usize,
     /// Data frames left out because too much waited.
     pub dropped: u64,
+    /// What it says of its disk.
+    pub disk: Disk,
     /// Why there is no connection.
     pub why: Option<String>,
 }
@@ -243,6 +245,8 @@ pub struct Peers {
     stranger_noted: Option<Instant>,
     started: Instant,
     check_at: Instant,
+    /// What peers are told of this device's disk.
+    disk: Disk,
     scratch: Vec<u8>,
 }
 
@@ -299,6 +303,7 @@ impl Peers {
             stranger_noted: None,
             started: now,
             check_at: now,
+            disk: Disk::Works,
             scratch: vec![0; READ_BYTES],
         })
     }
@@ -357,6 +362,7 @@ impl Peers {
             round_trip: peer.round_trip,
             waiting: peer.open.as_ref().map_or(0, |open| open.connection.waiting()),
             dropped: peer.dropped + peer.open.as_ref().map_or(0, |open| open.connection.dropped),
+            disk: peer.open.as_ref().map_or(Disk::Works, |open| open.connection.their_disk),
             why: peer.why.clone(),
         })
     }
@@ -367,6 +373,17 @@ impl Peers {
         let Some(open) = &mut self.peers[place].open else { return };
         if !open.connection.frame(frame, log) {
             self.close(place, "it takes nothing of what is sent to it");
+        }
+    }
+
+    /// Tells peers how the disk of this device is.
+    pub fn set_disk(&mut self, disk: Disk) {
+        if std::mem::replace(&mut self.disk, disk) != disk {
+            let sent_ns = self.started.elapsed().as_nanos() as u64;
+            for open in self.peers.iter_mut().filter_map(|peer| peer.open.as_mut()) {
+                open.connection.disk = disk;
+                open.connection.ping(sent_ns);
+            }
         }
     }
 
@@ -490,6 +507,7 @@ impl Peers {
         peer.known = Some((theirs.boot, theirs.session));
         (peer.since, peer.heard_at, peer.ping_at) = (now, now, now);
         (peer.retry, peer.round_trip) = (RETRY[0], None);
+        open.connection.disk = self.disk;
         open.connection.ping(self.started.elapsed().as_nanos() as u64);
         if open.watch(&self.epoll, peer.node.into(), false).is_err() {
             return self.away(place, None, "the system does not watch its connection");

@@ -6,6 +6,7 @@ use tidewater_base::Rng;
 use tidewater_core::subsystem::MoveError;
 use tidewater_nand::FaultPlan;
 use tidewater_nand::Nand;
+use tidewater_serve::image::Disk as State;
 use tidewater_serve::image::format::{HEADER, Superblock};
 use tidewater_serve::image::{Image, ImageError, ImageOptions, MemoryKind, SyncMode, Target};
 
@@ -36,6 +37,8 @@ fn a_full_disk_loses_nothing_that_was_promised() {
         // What was written stays readable, what was flushed is still flushed, and flushes fail from now on.
         while rig.completed < 450 && rig.step() {}
         assert!(rig.payload.image().is_faulted());
+        let is = if seed % 4 == 3 { State::Failed } else { State::Full };
+        assert_eq!(rig.payload.image().disk(), is);
         let found = rig.contents().unwrap();
         read += found.len();
         refused += rig.refused;
@@ -50,6 +53,31 @@ fn a_full_disk_loses_nothing_that_was_promised() {
     }
     println!("{refused} commands refused, {read} blocks read from drives whose store had failed");
     assert!(refused > 100);
+}
+
+/// That is when a device may start anew: what it finds is what a crash would have left.
+#[test]
+fn a_full_disk_has_room_again_only_where_what_was_written_can_be_synced() {
+    let (storage, log) = Recording::new(Vec::new());
+    let target = Target::Storage(Box::new(storage), "test");
+    let mut rig = Rig::create(target, &tiny(), 1, how(SyncMode::Late(3))).unwrap();
+    let mut set = |room, fail_syncs| {
+        let mut log = log.lock().unwrap();
+        (log.fail_in, log.room, log.fail_syncs) = (Some(0), room, fail_syncs);
+    };
+    assert!(!rig.payload.image_mut().has_room(), "it works, and nothing is to be found out");
+    set(false, false);
+    rig.faulty = true;
+    while rig.payload.image().disk() == State::Works {
+        assert!(rig.step());
+    }
+    assert!(!rig.payload.image_mut().has_room(), "it is full");
+    set(true, false);
+    assert!(rig.payload.image_mut().has_room() && rig.payload.image().disk() == State::Full);
+    set(true, true);
+    assert!(!rig.payload.image_mut().has_room() && rig.payload.image().disk() == State::Failed);
+    set(true, false);
+    assert!(!rig.payload.image_mut().has_room(), "a sync that succeeds after one that failed proves nothing");
 }
 
 /// Memory for what is stored does not grow with payload: `docs/reference/image.md` names the figure.

@@ -23,6 +23,8 @@ pub struct Log {
     /// The next writes that fail, counted from now; syncs, too.
     pub fail_in: Option<u64>,
     pub fail_syncs: bool,
+    /// There is room again.
+    pub room: bool,
     /// Holes are not punched, as on a disk without them.
     pub keeps_holes: bool,
 }
@@ -75,6 +77,10 @@ impl Storage for Recording {
             log.events.push(Event::SyncEnded(number));
             Ok(())
         })
+    }
+
+    fn has_room(&self) -> bool {
+        self.log.lock().unwrap().room
     }
 
     fn size(&self) -> io::Result<u64> {

@@ -212,6 +212,8 @@ layout! {
         0 sent_ns: u64,
         /// It comes back.
         8 back: bool,
+        /// The disk of the one who sends these bytes: 0, it takes what is written; 1, it is full; else it has failed.
+        9 disk: u8,
     }
 }
 
@@ -372,7 +374,7 @@ mod tests {
                 epoch: Epoch::ZERO,
                 body: Body::Data { pulled: false, lane: 0, offset: 7, len: log.len() as u32 },
             };
-            let ping = Ping { sent_ns: 5, back: true };
+            let ping = Ping { sent_ns: 5, back: true, disk: 1 };
             let mut stream = Vec::new();
             Piece::append_frame(&frame, &log, &mut stream);
             let first = stream.len();

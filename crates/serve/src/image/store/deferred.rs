@@ -72,8 +72,7 @@ impl Image {
 
     /// `notes_after`: so many syncs are worth a note.
     fn on_synced(&mut self, result: io::Result<()>, notes_after: u64) -> Result<(), StoreFault> {
-        // After a failed sync it is unknown what is safe, and asking again would not tell: the system may have dropped
-        // it.
+        self.note_sync(&result);
         self.fail(result)?;
         self.synced = self.syncs.began();
         self.statistics.syncs += 1;

@@ -53,6 +53,8 @@ impl Carrier for Memory {
     fn links(&self) -> Vec<PeerLink> {
         Vec::new()
     }
+
+    fn set_disk(&mut self, _: Disk) {}
 }
 
 fn numbered(offset: u64) -> Frame {

@@ -95,6 +95,22 @@ fn frames_go_both_ways_and_the_round_trip_is_measured() {
     assert_eq!(at_zero.map(|(frame, _)| frame.body), Some(Body::KeepAlive));
 }
 
+#[test]
+fn peers_learn_how_the_disk_of_a_device_is_now_and_when_they_connect() {
+    let (mut zero, mut one) = pair();
+    let disk = |peers: &Peers| peers.links().next().expect("one peer").disk;
+    one.set_disk(Disk::Full);
+    until(&mut [&mut zero, &mut one], |all| disk(all[0]) == Disk::Full);
+    assert_eq!(disk(&one), Disk::Works, "a ping that comes back says how the other one is");
+    one.set_disk(Disk::Failed);
+    until(&mut [&mut zero, &mut one], |all| disk(all[0]) == Disk::Failed);
+    zero.set_disk(Disk::Full);
+    one.set_disk(Disk::Works);
+    until(&mut [&mut zero, &mut one], |all| (disk(all[0]), disk(all[1])) == (Disk::Works, Disk::Full));
+    zero.close(0, "a test");
+    assert_eq!(disk(&zero), Disk::Works, "of a peer that is away nothing is known");
+}
+
 /// The system says in every turn that a connection takes more, as long as it is asked to.
 #[test]
 fn a_connection_that_was_full_once_is_quiet_when_all_is_sent() {
