@@ -83,6 +83,7 @@ fn keep(run: &KeeperRun, function: u8) -> Value {
         "ttl_ms": ms(run.ttl),
         "loop_wait_ms": ms(run.loop_wait),
         "retry_timeout_ms": ms(run.retry_timeout),
+        "slow_disk_ms": run.slow_disk.map(ms),
         "new_etcd": run.new_etcd,
         "page": run.page,
     })

@@ -4,10 +4,11 @@
 //! the promotion succeeds, the members of the group decide by epochs. So a wrong choice here costs time, and no bytes.
 
 mod begin;
+mod disk;
 mod elect;
 mod lead;
 
-use crate::device::{Device, Order, Role};
+use crate::device::{Device, Disk, Order, Role};
 use crate::epoch::Epoch;
 use crate::job::Keep;
 use crate::keys::{Cluster, EPOCHS_AHEAD_MAX, Group, Member, list};
@@ -42,9 +43,16 @@ pub struct Memory {
     change_asked_at: Option<u64>,
     /// It does not compete before.
     stands_back_until: u64,
+    /// How slow the disk of its device is.
+    slow: disk::Slow,
 }
 
 impl Memory {
+    /// Whether the disk of its device has been slow for a whole ttl.
+    pub fn is_slow(&self, now_ms: u64, keep: &Keep) -> bool {
+        self.slow.is_lasting(now_ms, keep)
+    }
+
     /// For how long no keeper has led, in milliseconds, as far as etcd was read.
     pub fn leaderless_ms(&self, now_ms: u64) -> Option<u64> {
         self.leaderless_since.map(|since| now_ms.saturating_sub(since))
@@ -111,6 +119,7 @@ pub fn decide(view: &View<'_>, memory: &mut Memory) -> Decision {
         Err(why) => return without_device(view, memory, why),
     };
     memory.away_since = None;
+    memory.slow.look(view.now_ms, &device.disk, view.keep);
     let cluster = match view.cluster {
         Ok(cluster) => cluster,
         Err(why) => return without_etcd(view, device, why),
@@ -173,6 +182,9 @@ impl Of<'_> {
     /// Leadership is another's.
     fn follow(&self, leader: u8) -> Decision {
         let device = self.device;
+        if let Some(state) = &device.disk.state {
+            return Decision::wait(self.with_bad_disk(state));
+        }
         match device.role {
             Role::Primary if device.frozen_ms.is_none() => Decision::act(
                 vec![Action::Device(end_of_leadership())],
@@ -231,6 +243,9 @@ fn without_etcd(view: &View<'_>, device: &Device, why: &str) -> Decision {
     if device.role != Role::Primary || !device.has_deadline {
         return Decision::wait(format!("no word from etcd: {why}"));
     }
+    if let Some(state) = &device.disk.state {
+        return Decision::wait(format!("{}, and no word from etcd: {why}", Disk::wrong(state)));
+    }
     match &device.silent_members()[..] {
         [] => Decision {
             actions: vec![Action::Device(extension(device, view.keep))],
@@ -252,7 +267,8 @@ fn paused(cluster: &Cluster, device: &Device) -> Decision {
             Some((leader, true)) if leader.epoch != device.epoch => actions.push(Action::NoteEpoch(device.epoch)),
             Some(_) => {}
         }
-        if device.has_deadline {
+        // What can't be stored can't be ordered, either.
+        if device.has_deadline && device.disk.state.is_none() {
             actions.push(Action::Device(Order::Free));
         }
     }

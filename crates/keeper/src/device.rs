@@ -60,12 +60,37 @@ pub struct Device {
     /// Its version, if it says that.
     #[serde(skip)]
     pub version: Option<String>,
-    /// What it could not store, if there is something.
-    #[serde(skip)]
-    pub disk: Option<String>,
     /// Its clock, when it said so.
     #[serde(skip)]
     pub clock_ms: u64,
+    /// The disk of its image.
+    #[serde(skip)]
+    pub disk: Disk,
+}
+
+/// The disk of a device's image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Disk {
+    /// Why the image can't be written: `full` or `failed`; `None`: it can.
+    pub state: Option<String>,
+    /// Writes that have ended.
+    pub writes: u64,
+    /// How long they took, together, in microseconds.
+    pub write_us: u64,
+    /// Syncs that have ended.
+    pub syncs: u64,
+    /// How long they took, together, in microseconds.
+    pub sync_us: u64,
+    /// For how long the sync has run that is under way, in microseconds; 0: none is.
+    pub syncing_us: u64,
+}
+
+impl Disk {
+    /// What is wrong with the disk in this state, in words.
+    pub fn wrong(state: &str) -> &'static str {
+        if state == "full" { "its disk is full" } else { "its disk can't be written" }
+    }
 }
 
 /// A member that a primary sends its log to.
@@ -96,14 +121,20 @@ impl Device {
         })?;
         device.node = peers["node"].as_u64().and_then(|node| node.try_into().ok()).ok_or("the device has no number")?;
         device.clock_ms = peers["clock_ms"].as_u64().ok_or("the device does not say its clock")?;
-        device.disk = status.get("store_error").and_then(Value::as_str).map(str::to_owned);
         device.version = peers["version"].as_str().map(str::to_owned);
+        // An older device does not say.
+        device.disk = status.get("disk").and_then(|disk| Disk::deserialize(disk).ok()).unwrap_or_default();
         Ok(device)
     }
 
     /// The group that it is in.
     pub fn group(&self) -> Option<Group> {
         Group::from_words(&self.members, &self.mode)
+    }
+
+    /// Whether this primary acknowledges nothing: its deadline has passed, or its image can't be written.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen_ms.is_some() || (self.role == Role::Primary && self.disk.state.is_some())
     }
 
     /// Members that do not report to this primary in its epoch.

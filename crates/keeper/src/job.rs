@@ -100,6 +100,10 @@ pub struct Keep {
     pub loop_wait_ms: u64,
     /// How long it waits for etcd, or for the device, in milliseconds.
     pub retry_timeout_ms: u64,
+    /// Leadership is given up when a write or a sync of the device's image takes at least this long on average, for a
+    /// whole ttl, in milliseconds; without it, a slow disk is no reason.
+    #[serde(default)]
+    pub slow_disk_ms: Option<u64>,
     /// The etcd there is counts, though it is not the one of before.
     pub new_etcd: bool,
     /// Where the live page of the cluster is served; without it, there is none.
@@ -129,6 +133,9 @@ impl Keep {
         }
         if ttl < TTL_MS_MIN || ttl % 1_000 != 0 {
             return Err(format!("a ttl of {ttl} ms: etcd counts leases in whole seconds, from 2 s on"));
+        }
+        if self.slow_disk_ms == Some(0) {
+            return Err("a disk whose writes take 0 ms is not slow: give a time, or leave --slow-disk out".into());
         }
         let least = retry.saturating_mul(2).saturating_add(wait);
         if least > ttl {
@@ -163,7 +170,8 @@ mod tests {
     fn keep(ttl_ms: u64, loop_wait_ms: u64, retry_timeout_ms: u64) -> Keep {
         let (control, state) = ("a/control.sock".into(), "a/keeper".into());
         let (address, new_etcd, page) = ("/a".into(), false, None);
-        Keep { control, address, state, ttl_ms, loop_wait_ms, retry_timeout_ms, new_etcd, page }
+        let slow_disk_ms = None;
+        Keep { control, address, state, ttl_ms, loop_wait_ms, retry_timeout_ms, slow_disk_ms, new_etcd, page }
     }
 
     #[test]

@@ -191,9 +191,12 @@ pub struct Member {
     /// The version of its keeper, and of its device if that is another one.
     #[serde(default)]
     pub version: String,
-    /// What its device could not store, in the device's words; empty: it stores.
+    /// Why its device's image can't be written: `full` or `failed`; `None`: it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+    /// Its disk has been slow for a ttl, by the threshold of its keeper.
     #[serde(default)]
-    pub disk: String,
+    pub slow: bool,
     /// Why its keeper does not do more, in words.
     pub note: String,
 }
@@ -333,7 +336,7 @@ impl Cluster {
         if number(of_node) != Some(member.node) {
             return Err(format!("its value is of node {}", member.node));
         }
-        for text in [&mut member.note, &mut member.address, &mut member.version, &mut member.disk] {
+        for text in [&mut member.note, &mut member.address, &mut member.version] {
             *text = short(text);
         }
         self.members.insert(member.node, member);

@@ -255,7 +255,8 @@ mod tests {
             frozen,
             leaderless_ms,
             version: String::new(),
-            disk: String::new(),
+            disk: None,
+            slow: false,
             note,
         }
     }

@@ -197,13 +197,14 @@ impl Keeper {
             tail: device.map_or(Vec::new(), |device| device.tail.clone()),
             // A primary's flag may be of one of its replicas.
             stale: device.is_some_and(|device| device.stale && device.role == crate::device::Role::Secondary),
-            frozen: device.is_some_and(|device| device.frozen_ms.is_some()),
+            frozen: device.is_some_and(Device::is_frozen),
             leaderless_ms: self.memory.leaderless_ms(self.started.elapsed().as_millis() as u64),
             version: match device.and_then(|device| device.version.as_deref()) {
                 Some(device) if device != VERSION => format!("{VERSION}, its device {device}"),
                 _ => VERSION.to_owned(),
             },
-            disk: device.and_then(|device| device.disk.clone()).unwrap_or_default(),
+            disk: device.and_then(|device| device.disk.state.clone()),
+            slow: self.memory.is_slow(self.started.elapsed().as_millis() as u64, &self.keep),
             note: self.note.clone(),
         }
     }

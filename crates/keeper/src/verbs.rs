@@ -1,6 +1,6 @@
 //! What operators ask of a cluster: they write keys, and the keepers do the rest.
 
-use crate::device::Role;
+use crate::device::{Disk, Role};
 use crate::job::At;
 use crate::keys::{Cluster, Group, Intent, Member, list};
 use crate::store::Store;
@@ -184,10 +184,7 @@ fn shown(name: &str, cluster: &Cluster, ailments: &[String]) -> String {
         let role = member.role_in_words();
         let behind = most.saturating_sub(member.end());
         let version = if member.version.is_empty() { "not known" } else { &member.version };
-        let disk = match &member.disk[..] {
-            "" => String::new(),
-            why => format!("its disk fails ({why}); "),
-        };
+        let disk = member.disk.as_deref().map_or(String::new(), |state| format!("{}; ", Disk::wrong(state)));
         let _ = writeln!(
             out,
             "node {} at {}: {role}, epoch {}, {} bytes, {behind} behind, version {version}; {disk}{}",

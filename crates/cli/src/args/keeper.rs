@@ -126,6 +126,10 @@ pub struct KeeperRun {
     /// How long the keeper waits for etcd, and for the device
     #[arg(long, value_name = "TIME", value_parser = values::time, default_value = "4s")]
     pub retry_timeout: Duration,
+    /// Give leadership up when a write or a sync of the device's image takes at least this long on average, for the
+    /// length of the ttl, and another member is in step whose disk is not slow [default: never]
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    pub slow_disk: Option<Duration>,
     /// Take etcd as it is, though it is another one than before, or an older snapshot of it
     #[arg(long)]
     pub new_etcd: bool,

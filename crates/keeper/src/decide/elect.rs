@@ -11,6 +11,9 @@ impl Of<'_> {
         // What stands in the way of the best one is not waited for longer than this.
         let grace = 2 * keep.loop_wait_ms;
         let take = |why: &str| Decision::act(vec![Action::Acquire], why);
+        if let Some(state) = &device.disk.state {
+            return Decision::wait(self.with_bad_disk(state));
+        }
         match device.role {
             Role::Primary => return take("takes leadership: its device is primary"),
             Role::Candidate => return Decision::wait("the device is being promoted by hand"),
@@ -41,7 +44,9 @@ impl Of<'_> {
                     "no keeper leads: node {better} has more, or as much and a lower number"
                 ));
             }
-            if !device.primary_silent && device.promised == device.epoch && device.epoch.node != device.node {
+            let primary = self.cluster.members.get(&device.epoch.node);
+            let is_heard = !device.primary_silent && primary.is_none_or(|primary| primary.disk.is_none());
+            if is_heard && device.promised == device.epoch && device.epoch.node != device.node {
                 return Decision::wait(format!("no keeper leads: node {} is primary still", device.epoch.node));
             }
         }
@@ -53,7 +58,7 @@ impl Of<'_> {
         let members = self.cluster.members.values();
         let own = rank(self.cluster.members.get(&self.device.node)?);
         let rivals = members.filter(|member| {
-            let can = member.role.is_some_and(|role| role != Role::Alone) && !member.stale;
+            let can = member.role.is_some_and(|role| role != Role::Alone) && !member.stale && member.disk.is_none();
             can && self.group.members.contains(&member.node) && rank(member) > own
         });
         rivals.max_by_key(|member| rank(member)).map(|member| member.node)

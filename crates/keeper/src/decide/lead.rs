@@ -1,12 +1,17 @@
 //! A keeper that leads: its device is promoted, kept primary, changed to another group, or handed over.
 
 use super::{Action, Decision, Memory, Of, end_of_leadership, extension};
-use crate::device::{Order, Role};
-use crate::keys::list;
+use crate::device::{Disk, Order, Role};
+use crate::keys::{Member, list};
 
 impl Of<'_> {
     pub(super) fn lead(&self, memory: &mut Memory) -> Decision {
         let (device, now) = (self.device, self.view.now_ms);
+        if let Some(state) = &device.disk.state {
+            // No order to the device: it would have to store what it is ordered. It acknowledges nothing by itself.
+            let note = self.with_bad_disk(state);
+            return self.give_up(memory, vec![Action::Release], &note);
+        }
         match device.role {
             Role::Primary => self.keep_primary(memory),
             Role::Candidate => {
@@ -44,9 +49,17 @@ impl Of<'_> {
         }
         match &self.cluster.intent {
             Some(intent) if intent.to == Some(device.node) => actions.push(Action::EndIntent),
-            Some(intent) => match self.successor(intent.to) {
+            Some(intent) => match self.successor(intent.to, false) {
                 Ok(next) => return self.hand_over(next, intent.to.is_none()),
                 Err(why) => note = format!("{note}; can't switch over: {why}"),
+            },
+            None if memory.slow.is_reason(self.view.now_ms, self.view.keep) => match self.successor(None, true) {
+                Ok(next) => {
+                    memory.slow.gave_up(self.view.now_ms);
+                    let decision = self.hand_over(next, true);
+                    return Decision { note: format!("{}: its disk is slow", decision.note), ..decision };
+                }
+                Err(why) => note = format!("{note}; its disk is slow, and {why}"),
             },
             None => {}
         }
@@ -62,11 +75,14 @@ impl Of<'_> {
         Decision { actions, note, soon: false }
     }
 
-    /// The member that takes over: it follows without a gap, and its keeper lives.
-    fn successor(&self, to: Option<u8>) -> Result<u8, String> {
+    /// The member that takes over: it follows without a gap, its keeper lives, and its disk takes what is written;
+    /// `fast`: in time.
+    fn successor(&self, to: Option<u8>, fast: bool) -> Result<u8, String> {
         let can = |node: u8| match self.cluster.members.get(&node) {
             None => Err(format!("the keeper of node {node} does not run")),
             Some(member) if member.role != Some(Role::Secondary) => Err(format!("node {node} is no secondary")),
+            Some(Member { disk: Some(state), .. }) => Err(format!("node {node}: {}", Disk::wrong(state))),
+            Some(member) if fast && member.slow => Err(format!("the disk of node {node} is slow, too")),
             Some(_) => {
                 let replica = self.device.replicas.iter().find(|replica| replica.node == node);
                 // A chain's primary knows its next member alone.
@@ -84,7 +100,10 @@ impl Of<'_> {
                     (replica.map_or(0, |replica| replica.behind_bytes), *node)
                 };
                 let best = others.filter(|node| can(*node).is_ok()).min_by_key(behind);
-                best.ok_or_else(|| "no other member is in step with the primary".into())
+                best.ok_or_else(|| match fast {
+                    true => "no other member is in step and has a better disk".into(),
+                    false => "no other member is in step with the primary".into(),
+                })
             }
         }
     }
@@ -112,7 +131,7 @@ impl Of<'_> {
             return Err(format!("node {} has not joined: start its device and its keeper", list(&waiting)));
         }
         if !self.is_member() {
-            return self.successor(None).map(|next| self.hand_over(next, true));
+            return self.successor(None, false).map(|next| self.hand_over(next, true));
         }
         if memory.change_asked_at.is_some_and(|at| now.saturating_sub(at) < keep.ttl_ms) {
             return Err("the device's promotion to the new group was refused: it is tried again".into());

@@ -14,6 +14,7 @@ fn keep() -> Keep {
         ttl_ms: TTL,
         loop_wait_ms: 1_000,
         retry_timeout_ms: 4_000,
+        slow_disk_ms: None,
         new_etcd: false,
         page: None,
     }
@@ -46,8 +47,8 @@ fn device(node: u8, role: Role) -> Device {
         primary_silent: false,
         replicas: others.map(replica).collect(),
         version: None,
-        disk: None,
         clock_ms: 777,
+        disk: Default::default(),
     }
 }
 
@@ -64,7 +65,8 @@ fn member(of: &Device) -> Member {
         frozen: false,
         leaderless_ms: None,
         version: String::new(),
-        disk: String::new(),
+        disk: None,
+        slow: false,
         note: String::new(),
     }
 }
@@ -372,4 +374,140 @@ fn strangers_and_far_epochs_are_named() {
     let said = cluster.foreign();
     assert!(said[0].starts_with("members/2: epoch 1099511627776 is far above"), "{said:?}");
     assert!(said[1].starts_with("members/7: it is no member of the group"), "{said:?}");
+/// A disk that has done this much, in writes and syncs of so many milliseconds each.
+fn disk(count: u64, write_ms: u64, sync_ms: u64) -> crate::device::Disk {
+    let (write_us, sync_us) = (count * write_ms * 1_000, count * sync_ms * 1_000);
+    crate::device::Disk { writes: count, write_us, syncs: count, sync_us, ..Default::default() }
+}
+
+#[test]
+fn a_primary_whose_disk_is_dead_lets_leadership_go_without_an_order_and_takes_it_no_more() {
+    for state in ["failed", "full"] {
+        let mut primary = device(0, Role::Primary);
+        primary.disk.state = Some(state.into());
+        let mut asked = cluster(true);
+        for intent in [None, Some(Intent { to: Some(1) })] {
+            asked.intent = intent;
+            let decision = once(&primary, &asked);
+            assert_eq!(decision.actions, [Action::Release], "{state}");
+            assert!(decision.note.contains("its disk"), "{}", decision.note);
+        }
+        assert_eq!(once(&primary, &vacant()).actions, [], "it does not take it again");
+        assert_eq!(Keeper::default().decides(Ok(&primary), Err("gone")).actions, [], "nor without etcd");
+        let mut other = cluster(false);
+        other.leader = Some((Leader { node: 1, epoch: epoch(4, 1) }, false));
+        assert_eq!(once(&primary, &other).actions, [], "an order that it can't store is none");
+        let mut paused = cluster(true);
+        paused.paused = true;
+        assert_eq!(once(&primary, &paused).actions, [], "nor is this one");
+        // A switchover may have made it a secondary before its disk was found dead.
+        let mut demoted = device(0, Role::Secondary);
+        demoted.disk.state = Some(state.into());
+        assert_eq!(once(&demoted, &asked).actions, [Action::Release]);
+    }
+}
+
+#[test]
+fn a_member_whose_disk_is_dead_is_no_rival_and_no_successor() {
+    let mut cluster = vacant();
+    let dead = |cluster: &mut Cluster, node| cluster.members.get_mut(&node).unwrap().disk = Some("failed".into());
+    dead(&mut cluster, 1);
+    let mut silent = device(2, Role::Secondary);
+    silent.primary_silent = true;
+    assert_eq!(once(&silent, &cluster).actions, [Action::Acquire], "node 1 has as much and a lower number");
+    let mut own = device(1, Role::Secondary);
+    (own.primary_silent, own.disk.state) = (true, Some("failed".into()));
+    let decision = once(&own, &cluster);
+    assert_eq!((decision.actions, decision.note.contains("start the device again")), (vec![], true));
+    // A primary that is heard still, but says that its disk is dead, is not waited for.
+    let mut heard = super::tests::cluster(false);
+    heard.leader = None;
+    assert_eq!(once(&device(1, Role::Secondary), &heard).actions, []);
+    dead(&mut heard, 0);
+    assert_eq!(once(&device(1, Role::Secondary), &heard).actions, [Action::Acquire]);
+    let mut leads = super::tests::cluster(true);
+    leads.intent = Some(Intent { to: Some(1) });
+    dead(&mut leads, 1);
+    let decision = once(&device(0, Role::Primary), &leads);
+    assert_eq!(decision.actions, [extended(epoch(3, 0))]);
+    assert!(decision.note.contains("node 1: its disk can't be written"), "{}", decision.note);
+    leads.intent = Some(Intent { to: None });
+    assert_eq!(once(&device(0, Role::Primary), &leads).actions[0], Action::Intend(2));
+}
+
+/// A keeper with a threshold of 200 ms, whose device is primary and is looked at once a second.
+struct Watch {
+    keeper: Keeper,
+    disk: crate::device::Disk,
+    cluster: Cluster,
+}
+
+impl Watch {
+    fn new() -> Watch {
+        Watch { keeper: Keeper::default(), disk: disk(1, 0, 0), cluster: cluster(true) }
+    }
+
+    /// After a second in which ten writes and syncs took this long each.
+    fn second(&mut self, write_ms: u64, sync_ms: u64) -> Decision {
+        self.seconds_of(10, write_ms, sync_ms)
+    }
+
+    /// The same, of so many.
+    fn seconds_of(&mut self, count: u64, write_ms: u64, sync_ms: u64) -> Decision {
+        let more = disk(count, write_ms, sync_ms);
+        self.disk.writes += more.writes;
+        self.disk.write_us += more.write_us;
+        self.disk.syncs += more.syncs;
+        self.disk.sync_us += more.sync_us;
+        self.keeper.now_ms += 1_000;
+        let primary = Device { disk: self.disk.clone(), ..device(0, Role::Primary) };
+        let keep = Keep { slow_disk_ms: Some(200), ..keep() };
+        let (now_ms, device, cluster) = (self.keeper.now_ms, Ok(&primary), Ok(&self.cluster));
+        decide(&View { now_ms, device, cluster, keep: &keep }, &mut self.keeper.memory)
+    }
+}
+
+#[test]
+fn a_disk_that_is_slow_for_a_ttl_gives_leadership_away_and_a_hiccup_does_not() {
+    let stays = [extended(epoch(3, 0))];
+    for slow in [(200, 0), (0, 200)] {
+        let mut watch = Watch::new();
+        assert_eq!(watch.second(0, 0).actions, stays);
+        for _ in 0..3 {
+            assert!((0..9).all(|_| watch.second(slow.0, slow.1).actions == stays));
+            assert_eq!(watch.second(199, 199).actions, stays, "nine seconds of ten, and one that is quick");
+        }
+        // While nothing is asked of it, it is neither slow nor quick.
+        assert!((0..9).all(|_| watch.second(slow.0, slow.1).actions == stays));
+        assert!((0..30).all(|_| watch.seconds_of(0, 0, 0).actions == stays));
+        let handed = (0..2).map(|_| watch.second(slow.0, slow.1)).find(|decision| decision.actions != stays);
+        let handed = handed.expect("it gives leadership up");
+        assert_eq!(handed.actions[0], Action::Intend(1));
+        assert_eq!(handed.actions.last(), Some(&Action::Release));
+        assert!(handed.note.contains("node 1: its disk is slow"), "{}", handed.note);
+        // Should it lead again at once, it does so for a while, however slow its disk is.
+        let rest = (0..99).all(|_| watch.second(slow.0, slow.1).actions == stays);
+        assert!(rest && (0..3).any(|_| watch.second(slow.0, slow.1).actions != stays));
+    }
+    // A sync that does not end is slow before it has.
+    let mut watch = Watch::new();
+    watch.disk.syncing_us = 200_000;
+    assert!((0..12).any(|_| watch.second(0, 0).actions != stays));
+}
+
+#[test]
+fn a_slow_disk_moves_nothing_where_no_member_is_better_or_no_threshold_is_set() {
+    let stays = [extended(epoch(3, 0))];
+    let mut watch = Watch::new();
+    watch.cluster.members.get_mut(&1).unwrap().slow = true;
+    watch.cluster.members.get_mut(&2).unwrap().disk = Some("full".into());
+    let last = (0..40).map(|_| watch.second(500, 500)).inspect(|decision| assert_eq!(decision.actions, stays)).last();
+    let note = last.expect("there are forty").note;
+    assert!(note.contains("its disk is slow, and no other member"), "{note}");
+    assert!(watch.keeper.memory.is_slow(watch.keeper.now_ms, &keep()));
+    let mut keeper = Keeper::default();
+    for count in 1..40 {
+        let slow = Device { disk: disk(count, 900, 900), ..device(0, Role::Primary) };
+        assert_eq!(keeper.after(1_000, &slow, &cluster(true)).actions, stays);
+    }
 }
