@@ -1,6 +1,7 @@
 // A disk that fails: a library before a device's C library. The file DISK_FAULT names what is wrong just now: "sync"
-// (syncs end with EIO), "full" (writes end with ENOSPC), "stall" (both wait until the file says something else). Each
-// time that it happens, a byte is added to DISK_FAULT.fired.
+// (syncs end with EIO), "write" (writes end with EIO), "full" (writes end with ENOSPC), "slow" (each write takes 200 ms
+// more; "late": 60 ms), "stall" (both wait until the file says something else). Each time that it happens, a byte is
+// added to DISK_FAULT.fired.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -54,6 +55,14 @@ static ssize_t put(const char *name, int fd, const void *bytes, size_t count, of
         errno = ENOSPC;
         return -1;
     }
+    if (is("write")) {
+        errno = EIO;
+        return -1;
+    }
+    if (is("slow"))
+        usleep(200000);
+    if (is("late"))
+        usleep(60000);
     ssize_t (*next)(int, const void *, size_t, off64_t) = dlsym(RTLD_NEXT, name);
     return next(fd, bytes, count, at);
 }

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 use tidewater_tests::ring::Device;
-use tidewater_tests::{run_refused, run_well, shim, skipped, tidewater};
+use tidewater_tests::{run_refused, run_well, skipped, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 const COPY: &[&str] = &["--set", "fast.on_wrap=wait-for-trim", "--ring-copy", "copy"];
@@ -89,7 +89,6 @@ impl Program {
 }
 
 fn folder() -> Option<TempDir> {
-    shim();
     if Command::new("python3").arg("-V").output().is_err() {
         skipped(1, "there is no python3");
         return None;

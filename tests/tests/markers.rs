@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::ring::Device;
-use tidewater_tests::{run_refused, run_well, shim, tidewater};
+use tidewater_tests::{run_refused, run_well, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 /// Acknowledged last, before the crash.
@@ -20,7 +20,6 @@ const PROGRAM: &str =
     "printf acknowledged | dd of=data.log conv=notrunc,fsync status=none; echo synced; exec sleep 600";
 
 fn folder() -> TempDir {
-    shim();
     tempfile::tempdir().expect("a temporary folder")
 }
 

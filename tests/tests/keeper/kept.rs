@@ -36,9 +36,14 @@ impl Kept {
 
     /// The same, by another etcd.
     pub fn by(devices: Cluster, etcd: Vec<Etcd>) -> Kept {
+        Kept::by_keepers(devices, etcd, &[])
+    }
+
+    /// The same, by keepers that are started with more.
+    pub fn by_keepers(devices: Cluster, etcd: Vec<Etcd>, more: &[&str]) -> Kept {
         let nodes = devices.devices.len() as u8;
         let mut kept = Kept { keepers: (0..nodes).map(|_| None).collect(), devices, etcd };
-        (0..nodes).for_each(|node| kept.start_keeper(node, &[]));
+        (0..nodes).for_each(|node| kept.start_keeper(node, more));
         kept
     }
 
@@ -108,15 +113,14 @@ impl Kept {
 
     /// Waits for a primary that may acknowledge, and is one that is looked for.
     pub fn primary(&self, is_wanted: impl Fn(u8) -> bool) -> u8 {
-        let found = |status: &Value| {
-            let leader = &status["leader"];
-            let node = leader["node"].as_u64()? as u8;
-            let member = &status["members"].as_array()?.iter().find(|member| member["node"] == node)?;
-            let leads = leader["epoch"] == member["epoch"] && member["role"] == "primary" && member["frozen"] == false;
-            (leads && is_wanted(node)).then_some(node)
-        };
+        let found = |status: &Value| leads(status).filter(|node| is_wanted(*node));
         self.until("a primary", |status| found(status).is_some());
         found(&self.status()).unwrap_or_else(|| self.primary(is_wanted))
+    }
+
+    /// The primary that may acknowledge now, if there is one.
+    pub fn primary_now(&self) -> Option<u8> {
+        leads(&self.status())
     }
 
     /// Waits until all follow a primary without a gap.
@@ -153,6 +157,15 @@ impl Drop for Kept {
             eprintln!("{}", self.all_said());
         }
     }
+}
+
+/// The node that leads by a cluster's status, and may acknowledge.
+fn leads(status: &Value) -> Option<u8> {
+    let leader = &status["leader"];
+    let node = leader["node"].as_u64()? as u8;
+    let member = &status["members"].as_array()?.iter().find(|member| member["node"] == node)?;
+    let leads = leader["epoch"] == member["epoch"] && member["role"] == "primary" && member["frozen"] == false;
+    leads.then_some(node)
 }
 
 /// Whether an append failed since a primary may not acknowledge it.

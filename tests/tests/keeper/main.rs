@@ -7,6 +7,7 @@ mod clients;
 mod cluster;
 mod deadline;
 mod demo;
+mod disks;
 mod etcd;
 mod failures;
 mod functions;

@@ -55,6 +55,7 @@ const COPIES: &str = "tests/tests/replication/copies.rs";
 const DESTAGED: &str = "tests/tests/replication/destaged.rs";
 const DEATHS: &str = "tests/tests/rings/deaths.rs";
 const KEEPER: &str = "tests/tests/keeper/failures.rs";
+const DISKS: &str = "tests/tests/keeper/disks.rs";
 const VERBS: &str = "tests/tests/keeper/verbs.rs";
 const NETS: &str = "tests/tests/nets/campaign.rs";
 const PEERS: &str = "crates/serve/src/peers/tests/mod.rs";
@@ -155,6 +156,25 @@ pub const CASES: &[Case] = &[
     here("storage", "a replica's disk is full", Long, storage::a_replica_with_a_full_disk),
     here("storage", "the primary's disk is full", Long, storage::a_primary_with_a_full_disk),
     here("storage", "the primary's disk does not sync", Long, storage::a_primary_that_does_not_sync),
+    tests(
+        "storage",
+        "the primary's disk can't be written or synced, below keepers",
+        &[
+            (DISKS, "a_primary_whose_disk_dies_gives_its_lead_away_and_nothing_is_lost"),
+            (DISKS, "a_switchover_needs_nothing_of_a_primary_whose_disk_is_dead"),
+            (DISKS, "torture_disks_that_die_cost_seconds_and_no_byte"),
+        ],
+    ),
+    tests(
+        "storage",
+        "a disk is full for a while, below keepers: the primary's, a replica's",
+        &[(DISKS, "a_device_whose_disk_was_full_comes_back_by_itself_when_there_is_room")],
+    ),
+    tests(
+        "storage",
+        "the primary's disk is slow for long",
+        &[(DISKS, "a_disk_that_is_slow_for_long_gives_the_lead_away_where_that_was_asked_for")],
+    ),
     here("storage", "a disk stands still for 30 s: a replica's, the primary's", Long, storage::stalled_disks),
     here("storage", "the image is lost, with the same node number", Long, storage::an_image_that_is_lost),
     here("storage", "a member that lost its image does not vote", Long, storage::a_lost_image_does_not_vote),

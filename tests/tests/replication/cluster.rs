@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Entry, Level, LogError, Records};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{run, run_well, tidewater};
+use tidewater_tests::{compile, run, run_well, skipped, tidewater};
 
 /// How long anything may take that comes about by itself.
 pub const PATIENCE: Duration = Duration::from_secs(600);
@@ -24,6 +24,8 @@ pub struct Cluster {
     dialled: Vec<Option<String>>,
     /// What each device is started with besides.
     options: Vec<Vec<String>>,
+    /// The library that makes disks fail.
+    disk: Option<PathBuf>,
     pub devices: Vec<Option<Device>>,
 }
 
@@ -41,6 +43,25 @@ impl Cluster {
         cluster.options = vec![more.iter().map(|&one| one.to_owned()).collect(); usize::from(nodes)];
         cluster.connect();
         cluster
+    }
+
+    /// The same, of devices whose disks can fail. `None`, and counted: there is no C compiler.
+    pub fn with_disks(nodes: u8) -> Option<Cluster> {
+        let mut cluster = Cluster::prepare(nodes);
+        cluster.disk = compile("disk.c", cluster.folder.path(), &["-shared", "-fPIC", "-ldl"]);
+        if cluster.disk.is_none() {
+            skipped(1, "no C compiler");
+            return None;
+        }
+        cluster.connect();
+        Some(cluster)
+    }
+
+    /// What is wrong with the disk of a node from now on; empty: nothing.
+    pub fn disk(&self, node: u8, fault: &str) {
+        let at = self.path(node).join("fault");
+        std::fs::write(at.with_extension("new"), fault).expect("a folder");
+        std::fs::rename(at.with_extension("new"), &at).expect("a folder");
     }
 
     /// The same, and they prove to each other who they are.
@@ -73,6 +94,7 @@ impl Cluster {
             address,
             dialled: vec![None; usize::from(nodes)],
             options,
+            disk: None,
             devices: (0..nodes).map(|_| None).collect(),
         }
     }
@@ -119,6 +141,9 @@ impl Cluster {
             command.args(["--peer", &format!("{peer}={at}")]);
         }
         command.args(&self.options[usize::from(node)]);
+        if let Some(library) = &self.disk {
+            command.env("LD_PRELOAD", library).env("DISK_FAULT", self.path(node).join("fault"));
+        }
         command
     }
 

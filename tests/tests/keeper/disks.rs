@@ -1,0 +1,244 @@
+//! Disks that fail, are full or slow, below a group with keepers: another member leads, and nothing is lost.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tidewater_client::{Level, LogError};
+
+use crate::cluster::{Cluster, PATIENCE, append, numbers};
+use crate::etcd::{Etcd, is_installed};
+use crate::failures::holds_all;
+use crate::kept::{Kept, TTL, is_stopped};
+
+/// Three devices whose disks can fail, in a group; and its primary. `None`, and counted: something is missing here.
+fn formed(mode: &str, keepers: &[&str]) -> Option<(Kept, u8)> {
+    if !is_installed() {
+        tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return None;
+    }
+    let devices = Cluster::with_disks(3)?;
+    let etcd = Etcd::new(devices.folder.path());
+    let kept = Kept::by_keepers(devices, vec![etcd], keepers);
+    let primary = kept.form(mode);
+    Some((kept, primary))
+}
+
+/// Numbers that a program appends, and those that were acknowledged.
+#[derive(Default)]
+struct Program {
+    next: u64,
+    acknowledged: Vec<u64>,
+}
+
+impl Program {
+    /// Appends at a node until that refuses, or one more was acknowledged after `time`.
+    fn append_at(&mut self, kept: &Kept, node: u8, level: Level, time: Duration) -> Result<(), LogError> {
+        let log = kept.devices.open(node, level)?;
+        let start = Instant::now();
+        loop {
+            let number = self.next;
+            self.next += 1;
+            let end = log.append(&[&number.to_le_bytes()])?.end;
+            log.wait(end, level, Duration::from_millis(500))?;
+            self.acknowledged.push(number);
+            if start.elapsed() >= time {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Appends at a node until it refuses for good.
+    fn append_until_refused(&mut self, kept: &Kept, node: u8) -> LogError {
+        let start = Instant::now();
+        loop {
+            // A level that asks for flash makes each replica sync, too.
+            let outcome = self.append_at(kept, node, Level::RemoteDestaged, Duration::from_millis(100));
+            if is_stopped(&outcome) || matches!(outcome, Err(LogError::Store { .. } | LogError::Deposed)) {
+                return outcome.expect_err("it was refused");
+            }
+            assert!(start.elapsed() < PATIENCE, "a device whose disk has failed acknowledges: {}", kept.all_said());
+        }
+    }
+
+    /// One more is acknowledged at a node.
+    fn goes_on(&mut self, kept: &Kept, node: u8) {
+        let log = kept.devices.log(node);
+        append(&log, self.next, PATIENCE).expect("it acknowledges");
+        self.acknowledged.push(self.next);
+        self.next += 1;
+    }
+
+    /// Nothing that was acknowledged is missing.
+    fn is_whole(&self, kept: &Kept, node: u8) {
+        let log = kept.devices.open(node, Level::RemoteRing).expect("a log");
+        holds_all(&numbers(&log), self.acknowledged.iter().copied());
+    }
+}
+
+/// What a primary says of a replica.
+fn state_of(status: &Value, node: u8) -> String {
+    let replicas = status["groups"][0]["replicas"].as_array().cloned().unwrap_or_default();
+    let of = replicas.iter().find(|replica| replica["node"] == node);
+    of.map_or_else(String::new, |of| of["state"].as_str().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn a_primary_whose_disk_dies_gives_its_lead_away_and_nothing_is_lost() {
+    let Some((mut kept, mut primary)) = formed("quorum", &[]) else { return };
+    let mut program = Program::default();
+    program.goes_on(&kept, primary);
+    for fault in ["sync", "write"] {
+        let old = primary;
+        kept.devices.disk(old, fault);
+        let refused = program.append_until_refused(&kept, old);
+        let failed = Instant::now();
+        primary = kept.primary(|node| node != old);
+        program.goes_on(&kept, primary);
+        assert!(program.append_at(&kept, old, Level::RemoteRing, Duration::ZERO).is_err(), "two acknowledge");
+        println!("{fault}: the next one acknowledges {} ms after {refused}", failed.elapsed().as_millis());
+        // It says so itself, and so do its keeper and the next primary.
+        let said =
+            tidewater_tests::run_well(kept.devices.folder.path(), &["group", "status", "--control", &old.to_string()]);
+        assert!(said.contains("its disk can't be written: it acknowledges nothing"), "{said}");
+        let told = "its disk can't be written";
+        kept.devices.until(primary, "it names the disk", |status| state_of(status, old) == told);
+        let member = |status: &Value| {
+            let members = status["members"].as_array().cloned().unwrap_or_default();
+            members.into_iter().find(|member| member["node"] == old).unwrap_or_default()
+        };
+        kept.until("its keeper names the disk", |status| {
+            let member = member(status);
+            member["disk"] == "failed" && member["note"].as_str().is_some_and(|note| note.contains(told))
+        });
+        // A device that can't store its promise makes none.
+        let line = ["group", "promote", "--control", &old.to_string()];
+        let refused = tidewater_tests::run_refused(kept.devices.folder.path(), &line);
+        assert!(refused.contains(told), "{refused}");
+        // Repaired and started by hand, it follows.
+        kept.devices.kill(old);
+        kept.devices.disk(old, "");
+        kept.devices.start(old);
+        kept.all_in_step(primary);
+    }
+    program.is_whole(&kept, primary);
+}
+
+/// The disk dies unnoticed, and the switchover is the first that has to be stored.
+#[test]
+fn a_switchover_needs_nothing_of_a_primary_whose_disk_is_dead() {
+    let Some((kept, primary)) = formed("quorum", &[]) else { return };
+    let mut program = Program::default();
+    program.goes_on(&kept, primary);
+    let next = (primary + 1) % 3;
+    kept.devices.disk(primary, "sync");
+    let said = kept.ask(&["switchover", "--to", &next.to_string(), "--wait", "60s"]);
+    assert!(said.contains(&format!("node {next} is primary")), "{said}");
+    program.goes_on(&kept, next);
+    program.is_whole(&kept, next);
+}
+
+#[test]
+fn a_device_whose_disk_was_full_comes_back_by_itself_when_there_is_room() {
+    let Some((kept, old)) = formed("quorum", &[]) else { return };
+    let mut program = Program::default();
+    program.goes_on(&kept, old);
+    kept.devices.disk(old, "full");
+    program.append_until_refused(&kept, old);
+    let primary = kept.primary(|node| node != old);
+    program.goes_on(&kept, primary);
+    kept.devices.until(primary, "it names the disk", |status| state_of(status, old) == "its disk is full");
+    kept.devices.disk(old, "");
+    kept.all_in_step(primary);
+    // A replica, too: what it had acknowledged is there.
+    let replica = 3 - old - primary;
+    kept.devices.disk(replica, "full");
+    let start = Instant::now();
+    while state_of(&kept.devices.status(primary), replica) != "its disk is full" {
+        program.goes_on(&kept, primary);
+        let _ = program.append_at(&kept, primary, Level::RemoteDestaged, Duration::ZERO);
+        assert!(start.elapsed() < PATIENCE, "{}", kept.devices.status(primary));
+    }
+    kept.devices.disk(replica, "");
+    kept.all_in_step(primary);
+    assert_eq!(kept.primary(|_| true), primary, "a replica's disk moves nothing");
+    program.goes_on(&kept, primary);
+    program.is_whole(&kept, primary);
+}
+
+#[test]
+fn a_disk_that_is_slow_for_long_gives_the_lead_away_where_that_was_asked_for() {
+    let Some((kept, old)) = formed("quorum", &["--slow-disk", "50ms"]) else { return };
+    let mut program = Program::default();
+    program.goes_on(&kept, old);
+    kept.devices.disk(old, "late");
+    program.append_until_refused(&kept, old);
+    let primary = kept.primary(|node| node != old);
+    program.goes_on(&kept, primary);
+    program.is_whole(&kept, primary);
+    assert!(kept.said(old).contains("its disk is slow"), "{}", kept.all_said());
+}
+
+/// One round: the disk of a primary or of a replica fails in a way. The time until a primary acknowledges again.
+fn round(kept: &mut Kept, program: &mut Program, fault: &str, of_primary: bool) -> Option<Duration> {
+    let primary = kept.primary(|_| true);
+    let mode = kept.devices.status(primary)["groups"][0]["mode"].as_str().unwrap_or_default().to_owned();
+    program.goes_on(kept, primary);
+    let node = if of_primary { primary } else { (primary + 1) % 3 };
+    kept.devices.disk(node, fault);
+    let start = Instant::now();
+    let is_quorum = mode.starts_with("quorum");
+    let mut took = None;
+    while start.elapsed() < 3 * TTL {
+        let Some(now) = kept.primary_now() else { continue };
+        let begin = program.acknowledged.len();
+        let _ = program.append_at(kept, now, Level::RemoteDestaged, Duration::ZERO);
+        let is_elsewhere = !of_primary || now != primary;
+        if is_elsewhere && program.acknowledged.len() > begin {
+            took = Some(start.elapsed());
+            break;
+        }
+        // Where all members have to have it, none is acknowledged before the disk works again: a primary is all that
+        // can be waited for.
+        if is_elsewhere && !is_quorum && kept.devices.status(now)["groups"][0]["role"] == "primary" {
+            took = Some(start.elapsed());
+            break;
+        }
+    }
+    kept.devices.disk(node, "");
+    if matches!(fault, "sync" | "write") {
+        kept.devices.kill(node);
+        kept.devices.start(node);
+    }
+    let primary = kept.primary(|_| true);
+    kept.all_in_step(primary);
+    program.goes_on(kept, primary);
+    took
+}
+
+#[test]
+#[ignore = "a long run, for `make torture`"]
+fn torture_disks_that_die_cost_seconds_and_no_byte() {
+    let rounds = std::env::var("DISK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(20);
+    for mode in ["quorum", "eager", "chain"] {
+        for fault in ["write", "sync", "full", "slow"] {
+            for of_primary in [true, false] {
+                let Some((mut kept, _)) = formed(mode, &["--slow-disk", "100ms"]) else { return };
+                let mut program = Program::default();
+                let all = (0..rounds).map(|_| round(&mut kept, &mut program, fault, of_primary));
+                let mut took: Vec<f64> = all.flatten().map(|time| time.as_secs_f64()).collect();
+                let primary = kept.primary(|_| true);
+                program.is_whole(&kept, primary);
+                took.sort_by(f64::total_cmp);
+                let whose = if of_primary { "primary" } else { "replica" };
+                println!(
+                    "{mode}, {fault} of the {whose}: {} of {rounds} moved or went on, median {:.1} s, worst {:.1} s, \
+                     {} acknowledged, 0 lost",
+                    took.len(),
+                    took.get(took.len() / 2).copied().unwrap_or(f64::NAN),
+                    took.last().copied().unwrap_or(f64::NAN),
+                    program.acknowledged.len()
+                );
+            }
+        }
+    }
+}
