@@ -1,7 +1,7 @@
 // A disk that fails: a library before a device's C library. The file DISK_FAULT names what is wrong just now: "sync"
 // (syncs end with EIO), "write" (writes end with EIO), "full" (writes end with ENOSPC), "slow" (each write takes 200 ms
-// more; "late": 60 ms), "stall" (both wait until the file says something else). Each time that it happens, a byte is
-// added to DISK_FAULT.fired.
+// more; "late": 60 ms), "stall" (both wait until the file says something else). Writes are those of the image: the
+// ring has its room on the disk already. Each time that it happens, a byte is added to DISK_FAULT.fired.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -49,19 +49,30 @@ int fsync(int fd) { return synced("fsync", fd); }
 
 int fdatasync(int fd) { return synced("fdatasync", fd); }
 
+static int of_image(int fd) {
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link, path, sizeof path - 1);
+    if (len < 0)
+        return 0;
+    path[len] = 0;
+    return strstr(path, "/image") != 0;
+}
+
 static ssize_t put(const char *name, int fd, const void *bytes, size_t count, off64_t at) {
     stall();
-    if (is("full")) {
+    int is_image = of_image(fd);
+    if (is_image && is("full")) {
         errno = ENOSPC;
         return -1;
     }
-    if (is("write")) {
+    if (is_image && is("write")) {
         errno = EIO;
         return -1;
     }
-    if (is("slow"))
+    if (is_image && is("slow"))
         usleep(200000);
-    if (is("late"))
+    if (is_image && is("late"))
         usleep(60000);
     ssize_t (*next)(int, const void *, size_t, off64_t) = dlsym(RTLD_NEXT, name);
     return next(fd, bytes, count, at);
