@@ -185,10 +185,7 @@ mod tests {
         assert!(connection.output.capacity() + connection.input.capacity() <= 4 * DATA_WAITING_MAX);
         connection.advance(connection.waiting());
         connection.take(&pings[..pings.len() / 10_000]);
-        assert_eq!(
-            (connection.next(), connection.waiting()),
-            (Ok(None), pings.len() / 10_000),
-            "they are answered again"
-        );
+        assert_eq!(connection.next(), Ok(None));
+        assert_eq!(connection.waiting(), pings.len() / 10_000, "they are answered again");
     }
 }
