@@ -212,7 +212,7 @@ pub struct Replay {
     #[arg(long, requires = "fio_line", conflicts_with = "job", conflicts_with_all = OF_TRACES, help_heading = "Load")]
     pub fio: bool,
     /// fio's command line, without the name of the program
-    #[arg(last = true, requires = "fio", value_name = "ARGS", help_heading = "Load")]
+    #[arg(last = true, conflicts_with_all = ["trace", "job"], value_name = "ARGS", help_heading = "Load")]
     pub fio_line: Vec<String>,
     /// The drive.
     #[command(flatten)]
