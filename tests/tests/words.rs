@@ -161,7 +161,7 @@ fn promises_of_the_threat_model_have_their_tests() {
     let mut count = 0;
     // What the user who runs it may do is no promise.
     for promise in promises.split("\n- ").skip(2) {
-        let names = promise.rsplit_once("Tests: ").or_else(|| promise.rsplit_once("*tests* "));
+        let names = promise.rsplit_once("Tests:").or_else(|| promise.rsplit_once("*tests*"));
         let (_, names) = names.unwrap_or_else(|| panic!("no tests: {promise}"));
         let names = names.split("\n\n").next().unwrap_or_default();
         for name in names.split('`').skip(1).step_by(2) {

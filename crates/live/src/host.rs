@@ -24,8 +24,9 @@ pub(crate) fn judge(headers: &HeaderMap, names: &[String]) -> Result<(), &'stati
     }
 }
 
-/// Whether a stream is asked for by this page, or by no page. What a page of another site embeds comes without `Origin`,
-/// but browsers say where it is from. Other ports of this host count as another site: their servers may be others'.
+/// Whether a stream is asked for by this page, or by no page. What a page of another site embeds comes without
+/// `Origin`, but browsers say where it is from. Other ports of this host count as another site: their servers may be
+/// other users'.
 pub(crate) fn is_of_this_page(headers: &HeaderMap) -> bool {
     headers.get_all("sec-fetch-site").iter().all(|site| site == "same-origin" || site == "none")
 }
