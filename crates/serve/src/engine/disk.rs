@@ -41,7 +41,7 @@ impl<M> World<M> {
         }
     }
 
-    /// Clients and peers learn what is wrong with the disk, though they are told nothing else any more.
+    /// Clients and peers learn what is wrong with the disk, though nothing else is sent to them any more.
     pub(super) fn tell_of_disk(&mut self) {
         let disk = self.disk();
         if let Some(peers) = &mut self.peers {

@@ -245,7 +245,7 @@ pub struct Peers {
     stranger_noted: Option<Instant>,
     started: Instant,
     check_at: Instant,
-    /// What peers are told of this device's disk.
+    /// What pings say of this device's disk.
     disk: Disk,
     scratch: Vec<u8>,
 }

@@ -61,7 +61,7 @@ fn a_full_disk_has_room_again_only_where_what_was_written_can_be_synced() {
     let (storage, log) = Recording::new(Vec::new());
     let target = Target::Storage(Box::new(storage), "test");
     let mut rig = Rig::create(target, &tiny(), 1, how(SyncMode::Late(3))).unwrap();
-    let mut set = |room, fail_syncs| {
+    let set = |room, fail_syncs| {
         let mut log = log.lock().unwrap();
         (log.fail_in, log.room, log.fail_syncs) = (Some(0), room, fail_syncs);
     };
