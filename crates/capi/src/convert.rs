@@ -76,7 +76,7 @@ pub(crate) fn options_of(options: Option<&tidewater_options>) -> Result<Options,
         return Err(Failure::Call("options: reserved is 0; call tidewater_options_init first"));
     }
     let (full, timeout) = (time(options.full_ms), time(options.timeout_ms));
-    Ok(Options { lane, level: level_of(options.level)?, write_back, full, timeout })
+    Ok(Options { lane, level: level_of(options.level)?, write_back, full, timeout, ..Options::default() })
 }
 
 pub(crate) fn recovered_of(found: Recovered) -> tidewater_recovered {

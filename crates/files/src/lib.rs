@@ -22,8 +22,8 @@ mod fcntl_locks;
 mod glob;
 pub mod hand_over;
 mod handle;
-mod loss;
 mod interlock;
+mod loss;
 mod marker;
 mod marks;
 mod members;
@@ -43,11 +43,11 @@ pub use deferred::Flush;
 pub use embedded::{Changed, EmbeddedFiles};
 pub use glob::{GlobError, Globs};
 pub use handle::{identify, is_same};
+pub use interlock::{Foreign, markers, markers_of};
+pub use marker::Marker;
 pub use onto::{
     CopyPosition, Onto, OntoRules, POSITION_FILE, Position, Replayed, Source, copy_position, recover_onto, replay_onto,
 };
-pub use interlock::{Foreign, markers, markers_of};
-pub use marker::Marker;
 pub use paths::Moving;
 pub use replay::{Fate, FileReport, ReplayError, Report, Rules, recover};
 pub use run::{Checkpoint, Ended, Run, Setup, TICK};

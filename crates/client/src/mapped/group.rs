@@ -8,8 +8,8 @@ use super::log::Log;
 use super::options::{Options, Status};
 use super::ring::Recovered;
 use crate::{Level, LogError, Written};
-use tidewater_wire::vendor::FastStatus;
 use tidewater_wire::vendor::Epoch;
+use tidewater_wire::vendor::FastStatus;
 
 /// How long a wait lasts before other devices are asked whether they are primary by now.
 const SLICE: Duration = Duration::from_secs(1);

@@ -374,6 +374,8 @@ fn strangers_and_far_epochs_are_named() {
     let said = cluster.foreign();
     assert!(said[0].starts_with("members/2: epoch 1099511627776 is far above"), "{said:?}");
     assert!(said[1].starts_with("members/7: it is no member of the group"), "{said:?}");
+}
+
 /// A disk that has done this much, in writes and syncs of so many milliseconds each.
 fn disk(count: u64, write_ms: u64, sync_ms: u64) -> crate::device::Disk {
     let (write_us, sync_us) = (count * write_ms * 1_000, count * sync_ms * 1_000);

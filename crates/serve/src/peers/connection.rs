@@ -175,7 +175,7 @@ mod tests {
         assert!(matches!(connection.next(), Ok(Some(Heard::Hello(_)))));
         let mut pings = Vec::new();
         for sent_ns in 0..10_000 {
-            Piece::append_ping(&Ping { sent_ns, back: false }, &mut pings);
+            Piece::append_ping(&Ping { sent_ns, back: false, disk: 0 }, &mut pings);
         }
         for _ in 0..100 {
             connection.take(&pings);
