@@ -285,11 +285,18 @@ impl Folder {
 
 /// Opens a directory in the folder, and makes it where there is none. The folder itself stays away if it was removed.
 fn directory(top: &File, name: &str) -> io::Result<File> {
-    match mkdirat(top, name, Mode::from_bits_truncate(0o777)) {
-        Ok(()) | Err(Errno::EEXIST) => {}
-        Err(errno) => return Err(errno.into()),
+    for _ in 0..TRIES {
+        match mkdirat(top, name, Mode::from_bits_truncate(0o777)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        match open_trusted(top, Path::new(name), OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty()) {
+            // Another process that tidies up came in between.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
+        }
     }
-    open_trusted(top, Path::new(name), OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())
+    Err(io::Error::other("it is removed whenever it is made"))
 }
 
 /// The names in a directory, in no order. Those that are no UTF-8 are nothing of a sweep.
