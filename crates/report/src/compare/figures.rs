@@ -66,7 +66,7 @@ fn bars<'a>(records: &[Labelled], metric: &Metric) -> Figure<'a> {
     let how = match metric.better {
         Better::Higher => "Longer is better.",
         Better::Lower => "Shorter is better.",
-        Better::Neither => "",
+        Better::Neither => "A bar for each run.",
     };
     let column = figure_name(&metric);
     let data = table::named(vec![

@@ -75,6 +75,9 @@ pub(super) fn over_knobs<'a>(records: &[Labelled], metric: &Metric, chosen: &Rc<
     if !better.is_empty() {
         let _ = write!(how, "{}{better}", if how.is_empty() { "" } else { " " });
     }
+    if how.is_empty() {
+        let _ = write!(how, "A value for each run, over {}.", chosen.x.name);
+    }
     let data = data(metric, chosen, &cells);
     let (shown, chosen) = (metric.clone(), Rc::clone(chosen));
     let draw = move |width| chart(&shown, &chosen, &cells, width);
