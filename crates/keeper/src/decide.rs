@@ -167,8 +167,8 @@ impl Of<'_> {
         Action::Device(Order::Promote { group, above: self.highest(), before_ms })
     }
 
-    /// The highest counter of an epoch that members of the group know. One that no promotions can have come to since the
-    /// newest that the device knows is wrong, and the device would refuse it: any client of etcd may have written it.
+    /// The highest counter of an epoch that members of the group know. One that no promotions can have come to since
+    /// the newest that the device knows is wrong, and refused by the device: any client of etcd may have written it.
     fn highest(&self) -> u64 {
         let own = self.device.epoch.max(self.device.promised).counter;
         let is_member = |node: u8| self.group.members.contains(&node) || self.device.members.contains(&node);

@@ -342,9 +342,9 @@ async fn connect(at: &At, which: usize, patience: Duration, led: bool) -> Result
     Client::connect([url], Some(options)).await
 }
 
-/// Calls `each` when a known key of the cluster changes, but not for those of members, which change all the time. It ends
-/// when the watch does; what it has missed, the next read has. `which`: the member of etcd that is asked, counted on
-/// and on.
+/// Calls `each` when a known key of the cluster changes, but not for those of members, which change all the time. It
+/// ends when the watch does; what it has missed, the next read has. `which`: the member of etcd that is asked, counted
+/// on and on.
 ///
 /// # Errors
 /// In words.

@@ -153,8 +153,8 @@ impl Cluster {
     /// That the device that etcd names is served by another user.
     pub(super) fn foreign(&self, path: &Path, user: u32) -> LogError {
         let why = format!(
-            "etcd names {}, a device of user {user}, who could read what is appended to it: --allow-owner {user} if that \
-             is meant, or correct etcd's key",
+            "etcd names {}, a device of user {user}, who could read what is appended to it: --allow-owner {user} if \
+             that is meant, or correct etcd's key",
             path.display()
         );
         LogError::Cluster { name: self.name.clone(), why }

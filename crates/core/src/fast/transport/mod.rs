@@ -55,6 +55,7 @@
 //! **Only stable bytes travel**: below the host's floor and persistent, so that what a peer has can't change here any
 //! more.
 
+mod bounds;
 mod follower;
 mod interface;
 mod kept;
@@ -65,6 +66,9 @@ mod send;
 mod status;
 
 use crate::flaw::Injected;
+use bounds::newest_in;
+#[cfg(test)]
+use bounds::{COUNTER_MAX_OF_NEW, EPOCHS_AHEAD_MAX};
 use follower::Follower;
 pub use interface::{Command, CommandError, Config, Event, LocalLog, PageRef, Persistent, Source, Transmit};
 use kept::Kept;
@@ -78,13 +82,6 @@ use tidewater_wire::replication::{Body, Epoch, Frame, Group, History, LANES_MAX,
 
 /// Nodes that a transport talks to at once: members of an old and of a new group.
 const PEERS_MAX: usize = 2 * MEMBERS_MAX;
-
-/// Epochs that one step may leave out. Each promotion takes one, or a few more where members know of higher ones: at a
-/// promotion each millisecond it would take 49 days to be so far behind.
-const EPOCHS_AHEAD_MAX: u64 = 1 << 32;
-/// The highest counter that a device without a log takes from others: half of all there are, so that a wrong one can't
-/// use them up.
-const COUNTER_MAX_OF_NEW: u64 = 1 << 55;
 
 /// A deliberate flaw, so that a test can show that it would notice one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -627,21 +624,6 @@ impl Transport {
         }
     }
 
-    /// The newest epoch that this node knows of.
-    fn newest_known(&self) -> Epoch {
-        let own = &self.persistent;
-        own.promised.max(own.history.last()).max(own.floor)
-    }
-
-    /// Whether an epoch is too far above those that are known here to be true. Taken, it would use up those that are
-    /// left. A node without a log knows nothing to compare it with.
-    fn is_far(&self, epoch: Epoch) -> bool {
-        let own = &self.persistent;
-        let is_new = own.rebuild || own.synced == Epoch::ZERO;
-        let most = self.newest_known().counter().saturating_add(EPOCHS_AHEAD_MAX);
-        epoch.counter() > if is_new { most.max(COUNTER_MAX_OF_NEW) } else { most }
-    }
-
     /// Notes that a frame has to be refused.
     fn refuse(&mut self, node: u8, epoch: Epoch, reason: Reason) {
         if let Some(place) = self.peer(node) {
@@ -700,18 +682,6 @@ impl Transport {
             }
         }
     }
-}
-
-/// The newest epoch that a frame names, as an epoch or as the version of a group.
-fn newest_in(frame: &Frame) -> Epoch {
-    let named = match &frame.body {
-        Body::Propose { base, target, .. } => (*base).max(target.version()),
-        Body::Refuse { promised, group, .. } => (*promised).max(group.version()),
-        Body::Attach(attach) => attach.group.version(),
-        Body::Accepted(accepted) => accepted.version,
-        _ => Epoch::ZERO,
-    };
-    named.max(frame.epoch)
 }
 
 /// The member before `node` in a chain that `head` leads: the head, then the others in the order of the group.
