@@ -51,7 +51,7 @@ fn keys_of_strangers_stop_no_promotion_and_are_named() {
     if !is_installed() {
         return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
     }
-    let (kept, first) = Kept::formed(2, "lazy");
+    let (kept, first) = Kept::formed(2, "eager");
     append(&kept.devices.log(first), 0, PATIENCE).expect("both are there");
     let etcd = &kept.etcd[0];
     let key = |name: &str| format!("/tidewater/tidewater/{name}");
