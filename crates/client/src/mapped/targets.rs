@@ -118,7 +118,7 @@ impl Devices {
         }
     }
 
-    /// Whether a device of this user may be taken: whoever writes in etcd could name one that he serves himself.
+    /// Whether a device of this user may be taken: a client that writes in etcd could name one of its own.
     ///
     /// # Errors
     /// `Cluster`.
