@@ -1,7 +1,7 @@
 //! Numbers as people read them: three significant digits, a prefix, and the unit.
 
-/// Foreign text for a terminal: each control character becomes U+FFFD. Some move its cursor, and a line feed could begin
-/// a line that looks like one of ours.
+/// Foreign text for a terminal: each control character becomes U+FFFD. Some move its cursor, and a line feed could
+/// begin a line that looks like one of ours.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
