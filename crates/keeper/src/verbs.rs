@@ -46,13 +46,13 @@ impl Operator {
         };
         ailments
             .extend(cluster.refused.iter().map(|(node, why)| format!("the keeper of node {node} refuses it: {why}")));
-        if let Ok((names, count)) = self.store.strangers().await {
-            if !names.is_empty() {
-                let more = if count > names.len() as i64 { format!(", of {count} keys in all") } else { String::new() };
-                let names = names.iter().map(|name| printable(&name.chars().take(80).collect::<String>()));
-                let names = names.take(5).collect::<Vec<_>>().join(", ");
-                cluster.ignored.push(format!("{names}{more}: no keeper of this version reads them"));
-            }
+        if let Ok((names, count)) = self.store.strangers().await
+            && !names.is_empty()
+        {
+            let more = if count > names.len() as i64 { format!(", of {count} keys in all") } else { String::new() };
+            let names = names.iter().map(|name| printable(&name.chars().take(80).collect::<String>()));
+            let names = names.take(5).collect::<Vec<_>>().join(", ");
+            cluster.ignored.push(format!("{names}{more}: no keeper of this version reads them"));
         }
         if !as_json {
             return Ok(shown(&self.name, &cluster, &ailments));
