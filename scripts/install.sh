@@ -27,7 +27,8 @@ dev)
 *)
     built=$target/$profile binary=$target/release/tidewater
     cargo build --locked --package tidewater-capi --package tidewater-shim --profile "$profile"
-    cargo build --locked --package tidewater --bin tidewater --package tidewater-keeper --release
+    cargo build --locked --package tidewater --bin tidewater --release
+    cargo build --locked --package tidewater-keeper --release
     ;;
 esac
 
