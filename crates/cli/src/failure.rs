@@ -105,8 +105,8 @@ pub fn from_clap(error: &clap::Error) -> Failure {
         let line = line.strip_prefix("error: ").unwrap_or(line);
         if let Some(tip) = line.strip_prefix("tip: ") {
             help.push(tip);
-        } else if let Some(values) = line.strip_prefix('[') {
-            help.push(values.trim_end_matches(']'));
+        } else if let Some(values) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            help.push(values);
         } else if line.starts_with("Usage:") || line.starts_with("For more information") {
             break;
         } else if !line.is_empty() {
