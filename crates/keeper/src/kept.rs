@@ -94,6 +94,11 @@ impl Kept {
         Ok((Kept { path: path.to_owned(), _lock: lock, stored: Known::clone(&stored) }, stored))
     }
 
+    /// Whether the file names the data that it is of: else an etcd that was replaced would not be noticed.
+    pub fn has_identity(&self) -> bool {
+        self.stored.identity.is_some()
+    }
+
     /// Writes what is new, whole or not at all.
     ///
     /// # Errors

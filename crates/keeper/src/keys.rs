@@ -68,11 +68,6 @@ impl Keys {
         self.of(&format!("reinit/{node}"))
     }
 
-    /// Why the keeper of a node takes nothing from this etcd, in words for operators, bound to its lease.
-    pub fn refused(&self, node: u8) -> String {
-        self.of(&format!("refused/{node}"))
-    }
-
     /// A random text by which keepers know this cluster's data again.
     pub fn identity(&self) -> String {
         self.of("identity")
@@ -85,8 +80,7 @@ impl Keys {
         let alone = [(self.group(), true), (self.leader(), true), (self.intent(), true), (self.identity(), true)];
         let members = (0..NODES).map(|node| (self.member(node), true));
         let reinit = (0..NODES).map(|node| (self.reinit(node), false));
-        let refused = (0..NODES).map(|node| (self.refused(node), true));
-        alone.into_iter().chain([(self.paused(), false)]).chain(members).chain(reinit).chain(refused).collect()
+        alone.into_iter().chain([(self.paused(), false)]).chain(members).chain(reinit).collect()
     }
 
     /// Whether a key is one of these.
@@ -245,8 +239,6 @@ pub struct Cluster {
     pub reinit: BTreeSet<u8>,
     /// What the cluster's data is known by.
     pub identity: Option<String>,
-    /// Why keepers take nothing from this etcd.
-    pub refused: BTreeMap<u8, String>,
     /// Keys that say nothing that counts, and why, in words.
     pub ignored: Vec<String>,
 }
@@ -322,11 +314,6 @@ impl Cluster {
                 }
                 None => Err("it names no node".to_owned()),
             },
-            Some(("refused", node)) => of::<String>(value).and_then(|why| {
-                let node = number(node).ok_or("it names no node")?;
-                self.refused.insert(node, short(&why));
-                Ok(())
-            }),
             Some(_) => Ok(()),
         };
         taken.or_else(|why| self.leave_out(keys, key, &why))
@@ -414,7 +401,6 @@ mod tests {
             (keys.intent(), "{}\u{1b}[2J".to_owned(), "intent: "),
             (keys.reinit(4), long.clone(), "reinit/4: its value has 65537 bytes"),
             ("/tidewater/c/reinit/\u{1b}[2J".to_owned(), String::new(), "reinit/\u{fffd}[2J: it names no node"),
-            (keys.refused(5), "7".to_owned(), "refused/5: invalid type"),
         ] {
             cluster.take(&keys, (&key, value.as_bytes(), 0), 7).unwrap();
             let said = cluster.ignored.last().unwrap();

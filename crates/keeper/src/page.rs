@@ -164,7 +164,7 @@ const COLUMNS: [&str; 7] = ["node", "role", "epoch", "log", "behind", "address",
 
 fn row(member: &Member, behind: u64) -> Vec<Cell> {
     let role = member.role_in_words();
-    let is_bad = member.role.is_none() || member.frozen || member.stale;
+    let is_bad = member.role.is_none() || member.frozen || member.stale || member.disk.is_some();
     vec![
         Cell::text(member.node.to_string()),
         if is_bad { Cell::bad(role) } else { Cell::text(role) },

@@ -49,6 +49,7 @@ pub async fn run(at: At, keep: Keep) -> Result<(), String> {
         store: Store::new(&at, keep.retry_timeout()),
         started: Instant::now(),
         memory: Memory::default(),
+        unkept: None,
         note: String::new(),
         node: None,
         page,
@@ -98,6 +99,8 @@ struct Keeper {
     memory: Memory,
     kept: Kept,
     known: Known,
+    /// Why the file of what it knows of etcd is old.
+    unkept: Option<String>,
     /// What it said last.
     note: String,
     /// The device's number, once it is known.
@@ -127,7 +130,10 @@ impl Keeper {
             cluster: cluster.as_ref().map_err(String::as_str),
             keep: &self.keep,
         };
-        let Decision { actions, note, soon } = decide(&view, &mut self.memory);
+        let Decision { actions, mut note, soon } = decide(&view, &mut self.memory);
+        if let Some(why) = &self.unkept {
+            note = format!("{note}; {why}");
+        }
         self.say(&note);
         if let Some(page) = &self.page {
             let cluster = cluster.as_ref().map_err(String::as_str);
@@ -170,14 +176,13 @@ impl Keeper {
             self.store.begin(self.store.keys.identity(), identity()?.into_bytes(), 0).await?;
             cluster = self.store.read(lease).await?.0;
         }
-        if let Err(why) = self.known.check(seen, &cluster) {
-            // For operators: keepers do not take it for anything.
-            if let Some(node) = self.node {
-                let _ = self.store.put(self.store.keys.refused(node), &why, lease).await;
-            }
-            return Err(why);
-        }
-        self.kept.store(&self.known)?;
+        // A keeper that refuses writes nothing: each write would raise the revision that it refuses by.
+        self.known.check(seen, &cluster)?;
+        self.unkept = match self.kept.store(&self.known) {
+            // A full disk must not keep others from leading: this lease was renewed. A restart knows of an older etcd.
+            Err(why) if self.kept.has_identity() => Some(why),
+            stored => stored.map(|()| None)?,
+        };
         if let Some(node) = self.node {
             let member = self.member(node, device);
             self.store.put(self.store.keys.member(node), &member, lease).await?;

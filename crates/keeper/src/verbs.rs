@@ -38,14 +38,12 @@ impl Operator {
     /// In words.
     pub async fn status(&mut self, as_json: bool) -> Result<String, String> {
         let read = self.read().await;
-        let mut ailments = self.store.ailments().await;
+        let ailments = self.store.ailments().await;
         let mut cluster = match read {
             Ok(cluster) => cluster,
             Err(why) if ailments.is_empty() => return Err(why),
             Err(why) => return Err(format!("{why}; {}", ailments.join("; "))),
         };
-        ailments
-            .extend(cluster.refused.iter().map(|(node, why)| format!("the keeper of node {node} refuses it: {why}")));
         if let Ok((names, count)) = self.store.strangers().await
             && !names.is_empty()
         {
@@ -153,6 +151,11 @@ impl Operator {
                 |group| format!("{group}\n"),
             ));
         };
+        // Members that are all new know of nothing that was acknowledged.
+        if let Some(before) = cluster.group.filter(|before| !before.members.iter().any(|node| group.members.contains(node)))
+        {
+            return Err(format!("{group} shares no member with {before}: change it in steps, or what it holds is lost"));
+        }
         self.store.put(self.store.keys.group(), &group, 0).await?;
         Ok(format!("the group is to be: {group}\n"))
     }

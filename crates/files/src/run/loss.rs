@@ -84,6 +84,8 @@ impl<J: Backing> Run<J> {
                 synced.map_err(file_error(folder))?;
             }
         }
+        // As a checkpoint does: the markers say so before the log does.
+        self.advance_marks(state, log.end());
         let mark = FileChange { kind: FileChangeKind::Synced, offset: log.end(), ..FileChange::default() };
         let written = log.append(&[&mark.to_bytes()])?;
         log.wait(written.end, level)?;
