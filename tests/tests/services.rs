@@ -409,7 +409,7 @@ fn systemd_finds_no_fault_in_the_units_and_the_drop_ins() {
             drop_in.replace("tidewater-log@redis", "tidewater-log@daemon").replace("=postgres\n", "=daemon\n");
         let drop_in = drop_in.replace("tidewater-log@postgres", "tidewater-log@daemon") + "\n";
         let (unit, name) = path.split_once(".d/").expect("a drop-in");
-        fs::create_dir(folder.path().join(format!("{unit}.d"))).expect("a new folder");
+        fs::create_dir_all(folder.path().join(format!("{unit}.d"))).expect("a folder");
         fs::write(folder.path().join(format!("{unit}.d")).join(name), drop_in).expect("the folder is writable");
         fs::write(folder.path().join(unit), "[Service]\nType=forking\nPIDFile=/run/x.pid\nExecStart=/bin/true\n")
             .expect("the folder is writable");

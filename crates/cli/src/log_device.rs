@@ -4,6 +4,7 @@ use crate::args::log_device::LogDevice;
 use crate::args::served::{NamespaceSize, Serve};
 use crate::failure::{Failure, printable, reason};
 use crate::{output, served};
+use std::ffi::OsStr;
 use std::fs::DirBuilder;
 use std::io::Read as _;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
@@ -200,6 +201,10 @@ fn others_in(folder: &Path) -> Vec<String> {
         KINDS.iter().find(|(begin, _)| *begin == magic).map(|(_, kind)| *kind)
     };
     let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    // Its ring was in memory, and a loss of power has taken that: it is the log device of this folder.
+    let own = ["image", "ring", "ring-copy", SOCKET, CONTROL];
+    let is_own = |name: &OsStr| folder.join("image").is_file() && own.iter().any(|one| name == *one);
+    let names = names.filter(|entry| !is_own(&entry.file_name()));
     let known = names.filter_map(|entry| Some((entry.file_name(), kind(&entry.path())?)));
     let mut known: Vec<String> = known.map(|(name, kind)| format!("{} ({kind})", name.to_string_lossy())).collect();
     known.sort();

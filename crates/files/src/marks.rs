@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use crate::Globs;
+use crate::loss::Loss;
 use crate::marker::{Folder, Marker, name_of};
 use crate::run::Plain;
 use crate::set::{Files, Journal, Real};
@@ -67,6 +68,10 @@ impl<J: Journal> Files<J> {
     /// since the program may not write there, or the table has none. `None`: the folder is not there yet.
     pub(crate) fn mark(&self, path: &[u8], real: &impl Real) -> Option<bool> {
         let (Some(marker), Some((folder, name))) = (self.table().marker(), split(path)) else { return Some(false) };
+        // What comes after the files have left the log is not on it.
+        if self.table().loss() >= Loss::Leaves {
+            return Some(false);
+        }
         match Folder::open(folder) {
             Ok(folder) => Some(has_marker(&folder, &marker, name, real).is_ok()),
             Err(Errno::ENOENT) => None,
@@ -110,13 +115,24 @@ impl Marks {
         }
     }
 
+    /// Takes up folders of files of the set.
+    pub(crate) fn know_all(&mut self, folders: &BTreeSet<PathBuf>) {
+        self.folders.extend(folders.iter().cloned());
+    }
+
     /// The files have all changes before an offset of the log, durably: says so in each marker, before the log does.
-    /// Returns notes on folders that have no marker.
-    pub(crate) fn advance(&mut self, marker: &Marker) -> Vec<String> {
-        let mut notes = Vec::new();
+    /// Returns notes on folders that have no marker, and the folders that are not there: without files, or renamed.
+    pub(crate) fn advance(&mut self, marker: &Marker) -> (Vec<String>, BTreeSet<PathBuf>) {
+        let (mut notes, mut missed) = (Vec::new(), BTreeSet::new());
         for path in &self.folders {
-            // One that is gone has no files.
-            let Ok(folder) = Folder::open(path) else { continue };
+            let folder = match Folder::open(path) {
+                Ok(folder) => folder,
+                Err(Errno::ENOENT | Errno::ENOTDIR) => {
+                    missed.insert(path.clone());
+                    continue;
+                }
+                Err(_) => continue,
+            };
             let change = |own: &mut Marker| {
                 (own.epoch, own.seen, own.synced) = (marker.epoch, marker.seen, marker.synced);
             };
@@ -134,7 +150,7 @@ impl Marks {
                 ));
             }
         }
-        notes
+        (notes, missed)
     }
 
     /// A marker that the program could not write, or that was removed.

@@ -549,7 +549,10 @@ impl<J: Backing> Run<J> {
             log.skip(from)?;
         }
         let until = if last { log.end() } else { from };
-        self.advance_marks(state, until);
+        if !self.advance_marks(state, until) && !last {
+            // The next checkpoint says it, and trims.
+            return Ok(done);
+        }
         let synced = self.files.record(FileChangeKind::Synced, until, &[])?;
         self.is_recorded()?;
         log.wait(synced.end, Level::Destaged)?;

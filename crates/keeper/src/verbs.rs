@@ -152,9 +152,11 @@ impl Operator {
             ));
         };
         // Members that are all new know of nothing that was acknowledged.
-        if let Some(before) = cluster.group.filter(|before| !before.members.iter().any(|node| group.members.contains(node)))
-        {
-            return Err(format!("{group} shares no member with {before}: change it in steps, or what it holds is lost"));
+        let shares = |before: &Group| before.members.iter().any(|node| group.members.contains(node));
+        if let Some(before) = cluster.group.filter(|before| !shares(before)) {
+            return Err(format!(
+                "{group} shares no member with {before}: change it in steps, or what it holds is lost"
+            ));
         }
         self.store.put(self.store.keys.group(), &group, 0).await?;
         Ok(format!("the group is to be: {group}\n"))

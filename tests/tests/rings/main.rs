@@ -37,6 +37,15 @@ fn ring_level() -> Options {
 fn signal(device: &Device, signal: Signal) {
     let process = nix::unistd::Pid::from_raw(device.child.id() as i32);
     kill(process, signal).expect("it is there");
+    // A thread that runs on another processor goes on for a moment.
+    let stands = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat"))).unwrap_or_default();
+        stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with('T'))
+    };
+    let tasks = || std::fs::read_dir(format!("/proc/{process}/task")).expect("it is there");
+    while signal == Signal::SIGSTOP && !tasks().all(stands) {
+        std::thread::yield_now();
+    }
 }
 
 /// A payload that tells which it is.

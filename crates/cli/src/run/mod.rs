@@ -394,7 +394,7 @@ fn plural(count: u64, one: &str) -> String {
 /// What recovery found and did.
 fn recovered(report: &Report, dry: bool) -> String {
     let mut text = String::new();
-    if report.new == 0 && report.unbound == 0 {
+    if report.new == 0 && report.unbound == 0 && !report.files.iter().any(|file| file.fate.is_bad()) {
         return "the log has no changes for any file\n".to_owned();
     }
     let span = report.to - report.from;

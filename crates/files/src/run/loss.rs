@@ -71,12 +71,14 @@ impl<J: Backing> Run<J> {
         };
         let mut folders: Vec<PathBuf> = Vec::new();
         for (place, bind, name) in places {
+            state.marks.know(name.as_bytes());
             let Some((file, path)) = self.open(place).or_else(|| self.open_moved(place)) else {
                 self.lost(place, &bind, &name)?;
                 continue;
             };
             self.ready(place, file.as_fd(), None).map_err(file_error(&path))?;
             Plain.sync(file.as_fd()).map_err(FilesError::System).map_err(file_error(&path))?;
+            state.marks.know(path.as_os_str().as_bytes());
             let folder = path.parent().unwrap_or(&path);
             if !folders.iter().any(|one| one == folder) {
                 folders.push(folder.to_owned());
@@ -84,11 +86,17 @@ impl<J: Backing> Run<J> {
                 synced.map_err(file_error(folder))?;
             }
         }
-        // As a checkpoint does: the markers say so before the log does.
-        self.advance_marks(state, log.end());
-        let mark = FileChange { kind: FileChangeKind::Synced, offset: log.end(), ..FileChange::default() };
+        // As a checkpoint does: the markers say so before the log does. Then they go: a log that has not got the mark
+        // must not be replayed, and is refused without them.
+        let until = log.end();
+        if !self.advance_marks(state, until) {
+            let why = "a folder with files of the log was renamed while they left it";
+            return Err(RunError::System { what: "leave the log", error: std::io::Error::other(why) });
+        }
+        let mark = FileChange { kind: FileChangeKind::Synced, offset: until, ..FileChange::default() };
         let written = log.append(&[&mark.to_bytes()])?;
         log.wait(written.end, level)?;
+        self.leave_folders(state, true)?;
         state.checkpoints += 1;
         table.has_left();
         Ok(())

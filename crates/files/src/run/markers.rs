@@ -11,7 +11,10 @@ use crate::interlock::folders_of;
 use crate::marker::Marker;
 use crate::marks::{names_of, remove, split};
 use crate::run_error::RunError;
+use crate::table::{GONE, MOVES, REAL};
 
+/// How often markers are brought up to date while folders are renamed, before the log goes on without trimming.
+const ADVANCES_MAX: usize = 10;
 /// Instead of a target that no marker has room for.
 const TOO_LONG: &str = "a device whose name is too long";
 
@@ -51,11 +54,28 @@ impl<J: Backing> Run<J> {
         if self.files.table().level().is_remote() { 0 } else { state.seen }
     }
 
-    /// The files have the log up to here, durably: their folders' markers say so before the log does.
-    pub(super) fn advance_marks(&self, state: &mut State, synced: u64) {
-        let Some(marker) = self.files.table().marker() else { return };
-        let notes = state.marks.advance(&Marker { synced, ..marker });
-        self.notes().extend(notes);
+    /// The files have the log up to here, durably: their folders' markers say so before the log does. `false`: not all
+    /// do, since folders are being renamed; then the log must not say so yet.
+    pub(super) fn advance_marks(&self, state: &mut State, synced: u64) -> bool {
+        let Some(marker) = self.files.table().marker() else { return true };
+        let marker = Marker { synced, ..marker };
+        for _ in 0..ADVANCES_MAX {
+            let before = self.folders();
+            state.marks.know_all(&before);
+            let (notes, missed) = state.marks.advance(&marker);
+            self.notes().extend(notes);
+            if self.folders().is_subset(&before) && before.is_disjoint(&missed) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Folders that have files whose last bytes are on the log.
+    fn folders(&self) -> BTreeSet<PathBuf> {
+        let table = self.files.table();
+        let folder = |place| split(table.path(place).as_bytes()).map(|(folder, _)| folder.to_owned());
+        table.entries().filter(|&place| table.flags(place) & (GONE | REAL) == 0).filter_map(folder).collect()
     }
 
     /// Removes markers of folders without files of the set; `last`: of all.
@@ -64,8 +84,11 @@ impl<J: Backing> Run<J> {
         let Some(marker) = table.marker() else { return Ok(()) };
         // None comes meanwhile.
         let _all = table.lock_all()?;
-        let folder = |place| split(table.path(place).as_bytes()).map(|(folder, _)| folder.to_owned());
-        let used: BTreeSet<PathBuf> = if last { BTreeSet::new() } else { table.entries().filter_map(folder).collect() };
+        // A file that is being renamed may be at either name.
+        if !last && table.entries().any(|place| table.flags(place) & MOVES != 0) {
+            return Ok(());
+        }
+        let used = if last { BTreeSet::new() } else { self.folders() };
         let failed = |error| RunError::System { what: "remove a marker", error };
         state.marks.leave(&marker, &used).map_err(failed)?;
         if last {
