@@ -165,8 +165,9 @@ pub fn run(folder: &Path, arguments: &[&str]) -> Output {
 pub fn run_well(folder: &Path, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "tidewater {arguments:?} ended with {}:\n{errors}", output.status);
-    String::from_utf8(output.stdout).expect("standard output is UTF-8")
+    let said = String::from_utf8(output.stdout).expect("standard output is UTF-8");
+    assert!(output.status.success(), "tidewater {arguments:?} ended with {}:\n{said}{errors}", output.status);
+    said
 }
 
 /// Runs `tidewater` and expects it to refuse: a non-zero exit, nothing on standard output, a message that is no panic.

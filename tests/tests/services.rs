@@ -415,7 +415,7 @@ fn systemd_finds_no_fault_in_the_units_and_the_drop_ins() {
             .expect("the folder is writable");
         units.push(unit.to_owned());
     }
-    assert_eq!(units.len(), 5, "{units:?}");
+    assert_eq!(units.len(), 6, "{units:?}");
     let mut analyze = Command::new("systemd-analyze");
     analyze
         .args(["verify", "--man=no", "--recursive-errors=yes"])

@@ -557,11 +557,12 @@ impl<J: Backing> Run<J> {
         self.is_recorded()?;
         log.wait(synced.end, Level::Destaged)?;
         state.seen = synced.end;
-        self.leave_folders(state, last)?;
         // With the mark itself, in the end: a page that is kept would be in the way of other lanes. Where it still can
         // be read, so can the mark.
         let until = if last { synced.end } else { until };
         log.trim(until)?;
+        // Behind it: where the device is lost here, a replica has no word of the end, and is replayed by the marker.
+        self.leave_folders(state, last)?;
         (state.checked, state.trimmed, state.at) = (log.end(), until, Instant::now());
         state.checkpoints += 1;
         Ok(done)
