@@ -64,7 +64,9 @@ fn lose_machine(cluster: &mut Cluster, program: &mut Child) -> BTreeMap<String, 
         kill(Pid::from_raw(program.id() as i32), signal).expect("it is our child");
     }
     let _ = program.wait();
-    let synced = files(&folder.join("data"));
+    let mut synced = files(&folder.join("data"));
+    // A copy that is complete has no marker.
+    synced.retain(|name, _| !name.starts_with(".tidewater-log-"));
     for gone in [folder.join("0"), folder.join("data")] {
         fs::remove_dir_all(gone).expect("it was there");
     }

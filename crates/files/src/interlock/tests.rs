@@ -97,7 +97,7 @@ const HAVE: [Have; 10] = [
 
 /// A run of either kind.
 enum Running {
-    Preloaded(Run<Memory>),
+    Preloaded(Box<Run<Memory>>),
     Layer(EmbeddedFiles),
 }
 
@@ -140,7 +140,7 @@ impl Trial {
         let target = "vfio-user:log/vfio.sock".to_owned();
         let setup = Setup { target, lane: 0, level, globs, owners, forget: false, adopt };
         if self.program.pattern.is_some() {
-            return Run::over(&setup, log.clone()).map(|(run, _)| Running::Preloaded(run));
+            return Run::over(&setup, log.clone()).map(|(run, _)| Running::Preloaded(Box::new(run)));
         }
         let log: AnyLog = Box::new(log.clone());
         let (run, _) = Run::over(&setup, log)?;
