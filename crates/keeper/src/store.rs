@@ -194,7 +194,7 @@ impl Store {
         Ok((cluster, seen.ok_or("etcd's answer has no header")?))
     }
 
-    /// Names of keys below the cluster's prefix that no keeper of this version writes: at most [`STRANGERS_MAX`], and
+    /// Names of keys below the cluster's prefix that no keeper of this version writes: at most `STRANGERS_MAX`, and
     /// how many keys there are.
     ///
     /// # Errors
