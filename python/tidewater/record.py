@@ -76,8 +76,8 @@ class Flash(View):
     units_isolated: int
     #: Full merges that made room in the isolation area (FASTer): part of `merges_full`.
     merges_isolation: int
-    #: Pages read for reads of the host, and for padding of the write buffer (`write_buffer.padding_reads` counts units
-    #: of the latter).
+    #: Pages read for reads of the host, and for padding of the write buffer (`write_buffer.padding_reads` counts
+    #: units of the latter).
     reads_host: int
     #: Pages read by collection, merges, folding of an SLC cache and wear levelling.
     reads_collected: int
@@ -437,8 +437,8 @@ class Record(View):
     read_cache: Cache
     #: Memory that the host lends, where something is placed on it.
     host_memory: HostMemory | None
-    #: Pages that were chosen to leave the write buffer for flash together, those that only complete a block included:
-    #: of these, some may not have to be written.
+    #: Pages that were chosen to leave the write buffer for flash together, those that only complete a block
+    #: included: of these, some may not have to be written.
     destage_length_pages: Distribution
     #: Erase counts of all good blocks at the end.
     wear: Wear
