@@ -123,6 +123,29 @@ fn a_program_goes_on_when_its_primary_is_killed_and_each_record_is_there_once() 
     }
 }
 
+/// The device lives, and what its ring says of it is as it was before.
+#[test]
+fn a_program_goes_on_when_the_disk_of_its_primary_is_dead_and_the_next_one_finds_the_primary() {
+    for fault in ["sync", "write"] {
+        let Some(mut cluster) = Cluster::with_disks(3) else { return };
+        cluster.form(&["--mode", "quorum"]);
+        let moves = while_appending(&mut cluster, 2, |cluster, _| {
+            cluster.disk(0, fault);
+            let is_dead = |status: &serde_json::Value| status["groups"][0]["flags"].to_string().contains("its disk");
+            cluster.until(0, "its disk fails", is_dead);
+            cluster.promote(1);
+            1
+        });
+        assert!(moves > 0, "{fault}");
+        // The list begins with the one whose disk is dead. Without another, the disk is what is said.
+        drop(open(&cluster));
+        cluster.kill(1);
+        let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
+        let why = GroupLog::open(&target(&cluster), options).expect_err("none leads").to_string();
+        assert!(why.contains("0/vfio.sock: ") && why.contains("cannot write its image"), "{why}");
+    }
+}
+
 #[test]
 fn a_program_goes_on_when_its_primary_stands_still_and_a_deposed_one_acknowledges_nothing() {
     let mut cluster = Cluster::new(3);

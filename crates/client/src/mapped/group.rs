@@ -31,9 +31,10 @@ impl From<Log> for GroupLog {
     }
 }
 
-/// Whether the primary may be another device by now.
+/// Whether the primary may be another device by now: one whose disk takes nothing leads no more.
 fn has_moved(why: &LogError) -> bool {
-    matches!(why, LogError::Stale | LogError::Secondary | LogError::Gone | LogError::NoReply { .. })
+    let is_disk = matches!(why, LogError::Store { .. });
+    is_disk || matches!(why, LogError::Stale | LogError::Secondary | LogError::Gone | LogError::NoReply { .. })
 }
 
 impl GroupLog {
@@ -57,12 +58,18 @@ impl GroupLog {
     }
 
     /// Moves to the primary, unless another thread has done so since.
-    fn follow(&self, moves: u64) -> Result<(), LogError> {
+    fn follow(&self, moves: u64, why: LogError) -> Result<(), LogError> {
         let mut log = self.log.write().unwrap_or_else(PoisonError::into_inner);
-        if self.moves() == moves {
-            log.reattach()?;
-            self.moves.fetch_add(1, Ordering::AcqRel);
+        if self.moves() != moves {
+            return Ok(());
         }
+        let is_disk = matches!(why, LogError::Store { .. });
+        match log.reattach() {
+            Ok(_) => self.moves.fetch_add(1, Ordering::AcqRel),
+            // The disk is the cause, and that no other leads yet is none.
+            Err(LogError::NoPrimary { .. } | LogError::Cluster { .. }) if is_disk => return Err(why),
+            Err(error) => return Err(error),
+        };
         Ok(())
     }
 
@@ -79,7 +86,9 @@ impl GroupLog {
                 }
             };
             match result {
-                Err(why) if has_moved(&why) => self.follow(moves)?,
+                // A device alone stays the one, whatever its disk does.
+                Err(why @ LogError::Store { .. }) if !self.log().has_others() => return Err(why),
+                Err(why) if has_moved(&why) => self.follow(moves, why)?,
                 result => return result,
             }
         }
@@ -88,8 +97,8 @@ impl GroupLog {
     /// As [`Log::append`].
     ///
     /// # Errors
-    /// As there; those of a primary that has gone only when no other is found within 30 seconds, or something of the
-    /// log is lost: `NoPrimary`, `Cluster`, `Overtaken`, `Lost`.
+    /// As there; those of a primary that has gone, or whose disk takes nothing (`Store`), only when no other is found
+    /// within 30 seconds, or something of the log is lost: `NoPrimary`, `Cluster`, `Overtaken`, `Lost`.
     pub fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
         self.with(|log| log.append(parts))
     }
@@ -115,7 +124,7 @@ impl GroupLog {
                 Err(why @ (LogError::TimedOut { .. } | LogError::ReplicasLate { .. } | LogError::Frozen { .. })) => {
                     let newer = self.log().has_newer();
                     if newer {
-                        self.follow(moves)?;
+                        self.follow(moves, why)?;
                     } else if start.elapsed() >= timeout {
                         return Err(why);
                     }

@@ -138,6 +138,10 @@ impl Log {
             Ok((socket, doorbell, lent))
         })?;
         let (ring, recovered) = Ring::attach(&lent, options.lane)?;
+        if let Some(errno) = ring.store_error().filter(|_| devices.are_several()) {
+            // Its page is what it was when the disk failed: another may lead.
+            return Err(LogError::Store { errno });
+        }
         if let Some(level) = options.level.filter(|level| level.is_remote()) {
             ring.peers().acknowledge(level)?;
         }

@@ -167,6 +167,7 @@ fn is_another(why: &LogError) -> bool {
             | LogError::Secondary
             | LogError::Stale
             | LogError::Deposed
+            | LogError::Store { .. }
     )
 }
 

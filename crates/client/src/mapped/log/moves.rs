@@ -55,6 +55,7 @@ impl Log {
                 // The same device: it has gone on, or begins anew.
                 if let (Some(recovered), ..) = self.reconnect_to()? {
                     self.ring.peers().may_write()?;
+                    self.check_store()?;
                     return Ok(recovered);
                 }
                 self.ring.peers().may_write()?;
