@@ -1,11 +1,12 @@
 // A disk that fails: a library before a device's C library. The file DISK_FAULT names what is wrong just now: "sync"
-// (syncs end with EIO), "write" (writes end with EIO), "full" (writes end with ENOSPC), "slow" (each write takes 200 ms
+// (syncs end with EIO), "lost" (so do they, and what was written to the image since the last one is gone), "write" (writes end with EIO), "full" (writes end with ENOSPC), "slow" (each write takes 200 ms
 // more; "late": 60 ms), "stall" (both wait until the file says something else). Writes are those of the image: the
 // ring has its room on the disk already. Each time that it happens, a byte is added to DISK_FAULT.fired.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,14 +36,50 @@ static void stall(void) {
         usleep(20000);
 }
 
+// What the image had where it was written since it was synced: the last first.
+struct before {
+    struct before *next;
+    off64_t at;
+    ssize_t count;
+    char bytes[];
+};
+static struct before *unsynced;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void remember(int fd, size_t count, off64_t at) {
+    struct before *was = malloc(sizeof *was + count);
+    if (!was)
+        abort();
+    *was = (struct before){ unsynced, at, pread64(fd, was->bytes, count, at) };
+    unsynced = was;
+}
+
 static int synced(const char *name, int fd) {
     stall();
-    if (is("sync")) {
+    int is_lost = is("lost");
+    if (is_lost || is("sync")) {
+        ssize_t (*put)(int, const void *, size_t, off64_t) = dlsym(RTLD_NEXT, "pwrite64");
+        pthread_mutex_lock(&lock);
+        for (struct before *was = unsynced; is_lost && was; was = unsynced = was->next)
+            if (was->count > 0 && put(fd, was->bytes, was->count, was->at) < 0)
+                abort();
+        pthread_mutex_unlock(&lock);
         errno = EIO;
         return -1;
     }
     int (*next)(int) = dlsym(RTLD_NEXT, name);
-    return next(fd);
+    pthread_mutex_lock(&lock);
+    struct before *safe = unsynced;
+    pthread_mutex_unlock(&lock);
+    int result = next(fd);
+    pthread_mutex_lock(&lock);
+    if (unsynced == safe)
+        unsynced = 0;
+    for (struct before *was = unsynced; result == 0 && was; was = was->next)
+        if (was->next == safe)
+            was->next = 0;
+    pthread_mutex_unlock(&lock);
+    return result;
 }
 
 int fsync(int fd) { return synced("fsync", fd); }
@@ -75,7 +112,12 @@ static ssize_t put(const char *name, int fd, const void *bytes, size_t count, of
     if (is_image && is("late"))
         usleep(60000);
     ssize_t (*next)(int, const void *, size_t, off64_t) = dlsym(RTLD_NEXT, name);
-    return next(fd, bytes, count, at);
+    pthread_mutex_lock(&lock);
+    if (is_image)
+        remember(fd, count, at);
+    ssize_t put = next(fd, bytes, count, at);
+    pthread_mutex_unlock(&lock);
+    return put;
 }
 
 ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t at) { return put("pwrite64", fd, bytes, count, at); }

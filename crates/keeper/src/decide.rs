@@ -39,6 +39,8 @@ pub struct Memory {
     leaderless_since: Option<u64>,
     /// When its device was asked to promote itself in this lease.
     asked_at: Option<u64>,
+    /// It hands leadership over: whether the device has stepped down or that is not known, the lease is to go.
+    hands_over: bool,
     /// When its device was asked for another group.
     change_asked_at: Option<u64>,
     /// It does not compete before.
@@ -111,7 +113,7 @@ pub fn decide(view: &View<'_>, memory: &mut Memory) -> Decision {
             memory.leaderless_since.get_or_insert(view.now_ms);
         }
         if !memory.led {
-            (memory.asked_at, memory.change_asked_at) = (None, None);
+            (memory.asked_at, memory.change_asked_at, memory.hands_over) = (None, None, false);
         }
     }
     let device = match view.device {
@@ -137,6 +139,11 @@ pub fn decide(view: &View<'_>, memory: &mut Memory) -> Decision {
     };
     let of = Of { view, cluster, device, group };
     match (&cluster.leader, device.role) {
+        (leader, Role::Alone) if device.disk.state.is_some() => {
+            let release = leader.as_ref().filter(|(_, is_own)| *is_own).map(|_| Action::Release);
+            let note = of.with_bad_disk(device.disk.state.as_deref().unwrap_or_default());
+            Decision { actions: release.into_iter().collect(), note, soon: false }
+        }
         (_, Role::Alone) => of.begin(),
         (Some((_, true)), _) => of.lead(memory),
         (Some((leader, false)), _) => of.follow(leader.node),

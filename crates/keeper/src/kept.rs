@@ -4,6 +4,7 @@ use crate::keys::Cluster;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// What is remembered.
@@ -111,7 +112,9 @@ impl Kept {
         let at = |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
         let text = serde_json::to_vec(known).map_err(|error| at(&error))?;
         let new = self.path.with_extension("new");
-        std::fs::write(&new, text).map_err(|error| at(&error))?;
+        // It is on the disk before it has the name: an empty file by that would be no keeper's memory.
+        let file = File::create(&new).and_then(|mut file| file.write_all(&text).map(|()| file));
+        file.and_then(|file| file.sync_all()).map_err(|error| at(&error))?;
         std::fs::rename(&new, &self.path).map_err(|error| at(&error))?;
         self.stored = known.clone();
         Ok(())

@@ -13,9 +13,9 @@ pub const NODES: u8 = 16;
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
 /// Longest note or address of a member that is kept, in characters; one without an end could fill a terminal.
 const TEXT_MAX: usize = 1_000;
-/// Epochs between the newest that a device knows and one that etcd names, from which on that is not taken for true; a
-/// device refuses such a jump as well.
-pub const EPOCHS_AHEAD_MAX: u64 = 1 << 32;
+/// Epochs between the newest that a device knows and one that etcd names, from which on that is not taken for true. A
+/// device refuses a jump of 2^32 alone: one that was away while etcd was believed many times follows all the same.
+pub const EPOCHS_AHEAD_MAX: u64 = 1 << 20;
 
 /// The keys of a cluster.
 #[derive(Clone, Debug)]

@@ -3,7 +3,6 @@
 
 mod campaign;
 mod clients;
-#[expect(dead_code, reason = "the keepers' tests use the rest of it")]
 mod cluster;
 mod copies;
 mod databases;
@@ -208,6 +207,28 @@ fn a_replica_whose_memory_is_gone_takes_over_what_another_has() {
     let mut cluster = one_whose_memory_is_gone_leads_with_what_another_has(1);
     cluster.start(0);
     append(&cluster.log(1), 50, PATIENCE).expect("all are there");
+}
+
+/// The system has dropped what a sync could not write, and the device is started again in the same boot.
+#[test]
+fn a_replica_whose_disk_lost_what_it_had_takes_over_what_another_has() {
+    let Some(mut cluster) = Cluster::with_disks(3) else { return };
+    cluster.form(&["--mode", "eager"]);
+    let log = cluster.log(0);
+    (0..50).for_each(|number| append(&log, number, PATIENCE).expect("all are there"));
+    cluster.disk(1, "lost");
+    let end = log.append(&[&50u64.to_le_bytes()]).expect("there is room").end;
+    log.wait(end, Level::RemoteDestaged, Duration::from_millis(100)).expect_err("a replica can't sync");
+    cluster.until(1, "its disk fails", |status| status["groups"][0]["flags"].to_string().contains("its disk"));
+    drop(log);
+    [0, 1].into_iter().for_each(|node| cluster.kill(node));
+    cluster.disk(1, "");
+    cluster.start(1);
+    cluster.promote(1);
+    let found = numbers(&cluster.log(1));
+    assert!(found.iter().copied().eq(0..found.len() as u64) && found.len() >= 50, "{found:?}");
+    let said = std::fs::read_to_string(cluster.folder.path().join("stderr")).expect("it is there");
+    assert!(said.contains("the disk of this machine has failed, and function 0 may lack bytes"), "{said}");
 }
 
 /// The machine has been booted anew, and the device's first start fails, since its address is not up yet: the second

@@ -52,7 +52,10 @@ impl Of<'_> {
         let with_log: Vec<u8> =
             ours.filter(|member| member.tail.iter().any(|&end| end > 0)).map(|member| member.node).collect();
         let first = match &with_log[..] {
-            [] => self.group.members.iter().copied().min().unwrap_or(0),
+            [] => {
+                let can = |node: &&u8| members.get(node).is_some_and(|member| member.disk.is_none());
+                self.group.members.iter().filter(can).min().copied().unwrap_or(0)
+            }
             [one] => *one,
             several => {
                 return Decision::wait(format!(

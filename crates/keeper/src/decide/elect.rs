@@ -2,6 +2,7 @@
 
 use super::{Action, Decision, Memory, Of, rank};
 use crate::device::Role;
+use crate::keys::Member;
 
 impl Of<'_> {
     pub(super) fn elect(&self, memory: &mut Memory) -> Decision {
@@ -33,7 +34,7 @@ impl Of<'_> {
         }
         match self.cluster.intent.as_ref().and_then(|intent| intent.to) {
             Some(node) if node == device.node => return take("takes leadership, as the switchover says"),
-            Some(node) if vacant_for < keep.ttl_ms => {
+            Some(node) if vacant_for < keep.ttl_ms && self.cluster.members.get(&node).is_some_and(can_lead) => {
                 return Decision::wait(format!("no keeper leads: node {node} is to take over"));
             }
             _ => {}
@@ -57,10 +58,13 @@ impl Of<'_> {
     fn better(&self) -> Option<u8> {
         let members = self.cluster.members.values();
         let own = rank(self.cluster.members.get(&self.device.node)?);
-        let rivals = members.filter(|member| {
-            let can = member.role.is_some_and(|role| role != Role::Alone) && !member.stale && member.disk.is_none();
-            can && self.group.members.contains(&member.node) && rank(member) > own
-        });
+        let rivals = members
+            .filter(|member| can_lead(member) && self.group.members.contains(&member.node) && rank(member) > own);
         rivals.max_by_key(|member| rank(member)).map(|member| member.node)
     }
+}
+
+/// Whether a member's device can be made primary.
+fn can_lead(member: &Member) -> bool {
+    member.role.is_some_and(|role| role != Role::Alone) && !member.stale && member.disk.is_none()
 }

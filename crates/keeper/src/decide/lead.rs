@@ -22,6 +22,9 @@ impl Of<'_> {
                 let actions = vec![Action::Device(Order::Demote), Action::Release];
                 self.give_up(memory, actions, "gives leadership up: not enough members answer the device's promotion")
             }
+            _ if memory.hands_over => {
+                self.give_up(memory, vec![Action::Release], "hands leadership over: its device has stepped down")
+            }
             _ if memory.asked_at.is_some() => {
                 self.give_up(memory, vec![Action::Release], "gives leadership up: the device's promotion was refused")
             }
@@ -41,7 +44,7 @@ impl Of<'_> {
 
     fn keep_primary(&self, memory: &mut Memory) -> Decision {
         let device = self.device;
-        memory.asked_at = None;
+        (memory.asked_at, memory.hands_over) = (None, false);
         let mut actions = Vec::new();
         let mut note = format!("leads in epoch {}", device.epoch);
         if self.cluster.leader.as_ref().is_some_and(|(leader, _)| leader.epoch != device.epoch) {
@@ -50,13 +53,13 @@ impl Of<'_> {
         match &self.cluster.intent {
             Some(intent) if intent.to == Some(device.node) => actions.push(Action::EndIntent),
             Some(intent) => match self.successor(intent.to, false) {
-                Ok(next) => return self.hand_over(next, intent.to.is_none()),
+                Ok(next) => return self.hand_over(memory, next, intent.to.is_none()),
                 Err(why) => note = format!("{note}; can't switch over: {why}"),
             },
             None if memory.slow.is_reason(self.view.now_ms, self.view.keep) => match self.successor(None, true) {
                 Ok(next) => {
                     memory.slow.gave_up(self.view.now_ms);
-                    let decision = self.hand_over(next, true);
+                    let decision = self.hand_over(memory, next, true);
                     return Decision { note: format!("{}: its disk is slow", decision.note), ..decision };
                 }
                 Err(why) => note = format!("{note}; its disk is slow, and {why}"),
@@ -109,8 +112,9 @@ impl Of<'_> {
     }
 
     /// Ends this leadership for another's. What programs append meanwhile waits, and is acknowledged by the next
-    /// primary, or not at all.
-    fn hand_over(&self, next: u8, names_it: bool) -> Decision {
+    /// primary, or not at all. A device on a slow disk may step down only after the keeper has stopped waiting for it.
+    fn hand_over(&self, memory: &mut Memory, next: u8, names_it: bool) -> Decision {
+        memory.hands_over = true;
         let mut actions = Vec::new();
         if names_it {
             actions.push(Action::Intend(next));
@@ -131,7 +135,7 @@ impl Of<'_> {
             return Err(format!("node {} has not joined: start its device and its keeper", list(&waiting)));
         }
         if !self.is_member() {
-            return self.successor(None, false).map(|next| self.hand_over(next, true));
+            return self.successor(None, false).map(|next| self.hand_over(memory, next, true));
         }
         if memory.change_asked_at.is_some_and(|at| now.saturating_sub(at) < keep.ttl_ms) {
             return Err("the device's promotion to the new group was refused: it is tried again".into());

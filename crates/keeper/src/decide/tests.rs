@@ -274,6 +274,39 @@ fn a_switchover_waits_for_a_member_in_step_and_stops_this_primary_first() {
     assert_eq!(once(&device(0, Role::Primary), &done).actions, [Action::EndIntent, extended(epoch(3, 0))]);
 }
 
+/// The device stepped down, and its answer came too late, or etcd did not take the release.
+#[test]
+fn a_hand_over_that_was_cut_short_is_brought_to_its_end() {
+    let mut cluster = cluster(true);
+    cluster.intent = Some(Intent { to: Some(2) });
+    let mut keeper = Keeper::default();
+    assert_eq!(keeper.after(0, &device(0, Role::Primary), &cluster).actions.len(), 3);
+    assert_eq!(keeper.after(9, &device(0, Role::Secondary), &cluster).actions, [Action::Release]);
+    assert_eq!(keeper.after(9, &device(0, Role::Secondary), &cluster).actions, [Action::Release], "it failed again");
+    // Who leads though another was named, after that one never came, has its device promoted.
+    let decision = once(&device(0, Role::Secondary), &cluster);
+    assert!(matches!(decision.actions[..], [Action::Device(Order::Promote { .. })]), "{decision:?}");
+}
+
+#[test]
+fn a_switchover_to_a_member_that_cannot_lead_is_not_waited_for() {
+    let mut cluster = vacant();
+    cluster.intent = Some(Intent { to: Some(2) });
+    let mut waits = |change: fn(&mut Member)| {
+        change(cluster.members.get_mut(&2).expect("it is there"));
+        let decision = Keeper::default().after(0, &device(1, Role::Secondary), &cluster);
+        *cluster.members.get_mut(&2).expect("it is there") = member(&device(2, Role::Secondary));
+        decision.note.contains("node 2 is to take over")
+    };
+    assert!(waits(|_| {}));
+    assert!(!waits(|member| member.disk = Some("failed".into())));
+    assert!(!waits(|member| member.stale = true));
+    assert!(!waits(|member| member.role = Some(Role::Alone)));
+    cluster.members.remove(&2);
+    let silent = Device { primary_silent: true, ..device(1, Role::Secondary) };
+    assert_eq!(once(&silent, &cluster).actions, [Action::Acquire]);
+}
+
 #[test]
 fn a_new_group_waits_for_its_members_and_hands_over_where_the_primary_is_none() {
     let mut cluster = cluster(true);
@@ -315,6 +348,16 @@ fn a_new_cluster_is_begun_by_the_one_that_has_a_log_and_never_by_two() {
     assert_eq!(begins([0, 0, 0]), [0]);
     assert_eq!(begins([0, 9, 0]), [1]);
     assert!(begins([0, 9, 9]).is_empty());
+    // One whose disk is bad begins none, and lets go of what it has.
+    let bad = Device { disk: crate::device::Disk { state: Some("full".into()), ..disk(0, 0, 0) }, ..alone(0, 0) };
+    let mut members: std::collections::BTreeMap<u8, Member> =
+        (0..3).map(|node| (node, member(&alone(node, 0)))).collect();
+    members.get_mut(&0).expect("it is there").disk = Some("full".into());
+    let mut cluster = Cluster { group: Some(group()), members, ..Cluster::default() };
+    assert_eq!(once(&bad, &cluster).actions, []);
+    assert_eq!(once(&alone(1, 0), &cluster).actions, [Action::Acquire]);
+    cluster.leader = Some((Leader { node: 0, epoch: epoch(0, 0) }, true));
+    assert_eq!(once(&bad, &cluster).actions, [Action::Release]);
     let mut cluster = Cluster { group: Some(group()), ..Cluster::default() };
     assert!(once(&alone(0, 0), &cluster).note.contains("waits for the keeper of node 0, 1, 2"));
     cluster.leader = Some((Leader { node: 0, epoch: epoch(0, 0) }, true));
@@ -343,11 +386,12 @@ fn epochs_of_strangers_and_those_far_above_the_devices_raise_none() {
         cluster
     };
     assert_eq!(above(&led(9, 2)), 9, "a member has accepted it");
-    for (promised, of) in [(9, 7), (72_057_594_037_927_934, 7), (72_057_594_037_927_934, 2), (3 + (1 << 32), 2)] {
+    for (promised, of) in [(9, 7), (72_057_594_037_927_934, 7), (72_057_594_037_927_934, 2), (3 + EPOCHS_AHEAD_MAX, 2)]
+    {
         let cluster = led(promised, of);
         assert_eq!(above(&cluster), 3, "{promised}.{of}");
     }
-    assert_eq!(above(&led(2 + (1 << 32), 2)), 2 + (1 << 32), "a device takes one more than that");
+    assert_eq!(above(&led(2 + EPOCHS_AHEAD_MAX, 2)), 2 + EPOCHS_AHEAD_MAX, "the last that is taken");
     let mut cluster = led(3, 2);
     cluster.leader = Some((Leader { node: 1, epoch: epoch(u64::MAX, 1) }, true));
     assert_eq!(above(&cluster), 3);

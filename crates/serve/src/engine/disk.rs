@@ -55,7 +55,7 @@ impl<M> World<M> {
             _ => EIO,
         };
         let rings = self.ports.iter_mut().filter_map(|port| port.ring.as_mut());
-        rings.for_each(|ring| ring.publish_store_error(number));
+        rings.for_each(|ring| ring.publish_store_error(number, disk == Disk::Failed));
     }
 
     /// Whether clients map its logs. A device that starts itself anew leaves its clients: programs open a log again,

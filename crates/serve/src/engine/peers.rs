@@ -348,7 +348,10 @@ fn flags_of(status: &Status, is_lacking: bool, disk: Disk) -> Vec<&'static str> 
         (flag::CUT, "bytes of the log were cut"),
         (flag::PRIMARY_SILENT, "the primary is silent"),
         (flag::PENDING, "a change of the group is not finished"),
-        (flag::FAR_EPOCH, "a peer names an epoch far above all that is known here: it is ignored"),
+        (
+            flag::FAR_EPOCH,
+            "a peer names an epoch far above all that is known here: it is ignored; if the group has it: keeper reinit",
+        ),
     ];
     let said = words.iter().filter_map(|&(bit, words)| (status.flags & bit != 0).then_some(words));
     let said = said.chain(is_lacking.then_some("it may lack bytes that it had, and counts for no promotion"));

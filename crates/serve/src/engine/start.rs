@@ -618,18 +618,22 @@ impl Server {
             setup.peers.as_ref().map(|setup| peers(setup, payload.image(), &machine, &waker)).transpose()?;
         let peers_at = connected.as_ref().and_then(|peers| peers.address());
         for (number, function) in machine.subsystem.device().fast().functions().iter().enumerate() {
-            let is_kept = ports.get(number).and_then(|port| port.ring.as_ref()).is_some_and(MappedRing::is_kept);
-            if is_counted_on(function) && !is_kept {
+            let ring = ports.get(number).and_then(|port| port.ring.as_ref());
+            if is_counted_on(function) && !ring.is_some_and(MappedRing::is_kept) {
                 forgetful.push(number as u8);
+                let why = match ring.is_some_and(|ring| ring.file().header().doubted) {
+                    true => "the disk of this machine has failed",
+                    false => "the memory of this machine is gone",
+                };
                 notify(Event::Note(if has_led(function) {
                     format!(
-                        "function {number} was primary, and the memory of this machine is gone: it is a secondary \
-                         now, since replicas may have more of the log; promote a member: tidewater group promote"
+                        "function {number} was primary, and {why}: it is a secondary now, since replicas may have \
+                         more of the log; promote a member: tidewater group promote"
                     )
                 } else {
                     format!(
-                        "the memory of this machine is gone, and function {number} may lack bytes that it had: it \
-                         counts for no promotion until it has what its primary has"
+                        "{why}, and function {number} may lack bytes that it had: it counts for no promotion until \
+                         it has what its primary has"
                     )
                 }));
             }

@@ -1,7 +1,7 @@
 //! Where bytes are kept: a file, a block device, or memory. The seam at which faults are injected.
 
 use super::ImageError;
-use nix::fcntl::{FallocateFlags, fallocate};
+use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use nix::sys::statvfs::fstatvfs;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -235,6 +235,9 @@ impl FileStorage {
         loop {
             match file.try_lock() {
                 Ok(()) => {
+                    // What a sync failed for may be in memory still, and on no disk: no later sync would tell. Only
+                    // what is on the disk counts; what has yet to be written there stays.
+                    let _ = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
                     return Ok(FileStorage { file: Arc::new(file), name, is_device, pace: (0, Duration::ZERO) });
                 }
                 // A child of who had it last has its files as well, until it has become another program.

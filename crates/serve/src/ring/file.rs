@@ -148,7 +148,7 @@ pub struct RingFile {
     header: RingHeader,
     /// It had a copy when it was served last.
     had_copy: bool,
-    /// It was used in this boot of the machine before it was opened.
+    /// It was used in this boot of the machine before it was opened, and the image's disk has not failed since.
     is_of_this_boot: bool,
     /// Its own page, never accessed: where clients wait.
     page: Mapping,
@@ -300,7 +300,7 @@ impl RingFile {
         let had_copy = header.copied;
         (header.persistent, header.copied, header.epoch) = (shape.persistent, shape.copied, shape.epoch);
         let mut ring = RingFile::of(path, file, header)?;
-        (ring.had_copy, ring.is_of_this_boot) = (had_copy, is_of_this_boot);
+        (ring.had_copy, ring.is_of_this_boot) = (had_copy, is_of_this_boot && !header.doubted);
         Ok((ring, found))
     }
 
@@ -315,6 +315,7 @@ impl RingFile {
             boot: [0; 16],
             persistent: shape.persistent,
             copied: shape.copied,
+            doubted: false,
             epoch: shape.epoch,
             generation: [1; _],
         };
@@ -360,7 +361,8 @@ impl RingFile {
         self.had_copy
     }
 
-    /// Whether it was used in this boot of the machine before it was opened.
+    /// Whether it was used in this boot of the machine before it was opened, and the image's disk has not failed since:
+    /// what was written to the image is there.
     pub fn is_of_this_boot(&self) -> bool {
         self.is_of_this_boot
     }
@@ -392,7 +394,16 @@ impl RingFile {
     /// # Errors
     /// [`Lost`].
     pub fn confirm(&mut self) -> Result<(), Lost> {
-        self.header.boot = boot();
+        (self.header.boot, self.header.doubted) = (boot(), false);
+        self.write_header()
+    }
+
+    /// The image's disk has failed: the next start can't count on what was written to the image and not synced.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn doubt(&mut self) -> Result<(), Lost> {
+        self.header.doubted = true;
         self.write_header()
     }
 

@@ -417,9 +417,13 @@ impl MappedRing {
         self.file.write_page(&page)
     }
 
-    /// Publishes why the backing store takes nothing more, as a number of the system's.
-    pub(crate) fn publish_store_error(&mut self, number: i32) {
+    /// Publishes why the backing store takes nothing more, as a number of the system's. `fails`: what it had taken may
+    /// be lost.
+    pub(crate) fn publish_store_error(&mut self, number: i32, fails: bool) {
         self.store_error = number;
+        if fails {
+            let _ = self.file.doubt();
+        }
         // One whose file is lost is found to be so when it is looked at.
         let _ = self.file.write_store_error(number);
     }

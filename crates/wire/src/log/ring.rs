@@ -54,6 +54,9 @@ layout! {
         /// The file has a copy on a disk (`RingCopyHeader`), which clients write and sync: a place in the ring is free
         /// again once the device's own store of it is synced.
         65 copied: bool,
+        /// The disk of the device's image has failed since it was started: what the image had in the system's memory
+        /// may be lost, though the machine has not been booted.
+        66 doubted: bool,
         /// The epoch that the device was in.
         72 epoch: Epoch,
         /// For each lane the generation: it grows when the lane's stream does not go on from what the client has
