@@ -12,7 +12,7 @@ PAPERS ?= papers.html
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-cluster papers build install pgo test test-guest test-databases check fmt bench python
-.PHONY: python-cluster bench-databases torture deb tarball oci test-packages docs pictures clean
+.PHONY: wheel python-cluster bench-databases torture deb tarball oci test-packages docs pictures clean
 
 help: ## This list
 	@echo 'Tidewater: a software-defined solid-state drive. The targets:'
@@ -84,7 +84,11 @@ papers: build ## Repeat the experiments of papers and write papers.html
 	fi; \
 	exit $$status
 
-python: ## Build the Python package's wheel into target/python/wheels, and test it (ARGS='-k name' picks tests)
+wheel: ## Build the Python package's wheel into target/python/wheels
+	@scripts/setup.sh
+	@scripts/python.sh --wheel
+
+python: ## Build the Python package's wheel, and test it (ARGS='-k name' picks tests)
 	@scripts/setup.sh
 	@scripts/python.sh $(ARGS)
 

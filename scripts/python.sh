@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds the Python package `tidewater` and runs its tests in a virtual environment of its own (target/python/venv):
+# Builds the Python package `tidewater_ssd` and runs its tests in a virtual environment of its own (target/python/venv):
 # `make python`. PYTHON_PROFILE=dev takes the debug build that other tests have, as CI does. Arguments go to pytest:
-# `-m slow` runs the long tests. PYTHON_CLUSTER=1, `make python-cluster`: with Ray and MPI too (target/python/cluster).
+# `-m slow` runs the long tests; `--wheel` alone ends with the wheel, `make wheel`. PYTHON_CLUSTER=1,
+# `make python-cluster`: with Ray and MPI too (target/python/cluster).
 #
 # Where there is no Python 3.10 or later, or no package registry, it says SKIPPED.
 set -euo pipefail
@@ -61,7 +62,7 @@ else
     cargo build --quiet --locked --package tidewater --bin tidewater --profile "$profile"
     cargo build --quiet --locked --package tidewater-shim --profile "$profile"
 fi
-bin=python/tidewater/_bin
+bin=python/tidewater_ssd/_bin
 mkdir -p "$bin"
 for file in tidewater libtidewater_shim.so; do
     # Without what a debugger needs, where there is a tool for that.
@@ -73,13 +74,17 @@ say "building the wheel ($profile)"
 rm -rf "$out/wheels"
 "$venv/bin/maturin" build --quiet --locked --manifest-path python/Cargo.toml --profile "$profile" \
     --interpreter "$venv/bin/python" --out "$out/wheels"
+if [ "$*" = --wheel ]; then
+    say "the wheel: $(ls "$out"/wheels/*.whl)"
+    exit 0
+fi
 "$venv/bin/pip" install --quiet --disable-pip-version-check --no-input --no-index --no-deps --force-reinstall \
     "$out"/wheels/*.whl
 
 say 'checking types'
-"$venv/bin/mypy" --config-file python/pyproject.toml --cache-dir "$out/mypy" python/tidewater python/tests
+"$venv/bin/mypy" --config-file python/pyproject.toml --cache-dir "$out/mypy" python/tidewater_ssd python/tests
 
 # From another directory: what is tested is the wheel.
 cd "$out"
 exec "$venv/bin/pytest" -p no:cacheprovider --rootdir "$root/python" --config-file "$root/python/pyproject.toml" "$@" \
-    --doctest-modules "$root/python/tests" --pyargs tidewater
+    --doctest-modules "$root/python/tests" --pyargs tidewater_ssd

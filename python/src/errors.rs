@@ -1,4 +1,4 @@
-//! Failures as the exceptions of `tidewater.errors`.
+//! Failures as the exceptions of `tidewater_ssd.errors`.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -10,7 +10,7 @@ use tidewater_study::{Failure, Subject};
 /// The exception of that name, with these attributes.
 fn exception(py: Python<'_>, class: &str, message: &str, attributes: &Bound<'_, PyDict>) -> PyResult<PyErr> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module = MODULE.get_or_try_init(py, || PyResult::Ok(py.import("tidewater.errors")?.unbind()))?;
+    let module = MODULE.get_or_try_init(py, || PyResult::Ok(py.import("tidewater_ssd.errors")?.unbind()))?;
     Ok(PyErr::from_value(module.bind(py).getattr(class)?.call((message,), Some(attributes))?))
 }
 

@@ -60,7 +60,7 @@ const TIMES: [&str; 2] = ["time", "timestamp"];
 type Restored = (Vec<u8>, String, usize);
 
 /// A trace in memory.
-#[pyclass(frozen, module = "tidewater._native")]
+#[pyclass(frozen, module = "tidewater_ssd._native")]
 pub struct Data {
     bytes: Arc<[u8]>,
     columns: String,

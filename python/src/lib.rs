@@ -1,5 +1,5 @@
-//! What the Python package `tidewater` does in Rust. The package is `python/tidewater`: it has the classes that users
-//! see, and hands over plans as text (the TOML of `tidewater sweep`).
+//! The Rust half of the Python package `tidewater_ssd`. The package is `python/tidewater_ssd`: it has the classes that
+//! users see, and hands over plans as text (the TOML of `tidewater sweep`).
 
 mod capsules;
 mod drive;
@@ -13,7 +13,7 @@ mod sweep;
 mod table;
 mod work;
 
-/// The module `tidewater._native`.
+/// The module `tidewater_ssd._native`.
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! A log on a served device: `tidewater.Log` is its other half.
+//! A log on a served device: `tidewater_ssd.Log` is its other half.
 
 use crate::errors;
 use crate::work::{Shared, wait};
@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_millis(15);
 const PIECE: u64 = 256 << 10;
 
 /// A log with its ring mapped. `None`: closed.
-#[pyclass(frozen, module = "tidewater._native")]
+#[pyclass(frozen, module = "tidewater_ssd._native")]
 pub struct Log {
     log: Arc<RwLock<Option<mapped::Log>>>,
 }

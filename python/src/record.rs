@@ -9,7 +9,7 @@ use tidewater_report::{Record, page, summary, table};
 use tidewater_tables::request_schema;
 
 /// A run: its record, and its requests where they were asked for.
-#[pyclass(frozen, module = "tidewater._native")]
+#[pyclass(frozen, module = "tidewater_ssd._native")]
 pub struct Run {
     record: Record,
     requests: Option<Vec<RecordBatch>>,

@@ -71,7 +71,7 @@ struct Row {
 }
 
 /// The runs of a plan and the folder that keeps them.
-#[pyclass(frozen, module = "tidewater._native")]
+#[pyclass(frozen, module = "tidewater_ssd._native")]
 pub struct Sweep {
     folder: Folder,
     runs: Vec<Row>,

@@ -10,7 +10,7 @@ use tidewater_report::table::{self, Column, Values};
 use tidewater_tables::{self as tables, Format};
 
 /// Columns of one length, in pieces.
-#[pyclass(frozen, module = "tidewater._native")]
+#[pyclass(frozen, module = "tidewater_ssd._native")]
 pub struct Table {
     schema: SchemaRef,
     pieces: Vec<RecordBatch>,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import tidewater as tw
+import tidewater_ssd as tw
 
 ROWS = {"op": ["write", "read"] * 2000, "offset": [4096 * (at % 500) for at in range(4000)], "bytes": [4096] * 4000}
 RUNS = 16
@@ -131,7 +131,7 @@ def ray() -> Iterator[Any]:
 
 
 def test_ray_makes_the_same_table(reference: bytes, out: Path, ray: Any) -> None:
-    from tidewater.executors import Ray
+    from tidewater_ssd.executors import Ray
 
     def refuse() -> None:
         raise tw.PlanError("this worker has another build", help="install the same wheel")
@@ -144,7 +144,7 @@ def test_ray_makes_the_same_table(reference: bytes, out: Path, ray: Any) -> None
 
 
 def test_a_ray_worker_that_is_killed_changes_nothing(reference: bytes, out: Path, ray: Any) -> None:
-    from tidewater.executors import Ray
+    from tidewater_ssd.executors import Ray
 
     with Ray() as inner:
         workers = Fatal(inner, inner.submit(os.getpid).result(LIMIT_SECONDS))

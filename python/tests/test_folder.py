@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidewater import _folder
+from tidewater_ssd import _folder
 
 JOB = "rw=randwrite,bs=4k,iodepth=16,number_ios=2000"
 SWEEP = f"grid = tw.sweep(tw.Drive('tiny'), '{JOB}', {{'seed': [1]}})"
@@ -18,7 +18,7 @@ LONG = "rw=randwrite,bs=4k,iodepth=16,time_based=1,runtime=100000"
 
 def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "TMPDIR": str(folder)}
-    line = [sys.executable, "-c", f"import os, signal, tidewater as tw\n{code}"]
+    line = [sys.executable, "-c", f"import os, signal, tidewater_ssd as tw\n{code}"]
     return subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
 
 
@@ -45,7 +45,7 @@ def test_what_a_killed_process_left_goes_and_what_is_in_use_stays(tmp_path: Path
     assert killed.returncode == -signal.SIGKILL
     (mine,) = left(tmp_path)
     code = f"{SWEEP}\nprint(grid.out, flush=True)\ninput()"
-    line = [sys.executable, "-c", f"import tidewater as tw\n{code}"]
+    line = [sys.executable, "-c", f"import tidewater_ssd as tw\n{code}"]
     with subprocess.Popen(
         line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)}
     ) as live:

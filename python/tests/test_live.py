@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import tidewater as tw
-from tidewater import _program
+import tidewater_ssd as tw
+from tidewater_ssd import _program
 
 try:
     _program.program()
@@ -40,7 +40,7 @@ def test_an_image_outlives_its_device(tmp_path: Path) -> None:
 
 
 def test_a_device_ends_with_the_process_that_serves_it() -> None:
-    code = "import os, signal, tidewater as tw; device = tw.serve('tiny', size='8MiB'); print(device.control); "
+    code = "import os, signal, tidewater_ssd as tw; device = tw.serve('tiny', size='8MiB'); print(device.control); "
     code += "print(device._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     pid = int(ended.stdout.split()[-1])

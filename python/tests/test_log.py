@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import tidewater as tw
-from tidewater import _program
+import tidewater_ssd as tw
+from tidewater_ssd import _program
 
 try:
     _program.program()

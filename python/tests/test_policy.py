@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-import tidewater as tw
+import tidewater_ssd as tw
 
 DRIVE = tw.Drive("tiny", {"buffer.write_policy": "lru", "buffer.write_size": "128KiB"})
 MIX = "rw=randrw,bs=4k,iodepth=8,number_ios=3000"
@@ -235,7 +235,7 @@ def test_exceptions_elsewhere_reach_the_caller_too() -> None:
         DRIVE.replay(MIX, policy=Unmade)
     with pytest.raises(TypeError, match=r"abstract"):
         DRIVE.replay(MIX, policy=tw.Policy)
-    with pytest.raises(TypeError, match="which is no tidewater.Policy"):
+    with pytest.raises(TypeError, match="which is no tidewater_ssd.Policy"):
         DRIVE.replay(MIX, policy=lambda setting: setting)  # type: ignore[arg-type,return-value]
     with pytest.raises(SystemExit):
         DRIVE.replay(MIX, policy=failing("write", SystemExit))
@@ -368,7 +368,7 @@ def test_other_threads_run_meanwhile_and_their_runs_too() -> None:
 def test_a_daemon_threads_run_does_not_disturb_the_end_of_a_program() -> None:
     program = """
 import threading, time
-import tidewater as tw
+import tidewater_ssd as tw
 from test_policy import LONG, Lru
 threading.Thread(target=lambda: tw.Drive("tiny").replay(LONG, policy=Lru), daemon=True).start()
 time.sleep(0.3)

@@ -10,13 +10,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "docs/reference/record.schema.json"
-MODULE = ROOT / "python/tidewater/record.py"
+MODULE = ROOT / "python/tidewater_ssd/record.py"
 
 HEAD = '''"""The record of a run, field by field, from docs/reference/record.schema.json (tests/test_record.py)."""
 
 from __future__ import annotations
 
-from tidewater._view import Map, View
+from tidewater_ssd._view import Map, View
 '''
 PLAIN = {"integer": "int", "number": "float", "string": "str", "boolean": "bool"}
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-import tidewater as tw
-from tidewater import _native
-from tidewater.errors import in_python
-from tidewater.result import figures
+import tidewater_ssd as tw
+from tidewater_ssd import _native
+from tidewater_ssd.errors import in_python
+from tidewater_ssd.result import figures
 
 #: Seconds that a busy machine may take for what is done at once.
 PATIENCE = 60
@@ -191,9 +191,9 @@ def test_what_is_given_in_the_wrong_form_is_refused_in_words_of_python() -> None
         (lambda: tw.compare(tiny, JOB, {"nand.channels": []}), "nand.channels in vary: an empty list"),
         (lambda: tw.compare(tiny, JOB, "seed"), "what varies is a dictionary"),  # type: ignore[arg-type]
         (lambda: any_drive("generic", [("nand.channels", 1)]), "settings are a dictionary"),
-        (lambda: tw.Drive("no-such"), "`tidewater.profiles\\(\\)` names them all"),
+        (lambda: tw.Drive("no-such"), "`tidewater_ssd.profiles\\(\\)` names them all"),
         (lambda: tw.Drive("/no/x.toml"), "Drive\\('generic'\\).toml\\(\\)` is a text to edit"),
-        (lambda: tw.Drive("tiny", {"nand.channels": "x"}), "`tidewater.keys\\(\\)` says what"),
+        (lambda: tw.Drive("tiny", {"nand.channels": "x"}), "`tidewater_ssd.keys\\(\\)` says what"),
         (lambda: tiny.replay(rows), "different lengths: op 1, offset 2, bytes 1"),
         (lambda: tiny.replay(tw.Trace("sample", columns="timestamp,op")), "^columns=: there is no column"),
         (lambda: tiny.replay(JOB, requests="/no/x.csv"), "cannot write /no/x.csv: No such file or directory$"),
@@ -257,7 +257,7 @@ def test_keys_that_there_are_not_are_refused() -> None:
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
-    assert tw.__version__ == metadata.version("tidewater")
+    assert tw.__version__ == metadata.version("tidewater-ssd")
 
 
 def test_help_lists_every_column_that_a_trace_takes() -> None:
@@ -453,7 +453,7 @@ def test_the_package_is_imported_quickly_and_needs_no_other() -> None:
     code = """
 import sys, time
 begin = time.process_time()
-import tidewater
+import tidewater_ssd
 took = time.process_time() - begin
 others = {"pandas", "polars", "pyarrow", "numpy", "matplotlib", "tqdm"} & set(sys.modules)
 print(took, *others)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import tidewater as tw
-from tidewater import runs
+import tidewater_ssd as tw
+from tidewater_ssd import runs
 
 JOB = "rw=randwrite,bs=4k,iodepth=16,number_ios=3000"
 

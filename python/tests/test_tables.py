@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-import tidewater as tw
+import tidewater_ssd as tw
 
 JOB = "rw=randrw,bs=4k,iodepth=8,number_ios=1500"
 

@@ -186,3 +186,25 @@ fn a_word_is_found_over_line_breaks_and_marks() {
     assert_eq!(found(&sentence, "they then tell of the queue"), [1]);
     assert_eq!(found(&sentence, "they then tell of the drive"), Vec::<usize>::new());
 }
+
+/// `tidewater` on PyPI is another project: ours is `tidewater-ssd`, on no index yet, imported as `tidewater_ssd`.
+#[test]
+fn install_lines_and_imports_name_our_python_package() {
+    let (install, import) = (["pip", "install"].join(" "), ["import", "tidewater"].join(" "));
+    let from = ["from", "tidewater"].join(" ");
+    let mut wrong = Vec::new();
+    for file in files() {
+        let Ok(content) = std::fs::read_to_string(root().join(&file)) else { continue };
+        for (index, line) in content.lines().enumerate() {
+            let installs = line.split_once(&install).is_some_and(|(_, rest)| {
+                rest.split("tidewater").skip(1).any(|after| !after.starts_with("_ssd-*.whl"))
+            });
+            let imports = line.split(&import).skip(1).any(|after| !after.starts_with('_'))
+                || line.split(&from).skip(1).any(|after| after.starts_with([' ', '.']) && after.contains("import "));
+            if installs || imports {
+                wrong.push(format!("{}:{}: {line}", file.display(), index + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

@@ -6,13 +6,13 @@ import re
 from statistics import median
 from typing import TYPE_CHECKING
 
-from tidewater.errors import PlanError, nearest
-from tidewater.result import figures
+from tidewater_ssd.errors import PlanError, nearest
+from tidewater_ssd.result import figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from tidewater.runs import Runs
+    from tidewater_ssd.runs import Runs
 
 
 def plot(
@@ -23,8 +23,8 @@ def plot(
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
     except ImportError as error:
-        raise PlanError("figures are drawn by matplotlib", help="pip install 'tidewater[plot]'") from error
-    from tidewater._figure import Shown
+        raise PlanError("figures are drawn by matplotlib", help="pip install 'matplotlib>=3.8'") from error
+    from tidewater_ssd._figure import Shown
 
     series: dict[str, dict[str, list[float]]] = {}
     for place, group, value in _points(runs, x, y, hue):
@@ -98,7 +98,7 @@ def _points(runs: Runs, x: str, y: str, hue: str | None) -> list[tuple[str, str,
 
 
 def _figure(runs: Runs, at: int, name: str) -> float:
-    from tidewater.errors import RunError
+    from tidewater_ssd.errors import RunError
 
     try:
         return runs[at].figure(name)

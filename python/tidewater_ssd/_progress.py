@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from tidewater.errors import PlanError
+from tidewater_ssd.errors import PlanError
 
 
 class Bar:
@@ -21,7 +21,7 @@ class Bar:
             try:
                 from tqdm.auto import tqdm
             except ImportError as error:
-                raise PlanError("a bar is drawn by tqdm", help="pip install 'tidewater[progress]'") from error
+                raise PlanError("a bar is drawn by tqdm", help="pip install 'tqdm>=4.66'") from error
             form = "{l_bar}{bar}| {n:.1f}/{total} [{elapsed}<{remaining}]"
             self._bar = tqdm(total=self._runs, desc=name, unit="run", bar_format=form)
             self.report = self._to

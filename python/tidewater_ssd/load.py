@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidewater import _native
-from tidewater._plan import Scalar, quoted, text_of, whole
-from tidewater.errors import RunWarning, TraceError, in_python
+from tidewater_ssd import _native
+from tidewater_ssd._plan import Scalar, quoted, text_of, whole
+from tidewater_ssd.errors import RunWarning, TraceError, in_python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +69,7 @@ class Trace(Load):
     repeat, wrap, warm_up
         Passes over it; addresses past the drive's end wrap around; requests before the measurement.
 
-    >>> import tidewater as tw
+    >>> import tidewater_ssd as tw
     >>> table = {"op": ["write", "read"], "offset": [0, 4096], "bytes": [4096, 4096], "time_us": [0, 50]}
     >>> tw.Drive("tiny").replay(tw.Trace(table)).requests_by_operation
     {'read': 1, 'write': 1}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidewater._view import Map, View
+from tidewater_ssd._view import Map, View
 
 
 class Profile(View):

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidewater.errors import PlanError
+from tidewater_ssd.errors import PlanError
 
 if TYPE_CHECKING:
-    from tidewater.drive import Drive
-    from tidewater.load import Load
+    from tidewater_ssd.drive import Drive
+    from tidewater_ssd.load import Load
 
 #: A value of a setting: a number, or a text such as ``"7%"`` or ``"64MiB"``.
 Scalar = str | int | float | bool

@@ -7,14 +7,14 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidewater import _native
-from tidewater._plan import Values, plan, refuse_code, time_of, whole
-from tidewater._progress import Bar
-from tidewater.drive import Drive
-from tidewater.errors import PlanError, RunError, RunWarning, TidewaterError
-from tidewater.load import Load, LoadLike, doubt, full, load_of
-from tidewater.result import Progress, Result
-from tidewater.table import Table
+from tidewater_ssd import _native
+from tidewater_ssd._plan import Values, plan, refuse_code, time_of, whole
+from tidewater_ssd._progress import Bar
+from tidewater_ssd.drive import Drive
+from tidewater_ssd.errors import PlanError, RunError, RunWarning, TidewaterError
+from tidewater_ssd.load import Load, LoadLike, doubt, full, load_of
+from tidewater_ssd.result import Progress, Result
+from tidewater_ssd.table import Table
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -121,7 +121,7 @@ class Runs:
         title, label
             Above the figure, and beside its y-axis.
         """
-        from tidewater.plot import plot
+        from tidewater_ssd.plot import plot
 
         self._warn()
         return plot(self, x, y, hue=hue, title=title, label=label)
@@ -224,7 +224,7 @@ def compare(
 ) -> Comparison:
     """Runs a load on every combination of what varies, on every processor; records stay in memory.
 
-    >>> import tidewater as tw
+    >>> import tidewater_ssd as tw
     >>> runs = tw.compare(tw.Drive("tiny"), "rw=randwrite,bs=4k,number_ios=2000", {"nand.channels": [1, 2]})
     >>> [run.label for run in runs]
     ['channels=1', 'channels=2']
@@ -232,7 +232,7 @@ def compare(
     names = _named(vary)
     if jobs is not None:
         jobs = whole("jobs", jobs, 1)
-    from tidewater._folder import Folder
+    from tidewater_ssd._folder import Folder
 
     with Folder() as folder:
         given = _filed(load, folder)
@@ -280,7 +280,7 @@ def sweep(
     retry_failed
         Tries runs again that failed.
 
-    >>> import tidewater as tw
+    >>> import tidewater_ssd as tw
     >>> grid = tw.sweep(tw.Drive("tiny"), "rw=randwrite,bs=4k,number_ios=2000",
     ...                 {"nand.channels": [1, 2], "seed": range(3)})
     >>> len(grid), grid.table["seed"]
@@ -291,7 +291,7 @@ def sweep(
         jobs = whole("jobs", jobs, 1)
     keeper = None
     if out is None:
-        from tidewater._folder import Folder
+        from tidewater_ssd._folder import Folder
 
         keeper = Folder()
         out = Path(keeper.name) / "sweep"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from tidewater import _native
-from tidewater.errors import PlanError
+from tidewater_ssd import _native
+from tidewater_ssd.errors import PlanError
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Policy(ABC):
 
     First in, first out, but a page that was written again stays for another round:
 
-    >>> import tidewater as tw
+    >>> import tidewater_ssd as tw
     >>> class SecondChance(tw.Policy):
     ...     def __init__(self, setting):
     ...         self.again = {}
@@ -168,7 +168,7 @@ def native(policy: PolicyFactory) -> tuple[Callable[[int, int, int, int, int], P
     def make(*setting: int) -> Policy:
         made = policy(PolicySetting(*setting))
         if not isinstance(made, Policy):
-            raise TypeError(f"{name_of(policy)} made {made!r}, which is no tidewater.Policy")
+            raise TypeError(f"{name_of(policy)} made {made!r}, which is no tidewater_ssd.Policy")
         return made
 
     return make, name_of(policy)

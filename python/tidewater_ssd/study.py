@@ -7,11 +7,11 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from tidewater._folder import Folder
-from tidewater._plan import whole
-from tidewater._program import call
-from tidewater.drive import Drive
-from tidewater.errors import PlanError, nearest
+from tidewater_ssd._folder import Folder
+from tidewater_ssd._plan import whole
+from tidewater_ssd._program import call
+from tidewater_ssd.drive import Drive
+from tidewater_ssd.errors import PlanError, nearest
 
 
 class Finding:
@@ -68,7 +68,7 @@ def probe(
     destroy
         ``"DATA-LOSS-CONFIRMED"`` allows stages that write on a real drive: all data on it is lost.
 
-    >>> import tidewater as tw
+    >>> import tidewater_ssd as tw
     >>> found = tw.probe(tw.Drive("tiny"), stages=["read-cache"], largest_cache="1MiB")
     >>> found[0].stage
     'read-cache'

@@ -10,18 +10,18 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidewater import _native
-from tidewater._plan import plan
-from tidewater._progress import Bar
-from tidewater._view import paths
-from tidewater.errors import Interrupted, PlanError, in_python, nearest
-from tidewater.load import LoadLike, doubt, load_of
-from tidewater.record import Record
-from tidewater.table import Table
+from tidewater_ssd import _native
+from tidewater_ssd._plan import plan
+from tidewater_ssd._progress import Bar
+from tidewater_ssd._view import paths
+from tidewater_ssd.errors import Interrupted, PlanError, in_python, nearest
+from tidewater_ssd.load import LoadLike, doubt, load_of
+from tidewater_ssd.record import Record
+from tidewater_ssd.table import Table
 
 if TYPE_CHECKING:
-    from tidewater.drive import Drive
-    from tidewater.policy import PolicyFactory
+    from tidewater_ssd.drive import Drive
+    from tidewater_ssd.policy import PolicyFactory
 
 #: ``True`` for a bar (tqdm), or a function of the share that is done, 0 to 1.
 Progress = bool | Callable[[float], object]
@@ -30,7 +30,7 @@ Progress = bool | Callable[[float], object]
 class Result(Record):
     """A run: every figure of its record as an attribute, tables, and the report.
 
-    >>> import tidewater as tw
+    >>> import tidewater_ssd as tw
     >>> result = tw.Drive("tiny").replay("rw=randwrite,bs=4k,number_ios=1000", seed=7)
     >>> result.seed, result.profile.name, result.latency_us.write.count
     (7, 'tiny', 1000)
@@ -172,7 +172,7 @@ def replay(
         try:
             if policy is None:
                 return Result(_native.replay(text, given.data, requests is True, file, bar.report))
-            from tidewater.policy import native
+            from tidewater_ssd.policy import native
 
             return Result(_native.replay_with(text, given.data, requests is True, file, bar.report, *native(policy)))
         except KeyboardInterrupt as stop:

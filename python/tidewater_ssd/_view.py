@@ -20,7 +20,7 @@ class View:
 
     def __init_subclass__(cls) -> None:
         # A class of users' own, and that of results, may have other attributes.
-        if cls.__module__ == "tidewater.record":
+        if cls.__module__ == "tidewater_ssd.record":
             cls._fields = tuple(cls.__annotations__)
 
     def __init__(self, data: Mapping[str, Any]) -> None:

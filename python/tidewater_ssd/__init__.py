@@ -1,6 +1,6 @@
 """Tidewater: a software-defined solid-state drive.
 
->>> import tidewater as tw
+>>> import tidewater_ssd as tw
 >>> drive = tw.Drive("tiny", {"ftl.gc_victim": "cost-benefit"})
 >>> result = drive.replay(tw.Job(rw="randwrite", bs="4k", iodepth=16, number_ios=20_000), seed=1)
 >>> result.write_amplification >= 1
@@ -9,9 +9,9 @@ True
 
 from typing import TYPE_CHECKING, Any
 
-from tidewater import _native
-from tidewater.drive import Drive, Key, keys, profiles
-from tidewater.errors import (
+from tidewater_ssd import _native
+from tidewater_ssd.drive import Drive, Key, keys, profiles
+from tidewater_ssd.errors import (
     InternalError,
     Interrupted,
     LogError,
@@ -23,17 +23,17 @@ from tidewater.errors import (
     TidewaterError,
     TraceError,
 )
-from tidewater.load import ArrowStream, Job, Load, Trace
-from tidewater.policy import Leaving, Policy, PolicyFactory, PolicySetting, check_policy
-from tidewater.record import Record
-from tidewater.result import Result
-from tidewater.runs import Comparison, Grid, Runs, compare, sweep
-from tidewater.table import Table
+from tidewater_ssd.load import ArrowStream, Job, Load, Trace
+from tidewater_ssd.policy import Leaving, Policy, PolicyFactory, PolicySetting, check_policy
+from tidewater_ssd.record import Record
+from tidewater_ssd.result import Result
+from tidewater_ssd.runs import Comparison, Grid, Runs, compare, sweep
+from tidewater_ssd.table import Table
 
 if TYPE_CHECKING:
-    from tidewater.live import Device, serve
-    from tidewater.log import Log, LogRecord, Written
-    from tidewater.study import Experiment, Finding, Probe, experiment, experiments, probe
+    from tidewater_ssd.live import Device, serve
+    from tidewater_ssd.log import Log, LogRecord, Written
+    from tidewater_ssd.study import Experiment, Finding, Probe, experiment, experiments, probe
 
 __all__ = [
     "ArrowStream",
@@ -97,7 +97,7 @@ def __getattr__(name: str) -> Any:
         if name in names:
             from importlib import import_module
 
-            return getattr(import_module(f"tidewater.{module}"), name)
+            return getattr(import_module(f"tidewater_ssd.{module}"), name)
     raise AttributeError(f"module 'tidewater' has no attribute {name!r}")
 
 

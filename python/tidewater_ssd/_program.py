@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from tidewater.errors import PlanError, RunError
+from tidewater_ssd.errors import PlanError, RunError
 
 
 def program() -> str:

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tidewater._folder import Folder
-from tidewater._plan import whole
-from tidewater._program import failure, program
-from tidewater.drive import Drive
-from tidewater.errors import RunError, TidewaterError
+from tidewater_ssd._folder import Folder
+from tidewater_ssd._plan import whole
+from tidewater_ssd._program import failure, program
+from tidewater_ssd.drive import Drive
+from tidewater_ssd.errors import RunError, TidewaterError
 
 
 class Device:
@@ -151,7 +151,7 @@ def serve(
         Lets programs map the ring of a drive with a fast side: a file, or ``True`` for one that goes away with the
         device. By default where the drive has one.
 
-    >>> import tidewater as tw
+    >>> import tidewater_ssd as tw
     >>> with tw.serve("tiny", size="8MiB") as device:
     ...     device.status()["state"]
     'serving'

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidewater.result import Result
+    from tidewater_ssd.result import Result
 
 __all__ = [
     "InternalError",
@@ -45,7 +45,7 @@ class RunWarning(UserWarning):
 class ProfileError(TidewaterError, ValueError):
     """A profile, a key or a value that does not do.
 
-    >>> import tidewater as tw
+    >>> import tidewater_ssd as tw
     >>> try:
     ...     tw.Drive("generic", {"nand.chanels": 4})
     ... except tw.ProfileError as error:
@@ -119,7 +119,7 @@ class PolicyError(TidewaterError, RuntimeError):
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C ended a replay. What was done by then is not lost.
 
-    >>> import tidewater as tw
+    >>> import tidewater_ssd as tw
     >>> try:
     ...     run = tw.Drive("tiny").replay("rw=randwrite,bs=4k,number_ios=1000")
     ... except tw.Interrupted as stop:
@@ -153,7 +153,7 @@ def in_python(text: str) -> str:
     >>> in_python("use --set nand.ways=1 --set nand.channels=2, or give --size, as in --size 64GiB")
     'use {"nand.ways": "1", "nand.channels": "2"}, or give size=, as in size="64GiB"'
     >>> in_python("load.power-cut: no number; `tidewater profile list` names them")
-    'power_cut=: no number; `tidewater.profiles()` names them'
+    'power_cut=: no number; `tidewater_ssd.profiles()` names them'
     """
     import re
 
@@ -177,9 +177,9 @@ def in_python(text: str) -> str:
 
 #: Words of the program besides its options, and what stands here in their place.
 _COMMANDS = [
-    (r"`tidewater profile list`", "`tidewater.profiles()`"),
+    (r"`tidewater profile list`", "`tidewater_ssd.profiles()`"),
     (r"`tidewater profile show (\S+) > \S+` makes a file to edit", r"`tidewater.Drive('\1').toml()` is a text to edit"),
-    (r"`tidewater profile show \S+` lists every key with a value that it takes", "`tidewater.keys()` says what"),
+    (r"`tidewater profile show \S+` lists every key with a value that it takes", "`tidewater_ssd.keys()` says what"),
     (r";? ?see --help for the options and examples", ""),
     (r"^load\.power-cut: ", "power_cut=: "),
     (r"^load\.queue-depth: ", "queue_depth=: "),

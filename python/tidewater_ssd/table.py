@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from tidewater.errors import PlanError
+from tidewater_ssd.errors import PlanError
 
 if TYPE_CHECKING:
-    from tidewater import _native
+    from tidewater_ssd import _native
 
 #: A value of a table.
 Value = float | int | str | bool | None
@@ -19,7 +19,7 @@ Value = float | int | str | bool | None
 class Table:
     """Columns of one length, with units in their names.
 
-    >>> import tidewater as tw
+    >>> import tidewater_ssd as tw
     >>> table = tw.Drive("tiny").replay("rw=randwrite,bs=4k,number_ios=100").time_series
     >>> table.columns[:3]
     ['time_s', 'read_iops', 'write_iops']

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidewater import _native
+from tidewater_ssd import _native
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from tidewater.live import Device
+    from tidewater_ssd.live import Device
 
 
 class Written(NamedTuple):
@@ -47,7 +47,7 @@ class Log:
         What :meth:`wait` waits for if it is not said there: ``"RING"``, ``"DESTAGED"``, ``"REMOTE_RING"`` or
         ``"REMOTE_DESTAGED"``; :meth:`status` says what each survives. By default one that survives a loss of power.
 
-    >>> import tidewater as tw
+    >>> import tidewater_ssd as tw
     >>> with tw.serve("villars", size="64MiB") as device, tw.Log(device) as log:
     ...     commit = log.append(b"commit 17")
     ...     log.wait(commit)

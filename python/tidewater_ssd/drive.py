@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from tidewater import _native
-from tidewater._plan import Scalar, flat, text_of
-from tidewater.errors import ProfileError, nearest
+from tidewater_ssd import _native
+from tidewater_ssd._plan import Scalar, flat, text_of
+from tidewater_ssd.errors import ProfileError, nearest
 
 if TYPE_CHECKING:
-    from tidewater.load import LoadLike
-    from tidewater.policy import PolicyFactory
-    from tidewater.result import Progress, Result
+    from tidewater_ssd.load import LoadLike
+    from tidewater_ssd.policy import PolicyFactory
+    from tidewater_ssd.result import Progress, Result
 
 
 class Drive:
@@ -21,7 +21,7 @@ class Drive:
 
     Settings are named as :func:`keys` lists them, or nested; values may be numbers. Wrong ones are refused at once.
 
-    >>> import tidewater as tw
+    >>> import tidewater_ssd as tw
     >>> drive = tw.Drive("tiny", {"nand": {"channels": 4}, "buffer.write_policy": "lru"}, capacity="32MiB")
     >>> drive["nand.channels"], drive["drive.capacity"]
     ('4', '32MiB')
@@ -78,7 +78,7 @@ class Drive:
     def __getitem__(self, key: str) -> str:
         if key not in self._values:
             meant = nearest(key, self._values)
-            help = f"did you mean {meant!r}?" if meant else "tidewater.keys() lists them"
+            help = f"did you mean {meant!r}?" if meant else "tidewater_ssd.keys() lists them"
             raise ProfileError(f"no such key: {key!r}", help=help, key=str(key), suggestion=meant)
         return self._values[key]
 
@@ -123,12 +123,12 @@ class Drive:
         Other Python threads run meanwhile. Ctrl-C ends the run with :class:`Interrupted`, whose ``run`` has what was
         done. A trace whose columns or units look mistaken gives a :class:`RunWarning` before the run.
 
-        >>> import tidewater as tw
+        >>> import tidewater_ssd as tw
         >>> result = tw.Drive("tiny").replay("rw=randwrite,bs=4k,number_ios=1000")
         >>> result.requests, result.latency_us.write.count
         (1000, 1000)
         """
-        from tidewater.result import replay
+        from tidewater_ssd.result import replay
 
         return replay(
             self,
