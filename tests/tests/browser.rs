@@ -168,7 +168,7 @@ fn a_column_of_words_stays_readable_on_a_narrow_screen() {
     }
 }
 
-/// Each figure can be taken along: its buttons are shown, can be reached by the keyboard, and do what they say.
+/// Each figure can be taken along: one bar has the buttons for all, which the keyboard reaches and which do what they say.
 #[test]
 fn figures_are_saved_as_svg_and_copied_as_data() {
     let Some(browser) = browser_or_skip() else { return };
@@ -176,8 +176,9 @@ fn figures_are_saved_as_svg_and_copied_as_data() {
     run_well(folder.path(), &["replay", "--trace", "sample", "--report", "report.html"]);
     const TAKE: &str = "<script>addEventListener('load', async () => {
         const say = (what, text) => { document.body.dataset[what] = text; };
-        const bars = [...document.querySelectorAll('.save')], buttons = [...document.querySelectorAll('.save button')];
-        say('shown', bars.filter(bar => bar.offsetHeight > 0).length);
+        const [bar, ...more] = document.querySelectorAll('.tools'), choice = bar.querySelector('select');
+        const buttons = [...bar.querySelectorAll('button')].slice(0, 2);
+        say('shown', bar.offsetHeight > 0 && !more.length ? choice.options.length : 0);
         buttons[0].focus();
         say('reached', document.activeElement === buttons[0] && buttons.every(button => button.tabIndex === 0));
         const saved = [];
@@ -187,8 +188,11 @@ fn figures_are_saved_as_svg_and_copied_as_data() {
         HTMLAnchorElement.prototype.click = function () { followed.push(this.download); };
         const copied = [];
         Object.defineProperty(navigator, 'clipboard', { value: { writeText: async text => { copied.push(text); } } });
-        for (const button of buttons) button.click();
-        await new Promise(done => setTimeout(done));
+        for (const option of choice.options) {
+            choice.value = option.value;
+            for (const button of buttons) button.click();
+            await new Promise(done => setTimeout(done));
+        }
         say('files', followed.join(' '));
         say('copied', copied.length);
         say('tables', copied.filter(text => /^[a-z_0-9]+(,[a-z_0-9]+)+\\n/.test(text)).length);
@@ -206,7 +210,7 @@ fn figures_are_saved_as_svg_and_copied_as_data() {
         let (_, rest) = opened.dom.split_once(&format!("data-{what}=\"")).expect("the page said it");
         rest.split('"').next().expect("a value").to_owned()
     };
-    let figures = page.matches("<p class=\"save\"").count();
+    let figures = page.matches("<svg class=\"plot narrow\"").count();
     assert!(figures >= 8, "{figures} figures");
     for what in ["shown", "copied", "tables", "documents"] {
         assert_eq!(said(what), figures.to_string(), "{what}");
@@ -365,7 +369,8 @@ fn readers_sort_tables_switch_series_zoom_and_follow_the_contents() {
         said.push(series.getAttribute('aria-pressed') + getComputedStyle(group).display);
         series.click();
         said.push(series.getAttribute('aria-pressed') + getComputedStyle(group).display);
-        const zoom = all('.zoom')[0], line = zoom.closest('figure').querySelector('path[data-name]');
+        const [zoom] = all('.zoom'), over_time = all('svg[data-x]').find(svg => /^linear .* s$/.test(svg.dataset.x));
+        const line = over_time.querySelector('path[data-name]');
         const whole = line.getAttribute('d'), press = i => zoom.querySelectorAll('button')[i].click();
         press(0);
         said.push(line.getAttribute('d') !== whole);
@@ -380,4 +385,46 @@ fn readers_sort_tables_switch_series_zoom_and_follow_the_contents() {
     let said = in_frames(&browser, folder.path(), &frames);
     let expected = |cell: &str| format!("true {cell} true falsenone trueinline true true true");
     assert_eq!(said, [expected("flow-root"), expected("table-cell")]);
+}
+
+/// On a telephone, every plot is the one that was drawn for it: whole, with words that can be read, and one bar below.
+#[test]
+fn plots_fit_a_narrow_screen_without_being_cut() {
+    let Some(browser) = browser_or_skip() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    const LOOK: &str = "<script>addEventListener('load', () => {
+        const all = what => [...document.querySelectorAll(what)], wrong = [];
+        const seen = all('svg.plot').filter(svg => svg.getBoundingClientRect().width > 0);
+        for (const svg of seen) {
+            const name = svg.closest('figure').id, frame = svg.closest('figure').getBoundingClientRect();
+            if (svg.getBoundingClientRect().right > frame.right + 1) wrong.push(name + ' is cut');
+            for (const text of svg.querySelectorAll('text')) {
+                const box = text.getBoundingClientRect();
+                if (box.right > innerWidth || box.left < 0) wrong.push(name + ' cuts ' + text.textContent);
+                if (innerWidth < 700 && parseFloat(getComputedStyle(text).fontSize) * svg.getScreenCTM().a < 9.4)
+                    wrong.push(name + ' has small words');
+            }
+        }
+        const moves = all('main *').filter(one => one.scrollWidth > one.clientWidth + 1 &&
+            getComputedStyle(one).overflowX === 'auto' && one.querySelector('svg'));
+        if (moves.length) wrong.push('a plot moves');
+        const figures = all('figure').filter(figure => figure.querySelector('.plot')).length;
+        if (all('.tools').length !== Math.min(1, figures)) wrong.push('not one bar');
+        parent.postMessage([seen.length === figures, figures, ...new Set(wrong)].join('|'), '*'); });
+        </script></body>";
+    let mut frames = Vec::new();
+    for page in every_page(folder.path()) {
+        let html = std::fs::read_to_string(folder.path().join(page)).expect("it was written");
+        let name = format!("looked-{page}");
+        std::fs::write(folder.path().join(&name), html.replace("</body>", LOOK)).expect("written");
+        frames.extend([360, 400, 1000].map(|width| (name.clone(), width)));
+    }
+    let said = in_frames(&browser, folder.path(), &frames);
+    assert_eq!(said.len(), frames.len(), "{said:#?}");
+    let mut figures = 0;
+    for (frame, said) in frames.iter().zip(&said) {
+        let shown = said.strip_prefix("true|").and_then(|rest| rest.parse::<u32>().ok());
+        figures += shown.unwrap_or_else(|| panic!("{frame:?}: {said}"));
+    }
+    assert!(figures > 30, "{figures} figures");
 }

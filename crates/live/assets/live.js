@@ -55,15 +55,15 @@ function row(now, before) {
 
 // Plots: each with its series as [key, label, color], and how values are written.
 const PLOTS = [
-  { name: "Commands", note: "a second", always: true, series: [["reads", "reads", "--p0"], ["writes", "writes", "--p1"],
-    ["others", "others", "--p4"]], write: count },
-  { name: "Data", note: "a second", always: true, series: [["out", "to hosts", "--p0"], ["into", "from hosts", "--p1"]],
-    write: bytes },
+  { name: "Commands", note: "a second", rate: true, always: true, write: count,
+    series: [["reads", "reads", "--p0"], ["writes", "writes", "--p1"], ["others", "others", "--p4"]] },
+  { name: "Data", note: "a second", rate: true, always: true, write: bytes,
+    series: [["out", "to hosts", "--p0"], ["into", "from hosts", "--p1"]] },
   { name: "Read latency", note: "median to 99.9 %", log: true, band: true, write: seconds,
     series: [["rp50", "median", "--p0"], ["rp99", "99 %", "--p0"], ["rp999", "99.9 %", "--p0"]] },
   { name: "Write latency", note: "median to 99.9 %", log: true, band: true, write: seconds,
     series: [["wp50", "median", "--p1"], ["wp99", "99 %", "--p1"], ["wp999", "99.9 %", "--p1"]] },
-  { name: "Write amplification", note: "units programmed for each that was wanted, by what for", stacked: true,
+  { name: "Write amplification", note: "flash units programmed per unit of hosts and log, by cause", stacked: true,
     series: SOURCES.map(([key, label], at) => ["u_" + key, label, "--p" + at]),
     write: (value) => (value === null || value === undefined ? "–" : value.toFixed(2)) },
   { name: "Memories", note: "share that is full", top: 1, write: percent, series: [["buffer", "write buffer", "--p0"],
@@ -81,7 +81,8 @@ const PLOTS = [
 function build(plot) {
   const figure = make("figure");
   const caption = make("figcaption", "", plot.name + " ");
-  caption.append(make("small", "", plot.note));
+  plot.noted = make("small", "", plot.note);
+  caption.append(plot.noted);
   plot.box = make("div");
   plot.box.tabIndex = 0;
   plot.box.setAttribute("role", "group");
@@ -172,12 +173,15 @@ function options(plot, used) {
     scales: {
       x: { time: about.kind === "device", auto: false },
       y: plot.log ? { distr: 3, range: (_, min, max) => decades(min, max) }
-        : { range: (_, min, max) => [0, plot.top ?? Math.max(max > 0 ? max * 1.08 : 1, 1e-9)] },
+        : { range: (_, min, max) => [0, top(plot, plot.top ?? (max > 0 ? max : 1))] },
     },
     axes: [
       { ...line, size: 32, values: about.kind === "device" ? WALL : (_, ticks) => ticks.map(seconds) },
       { ...line, grid: { ...line.grid, ...(powers && { filter: powers }) }, size: 74, space: 34,
-        incrs: plot.write === bytes ? BINARY : undefined,
+        splits: plot.log ? undefined : (_, __, ___, max) => {
+          const by = step(plot, max);
+          return Array.from({ length: Math.round(max / by) + 1 }, (_, at) => at * by);
+        },
         values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : plot.write(tick))),
         filter: powers },
     ],
@@ -196,8 +200,19 @@ function options(plot, used) {
     },
   };
 }
-// Steps of an axis of bytes.
-const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
+// The step of an axis up to `max`, in at most four of them: a power of two for bytes, a whole number for counts. The
+// last step has a name, too.
+function step(plot, max) {
+  const least = max / 4;
+  if (plot.write === bytes) return Math.max(1, 2 ** Math.ceil(Math.log2(least)));
+  const ten = 10 ** Math.floor(Math.log10(least));
+  const by = [1, 2, 5, 10].find((one) => one * ten >= least * (1 - 1e-9)) * ten;
+  return plot.write === count ? Math.max(1, by) : by;
+}
+function top(plot, max) {
+  const by = step(plot, max);
+  return Math.ceil(max / by - 1e-9) * by;
+}
 // Times of the day, by how far apart they are.
 const pad = (number) => String(number).padStart(2, "0");
 const WALL = (_, ticks, __, ___, step) => ticks.map((tick) => {
@@ -253,17 +268,20 @@ function scaled(factor) {
   zoom(middle - half, middle + half);
 }
 
+// Around the map of dies: names of channels, as wide as the axes of the plots, and times.
+const [BESIDE, BELOW] = [74, 20];
 function heat([from, to]) {
   const dies = last && last.drive ? samples.reduce((most, sample) => Math.max(most, sample.dies.length / 4), 0) : 0;
   $("heat").hidden = dies === 0;
   if (!dies) return;
   const canvas = $("dies");
   const ratio = window.devicePixelRatio || 1;
-  const sizes = [canvas.clientWidth, canvas.clientHeight];
-  const [width, height] = sizes.map((size) => Math.max(1, Math.round(size * ratio)));
-  if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
+  const sizes = [canvas.clientWidth, canvas.clientHeight].map((size) => Math.max(1, Math.round(size * ratio)));
+  if (canvas.width !== sizes[0] || canvas.height !== sizes[1]) [canvas.width, canvas.height] = sizes;
+  const beside = Math.round(BESIDE * ratio);
+  const [width, height] = [Math.max(1, sizes[0] - beside), Math.max(1, sizes[1] - Math.round(BELOW * ratio))];
   const ctx = canvas.getContext("2d");
-  ctx.clearRect(0, 0, width, height);
+  ctx.clearRect(0, 0, sizes[0], sizes[1]);
   const channels = last.drive.channels || 1;
   const rows = order(dies, channels);
   const shown = samples.filter((sample) => sample.x >= from && sample.x <= to && sample.dies.length);
@@ -294,7 +312,30 @@ function heat([from, to]) {
     const before = column ? at(column - 1) : null;
     const near = before && at(column).at - before.at <= GAP_MS * Math.ceil(shown.length / columns);
     const left = near ? place(before.x) : right - 2;
-    ctx.drawImage(small, column, 0, 1, lines, left, 0, Math.max(1, right - left), height);
+    ctx.drawImage(small, column, 0, 1, lines, beside + left, 0, Math.max(1, right - left), height);
+  }
+  // A line between channels, and names as far as there is room.
+  ctx.font = `${12 * ratio}px Inter, system-ui, sans-serif`;
+  [ctx.fillStyle, ctx.strokeStyle, ctx.lineWidth] = [color("--muted"), color("--muted"), 1];
+  [ctx.textAlign, ctx.textBaseline] = ["right", "middle"];
+  const tall = height / channels;
+  const every = Math.max(1, Math.ceil((15 * ratio) / tall));
+  ctx.beginPath();
+  for (let channel = 0; channel <= channels; channel += 1) {
+    const y = Math.min(height - 0.5, Math.round(channel * tall) + 0.5);
+    if (channel % every === 0 || channel === channels) {
+      ctx.moveTo(beside - 4 * ratio, y);
+      ctx.lineTo(beside + width, y);
+    }
+    if (channel < channels && channel % every === 0) {
+      ctx.fillText(channel ? String(channel) : "channel 0", beside - 8 * ratio, y + Math.min(tall / 2, 8 * ratio));
+    }
+  }
+  ctx.stroke();
+  const marked = Math.max(1, Math.min(5, Math.floor(width / (110 * ratio))));
+  for (let mark = 0; mark <= marked; mark += 1) {
+    ctx.textAlign = mark === 0 ? "left" : mark === marked ? "right" : "center";
+    ctx.fillText(clock(from + ((to - from) * mark) / marked), beside + (width * mark) / marked, height + 11 * ratio);
   }
   $("heat-note").textContent = `${dies} dies in rows, channel by channel (${channels}). The stronger the busier: `
     + "full colour is all of the time, half of it a quarter.";
@@ -313,11 +354,12 @@ function worked(dies, die) {
 $("dies").addEventListener("pointermove", (event) => {
   const box = event.currentTarget.getBoundingClientRect();
   const [from, to] = range();
-  const x = from + ((event.clientX - box.left) / box.width) * (to - from);
+  const [left, wide] = [box.left + BESIDE, Math.max(1, box.width - BESIDE)];
+  const x = from + ((event.clientX - left) / wide) * (to - from);
   const sample = samples.find((one) => one.x >= x && one.dies.length);
   if (!sample || !last || !last.drive) return;
   const rows = order(sample.dies.length / 4, last.drive.channels || 1);
-  const at = Math.floor(((event.clientY - box.top) / box.height) * rows.length);
+  const at = Math.floor(((event.clientY - box.top) / Math.max(1, box.height - BELOW)) * rows.length);
   const die = rows[Math.max(0, Math.min(rows.length - 1, at))];
   const parts = ["reads", "programs", "erases", "suspending"].map(
     (name, at) => `${name} ${Math.round((sample.dies[die * 4 + at] / 255) * 100)} %`);
@@ -328,11 +370,14 @@ $("dies").addEventListener("pointermove", (event) => {
 function figures(now, rates) {
   const drive = now.drive;
   const wear = drive && drive.wear;
+  // A simulated drive has a clock of its own.
+  const clocked = about.kind === "device" ? "" : "on the drive's clock, ";
   const all = [
-    ["Commands a second", count(sum(rates.reads, rates.writes, rates.others)), `${count(sum(...now.commands))} in all`],
+    ["Commands a second", count(sum(rates.reads, rates.writes, rates.others)),
+      `${clocked}${count(sum(...now.commands))} in all`],
     ["Read, 99 %", seconds(rates.rp99), `median ${seconds(rates.rp50)}`],
     ["Write, 99 %", seconds(rates.wp99), `median ${seconds(rates.wp50)}`],
-    ["Data a second", bytes(sum(rates.out, rates.into)), `${bytes(now.bytes[0] + now.bytes[1])} in all`],
+    ["Data a second", bytes(sum(rates.out, rates.into)), `${clocked}${bytes(now.bytes[0] + now.bytes[1])} in all`],
     ["Errors", count(now.errors), now.faults.length ? `${now.faults.length} faults armed` : "no faults armed"],
   ];
   if (drive) {
@@ -406,7 +451,7 @@ function far(now) {
   $("progress").hidden = !run;
   if (!run) return;
   const parts = [run.share === null ? null : percent(run.share), `${count(run.requests)} requests`,
-    `${count(run.requests_per_s)} a second`, `${seconds(now.time_s)} of the drive's time`,
+    `${count(run.requests_per_s)} simulated per second of your time`, `${seconds(now.time_s)} of the drive's time`,
     run.left_s === null || run.ended ? null : `${seconds(run.left_s)} left`, run.ended ? "ended" : null];
   progress(run.share, parts.filter(Boolean).join(" · "));
 }
@@ -541,6 +586,9 @@ connect((told) => {
   about = told;
   $("title").textContent = about.title;
   $("promise").textContent = about.promise;
+  for (const plot of PLOTS) {
+    if (plot.rate) plot.noted.textContent = plot.note + (about.kind === "device" ? "" : " of the drive's time");
+  }
 }, take, () => {
   lost = lost || Date.now();
   paint();

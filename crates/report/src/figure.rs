@@ -5,6 +5,9 @@ use crate::plot::{Margins, Plot, units};
 use crate::table::Table;
 use std::fmt::Write;
 
+/// Width of a plot on a telephone, in pixels.
+const NARROW: f64 = 368.0;
+
 /// A figure.
 pub struct Figure<'a> {
     name: String,
@@ -78,9 +81,9 @@ impl<'a> Figure<'a> {
         (self.draw)(units(millimetres)).document(&self.caption(), margins)
     }
 
-    /// The figure as a part of its page, with its numbers. Its buttons need the page's script, which shows them.
+    /// The figure as a part of its page, with its numbers, which the page's script can save.
     pub(crate) fn html(&self, out: &mut String) {
-        let plot = (self.draw)(self.width);
+        let (plot, narrow) = ((self.draw)(self.width), (self.draw)(NARROW));
         let from =
             self.data_of.as_ref().map_or_else(String::new, |name| format!(" data-from=\"figure-{}\"", escape(name)));
         let _ = writeln!(
@@ -91,12 +94,7 @@ impl<'a> Figure<'a> {
             self.how
         );
         if !plot.body.is_empty() {
-            let _ = writeln!(
-                out,
-                "{}<p class=\"save\" hidden><button type=\"button\" data-save=\"svg\">save SVG</button><button \
-                 type=\"button\" data-save=\"csv\">copy data</button></p>",
-                plot.html()
-            );
+            out.push_str(&plot.html(Some(&narrow)));
             if self.data_of.is_none() {
                 let _ = writeln!(out, "<pre class=\"data\" hidden>{}</pre>", escape(&self.data.csv()));
             }

@@ -60,15 +60,18 @@
   }
   // An entry of a legend switches its series.
   for (const figure of document.querySelectorAll("figure")) {
-    const series = figure.querySelectorAll(".plot g[class^=c]");
+    // The plot, and the same for narrow screens.
+    const plots = Array.from(figure.querySelectorAll(".plot"), plot => plot.querySelectorAll("g[class^=c]"));
     const entries = Array.from(figure.querySelectorAll(".legend li")).filter(li => li.querySelector(".key"));
-    if (entries.length !== series.length) continue;
+    if (!plots.length || plots.some(series => entries.length !== series.length)) continue;
     entries.forEach((entry, i) => {
       const parts = Array.from(entry.childNodes);
       const made = button("", () => {
         const on = made.getAttribute("aria-pressed") !== "true";
         made.setAttribute("aria-pressed", on);
-        if (on) series[i].removeAttribute("display"); else series[i].setAttribute("display", "none");
+        for (const series of plots) {
+          if (on) series[i].removeAttribute("display"); else series[i].setAttribute("display", "none");
+        }
       }, entry);
       made.className = "series";
       made.setAttribute("aria-pressed", "true");
@@ -90,7 +93,7 @@
       .filter(mark => mark.tagName === "text" || mark.getAttribute("d").includes("V"));
     const clip = document.createElementNS(svg.namespaceURI, "clipPath");
     const frame = document.createElementNS(svg.namespaceURI, "path");
-    clip.id = "clip-" + svg.closest("figure").id;
+    clip.id = `clip-${svg.closest("figure").id}-${svg.classList.contains("narrow") ? "narrow" : "wide"}`;
     frame.setAttribute("d", `M${left} ${top - 4}H${right}V${bottom + 1}H${left}z`);
     clip.append(frame);
     svg.prepend(clip);
@@ -129,16 +132,7 @@
       view.to = view.from + wide;
       for (const draw of view.draw) draw();
     };
-    const bar = document.createElement("p");
-    const move = part => show(view.from + part * (view.to - view.from), view.to + part * (view.to - view.from));
-    bar.className = "zoom";
-    const title = svg.closest("figure").querySelector("h3").textContent;
-    for (const [words, act] of [
-      ["zoom in", () => show(view.from * 0.75 + view.to * 0.25, view.from * 0.25 + view.to * 0.75)],
-      ["zoom out", () => show(view.from * 1.5 - view.to * 0.5, view.to * 1.5 - view.from * 0.5)],
-      ["earlier", () => move(-0.5)], ["later", () => move(0.5)], ["whole run", () => show(low, high)],
-    ]) button(words, act, bar).setAttribute("aria-label", `${words}: ${title}`);
-    svg.closest(".frame").after(bar);
+    view.show = show;
     // With a mouse, what is dragged over is shown.
     let start = null;
     const place = event => new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse()).x;
@@ -150,5 +144,22 @@
       start = null;
     });
     svg.addEventListener("dblclick", () => show(low, high));
+  }
+  const tools = document.querySelector(".tools");
+  if (lines.length && tools) {
+    const bar = document.createElement("span");
+    bar.className = "zoom";
+    bar.textContent = "Time";
+    // Parts of what is shown, from its start: where the next view begins and ends.
+    for (const [sign, words, from, to] of [["+", "zoom in", 0.25, 0.75], ["−", "zoom out", -0.5, 1.5],
+      ["←", "earlier", -0.5, 0.5], ["→", "later", 0.5, 1.5], ["all", "whole run", -1e9, 1e9]]) {
+      const made = button(sign, () => views.forEach(view => {
+        const span = view.to - view.from, at = view.from;
+        view.show(at + from * span, at + to * span);
+      }), bar);
+      made.setAttribute("aria-label", `${words}, all plots over time`);
+      made.title = words;
+    }
+    tools.append(bar);
   }
 })();

@@ -203,6 +203,12 @@ pub(super) fn destage_points(destage: &Distribution) -> Vec<(f64, f64)> {
     }
 }
 
+/// Whether all destages had as many pages.
+pub(super) fn is_of_one_length(destage: &Distribution) -> bool {
+    let points = destage_points(destage);
+    points.iter().all(|point| point.0 == destage.max) && destage.mean == destage.max
+}
+
 /// The cumulative distribution of destage lengths.
 pub(super) fn destage_chart(destage: &Distribution, width: f64) -> Plot {
     let mut points = thin(&destage_points(destage), POINTS_MAX);

@@ -242,7 +242,7 @@ fn buffers(out: &mut String, record: &Record) {
          class=\"scroll\"><table><thead><tr><th></th><th>policy</th>\
          <th>memory</th><th>size</th><th>hits</th><th>misses</th><th>hit ratio</th><th>evicted</th><th>most pages \
          held</th>\
-         <th>waited for room</th></tr></thead>\n<tbody>\n",
+         <th>waited for room, all requests together</th></tr></thead>\n<tbody>\n",
     );
     for (name, cache) in caches.into_iter().filter(|(_, cache)| cache.is_present()) {
         let _ = writeln!(
@@ -261,6 +261,12 @@ fn buffers(out: &mut String, record: &Record) {
         );
     }
     out.push_str("</tbody></table></div>\n");
+    let lengths = &record.destage_length_pages;
+    // One length has no distribution that could be drawn.
+    if lengths.count > 0 && latency::is_of_one_length(lengths) {
+        let pages = plural(lengths.max as u64, "page");
+        let _ = writeln!(out, "<p>Each of {} had {pages}.</p>", plural(lengths.count, "destage"));
+    }
     figure::all(out, destage(record).as_slice());
 }
 
@@ -269,7 +275,7 @@ fn destage(record: &Record) -> Option<Figure<'_>> {
     let destage = &record.destage_length_pages;
     let buffer = &record.write_buffer;
     let shown = [buffer, &record.read_cache].iter().any(|cache| cache.is_present());
-    if destage.count == 0 || !shown {
+    if destage.count == 0 || !shown || latency::is_of_one_length(destage) {
         return None;
     }
     let along = match (buffer.pages_merged, buffer.padding_reads) {

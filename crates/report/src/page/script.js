@@ -125,27 +125,32 @@
   const copy = async text => {
     try { await navigator.clipboard.writeText(text); } catch (_) { copySelected(text); }
   };
-  for (const bar of document.querySelectorAll(".save")) {
-    const figure = bar.closest("figure"), name = figure.id.replace("figure-", "");
-    bar.hidden = false;
-    for (const button of bar.querySelectorAll("button")) {
-      const words = button.textContent, title = figure.querySelector("h3").textContent;
-      const say = text => { button.textContent = text; button.setAttribute("aria-label", `${text}: ${title}`); };
-      say(words);
+  // One bar for all figures: it is about the one that the pointer was over last, or that was chosen.
+  const figures = Array.from(document.querySelectorAll("figure")).filter(figure => figure.querySelector(".plot"));
+  if (figures.length) {
+    const bar = document.createElement("nav");
+    bar.className = "tools";
+    bar.setAttribute("aria-label", "Figures");
+    bar.innerHTML = "<span><label>Figure <select></select></label> <button type=button>save SVG</button> "
+      + "<button type=button>copy data</button></span>";
+    const choice = bar.querySelector("select"), [saves, copies] = bar.querySelectorAll("button");
+    figures.forEach((figure, at) => {
+      choice.append(new Option(figure.querySelector("h3").textContent, at));
+      figure.addEventListener("pointerenter", () => { choice.value = at; });
+    });
+    choice.addEventListener("change", () => figures[choice.value].scrollIntoView({ block: "nearest" }));
+    const acts = (button, done, act) => {
+      const words = button.textContent;
       button.addEventListener("click", async () => {
-        let said = "saved";
-        try {
-          if (button.dataset.save === "svg") save(figure, name);
-          else {
-            const source = document.getElementById(figure.dataset.from || figure.id);
-            await copy(source.querySelector(".data").textContent);
-            said = "copied";
-          }
-        } catch (_) { said = "the browser does not allow it"; }
-        say(said);
-        setTimeout(() => say(words), 1500);
+        try { await act(figures[choice.value]); button.textContent = done; }
+        catch (_) { button.textContent = "the browser does not allow it"; }
+        setTimeout(() => { button.textContent = words; }, 1500);
       });
-    }
+    };
+    acts(saves, "saved", figure => save(figure, figure.id.replace("figure-", "")));
+    acts(copies, "copied", figure =>
+      copy(document.getElementById(figure.dataset.from || figure.id).querySelector(".data").textContent));
+    document.querySelector("main").append(bar);
   }
   // A folded list would be lost on paper.
   addEventListener("beforeprint", () => { for (const fold of document.querySelectorAll("details")) fold.open = true; });

@@ -225,7 +225,8 @@ pub(crate) fn horizontal_bars(title: &str, width: f64, bars: &[Bar]) -> Plot {
     let mut out = String::new();
     let names = bars.iter().map(|bar| text::width(bar.name, WORDS)).fold(0.0, f64::max);
     let left = (names + 12.0).min(width * NAMES);
-    let says = |bar: &Bar| text::width(&format!("{} ★ {}", bar.says, bar.change), WORDS) + 18.0;
+    // The best is in bold, which is wider.
+    let says = |bar: &Bar| text::width(&format!("{} ★ {}", bar.says, bar.change), WORDS) * 1.1 + 18.0;
     let full = (width - left - bars.iter().map(says).fold(0.0, f64::max)).max(20.0);
     for (i, bar) in bars.iter().enumerate() {
         let y = 2.0 + i as f64 * PITCH;

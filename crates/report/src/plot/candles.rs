@@ -112,12 +112,12 @@ mod tests {
             y: Axis::span(Quantity::Ratio, "y", 4.0, 8.0),
             series: vec![CandleSeries { name: "ours".into(), colour: 0, outline: false, candles }],
         };
-        let svg = chart(vec![Some(candle), Some(alone)]).plot().html();
+        let svg = chart(vec![Some(candle), Some(alone)]).plot().html(None);
         // The axis runs from 4 at 256 to 8 at 26.
         assert!(svg.contains(" 256.0V227.2M"), "{svg}");
         assert!(svg.contains(" 141.0V26.0\""), "{svg}");
         assert_eq!(svg.matches("class=\"box\"").count(), 1, "{svg}");
         assert_eq!(svg.matches("class=\"median\"").count(), 2, "{svg}");
-        assert!(!chart(vec![None, None]).plot().html().contains("median"));
+        assert!(!chart(vec![None, None]).plot().html(None).contains("median"));
     }
 }

@@ -94,25 +94,24 @@ pub(crate) fn units(millimetres: f64) -> f64 {
 pub type Margins = [f64; 4];
 
 impl Plot {
-    /// The legend and the plot for a page.
-    pub(crate) fn html(&self) -> String {
+    /// The legend and the plot for a page; on a narrow screen `narrow` takes its place, the same drawn for that width.
+    pub(crate) fn html(&self, narrow: Option<&Plot>) -> String {
         let mut out = String::new();
         if !self.legend_below {
             self.html_legend(&mut out);
         }
-        // On a narrow screen it keeps a size at which it can be read, and moves within its frame.
-        let size = if self.width > crate::page::HALF { "frame wide" } else { "frame" };
-        let _ = writeln!(
-            out,
-            "<div class=\"{size}\" tabindex=\"0\" role=\"group\" aria-label=\"plot\"><svg class=\"plot\" \
-             viewBox=\"0 0 {} {}\" role=\"img\" \
-             aria-label=\"{}\"{}>\n{}</svg></div>",
-            self.width,
-            self.height,
-            escape(&self.title),
-            self.attributes,
-            self.body
-        );
+        for (class, plot) in [("plot", Some(self)), ("plot narrow", narrow)] {
+            let Some(plot) = plot else { continue };
+            let _ = writeln!(
+                out,
+                "<svg class=\"{class}\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\"{}>\n{}</svg>",
+                plot.width,
+                plot.height,
+                escape(&plot.title),
+                plot.attributes,
+                plot.body
+            );
+        }
         if self.legend_below {
             self.html_legend(&mut out);
         }

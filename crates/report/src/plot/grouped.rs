@@ -95,7 +95,7 @@ mod tests {
             series: vec![GroupSeries { name: "one".into(), colour: 1, outline: true, bars }],
         }
         .plot()
-        .html()
+        .html(None)
     }
 
     /// The heights of the bars, upwards.
