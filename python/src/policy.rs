@@ -13,6 +13,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyRange, PyString};
 use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -21,7 +22,7 @@ use tidewater_core::buffer::conformance::{self, Failure as Broken};
 use tidewater_core::buffer::{Fault, Outside, Part, Policy, Run as Pages, Setting, Victim};
 use tidewater_core::profile::Profile;
 use tidewater_core::{Device, SetupError};
-use tidewater_study::{Failure, Subject};
+use tidewater_study::{Failure, FindPolicy, Subject};
 
 /// The exception that was raised last, until the caller gets it. While there is one, no policy is asked.
 #[derive(Clone, Default)]
@@ -89,6 +90,15 @@ fn outside(factory: Py<PyAny>, name: &str, raised: Raised) -> Outside {
             }
         })
     })
+}
+
+/// Policies by the names that plans have for them, `python:` and more; each run gets a new one.
+pub fn by_name(factories: Option<HashMap<String, Py<PyAny>>>) -> Option<Arc<FindPolicy>> {
+    let factories = factories?;
+    Some(Arc::new(move |name: &str| {
+        let factory = attach(|py| factories.get(name).map(|factory| factory.clone_ref(py)))?;
+        Some(outside(factory, name.strip_prefix("python:").unwrap_or(name), Raised::default()))
+    }))
 }
 
 fn fault_of(py: Python<'_>, error: &PyErr) -> Fault {

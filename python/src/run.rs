@@ -1,12 +1,13 @@
 //! Runs: a load on a drive, and several side by side.
 
 use crate::frame::Data;
+use crate::policy::by_name;
 use crate::record::Run;
 use crate::work::{Shared, wait, wait_or_part};
 use crate::{errors, sweep};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -138,12 +139,14 @@ pub fn compare(
     plan: String,
     jobs: Option<usize>,
     progress: Option<&Bound<'_, PyAny>>,
+    policies: Option<HashMap<String, Py<PyAny>>>,
 ) -> PyResult<Vec<Compared>> {
+    let policies = by_name(policies);
     let shared = Shared::default();
     let follow = shared.clone();
     let made = wait(py, &shared, progress, move || {
         let ready = study::ready(Sweep::parse(&plan, Path::new(""))?.plans()?)?;
-        let how = How::new(jobs, Arc::clone(&follow.cancelled));
+        let how = How { policies, ..How::new(jobs, Arc::clone(&follow.cancelled)) };
         let outcomes = study::run_all(&ready, &how, &sweep::follow(follow, ready.len()));
         let mut runs = Vec::new();
         for (run, outcome) in ready.iter().zip(outcomes) {

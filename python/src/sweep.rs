@@ -1,10 +1,12 @@
 //! Sweeps: runs that are kept in a folder, which `tidewater sweep` and other processes share.
 
 use crate::errors;
+use crate::policy::by_name;
 use crate::record::Run;
 use crate::table::Table;
 use crate::work::{Shared, wait};
 use pyo3::prelude::*;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -135,13 +137,20 @@ impl Sweep {
     }
 
     /// Makes the runs that are missing. How many are missing after it.
-    fn make(&self, py: Python<'_>, jobs: Option<usize>, progress: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
+    fn make(
+        &self,
+        py: Python<'_>,
+        jobs: Option<usize>,
+        progress: Option<&Bound<'_, PyAny>>,
+        policies: Option<HashMap<String, Py<PyAny>>>,
+    ) -> PyResult<usize> {
+        let policies = by_name(policies);
         let named = self.named.lock().unwrap_or_else(PoisonError::into_inner).take();
         let named = named.ok_or_else(|| errors::usage(py, &"the runs of this sweep have been made"))?;
         let shared = Shared::default();
         let (followed, folder) = (shared.clone(), self.folder.clone());
         let made = wait(py, &shared, progress, move || {
-            let how = How::new(jobs, Arc::clone(&followed.cancelled));
+            let how = How { policies, ..How::new(jobs, Arc::clone(&followed.cancelled)) };
             let follow = follow(followed, named.len());
             study::run(named, &folder, &how, &follow)
         })?;
@@ -205,7 +214,9 @@ pub fn make_one(
     name: String,
     decided_by: Vec<String>,
     build: &str,
+    policies: Option<HashMap<String, Py<PyAny>>>,
 ) -> PyResult<()> {
+    let policies = by_name(policies);
     if !decided_by.contains(&format!("build {build}")) {
         let help = "install the same wheel on every machine";
         let failure = Failure::usage("this worker has another build of tidewater than the sweep").help(help);
@@ -218,7 +229,7 @@ pub fn make_one(
         let plan = plans.into_iter().nth(at).ok_or_else(|| Failure::usage("the plan has no such run"))?;
         let run = tidewater_study::ready(vec![plan.clone()]).map(|mut ready| ready.remove(0));
         let folder = Folder::open(&out)?;
-        let how = one_of_many(&decided_by, cancelled);
+        let how = How { policies, ..one_of_many(&decided_by, cancelled) };
         let named = Named { name, decided_by, run, plan };
         let follow = follow(Shared::default(), 1);
         study::run(vec![named], &folder, &how, &follow).map(drop)

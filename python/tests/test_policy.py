@@ -2,7 +2,9 @@
 
 import _thread
 import functools
+import hashlib
 import itertools
+import multiprocessing
 import os
 import random
 import subprocess
@@ -11,14 +13,18 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidewater_ssd as tw
+from tidewater_ssd import policy as policy_module
 
 DRIVE = tw.Drive("tiny", {"buffer.write_policy": "lru", "buffer.write_size": "128KiB"})
+#: The same, whose policy is free to vary.
+VARIED = tw.Drive("tiny", {"buffer.write_size": "128KiB"})
 MIX = "rw=randrw,bs=4k,iodepth=8,number_ios=3000"
 #: Seconds that a busy machine may take for what is done at once.
 PATIENCE = 60
@@ -204,6 +210,13 @@ class Missing(ValueError):
     """An exception of a user's own."""
 
 
+class Raises(Lru):
+    """A policy that raises when pages are to leave."""
+
+    def evict(self, most: int) -> Iterable[tw.Leaving]:
+        raise Missing("in evict")
+
+
 def failing(method: str, error: type[BaseException] = Missing) -> type[Lru]:
     """A policy one of whose methods raises, after some calls."""
     calls = 0
@@ -379,13 +392,76 @@ time.sleep(0.3)
         assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-def test_a_policy_is_no_setting_that_varies() -> None:
-    for vary in [{"buffer.write_policy": ["lru", Lru]}, {"policy": [Lru]}, {"buffer.write_policy": Lru}]:
-        calls: list[Callable[..., object]] = [tw.compare, tw.sweep]
-        for call in calls:
-            with pytest.raises(tw.PlanError, match="'Lru' is code, and settings are texts") as error:
-                call(DRIVE, MIX, vary)
-            assert "once for each policy" in str(error.value.help)
+def policy_name(policy: type[tw.Policy]) -> str:
+    digest = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    return f"python:{__name__}:{policy.__name__}@{digest}"
+
+
+def test_policies_vary_in_comparisons_under_their_names_with_the_digest_of_their_source() -> None:
+    vary = {"buffer.write_policy": ["lru", Lru, f"{__name__}:SecondChance"], "seed": [1, 2]}
+    job = "rw=randwrite,random_distribution=zipf:1.1,bs=4k,iodepth=8,number_ios=3000"
+    runs = tw.compare(VARIED, job, vary, jobs=2)
+    assert [run.write_buffer.policy for run in runs] == ["lru"] * 2 + [policy_name(Lru)] * 2 + [
+        policy_name(SecondChance)
+    ] * 2
+    assert [run.point["buffer.write_policy"] for run in runs][2] == policy_name(Lru)
+    builtin, lru, second = (runs[at].write_buffer.hit_ratio for at in (0, 2, 4))
+    assert 0 < second != lru
+    assert builtin == lru == DRIVE.replay(job, policy=Lru, seed=1).write_buffer.hit_ratio
+
+
+def test_sweeps_keep_runs_of_policies_and_make_them_again_when_the_source_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Path(__file__).read_text().split("class SecondChance")[0]
+    monkeypatch.syspath_prepend(tmp_path)
+    names: list[str] = []
+    for version in ["", "# another\n"]:
+        (tmp_path / "own_policy.py").write_text(source + version)
+        sys.modules.pop("own_policy", None)
+        vary = {"buffer.write_policy": ["own_policy:Lru"], "seed": range(2)}
+        grid = tw.sweep(VARIED, MIX, vary, out=tmp_path / "study", jobs=2) if not names else None
+        if grid is None:
+            # Runs of another source belong to another study.
+            with pytest.raises(tw.PlanError, match="another study"):
+                tw.sweep(VARIED, MIX, vary, out=tmp_path / "study")
+            grid = tw.sweep(VARIED, MIX, vary, out=tmp_path / "other")
+        assert grid.failures == {} and len(grid) == 2
+        names.append(grid[0].write_buffer.policy)
+    assert names[0] != names[1] and all(name.startswith("python:own_policy:Lru@") for name in names)
+    with pytest.raises(tw.PlanError, match="is a write policy in Python"):
+        tw.Drive("tiny", {"buffer.write_policy": names[0]}).replay(MIX)
+
+
+def test_workers_import_policies_and_refuse_another_source() -> None:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as workers:
+        grid = tw.sweep(VARIED, MIX, {"buffer.write_policy": [Lru, "lru"], "seed": [1]}, executor=workers)
+    assert grid.failures == {} and {run.write_buffer.policy for run in grid} == {policy_name(Lru), "lru"}
+    with pytest.raises(tw.PlanError, match="the source of .* is another one here"):
+        policy_module.found(policy_name(Lru)[:-12] + "0" * 12)
+
+
+def test_a_policy_that_fails_is_a_row_with_its_reason() -> None:
+    grid = tw.sweep(VARIED, MIX, {"buffer.write_policy": [Raises, "lru"]})
+    (reason,) = grid.failures.values()
+    assert "Missing: in evict" in reason and len(list(grid)) == 1
+    with pytest.raises(tw.TidewaterError, match="in evict"):
+        tw.compare(VARIED, MIX, {"buffer.write_policy": [Raises]})
+
+
+def test_what_has_no_name_or_is_no_policy_does_not_vary() -> None:
+    class Inside(Lru):
+        pass
+
+    for nameless in [Inside, functools.partial(Lru), lambda setting: Lru(setting)]:
+        with pytest.raises(tw.PlanError, match="has no name by which other processes find it"):
+            tw.compare(VARIED, MIX, {"buffer.write_policy": [nameless]})
+    with pytest.raises(tw.PlanError, match="the policy no_such:Lru can't be had"):
+        tw.compare(VARIED, MIX, {"buffer.write_policy": ["no_such:Lru"]})
+    with pytest.raises(tw.PlanError, match="'Lru' is code") as error:
+        tw.sweep(VARIED, MIX, {"policy": [Lru]})
+    assert "vary buffer.write_policy" in str(error.value.help)
     with pytest.raises(tw.PlanError, match="is code"):
         tw.Drive("tiny", {"buffer.write_policy": Lru})
     with pytest.raises(tw.PlanError, match="a policy is a class"):

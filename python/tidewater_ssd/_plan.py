@@ -22,9 +22,8 @@ def refuse_code(value: object) -> None:
     """Refuses a class or a function: a policy in Python is no value of a setting."""
     if callable(value):
         raise PlanError(
-            f"{getattr(value, '__name__', value)!r} is code, and settings are texts: runs of compare and sweep are "
-            "named by them, and made by other threads and processes",
-            help="call drive.replay(load, policy=MyPolicy) once for each policy",
+            f"{getattr(value, '__name__', value)!r} is code, and settings are texts",
+            help="vary buffer.write_policy over policies, or call drive.replay(load, policy=MyPolicy)",
         )
 
 

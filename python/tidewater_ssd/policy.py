@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import atexit
 import functools
+import hashlib
+import inspect
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tidewater_ssd import _native
@@ -181,3 +186,54 @@ def name_of(policy: Any) -> str:
         given += [f"{key}={value!r}" for key, value in policy.keywords.items()]
         return f"{name_of(policy.func)}({', '.join(given)})"
     return str(getattr(policy, "__name__", type(policy).__name__))
+
+
+#: What makes a policy in Rust, and the texts of plans that name one.
+Made: TypeAlias = Callable[[int, int, int, int, int], Policy]
+_PREFIX = "python:"
+
+
+def named(policy: PolicyFactory) -> str:
+    """What plans and records call a policy: ``python:MODULE:NAME@HASH``, the hash that of its module's source.
+
+    It is found again by its name, in this process and in others, so it stands at the top of its module.
+    """
+    module, name = getattr(policy, "__module__", None), getattr(policy, "__qualname__", None)
+    if not module or not name or "<" in name:
+        raise PlanError(
+            f"{name_of(policy)} has no name by which other processes find it",
+            help="give a class or a function at the top of a module; for parameters, a function that sets them",
+        )
+    return f"{_PREFIX}{module}:{name}@{_digest(policy, module)}"
+
+
+def _digest(policy: PolicyFactory, module: str) -> str:
+    try:
+        file = inspect.getsourcefile(sys.modules[module])
+        # What the module has beside the class decides what it does, too.
+        source = Path(file).read_bytes() if file and Path(file).is_file() else inspect.getsource(policy).encode()
+    except (KeyError, OSError, TypeError) as error:
+        raise PlanError(
+            f"the source of {name_of(policy)} can't be read: {error}", help="define it in a file, and import it"
+        ) from None
+    return hashlib.sha256(source).hexdigest()[:12]
+
+
+def found(text: str) -> PolicyFactory:
+    """The policy that ``MODULE:NAME`` means, or the name of one in a plan, whose source has to be the same here."""
+    path, _, digest = text.removeprefix(_PREFIX).partition("@")
+    module, _, name = path.partition(":")
+    try:
+        policy: Any = import_module(module)
+        for part in name.split("."):
+            policy = getattr(policy, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise PlanError(f"the policy {path} can't be had: {error}", help="as in my_module:MyPolicy") from None
+    if digest and named(policy) != text:
+        raise PlanError(f"the source of {path} is another one here", help="give all workers the same file")
+    return policy  # type: ignore[no-any-return]
+
+
+def by_name(names: Iterable[str]) -> dict[str, Made]:
+    """The policies among values of settings, as the module in Rust takes them."""
+    return {name: native(found(name))[0] for name in names if name.startswith(_PREFIX)}

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidewater_ssd import _native
-from tidewater_ssd._plan import Values, plan, refuse_code, time_of, whole
+from tidewater_ssd._plan import Scalar, Values, plan, refuse_code, time_of, whole
 from tidewater_ssd._progress import Bar
 from tidewater_ssd.drive import Drive
 from tidewater_ssd.errors import PlanError, RunError, RunWarning, TidewaterError
 from tidewater_ssd.load import Load, LoadLike, doubt, full, load_of
+from tidewater_ssd.policy import Made, by_name, found, named, native
 from tidewater_ssd.result import Progress, Result
 from tidewater_ssd.table import Table
 
@@ -229,7 +230,7 @@ def compare(
     >>> [run.label for run in runs]
     ['channels=1', 'channels=2']
     """
-    names = _named(vary)
+    names, policies = _named(vary)
     if jobs is not None:
         jobs = whole("jobs", jobs, 1)
     from tidewater_ssd._folder import Folder
@@ -239,7 +240,7 @@ def compare(
         text = plan(drive, given, precondition=precondition, seed=seed, power_cut=power_cut, vary=names)
         doubt(text, None, stacklevel=3)
         with Bar("compare", _combinations(names), progress) as bar:
-            made = _native.compare(text, jobs, bar.report)
+            made = _native.compare(text, jobs, bar.report, policies)
     return Comparison(list(names), [Result(run, label, dict(point)) for label, point, run in made])
 
 
@@ -265,6 +266,7 @@ def sweep(
     vary
         Keys of a profile, ``profile``, ``trace``, ``job``, ``queue_depth``, ``speedup``, ``precondition``,
         ``power_cut`` and ``seed``, each with its values: a list, ``range(5)``, or a text such as ``"7%..28%+7%"``.
+        Of ``buffer.write_policy`` also classes of policies in Python, or their names, as in ``"my_module:MyPolicy"``.
     sample, sample_seed
         So many points of a Latin hypercube in place of every combination; seeds vary at each.
     skip
@@ -286,7 +288,7 @@ def sweep(
     >>> len(grid), grid.table["seed"]
     (6, [0, 1, 2, 0, 1, 2])
     """
-    names = _named(vary)
+    names, policies = _named(vary)
     if jobs is not None:
         jobs = whole("jobs", jobs, 1)
     keeper = None
@@ -325,17 +327,19 @@ def sweep(
         native.forget_failed()
     with Bar("sweep", len(native.runs()), progress) as bar:
         if executor is not None:
-            _spread(native, text, folder.absolute(), executor, bar)
+            _spread(native, text, folder.absolute(), executor, bar, list(policies or ()))
         if missing := native.missing():
             if executor is not None:
                 import warnings
 
                 warnings.warn(f"{len(missing)} runs were lost by the executor, and are made here", stacklevel=2)
-            native.make(jobs, bar.report)
+            native.make(jobs, bar.report, policies)
     return Grid(list(names), native, folder, keeper)
 
 
-def _spread(native: _native.Sweep, text: str, folder: Path, executor: Executor, bar: Bar) -> None:
+def _spread(
+    native: _native.Sweep, text: str, folder: Path, executor: Executor, bar: Bar, policies: list[str]
+) -> None:
     """Has workers make what is missing; runs of workers that died are handed out once more."""
     from concurrent.futures import CancelledError, wait
 
@@ -344,7 +348,7 @@ def _spread(native: _native.Sweep, text: str, folder: Path, executor: Executor, 
         done = len(native.runs()) - len(missing)
         try:
             pending: set[Future[None]] = {
-                executor.submit(make_one, text, str(folder), at, *native.named(at)) for at in missing
+                executor.submit(make_one, text, str(folder), at, *native.named(at), policies) for at in missing
             }
         except RuntimeError:
             # An executor whose worker died takes no more.
@@ -368,9 +372,13 @@ def _spread(native: _native.Sweep, text: str, folder: Path, executor: Executor, 
             return
 
 
-def make_one(text: str, folder: str, at: int, name: str, decided_by: list[str]) -> None:
+def make_one(
+    text: str, folder: str, at: int, name: str, decided_by: list[str], policies: Sequence[str] = ()
+) -> None:
     """Makes one run of a sweep, in a worker: the run at this place of the plan, under the name that it was given."""
-    _native.make_one(text, folder, at, name, decided_by, _build())
+    # Only the policy of this run is imported.
+    used = [policy for policy in policies if f"policy {policy}" in decided_by]
+    _native.make_one(text, folder, at, name, decided_by, _build(), by_name(used) or None)
 
 
 _known_build: list[str] = []
@@ -383,17 +391,31 @@ def _build() -> str:
     return _known_build[0]
 
 
-def _named(vary: Mapping[str, Any]) -> dict[str, Values]:
+def _named(vary: Mapping[str, Any]) -> tuple[dict[str, Values], dict[str, Made] | None]:
+    """What varies, as plans have it, and the policies in Python that are among it."""
     if not isinstance(vary, Mapping):
         raise PlanError(f"what varies is a dictionary, not {vary!r}", help="such as {'seed': range(5)}")
     if not vary:
         raise PlanError("nothing varies", help="name a key and its values, such as {'seed': range(5)}")
-    # Values are looked at more than once.
-    def kept(values: Values) -> Values:
-        refuse_code(values)
-        return values if isinstance(values, (str, int, float)) else list(values)
+    policies: dict[str, Made] = {}
 
-    names = {_OPTIONS.get(key, key): kept(values) for key, values in vary.items()}
+    # Values are looked at more than once.
+    def kept(key: str, values: Any) -> Values:
+        if key != "buffer.write_policy":
+            refuse_code(values)
+            return values if isinstance(values, (str, int, float)) else list(values)
+        return [policy(value) for value in ([values] if isinstance(values, str) or callable(values) else values)]
+
+    def policy(value: Any) -> Scalar:
+        if isinstance(value, str) and ":" in value:
+            value = found(value)
+        if not callable(value):
+            return value  # type: ignore[no-any-return]
+        name = named(value)
+        policies[name] = native(value)[0]
+        return name
+
+    names = {_OPTIONS.get(key, key): kept(key, values) for key, values in vary.items()}
     if "power-cut" in names and not isinstance(names["power-cut"], str):
         cuts = names["power-cut"]
         names["power-cut"] = [time_of(cut) for cut in ([cuts] if isinstance(cuts, (int, float)) else cuts)]
@@ -403,7 +425,7 @@ def _named(vary: Mapping[str, Any]) -> dict[str, Values]:
                 # A text may be a range.
                 if not isinstance(value, str):
                     whole(key.replace("-", "_"), value)
-    return names
+    return names, policies or None
 
 
 def _combinations(vary: Mapping[str, Any]) -> int:

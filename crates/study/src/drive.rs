@@ -43,7 +43,20 @@ pub struct Drive {
     pub changed: Vec<String>,
     /// What a reader of its results should know.
     pub notes: Vec<String>,
+    /// The write policy in place of the profile's, where one from outside of the firmware was asked for:
+    /// `python:MODULE:NAME@HASH`. A caller who has it gives it to the run ([`crate::Listeners::policy`]).
+    pub outside: Option<String>,
 }
+
+/// The write policy from outside of the firmware that settings ask for, if the last word on it is one.
+pub(crate) fn outside(settings: &[Setting]) -> Option<&str> {
+    let last = settings.iter().rfind(|setting| setting.key == WRITE_POLICY)?;
+    last.value.starts_with(OUTSIDE).then_some(last.value.as_str())
+}
+
+const WRITE_POLICY: &str = "buffer.write_policy";
+/// How the name of such a policy begins.
+const OUTSIDE: &str = "python:";
 
 /// The profile of that name, or in that file.
 ///
@@ -161,17 +174,21 @@ fn few(changed: &[String]) -> Option<String> {
 /// # Errors
 /// As [`prepare`].
 pub fn change(mut profile: Profile, settings: &[Setting]) -> Result<Drive, Failure> {
-    for Setting { key, value } in settings {
+    let is_outside = |setting: &&Setting| setting.key == WRITE_POLICY && setting.value.starts_with(OUTSIDE);
+    for Setting { key, value } in settings.iter().filter(|setting| !is_outside(setting)) {
         profile.set(key, value).map_err(|error| refusal(&profile, error))?;
     }
     let notes = profile.check().map_err(|error| refusal(&profile, error))?;
-    let changed: Vec<String> = settings.iter().map(Setting::to_string).collect();
+    // A policy from outside is named by the run that has it.
+    let changed = settings.iter().filter(|setting| !is_outside(setting)).map(Setting::to_string);
+    let changed: Vec<String> = changed.collect();
     let about = match &changed[..] {
         [] => profile.outline(),
         changed => format!("{} (changed: {})", profile.outline(), changed.join(", ")),
     };
     let notes = notes.iter().map(ToString::to_string).collect();
-    Ok(Drive { name: profile.name.clone(), profile, about, changed, notes })
+    let outside = outside(settings).map(str::to_owned);
+    Ok(Drive { name: profile.name.clone(), profile, about, changed, notes, outside })
 }
 
 /// What is wrong with a profile.

@@ -8,6 +8,7 @@ use crate::{Drive, Failure};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tidewater_core::buffer::Outside;
 use tidewater_report::Record;
 use tidewater_sim::pool::{self, Memory};
 use tidewater_sim::workload::Source as _;
@@ -80,7 +81,12 @@ pub struct How {
     pub drives: Arc<SharedDrives>,
     /// Set from outside, runs end early, their records marked as partial, and no further one begins.
     pub cancelled: Arc<AtomicBool>,
+    /// Finds write policies from outside of the firmware by their names ([`Drive::outside`]), a new one for each run.
+    pub policies: Option<Arc<FindPolicy>>,
 }
+
+/// Finds a write policy by its name.
+pub type FindPolicy = dyn Fn(&str) -> Option<Outside> + Send + Sync;
 
 impl How {
     /// So many jobs (`None`: as many as there are processors). Of the memory that is free now, runs get six tenths,
@@ -89,7 +95,7 @@ impl How {
         let jobs = jobs.unwrap_or_else(pool::default_jobs);
         let tenth = free_memory() / 10;
         let (traces, drives) = (Arc::new(SharedTraces::new(tenth * 2)), Arc::new(SharedDrives::new(tenth)));
-        How { jobs, memory: Memory::new(tenth * 6), traces, drives, cancelled }
+        How { jobs, memory: Memory::new(tenth * 6), traces, drives, cancelled, policies: None }
     }
 }
 
@@ -160,6 +166,7 @@ pub(crate) fn one(run: &Ready, how: &How, index: usize, follow: &Arc<dyn Follow>
         memory: Some(&how.memory),
         traces: Some(&how.traces),
         drives: Some(Arc::clone(&how.drives)),
+        policy: drive.outside.as_deref().and_then(|name| how.policies.as_ref()?(name)),
         ..Listeners::default()
     };
     let run = One { origin, load: &plan.load, drive, given: &plan.drive };

@@ -76,6 +76,11 @@ impl One<'_> {
     /// # Errors
     /// When the load cannot be opened or served.
     pub fn run(&self, listeners: Listeners<'_>) -> Result<Record, RunFailure> {
+        if let (Some(name), None) = (&self.drive.outside, &listeners.policy) {
+            return Err(Failure::usage(format_args!("`{name}` is a write policy in Python, whose code is not here"))
+                .help("compare and sweep of the Python package take it as a value, replay as policy=")
+                .into());
+        }
         let seed = self.given.seed;
         let load = self.origin.open(self.load, &self.drive.profile, seed, listeners.traces)?;
         if let Some(opened) = listeners.opened {

@@ -49,6 +49,7 @@ impl Digests {
             // There is no such drive: what was asked for tells it from the others.
             None => lines.push(format!("asked {} {:?} {:?}", drive.profile.display(), drive.set, drive.capacity)),
         }
+        lines.extend(crate::drive::outside(&drive.set).map(|policy| format!("policy {policy}")));
         for trace in &load.traces {
             lines.push(format!("trace {}", self.of(trace)?));
         }
