@@ -11,8 +11,8 @@ REPORT ?= report.html
 PAPERS ?= papers.html
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster papers build install pgo test test-guest test-databases check fmt bench python
-.PHONY: wheel python-cluster bench-databases torture deb tarball oci test-packages docs pictures clean
+.PHONY: help setup demo demo-cluster papers build quick install uninstall pgo test test-guest test-databases check fmt
+.PHONY: bench python wheel python-cluster bench-databases torture deb tarball oci test-packages docs pictures clean
 
 help: ## This list
 	@echo 'Tidewater: a software-defined solid-state drive. The targets:'
@@ -34,6 +34,9 @@ build: ## Build the release binaries, and the library that `tidewater run` prelo
 install: ## Install everything: binary, manual pages, completions, services, C library, layers (PREFIX=/usr/local)
 	@scripts/setup.sh
 	@PREFIX='$(or $(PREFIX),/usr/local)' DESTDIR='$(DESTDIR)' scripts/install.sh
+
+uninstall: ## Remove what `make install` put there (PREFIX=/usr/local)
+	@PREFIX='$(or $(PREFIX),/usr/local)' DESTDIR='$(DESTDIR)' scripts/install.sh --uninstall
 
 pgo: ## Build the release binary a tenth faster, in two rounds (needs llvm-tools)
 	@scripts/setup.sh
@@ -59,10 +62,15 @@ docs: ## Build the site (guide, reference, internals, API) into target/site
 	@scripts/setup.sh
 	@scripts/docs.sh
 
-pictures: build ## Make the picture of the README
+pictures: build ## Make the pictures of the README
 	@scripts/pictures.sh
 
-demo: build ## Run a job on a drive that collects garbage (or TRACE=my.csv), and write report.html
+quick: # A build in minutes: optimized, but not as a whole program. Its records are those of a release build.
+	@scripts/setup.sh
+	$(CARGO) build --profile quick --locked --package tidewater --bin tidewater
+
+demo: TIDEWATER := $(TARGET_DIR)/quick/tidewater
+demo: quick ## Run a job on a drive that collects garbage (or TRACE=my.csv), and write report.html
 ifeq ($(TRACE),)
 	$(TIDEWATER) replay --profile '$(PROFILE)' --job scripts/demo.job --precondition steady \
 		--capacity 8GiB --set nand.ways=2 --report '$(REPORT)'

@@ -49,7 +49,7 @@ for base in $(shuf -i 20000-32000 -n 20); do
     [ "$taken" = no ] && break
 done
 etcd=http://127.0.0.1:$base
-keeper() { "$tidewater" keeper --etcd "$etcd" "$@"; }
+keeper() { "$tidewater" cluster keeper --etcd "$etcd" "$@"; }
 leader() { keeper status --json | sed -n 's/^    "node": \([0-9]*\),\{0,1\}$/\1/p' | head -n 1; }
 
 say "an etcd, three devices and their keepers (lease: 5 s) in $folder"
@@ -67,13 +67,13 @@ for node in 0 1 2; do
         >"device-$node.txt" 2>&1 &
     pid[device-$node]=$!
     disown
-    "$tidewater" keeper run --etcd "$etcd" --control "$node" --ttl 5s --retry-timeout 2s 2>"keeper-$node.txt" &
+    "$tidewater" cluster keeper run --etcd "$etcd" --device "$node" --ttl 5s --retry-timeout 2s 2>"keeper-$node.txt" &
     pid[keeper-$node]=$!
     disown
 done
 until_true 30 'etcd takes the group' keeper group --members 0,1,2 --mode quorum
-is_primary() { "$tidewater" group status --control "$1" | grep -q '^primary'; }
-in_step() { [ "$("$tidewater" group status --control "$1" | grep -c 'in step')" = 2 ]; }
+is_primary() { "$tidewater" cluster group status --device "$1" | grep -q '^primary'; }
+in_step() { [ "$("$tidewater" cluster group status --device "$1" | grep -c 'in step')" = 2 ]; }
 leads() { first=$(leader) && [ -n "$first" ] && is_primary "$first" && in_step "$first"; }
 until_true 30 'a first primary' leads
 say "node $first is primary, and both replicas are in step"

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Installs everything: the binary with its manual pages and completions, the program behind `tidewater keeper`, and the
-# library that `tidewater run` preloads; units, users and folders for systemd; the C library (header, shared and static
-# library, pkg-config file, manual pages); and the layers for SQLite and RocksDB where what they are compiled with is
-# there, else their sources alone.
+# Installs everything: the binary with its manual pages and completions, tidewater-keeper, and the library that
+# `tidewater run` preloads; units, users and folders for systemd; the C library (header, shared and static library,
+# pkg-config file, manual pages); and the layers for SQLite and RocksDB where what they are compiled with is there, else
+# their sources alone.
+#
+#   scripts/install.sh [--uninstall]   --uninstall removes what the last installation in PREFIX put there, nothing else
 #
 #   PREFIX        where (/usr/local)
 #   LIBDIR        folder of the C library below it (lib)
@@ -15,7 +17,35 @@ set -euo pipefail
 cd "$root"
 
 prefix=${PREFIX:-/usr/local}
-to=${DESTDIR:-}$prefix
+final=${DESTDIR:-}$prefix
+# What is installed below $final, a path a line; packages know that by themselves.
+manifest=share/tidewater/manifest
+
+# Removes files below $final, whose paths are on standard input, and the folders that they leave empty.
+remove() {
+    local path
+    while read -r path; do
+        case /$path/ in */../* | //*) echo "install: $final/$manifest: not a path below it: $path" >&2; exit 1 ;; esac
+        rm -f "$final/$path"
+        (cd "$final" && rmdir -p --ignore-fail-on-non-empty "$(dirname "$path")" 2>/dev/null) || true
+    done
+}
+
+if [ "${1:-}" = --uninstall ]; then
+    if ! [ -f "$final/$manifest" ]; then
+        echo "uninstall: $final/$manifest is missing: nothing was installed there" >&2
+        echo 'uninstall: give the PREFIX of `make install`, as in make uninstall PREFIX=~/.local' >&2
+        exit 1
+    fi
+    count=$(wc -l <"$final/$manifest")
+    listed=$(cat "$final/$manifest")
+    remove <<<"$listed"
+    echo "removed $count files of tidewater from $final; images, logs and what systemd has enabled stay"
+    exit 0
+fi
+# Everything is made here first: what is put in place is known.
+to=$(mktemp -d)
+trap 'rm -rf "$to"' EXIT
 lib=${LIBDIR:-lib}
 profile=${CAPI_PROFILE:-abi}
 target=${CARGO_TARGET_DIR:-target}
@@ -87,9 +117,7 @@ layer() {
     local source=$1 library=$2 header=$3 package=$4
     shift 4
     if ! command -v "$1" >/dev/null || ! echo "#include <$header>" | "$@" -E - >/dev/null 2>&1; then
-        # What an earlier installation compiled is older than its library, perhaps.
-        rm -f "$own/$library"
-        echo "$library is left out: it needs $1 and $package; its source is in $to/share/tidewater"
+        echo "$library is left out: it needs $1 and $package; its source is in $final/share/tidewater"
         return
     fi
     "$@" -O2 -fPIC -shared -pthread -o "$own/$library" "integrations/$source" \
@@ -97,4 +125,16 @@ layer() {
 }
 layer sqlite/tidewater_vfs.c tidewater_vfs.so sqlite3ext.h libsqlite3-dev cc -std=gnu11 -x c
 layer rocksdb/tidewater_fs.cc libtidewater_rocksdb.so rocksdb/file_system.h librocksdb-dev c++ -std=c++17 -x c++
-echo "installed tidewater $version in $to"
+
+listed=$(cd "$to" && find . ! -type d -printf '%P\n' | LC_ALL=C sort)
+if [ -z "${DESTDIR:-}" ]; then
+    listed+=$'\n'$manifest
+    # What an earlier installation had and this one has not, such as a layer that is compiled no more.
+    if [ -f "$final/$manifest" ]; then
+        remove < <(LC_ALL=C comm -23 <(LC_ALL=C sort "$final/$manifest") <(LC_ALL=C sort <<<"$listed"))
+    fi
+    printf '%s\n' "$listed" >"$to/$manifest"
+fi
+mkdir -p "$final"
+tar -C "$to" --files-from <(printf '%s\n' "$listed") -cf - | tar -C "$final" --no-same-owner -xf -
+echo "installed tidewater $version in $final"

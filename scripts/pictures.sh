@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the picture of README.md with the tool itself and Chromium: `make pictures`.
+# Makes the pictures of README.md with the tool itself and Chromium: `make pictures`.
 set -euo pipefail
 # shellcheck source=scripts/toolchain.sh
 . "$(dirname "${BASH_SOURCE[0]}")/toolchain.sh"
@@ -25,3 +25,12 @@ picture() {
 "$tidewater" replay --job scripts/demo.job --precondition steady --capacity 8GiB --set nand.ways=2 \
     --report "$pages/report.html" >/dev/null
 picture report 1250
+
+# The first example of README.md in Python, where `make wheel` has been.
+python=$PWD/${CARGO_TARGET_DIR:-target}/python/venv/bin/python
+if "$python" -c 'import tidewater_ssd' 2>/dev/null; then
+    sed -n '/^```python/,/^```/{/^```/!p}' README.md >"$pages/sweep.py"
+    (cd "$pages" && "$python" sweep.py)
+    cp "$pages/sweep.png" docs/images/sweep.png
+    echo docs/images/sweep.png
+fi

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tidewater_tests::capi::{Installed, said};
 use tidewater_tests::ring::{Device, RING};
-use tidewater_tests::{root, skipped, tidewater};
+use tidewater_tests::{root, skipped, tidewater, without_package};
 use tidewater_wire::log::RING_FILE_BAR2;
 use tidewater_wire::vendor::LanePage;
 
@@ -243,4 +243,51 @@ fn the_preload_library_and_the_layers_are_installed() {
     let wrote =
         said(shell.args(["-cmd", &open, ":memory:", "CREATE TABLE t (a); INSERT INTO t VALUES (7); SELECT a FROM t;"]));
     assert_eq!(wrote.trim(), "7");
+}
+
+/// `make uninstall` removes what `make install` put there and the folders that it leaves empty, and nothing else; a
+/// second installation removes what it no longer has.
+#[test]
+fn what_is_installed_is_removed_again() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let prefix = folder.path().join("prefix");
+    let script = |arguments: &[&str]| {
+        let mut command = without_package(Command::new(root().join("scripts/install.sh")));
+        command.args(arguments).env("PREFIX", &prefix).env("CAPI_PROFILE", "dev").env("CARGO", env!("CARGO"));
+        command
+    };
+    let nothing = script(&["--uninstall"]).output().expect("it starts");
+    assert!(!nothing.status.success() && String::from_utf8_lossy(&nothing.stderr).contains("nothing was installed"));
+
+    let of_others = [prefix.join("bin/other"), prefix.join("share/man/man1/other.1")];
+    for file in &of_others {
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("it is made");
+        std::fs::write(file, "other").expect("it is written");
+    }
+    said(&mut script(&[]));
+    let manifest = prefix.join("share/tidewater/manifest");
+    let listed = std::fs::read_to_string(&manifest).expect("it is there");
+    for file in ["bin/tidewater", "bin/tidewater-keeper", "lib/libtidewater.so", "share/man/man1/tidewater.1"] {
+        assert!(listed.lines().any(|line| line == file) && prefix.join(file).exists(), "{file}");
+    }
+    assert!(!listed.contains("other"), "{listed}");
+    let older = prefix.join("lib/tidewater/older.so");
+    std::fs::write(&older, "of an older version").expect("it is written");
+    std::fs::write(&manifest, listed + "lib/tidewater/older.so\n").expect("it is written");
+    said(&mut script(&[]));
+    assert!(!older.exists());
+
+    let said = said(&mut script(&["--uninstall"]));
+    assert!(said.starts_with("removed "), "{said}");
+    let left = files_below(&prefix);
+    assert_eq!(left, of_others.map(|file| file.strip_prefix(&prefix).expect("below").to_owned()));
+}
+
+/// Every file and empty folder below a folder, in order.
+fn files_below(folder: &Path) -> Vec<std::path::PathBuf> {
+    let list =
+        said(Command::new("find").arg(folder).args(["(", "!", "-type", "d", "-o", "-empty", ")", "-printf", "%P\\n"]));
+    let mut files: Vec<std::path::PathBuf> = list.lines().map(Into::into).collect();
+    files.sort();
+    files
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tidewater_tests::{at, binary, run, run_refused, run_well};
+use tidewater_tests::{at, binary, root, run, run_refused, run_well};
 
 /// A job that is done in no time.
 const JOB: &str = "rw=randrw,rwmixread=30,bs=4k,iodepth=8,size=8m,number_ios=20000";
@@ -530,4 +530,53 @@ fn jobs_in_the_shapes_of_fios_examples_run_or_are_refused_in_words() {
 
 fn at_requests(text: &str) -> u64 {
     at(&record(text), "requests").as_u64().expect("a count")
+}
+
+/// The commit that `--version` of a release build names comes from the checkout, whatever form its branch has there, and
+/// a debug build has none.
+#[test]
+fn the_version_has_the_commit_of_a_release_build() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let script = folder.path().join("script");
+    let rustc = Path::new(env!("CARGO")).with_file_name("rustc");
+    let source = root().join("crates/cli/build.rs");
+    let built =
+        Command::new(rustc).args(["--edition=2024", "-o"]).arg(&script).arg(source).output().expect("it starts");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let checkout = folder.path().join("checkout");
+    let package = checkout.join("crates/cli");
+    std::fs::create_dir_all(&package).expect("it is made");
+    let version = |profile: &str, given: &str| {
+        let mut run = Command::new(&script);
+        run.env("CARGO_MANIFEST_DIR", &package).env("CARGO_PKG_VERSION", "0.1.0").env("PROFILE", profile);
+        let output = run.env("TIDEWATER_COMMIT", given).output().expect("it starts");
+        let text = String::from_utf8(output.stdout).expect("it is text");
+        text.lines().find_map(|line| Some(line.strip_prefix("cargo::rustc-env=TIDEWATER_VERSION=")?.to_owned()))
+    };
+    let write = |file: &str, text: &str| {
+        let file = checkout.join(file);
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("it is made");
+        std::fs::write(file, text).expect("it is written");
+    };
+    let is = |version: Option<String>, wanted: &str| assert_eq!(version.as_deref(), Some(wanted));
+    let commit = |digit: &str| digit.repeat(40);
+    is(version("release", ""), "0.1.0");
+    write(".git/HEAD", &format!("{}\n", commit("a")));
+    is(version("release", ""), "0.1.0 (aaaaaaaa)");
+    write(".git/HEAD", "ref: refs/heads/main\n");
+    write(".git/packed-refs", &format!("# pack-refs\n{} refs/heads/main\n", commit("b")));
+    is(version("release", ""), "0.1.0 (bbbbbbbb)");
+    write(".git/refs/heads/main", &format!("{}\n", commit("c")));
+    is(version("release", ""), "0.1.0 (cccccccc)");
+    is(version("release", "0123456789abcdef"), "0.1.0 (01234567)");
+    is(version("debug", ""), "0.1.0");
+    // A worktree.
+    std::fs::rename(checkout.join(".git"), folder.path().join("main")).expect("it is moved");
+    write(".git", &format!("gitdir: {}/main/worktrees/one\n", folder.path().display()));
+    std::fs::create_dir_all(folder.path().join("main/worktrees/one")).expect("it is made");
+    std::fs::write(folder.path().join("main/worktrees/one/HEAD"), "ref: refs/heads/main\n").expect("written");
+    std::fs::write(folder.path().join("main/worktrees/one/commondir"), "../..\n").expect("written");
+    is(version("release", ""), "0.1.0 (cccccccc)");
+    let said = run_well(folder.path(), &["--version"]);
+    assert!(said.starts_with(concat!("tidewater ", env!("CARGO_PKG_VERSION"))), "{said}");
 }
