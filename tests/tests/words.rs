@@ -196,9 +196,9 @@ fn install_lines_and_imports_name_our_python_package() {
     for file in files() {
         let Ok(content) = std::fs::read_to_string(root().join(&file)) else { continue };
         for (index, line) in content.lines().enumerate() {
-            let installs = line.split_once(&install).is_some_and(|(_, rest)| {
-                rest.split("tidewater").skip(1).any(|after| !after.starts_with("_ssd-*.whl"))
-            });
+            let installs = line
+                .split_once(&install)
+                .is_some_and(|(_, rest)| rest.split("tidewater").skip(1).any(|after| !after.starts_with("_ssd-*.whl")));
             let imports = line.split(&import).skip(1).any(|after| !after.starts_with('_'))
                 || line.split(&from).skip(1).any(|after| after.starts_with([' ', '.']) && after.contains("import "));
             if installs || imports {

@@ -17,7 +17,6 @@ mod values;
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueHint};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use tidewater_base::Duration;
 use tidewater_core::ftl::Precondition;
@@ -26,7 +25,7 @@ use tidewater_sim::trace::convert::OutputFormat;
 
 pub use groups::command;
 use load::OF_TRACES;
-pub use load::{Drive, Load, Reading};
+pub use load::{Drive, Load, Reading, Watch};
 pub use profile::ProfileCommand;
 pub use report::{Report, TableName};
 pub use tidewater_study::{Range, Setting, Variation};
@@ -35,7 +34,7 @@ pub use tidewater_study::{Range, Setting, Variation};
 #[derive(Debug, Parser)]
 #[command(
     name = "tidewater",
-    version,
+    version = env!("TIDEWATER_VERSION"),
     about = "A software SSD: simulate how a drive serves a workload, or serve the drive itself as an NVMe device",
     after_help = examples::TIDEWATER,
     arg_required_else_help = true,
@@ -111,34 +110,23 @@ pub enum Command {
     /// Inject faults into a served device: errors, delays, lost completions, power cuts
     #[command(after_help = examples::FAULT)]
     Fault(served::FaultArgs),
-    /// Replicate the log of a served device to its peers, and choose the primary
-    ///
-    /// Devices that are served with --node and --peer form a group. The primary takes what programs append and sends
-    /// it to the others; `tidewater run --level remote-ring` waits until enough of them have it. When the primary's
-    /// machine is gone, promote another member: what was acknowledged is there.
-    #[command(after_help = examples::GROUP)]
-    Group(peers::GroupArgs),
-    /// Promote devices of a group by themselves, by the word of etcd
-    ///
-    /// A keeper runs beside each device. When the primary is gone, the keeper of the member that has most asks its
-    /// device to become primary, and lets it acknowledge only as long as etcd says that it leads. It is a program of
-    /// its own, tidewater-keeper.
-    #[command(after_help = examples::KEEPER)]
-    Keeper(keeper::KeeperArgs),
-    /// Make certificates for devices that replicate to each other
-    ///
-    /// With `--peer-identity`, devices prove to each other which node they are, and encrypt what they send: a CA for a
-    /// first try, and a certificate for each node.
+    /// Replicate logs between devices: groups, automatic failover, certificates
     #[command(subcommand, after_help = examples::CLUSTER)]
     Cluster(cluster::ClusterCommand),
-    /// Read identify data and log pages of an NVMe device
+    /// Old name of `cluster group`.
+    #[command(hide = true)]
+    Group(peers::GroupArgs),
+    /// Old name of `cluster keeper`.
+    #[command(hide = true)]
+    Keeper(keeper::KeeperArgs),
+    /// Read an NVMe device: identify data, log pages, its fast side and byte window
     #[command(after_help = examples::NVME)]
     Nvme(served::Nvme),
-    /// Append to and read the log of a drive's fast side
-    #[command(subcommand, after_help = examples::FAST)]
+    /// Old name of `nvme fast`.
+    #[command(subcommand, hide = true)]
     Fast(hardware::FastCommand),
-    /// Pin blocks into a drive's byte window, store into them and sync them
-    #[command(subcommand, after_help = examples::WINDOW)]
+    /// Old name of `nvme window`.
+    #[command(subcommand, hide = true)]
     Window(hardware::WindowCommand),
     /// Replay the input log of a served device in virtual time and compare its outputs
     #[command(after_help = examples::RERUN)]
@@ -217,8 +205,15 @@ pub struct Replay {
     /// The drive.
     #[command(flatten)]
     pub drive: Drive,
-    /// Write the run record as JSON; - is standard output, which then gets nothing else
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    /// Write the run record as JSON; without FILE, on standard output alone
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "-",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Results"
+    )]
     pub json: Option<PathBuf>,
     /// Write the report, one self-contained HTML page
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
@@ -229,21 +224,6 @@ pub struct Replay {
     /// The live page.
     #[command(flatten)]
     pub watch: Watch,
-}
-
-/// The live page of what goes on.
-#[derive(Debug, Args)]
-pub struct Watch {
-    /// Watch it in a browser while it goes on, at this loopback address [default: a free port, which is printed]
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "127.0.0.1:0",
-        help_heading = "Results"
-    )]
-    pub live: Option<SocketAddr>,
 }
 
 /// `tidewater log`.
@@ -338,8 +318,15 @@ pub struct Log {
     /// Seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Drive")]
     pub seed: u64,
-    /// Write the figures as JSON, one object for each side; - is standard output, which then gets nothing else
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    /// Write the figures as JSON, one object for each side; without FILE, on standard output alone
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "-",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Results"
+    )]
     pub json: Option<PathBuf>,
     /// Write one self-contained HTML page: latencies by side, and the state of the fast side's log at the end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
@@ -371,11 +358,18 @@ pub struct Compare {
     /// Run so many at once, if memory allows [default: one for each processor]; results do not depend on it
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub jobs: Option<u16>,
-    /// Write all records as one JSON array of {label, record}; - is standard output, which then gets nothing else
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    /// Write all records as one JSON array of {label, record}; without FILE, on standard output alone
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "-",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Results"
+    )]
     pub json: Option<PathBuf>,
-    /// Write a line for each run as CSV: what varies, and every figure with its unit in the column's name; - is
-    /// standard output, which then gets nothing else
+    /// Write a line for each run as CSV: what varies, and every figure with its unit in the column's name; - writes to
+    /// standard output alone
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub csv: Option<PathBuf>,
     /// Write the same as a table: FILE ends with .parquet, .arrow or .csv
@@ -405,8 +399,14 @@ pub enum TraceCommand {
         /// Also report how near requests are to recent ones in time and place, which takes longer
         #[arg(long)]
         locality: bool,
-        /// Write the figures as JSON; - is standard output, which then gets nothing else
-        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        /// Write the figures as JSON; without FILE, on standard output alone
+        #[arg(
+            long,
+            value_name = "FILE",
+            num_args = 0..=1,
+            default_missing_value = "-",
+            value_hint = ValueHint::FilePath
+        )]
         json: Option<PathBuf>,
     },
     /// Write a trace in another format
@@ -561,9 +561,16 @@ pub struct ExperimentRun {
     /// MQSim that it is built with]
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub mqsim: Option<PathBuf>,
-    /// Write raw rows, checks and figures as JSON, for several experiments as one array; - is standard output, which
-    /// then gets nothing else
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    /// Write raw rows, checks and figures as JSON, for several experiments as one array; without FILE, on standard
+    /// output alone
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "-",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Results"
+    )]
     pub json: Option<PathBuf>,
     /// Write one self-contained HTML page with all figures, the paper beside ours
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
@@ -584,8 +591,8 @@ pub struct Probe {
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = values::size)]
     pub largest_cache: u64,
     /// Print what would be done, and do nothing
-    #[arg(long, conflicts_with_all = ["json", "report"])]
-    pub plan: bool,
+    #[arg(long, alias = "plan", conflicts_with_all = ["json", "report"])]
+    pub dry_run: bool,
     /// Allow stages that write or deallocate on a real target: ALL DATA ON IT IS LOST. A device that is mounted,
     /// partitioned or otherwise in use is refused all the same
     #[arg(long, value_name = "CONFIRMATION", value_parser = ["DATA-LOSS-CONFIRMED"])]
@@ -608,9 +615,16 @@ pub struct Probe {
         help_heading = "Simulated drive"
     )]
     pub precondition: Option<Precondition>,
-    /// Write the findings and their measurements as JSON, again after each stage; - is standard output, which then gets
-    /// nothing else
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    /// Write the findings and their measurements as JSON, again after each stage; without FILE, on standard output
+    /// alone
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "-",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Results"
+    )]
     pub json: Option<PathBuf>,
     /// Write one self-contained HTML page with the plots
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]

@@ -1,21 +1,21 @@
-//! `tidewater cluster`: certificates for devices that replicate to each other.
+//! `tidewater cluster`: groups and keepers of devices that replicate to each other, and their certificates.
 
-use crate::args::cluster::ClusterCommand;
+use crate::args::cluster::{ClusterCommand, IdentityAddNode, IdentityCommand, IdentityInit};
 use crate::failure::Failure;
-use crate::output;
+use crate::{group, keeper, output};
 use std::path::{Path, PathBuf};
 use tidewater_serve::peers::authority::{Authority, AuthorityError, CA_KEY_FILE, Validity};
 
 /// `tidewater cluster`.
 ///
 /// # Errors
-/// When files are there already, or can't be written.
+/// Those of the group and the keeper; of certificates, when files are there already, or can't be written.
 pub fn command(of: &ClusterCommand) -> Result<(), Failure> {
     match of {
-        ClusterCommand::Init { folder, cluster, nodes, days, ca_days } => {
-            init(folder, cluster, *nodes, *days, *ca_days)
-        }
-        ClusterCommand::AddNode { folder, node, renew, days } => add_node(folder, *node, *renew, *days),
+        ClusterCommand::Group(of) => group::command(of),
+        ClusterCommand::Keeper(of) => keeper::command(of),
+        ClusterCommand::Identity(IdentityCommand::Init(of)) | ClusterCommand::Init(of) => init(of),
+        ClusterCommand::Identity(IdentityCommand::AddNode(of)) | ClusterCommand::AddNode(of) => add_node(of),
     }
 }
 
@@ -31,7 +31,8 @@ fn refused(error: AuthorityError) -> Failure {
     }
 }
 
-fn init(folder: &Path, cluster: &str, nodes: u8, days: u32, ca_days: u32) -> Result<(), Failure> {
+fn init(of: &IdentityInit) -> Result<(), Failure> {
+    let IdentityInit { ref folder, ref cluster, nodes, days, ca_days } = *of;
     let (valid, of_ca) = (Validity::days(days), Validity::days(ca_days));
     if of_ca.to < valid.to {
         return Err(Failure::usage("the CA would be valid for less long than its certificates")
@@ -58,10 +59,11 @@ fn init(folder: &Path, cluster: &str, nodes: u8, days: u32, ca_days: u32) -> Res
     ))
 }
 
-fn add_node(folder: &Path, node: u8, renew: bool, days: u32) -> Result<(), Failure> {
+fn add_node(of: &IdentityAddNode) -> Result<(), Failure> {
+    let IdentityAddNode { ref folder, node, renew, days } = *of;
     let valid = Validity::days(days);
     let authority = Authority::open(folder).map_err(|error| {
-        Failure::usage(error).help("name the folder that `tidewater cluster init` made, with its ca.key")
+        Failure::usage(error).help("name the folder that `tidewater cluster identity init` made, with its ca.key")
     })?;
     let place = place(folder, node);
     authority.certify(&place, node, valid, renew).map_err(|error| {

@@ -48,7 +48,12 @@ fn collect(command: &clap::Command, pages: &mut Vec<(String, String)>) -> Result
         .map_err(|error| Failure::run(format_args!("cannot make the manual page {name}: {}", reason(&error))))?;
     pages.push((format!("{name}.1"), String::from_utf8_lossy(&page).into_owned()));
     // What `help` prints is in the pages of the other commands.
-    command.get_subcommands().filter(|below| below.get_name() != "help").try_for_each(|below| collect(below, pages))
+    below(command).try_for_each(|below| collect(below, pages))
+}
+
+/// The subcommands that users are shown: no old names.
+fn below(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+    command.get_subcommands().filter(|below| below.get_name() != "help" && !below.is_hide_set())
 }
 
 /// A manual page whose examples keep their lines.
@@ -91,13 +96,56 @@ mod tests {
     use clap::builder::StyledStr;
     use std::fmt::Write as _;
 
+    /// Options that so many commands have are described once.
+    const COMMON: usize = 3;
+
     /// `docs/reference/cli.md`.
     fn reference() -> String {
         let mut command = Cli::command();
         command.build();
+        let mut all = Vec::new();
+        options(&command, &mut all);
+        let mut common: Vec<(String, String)> = Vec::new();
+        for option in &all {
+            if !common.contains(option) && all.iter().filter(|other| *other == option).count() >= COMMON {
+                common.push(option.clone());
+            }
+        }
         let mut out = String::from(HEAD);
-        section(&command, "tidewater", &mut out);
+        section(&command, "tidewater", &common, &mut out);
+        out.push_str("\n## Common options\n\nOptions of several commands, by their heading in help.\n");
+        let mut headings: Vec<&str> = Vec::new();
+        for (heading, _) in &common {
+            if !headings.contains(&heading.as_str()) {
+                headings.push(heading);
+            }
+        }
+        for heading in headings {
+            let shown = if heading.is_empty() { "Other" } else { heading };
+            let _ = writeln!(out, "\n{shown}:\n");
+            for (_, text) in common.iter().filter(|(of, _)| of == heading) {
+                let _ = writeln!(out, "- {text}");
+            }
+        }
         wrap(&out)
+    }
+
+    /// Heading and description of every option, command by command.
+    fn options(command: &clap::Command, all: &mut Vec<(String, String)>) {
+        all.extend(shown(command).map(described));
+        below(command).for_each(|below| options(below, all));
+    }
+
+    /// The arguments that are described, those without a heading first, as in help.
+    fn shown(command: &clap::Command) -> impl Iterator<Item = &clap::Arg> {
+        let shown = command
+            .get_arguments()
+            .filter(|argument| !argument.is_hide_set() && !["help", "version"].contains(&argument.get_id().as_str()));
+        let mut shown: Vec<_> = shown.collect();
+        let mut headings: Vec<Option<&str>> = vec![None];
+        headings.extend(shown.iter().map(|argument| argument.get_help_heading()));
+        shown.sort_by_key(|argument| headings.iter().position(|of| *of == argument.get_help_heading()));
+        shown.into_iter()
     }
 
     const HEAD: &str = "\
@@ -114,40 +162,50 @@ completions SHELL` enables completion in the shell.
 - Sizes are binary: `4k`, `4KiB` and `4096` are the same. Times need a unit: `85us`.
 ";
 
-    fn section(command: &clap::Command, name: &str, out: &mut String) {
-        let plain = |text: Option<&StyledStr>| text.map(ToString::to_string).unwrap_or_default();
+    fn plain(text: Option<&StyledStr>) -> String {
+        text.map(ToString::to_string).unwrap_or_default()
+    }
+
+    /// The heading of an argument, and its spelling and description.
+    fn described(argument: &clap::Arg) -> (String, String) {
+        let help = plain(argument.get_long_help().or(argument.get_help())).replace("\n\n", ". ").replace('\n', " ");
+        let mut text = format!("`{}`: {help}", spelled(argument));
+        let takes_value = argument.get_action().takes_values();
+        if takes_value && !argument.is_hide_default_value_set() && !argument.get_default_values().is_empty() {
+            let defaults: Vec<_> = argument.get_default_values().iter().map(|v| v.to_string_lossy()).collect();
+            let _ = write!(text, " (default `{}`)", defaults.join(" "));
+        }
+        let values = argument.get_possible_values();
+        if takes_value && !values.is_empty() && !argument.is_hide_possible_values_set() {
+            let names: Vec<String> = values.iter().map(|value| format!("`{}`", value.get_name())).collect();
+            let _ = write!(text, "; one of {}", names.join(", "));
+        }
+        (argument.get_help_heading().unwrap_or("").to_owned(), text)
+    }
+
+    fn section(command: &clap::Command, name: &str, common: &[(String, String)], out: &mut String) {
         let _ = writeln!(out, "\n## `{name}`\n");
         let about = plain(command.get_long_about().or(command.get_about()));
         let _ = writeln!(out, "{}\n", about.trim());
         let usage = command.clone().render_usage().to_string();
         let _ = writeln!(out, "    {}\n", usage.trim_start_matches("Usage: ").replace('\n', "\n    "));
-        let mut heading = "";
-        for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
-            if ["help", "version"].contains(&argument.get_id().as_str()) {
+        let mut heading = String::new();
+        let mut elsewhere: Vec<String> = Vec::new();
+        for argument in shown(command) {
+            let option = described(argument);
+            if common.contains(&option) {
+                elsewhere.push(argument.get_long().map_or_else(|| spelled(argument), |long| format!("`--{long}`")));
                 continue;
             }
-            let group = argument.get_help_heading().unwrap_or("");
-            if group != heading {
-                heading = group;
+            if option.0 != heading {
+                heading = option.0;
                 let _ = writeln!(out, "{}{heading}:\n", if out.ends_with("\n\n") { "" } else { "\n" });
             }
-            let _ = write!(
-                out,
-                "- `{}`: {}",
-                spelled(argument),
-                plain(argument.get_long_help().or(argument.get_help())).replace("\n\n", ". ").replace('\n', " ")
-            );
-            let takes_value = argument.get_action().takes_values();
-            if takes_value && !argument.is_hide_default_value_set() && !argument.get_default_values().is_empty() {
-                let defaults: Vec<_> = argument.get_default_values().iter().map(|v| v.to_string_lossy()).collect();
-                let _ = write!(out, " (default `{}`)", defaults.join(" "));
-            }
-            let values = argument.get_possible_values();
-            if takes_value && !values.is_empty() && !argument.is_hide_possible_values_set() {
-                let names: Vec<String> = values.iter().map(|value| format!("`{}`", value.get_name())).collect();
-                let _ = write!(out, "; one of {}", names.join(", "));
-            }
-            out.push('\n');
+            let _ = writeln!(out, "- {}", option.1);
+        }
+        if !elsewhere.is_empty() {
+            let gap = if out.ends_with("\n\n") { "" } else { "\n" };
+            let _ = writeln!(out, "{gap}And [common options](#common-options): {}", elsewhere.join(", "));
         }
         let after = plain(command.get_after_help());
         if !after.is_empty() {
@@ -158,8 +216,8 @@ completions SHELL` enables completion in the shell.
                 let _ = writeln!(out, "\n{prose}");
             }
         }
-        for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
-            section(below, &format!("{name} {}", below.get_name()), out);
+        for below in below(command) {
+            section(below, &format!("{name} {}", below.get_name()), common, out);
         }
     }
 
@@ -170,7 +228,12 @@ completions SHELL` enables completion in the shell.
             (None, Some(long)) => format!("--{long}"),
             _ => return value,
         };
-        if argument.get_action().takes_values() { format!("{flag} {value}") } else { flag }
+        let optional = argument.get_num_args().is_some_and(|count| count.min_values() == 0);
+        match (argument.get_action().takes_values(), optional, argument.is_require_equals_set()) {
+            (false, ..) => flag,
+            (true, false, _) => format!("{flag} {value}"),
+            (true, true, equals) => format!("{flag}{}{value}]", if equals { "[=" } else { " [" }),
+        }
     }
 
     #[test]

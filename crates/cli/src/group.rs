@@ -1,4 +1,4 @@
-//! `tidewater group`: the replication group of a served device's log.
+//! `tidewater cluster group`: the replication group of a served device's log.
 
 use crate::args::peers::{GroupArgs, GroupCommand, GroupModeName, GroupOf};
 use crate::failure::Failure;
@@ -22,7 +22,7 @@ pub fn mode_of(mode: GroupModeName, quorum: Option<u8>, members: usize) -> (Grou
     }
 }
 
-/// `tidewater group`.
+/// `tidewater cluster group`.
 ///
 /// # Errors
 /// When no device answers, it refuses, or a promotion does not come to its end.
@@ -136,7 +136,7 @@ fn wait_for_promotion(of: &GroupArgs) -> Result<(), Failure> {
             }
             role => {
                 return Err(Failure::run(format_args!("the promotion was refused: this device is {role} ({flags})"))
-                    .help("see `tidewater group status` on the other members: one of them may be primary"));
+                    .help("see `tidewater cluster group status` on the other members: one of them may be primary"));
             }
         }
     }
@@ -163,14 +163,14 @@ pub fn in_a_line(peers: &Value) -> String {
     roles.dedup();
     let links = items("links");
     let up = links.iter().filter(|link| link["up"] == true).count();
-    format!("{}, {up} of {} peers connected (tidewater group status)", roles.join("/"), links.len())
+    format!("{}, {up} of {} peers connected (tidewater cluster group status)", roles.join("/"), links.len())
 }
 
 fn shown(group: &Map<String, Value>, links: &[Value]) -> String {
     let mut out = String::new();
     let (role, node) = (text(&group["role"]), &group["node"]);
     let _ = match role {
-        "alone" => writeln!(out, "alone: in no group yet; see `tidewater group form --help`"),
+        "alone" => writeln!(out, "alone: in no group yet; see `tidewater cluster group form --help`"),
         _ => writeln!(
             out,
             "{role}: node {node} of {} ({}), epoch {}",
@@ -185,7 +185,7 @@ fn shown(group: &Map<String, Value>, links: &[Value]) -> String {
         let _ = writeln!(
             out,
             "frozen for {:.1} s: the leader deadline has passed, and nothing is acknowledged; its keeper extends it, \
-             or tidewater group deadline --none",
+             or tidewater cluster group deadline --none",
             ms as f64 / 1_000.0
         );
     }

@@ -1,4 +1,4 @@
-//! `tidewater keeper`: hands its arguments to the program `tidewater-keeper`, which alone has what etcd takes.
+//! `tidewater cluster keeper`: hands its arguments to the program `tidewater-keeper`, which alone has what etcd takes.
 
 use crate::args::keeper::{KeeperArgs, KeeperCommand, KeeperRun};
 use crate::args::peers::GroupIfAny;
@@ -14,7 +14,7 @@ use tidewater_wire::replication::{Epoch, Group, Mode};
 /// The program.
 const PROGRAM: &str = "tidewater-keeper";
 
-/// `tidewater keeper`.
+/// `tidewater cluster keeper`.
 ///
 /// # Errors
 /// Arguments that can't be, or no such program.
@@ -66,7 +66,7 @@ fn job(of: &KeeperArgs) -> Result<Value, Failure> {
 
 /// A device and how it is kept.
 fn keep(run: &KeeperRun, function: u8) -> Value {
-    let control = match &run.served.control {
+    let control = match &run.served.device {
         // The folder of a log device that has not been started yet.
         Some(folder) if !folder.exists() && folder.extension().is_none() => folder.join(log_device::CONTROL),
         _ => served::control_socket(&run.served),
@@ -135,10 +135,10 @@ mod tests {
     #[test]
     fn a_keeper_has_its_files_beside_the_devices_socket() {
         let folder = tempfile::tempdir().unwrap();
-        let job = job_of(&["run", "--control", folder.path().to_str().unwrap(), "--ttl", "20s"]).unwrap();
+        let job = job_of(&["run", "--device", folder.path().to_str().unwrap(), "--ttl", "20s"]).unwrap();
         assert_eq!(job["keep"]["control"], json!(folder.path().join("control.sock")));
         assert_eq!(job["keep"]["state"], json!(folder.path().join("keeper.json")));
-        let line = ["run", "--control", folder.path().to_str().unwrap(), "--function", "1"];
+        let line = ["run", "--device", folder.path().to_str().unwrap(), "--function", "1"];
         let other = job_of(&line).unwrap();
         assert_eq!(other["keep"]["state"], json!(folder.path().join("keeper-1.json")));
         assert_eq!(other["at"]["function"], 1);

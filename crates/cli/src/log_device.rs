@@ -105,7 +105,7 @@ fn line(of: &LogDevice) -> Result<Serve, Failure> {
     Ok(Serve {
         profile: (!is_there).then(|| PROFILE.into()),
         set: of.set.clone(),
-        size: None,
+        capacity: None,
         namespaces: vec![NamespaceSize { bytes: None, block_shift: None }],
         seed: 1,
         vfio_user: vec![of.folder.join(SOCKET)],
@@ -238,7 +238,7 @@ pub fn how_to_use(folder: &Path, is_persistent: bool) -> String {
     format!(
         "Run a program with its log files on this device:\n  \
          tidewater run --device {folder} --log PATTERN -- PROGRAM\n{level}\n\
-         Status: tidewater status --control {folder}\nCtrl-C or SIGTERM shuts the device down.\n"
+         Status: tidewater status --device {folder}\nCtrl-C or SIGTERM shuts the device down.\n"
     )
 }
 

@@ -6,7 +6,7 @@ mod pages;
 mod table;
 pub mod window;
 
-use crate::args::served::{Nvme, NvmeWhat};
+use crate::args::served::{Nvme, NvmePage, NvmeSide, NvmeWhat};
 use crate::failure::{Failure, reason};
 use crate::output;
 use connect::explain;
@@ -24,6 +24,16 @@ use tidewater_wire::vendor;
 /// # Errors
 /// When the device can't be reached, or refuses.
 pub fn command(nvme: &Nvme) -> Result<(), Failure> {
+    match nvme {
+        Nvme { side: Some(NvmeSide::Fast(of)), .. } => fast::command(of),
+        Nvme { side: Some(NvmeSide::Window(of)), .. } => window::command(of),
+        Nvme { page: Some(of), .. } => page(of),
+        // Clap asks for one of them.
+        Nvme { page: None, side: None } => Err(Failure::usage("no page is named").help("try tidewater nvme --help")),
+    }
+}
+
+fn page(nvme: &NvmePage) -> Result<(), Failure> {
     let mut device = connect::open(&nvme.target, nvme.host_nqn.as_deref())?;
     let page = read(&mut device, nvme);
     // Why the page can't be had comes first.
@@ -34,7 +44,7 @@ pub fn command(nvme: &Nvme) -> Result<(), Failure> {
 }
 
 /// What was asked for.
-fn read(device: &mut Device, asked: &Nvme) -> Result<Table, Failure> {
+fn read(device: &mut Device, asked: &NvmePage) -> Result<Table, Failure> {
     match asked.what {
         NvmeWhat::IdCtrl => Ok(pages::controller(&controller(device)?)),
         NvmeWhat::IdNs => namespace(device, asked.nsid).map(|namespace| pages::namespace(asked.nsid, &namespace)),

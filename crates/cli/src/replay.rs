@@ -34,7 +34,7 @@ pub fn command(replay: &args::Replay) -> Result<(), Failure> {
     let origin = Origin::find(&load)?;
     let lines = requests.as_ref().map(|target| Shared::open(target, replay.requests.as_deref())).transpose()?;
 
-    let live = Page::open(replay.watch.live, &[])?.map(|page| page.of_run(title(&drive.name, &load))).transpose()?;
+    let live = Page::open(replay.watch.page, &[])?.map(|page| page.of_run(title(&drive.name, &load))).transpose()?;
     let one = One { origin: &origin, load: &load, drive: &drive, given: &given };
     let record = run(&one, lines.as_ref(), live.as_ref())?;
     drop(live);

@@ -56,7 +56,7 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
         }
         // Two devices of one user meet at the default socket.
         if serve.control.is_none() && failure.message == format!("{}: {IN_USE}", control.display()) {
-            let other = whose(&Served { control: Some(control.clone()) });
+            let other = whose(&Served { device: Some(control.clone()) });
             return Failure { message: format!("the control socket is in use by {other}"), ..failure }
                 .help("give this device a control socket of its own: --control PATH");
         }
@@ -111,9 +111,10 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         Backing::File(path) => !is_there(path)?,
         Backing::Memory => true,
     };
-    if is_new && serve.size.is_none() && drive.profile.drive.capacity == 0 && drive.profile.nand.blocks_per_plane == 0 {
+    let profile = &drive.profile;
+    if is_new && serve.capacity.is_none() && profile.drive.capacity == 0 && profile.nand.blocks_per_plane == 0 {
         return Err(Failure::usage("the size of the new drive is missing")
-            .help("give --size, as in --size 64GiB, or set drive.capacity in the profile"));
+            .help("give --capacity, as in --capacity 64GiB, or set drive.capacity in the profile"));
     }
     let folder = runtime_directory(serve.runtime_dir.as_deref());
     let control = serve.control.clone().unwrap_or_else(|| folder.join("control.sock"));
@@ -122,7 +123,7 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
     let setup = Setup {
         profile: drive.profile,
         backing,
-        size: serve.size,
+        size: serve.capacity,
         namespaces: serve
             .namespaces
             .iter()
@@ -307,7 +308,7 @@ fn how_to_attach(ready: &Ready, serve: &Serve, control: &Path, page: Option<&str
         let _ = writeln!(text, "NVMe/TCP. Attach a remote host:\n  nvme connect -t tcp -a {ip} -s {port} -n {nqn}");
     }
     if let Some(address) = ready.peers {
-        let _ = writeln!(text, "Peers reach it at {address}. Form a group: tidewater group form --help");
+        let _ = writeln!(text, "Peers reach it at {address}. Form a group: tidewater cluster group form --help");
     }
     if let Some(address) = ready.metrics {
         let _ = writeln!(text, "Metrics: http://{address}/metrics");
@@ -325,7 +326,7 @@ fn how_to_attach(ready: &Ready, serve: &Serve, control: &Path, page: Option<&str
         };
         let _ = writeln!(text, "Commands: {how}");
     }
-    let _ = writeln!(text, "Control: tidewater status --control {}", control.display());
+    let _ = writeln!(text, "Control: tidewater status --device {}", control.display());
     let _ = writeln!(text, "  with --watch again and again; faults: tidewater fault --help");
     let _ = writeln!(text, "Durability: {}", ready.survives);
     for memory in &ready.memories {
@@ -335,7 +336,7 @@ fn how_to_attach(ready: &Ready, serve: &Serve, control: &Path, page: Option<&str
 }
 
 pub fn control_socket(served: &Served) -> PathBuf {
-    match &served.control {
+    match &served.device {
         // The folder of a log device.
         Some(folder) if folder.is_dir() => {
             let target = format!("vfio-user:{}", folder.join(log_device::SOCKET).display());
@@ -350,8 +351,13 @@ pub fn control_socket(served: &Served) -> PathBuf {
 pub fn ask(served: &Served, request: &Request) -> Result<Map<String, Value>, Failure> {
     let path = control_socket(served);
     control::ask(&path, request).map_err(|why| {
-        let help = "give the socket that `tidewater serve` printed with --control";
-        Failure::run(without_number(&why)).help(socket::advice(&path).as_deref().unwrap_or(help))
+        let help = "give the folder of a log device, or the socket that `tidewater serve` printed, by --device";
+        let failure = Failure::run(without_number(&why));
+        // What the device itself refuses has nothing to do with its socket.
+        if !why.starts_with(&*path.to_string_lossy()) {
+            return failure;
+        }
+        failure.help(socket::advice(&path).as_deref().unwrap_or(help))
     })
 }
 
@@ -403,7 +409,7 @@ pub fn status(of: &StatusOf) -> Result<(), Failure> {
 pub fn fault(args: &FaultArgs) -> Result<(), Failure> {
     let ns = |time: &tidewater_base::Duration| time.as_ps() / 1_000;
     let request = match &args.what {
-        FaultCommand::Status { lba, nsid, code, count } => {
+        FaultCommand::Error { lba, nsid, code, count } => {
             Request::FaultStatus { nsid: *nsid, first: lba.start, end: lba.end, status: *code, count: *count }
         }
         FaultCommand::Delay { by, next } => {

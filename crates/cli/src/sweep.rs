@@ -33,7 +33,7 @@ pub fn command(given: &Given) -> Result<(), Failure> {
     if given.dry_run {
         return output::print(&list(&runs, given)?);
     }
-    let page = Page::open(given.watch.live, &[])?;
+    let page = Page::open(given.watch.page, &[])?;
     let folder = Folder::open(&given.out)?;
     sweep::begin(&runs, &folder)?;
     if given.retry_failed {

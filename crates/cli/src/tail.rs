@@ -86,8 +86,8 @@ fn position(log: &mut Reader, given: &Tail) -> Result<(), Failure> {
         };
         if begin.elapsed() >= limit {
             return Err(Failure::run(format_args!("no position within {} s: {waits}", limit.as_secs())).help(
-                "see `tidewater group status` on the primary for whether this replica is in step; the program under \
-                 `tidewater run` has to run meanwhile; --timeout gives it longer",
+                "see `tidewater cluster group status` on the primary for whether this replica is in step; the program \
+                 under `tidewater run` has to run meanwhile; --timeout gives it longer",
             ));
         }
         if said.elapsed() >= SAY {

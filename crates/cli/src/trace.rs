@@ -303,6 +303,6 @@ fn like_trace(like: &Path, synth: &Synth) -> Result<Info, Failure> {
         failure.help(help)
     })?;
     let reading =
-        Reading { format: synth.format, columns: None, slice: None, skip_bad: false, device: None, compact: false };
+        Reading { format: synth.format, columns: None, slice: None, skip_bad: false, volume: None, compact: false };
     describe(&input, &reading, true)
 }

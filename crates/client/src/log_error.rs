@@ -130,7 +130,7 @@ pub enum LogError {
     /// A promotion has cut bytes that were read.
     #[error(
         "the bytes from {at} to {read} were read and are no part of the log any more: a promotion has cut them; what \
-         REMOTE_RING has acknowledged is cut by `tidewater group promote --force` alone"
+         REMOTE_RING has acknowledged is cut by `tidewater cluster group promote --force` alone"
     )]
     Cut {
         /// Stream offset of the first of them.
@@ -163,7 +163,7 @@ pub enum LogError {
     #[error("this process joined the lane; only the process that opened it can do that")]
     Joined,
     /// The device is a secondary: its primary takes what is appended.
-    #[error("the device is a secondary: append on its primary, or promote it with `tidewater group`")]
+    #[error("the device is a secondary: append on its primary, or promote it with `tidewater cluster group`")]
     Secondary,
     /// The device is primary of an epoch that has ended.
     #[error("the device is primary of an earlier epoch: it was deposed")]
@@ -231,7 +231,7 @@ pub enum LogError {
     /// member is promoted. Wait again for the same offset.
     #[error(
         "timed out with the replicas at {at} of {wanted}: the primary's leader deadline has passed, so it acknowledges \
-         nothing (see `tidewater group status`); it may still complete: wait again"
+         nothing (see `tidewater cluster group status`); it may still complete: wait again"
     )]
     Frozen {
         /// Up to where it was acknowledged.

@@ -134,7 +134,9 @@ pub fn decide(view: &View<'_>, memory: &mut Memory) -> Decision {
             Some(group) => {
                 Decision::act(vec![Action::NoteGroup(group)], "keeps the group that the device is primary of")
             }
-            None => Decision::wait("waits for a group: set it with tidewater keeper group --members LIST --mode MODE"),
+            None => Decision::wait(
+                "waits for a group: set it with tidewater cluster keeper group --members LIST --mode MODE",
+            ),
         };
     };
     let of = Of { view, cluster, device, group };
@@ -217,7 +219,7 @@ impl Of<'_> {
 
     fn stale(&self) -> String {
         let node = self.device.node;
-        format!("the log of this device is stale: tidewater keeper reinit --node {node} discards it for the primary's")
+        format!("its log is stale: tidewater cluster keeper reinit --node {node} discards it for the primary's")
     }
 }
 
@@ -279,7 +281,8 @@ fn paused(cluster: &Cluster, device: &Device) -> Decision {
             actions.push(Action::Device(Order::Free));
         }
     }
-    Decision { actions, note: "paused: promotes nothing; tidewater keeper resume ends that".into(), soon: false }
+    let note = "paused: promotes nothing; tidewater cluster keeper resume ends that".into();
+    Decision { actions, note, soon: false }
 }
 
 /// How much a member has: the newest epoch that it was complete in, and bytes of the kind that acknowledgements were

@@ -1,4 +1,5 @@
-//! `tidewater-keeper JOB`: the job is one JSON object, which `tidewater keeper` writes ([`tidewater_keeper::job`]).
+//! `tidewater-keeper JOB`: the job is one JSON object, which `tidewater cluster keeper` writes
+//! ([`tidewater_keeper::job`]).
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
 }
 
 fn work() -> Result<String, String> {
-    let job = std::env::args().nth(1).ok_or("this is run by tidewater keeper; see tidewater keeper --help")?;
+    let job = std::env::args().nth(1).ok_or("this is run by tidewater cluster keeper; see its --help")?;
     let job: Job = serde_json::from_str(&job)
         .map_err(|error| format!("{error}; tidewater and tidewater-keeper must be of one version"))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -72,7 +72,7 @@ impl Operator {
     pub async fn switchover(&mut self, to: Option<u8>, wait: Duration) -> Result<String, String> {
         let cluster = self.read().await?;
         if cluster.paused {
-            return Err("the cluster is paused: resume it first, or use tidewater group promote".into());
+            return Err("the cluster is paused: resume it first, or use tidewater cluster group promote".into());
         }
         let Some((leader, _)) = cluster.leader else {
             return Err("no keeper leads: there is nothing to switch over from".into());
@@ -131,7 +131,7 @@ impl Operator {
         match cluster.members.get(&node) {
             None => return Err(format!("the keeper of node {node} does not run")),
             Some(member) if member.role == Some(Role::Primary) => {
-                return Err(format!("node {node} is primary: switch over first (tidewater keeper switchover)"));
+                return Err(format!("node {node} is primary: switch over first (tidewater cluster keeper switchover)"));
             }
             Some(_) => {}
         }
@@ -147,7 +147,7 @@ impl Operator {
         let cluster = self.read().await?;
         let Some(group) = group else {
             return Ok(cluster.group.map_or_else(
-                || "no group yet: tidewater keeper group --members LIST --mode MODE\n".to_owned(),
+                || "no group yet: tidewater cluster keeper group --members LIST --mode MODE\n".to_owned(),
                 |group| format!("{group}\n"),
             ));
         };
@@ -168,7 +168,7 @@ fn shown(name: &str, cluster: &Cluster, ailments: &[String]) -> String {
     let group = cluster.group.as_ref().map_or_else(|| "no group yet".to_owned(), Group::to_string);
     let _ = writeln!(out, "cluster {name}: {group}");
     if cluster.paused {
-        let _ = writeln!(out, "paused: no member is promoted; tidewater keeper resume ends that");
+        let _ = writeln!(out, "paused: no member is promoted; tidewater cluster keeper resume ends that");
     }
     match &cluster.leader {
         Some((leader, _)) if leader.epoch.counter > 0 => {

@@ -26,13 +26,13 @@ check log-page page_kept
 client_kept() {
     local sum begin
     read -r sum begin <<<"$(before client)"
-    [ "$(tidewater fast read "$target" --from "$begin" --bytes 100000 | sha256sum | cut -c 1-64)" = "$sum" ]
+    [ "$(tidewater nvme fast read "$target" --from "$begin" --bytes 100000 | sha256sum | cut -c 1-64)" = "$sum" ]
 }
 check client-kept client_kept
 client_goes_on() {
     local end
     end=$(credit)
-    head -c 5000 /dev/urandom | tidewater fast append "$target" --json >/tmp/appended
+    head -c 5000 /dev/urandom | tidewater nvme fast append "$target" --json >/tmp/appended
     [ "$(jq .offset /tmp/appended)" = "$end" ] && credited $((end + 5000))
 }
 check client-goes-on client_goes_on

@@ -140,24 +140,24 @@ check client-status client_status
 head -c 100000 /dev/urandom >/tmp/long
 if [ "$device" = tidewater ]; then begin=$(credit); fi
 client_append() {
-    tidewater fast append "$target" /tmp/long --json >/tmp/appended || return 1
+    tidewater nvme fast append "$target" /tmp/long --json >/tmp/appended || return 1
     cat /tmp/appended
     [ "$(jq .offset /tmp/appended)" = "$begin" ] && credited $((begin + 100000))
 }
 check client-append client_append
 # A record begins at a whole line of 64 bytes.
 client_record() {
-    echo commit | tidewater fast append "$target" --record --json >/tmp/recorded || return 1
+    echo commit | tidewater nvme fast append "$target" --record --json >/tmp/recorded || return 1
     cat /tmp/recorded
     [ "$(jq .offset /tmp/recorded)" = $(((begin + 100000 + 63) / 64 * 64)) ] && credited "$(jq .end /tmp/recorded)"
 }
 check client-record client_record
-client_read() { tidewater fast read "$target" --from "$begin" --bytes 100000 | cmp - /tmp/long; }
+client_read() { tidewater nvme fast read "$target" --from "$begin" --bytes 100000 | cmp - /tmp/long; }
 check client-read client_read
 # What Trim Log released is gone, and said to be, once the ring has turned over.
 client_released() {
-    head -c 40000 /tmp/long | tidewater fast append "$target" || return 1
-    refused tidewater fast read "$target" --from 0 --bytes 64 2>&1 | grep -q 'offset 0 is no longer readable'
+    head -c 40000 /tmp/long | tidewater nvme fast append "$target" || return 1
+    refused tidewater nvme fast read "$target" --from 0 --bytes 64 2>&1 | grep -q 'offset 0 is no longer readable'
 }
 check client-released client_released
 

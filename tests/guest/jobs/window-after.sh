@@ -14,7 +14,9 @@ if [ "$device" = tidewater ]; then window_place; fi
 check pinned info 3
 kept() { [ "$(bar "$pci/resource2" get "$window" 4096 | sha256sum | cut -c 1-64)" = "$(before window)" ]; }
 check kept kept
-client_kept() { [ "$(tidewater window load "$target" --entry 3 | sha256sum | cut -c 1-64)" = "$(before window)" ]; }
+client_kept() {
+    [ "$(tidewater nvme window load "$target" --entry 3 | sha256sum | cut -c 1-64)" = "$(before window)" ]
+}
 check client-kept client_kept
 check flush order 0x94 --cdw12=3
 flushed() { [ "$(dd if="$disk" bs=4096 skip=9 count=1 iflag=direct status=none | sha256sum | cut -c 1-64)" = \

@@ -50,20 +50,20 @@ check flushed flushed
 # and by DMA ---
 blocks=$((4096 / $(blockdev --getss "$disk")))
 client_pin() {
-    tidewater window pin "$target" --entry 4 --lba $((20 * blocks)) --blocks $((4 * blocks)) --at 65536 --json \
+    tidewater nvme window pin "$target" --entry 4 --lba $((20 * blocks)) --blocks $((4 * blocks)) --at 65536 --json \
         >/tmp/pinned || return 1
     [ "$(jq .bytes /tmp/pinned)" = 16384 ] && [ "$(jq .bar_offset /tmp/pinned)" = $((window + 65536)) ] && info 4
 }
 check client-pin client_pin
 head -c 10000 /dev/urandom >/tmp/bytes
-check client-store tidewater window store "$target" --entry 4 --at 123 --sync /tmp/bytes
-client_load() { tidewater window load "$target" --entry 4 --at 123 --bytes 10000 "$@" | cmp - /tmp/bytes; }
+check client-store tidewater nvme window store "$target" --entry 4 --at 123 --sync /tmp/bytes
+client_load() { tidewater nvme window load "$target" --entry 4 --at 123 --bytes 10000 "$@" | cmp - /tmp/bytes; }
 check client-load client_load
 check client-dma client_load --dma
-client_refused() { refused tidewater window pin "$target" --entry 4 --lba 0 --blocks "$blocks" 2>&1 |
+client_refused() { refused tidewater nvme window pin "$target" --entry 4 --lba 0 --blocks "$blocks" 2>&1 |
     grep -q 'Entry Exists'; }
 check client-refused client_refused
-check client-flush tidewater window flush "$target" --entry 4
+check client-flush tidewater nvme window flush "$target" --entry 4
 client_flushed() { dd if="$disk" bs=4096 skip=20 count=4 iflag=direct status=none | tail -c +124 | head -c 10000 |
     cmp - /tmp/bytes; }
 check client-flushed client_flushed

@@ -441,7 +441,7 @@ pub const ALERTS: &[Alert] = &[
         lasts: "1m",
         severity: "warning",
         summary: "{{ $labels.instance }} has no connection to peer {{ $labels.peer }}",
-        description: "The peer's device or the network is down: `tidewater group status` says since when.",
+        description: "The peer's device or the network is down: `tidewater cluster group status` says since when.",
     },
     Alert {
         name: "TidewaterReplicaNotInStep",
@@ -450,7 +450,7 @@ pub const ALERTS: &[Alert] = &[
         lasts: "5m",
         severity: "warning",
         summary: "Replica {{ $labels.peer }} of {{ $labels.instance }} is not in step",
-        description: "It does not count in a promotion until it has caught up: see `tidewater group status`.",
+        description: "It does not count in a promotion until it has caught up: see `tidewater cluster group status`.",
     },
     Alert {
         name: "TidewaterReplicaBehind",

@@ -80,7 +80,7 @@ fn a_program_without_a_primary_learns_which_was_the_last_and_what_to_do() {
     let target = kept.etcd[0].target("tidewater");
     let said = run_refused(folder, &["run", "--device", &target, "--log", "x", "--", "true"]);
     assert!(said.contains(&format!("it has no primary now: the last was node {first}, of epoch ")), "{said}");
-    assert!(said.contains("no keeper has led for ") && said.contains("tidewater keeper resume"), "{said}");
+    assert!(said.contains("no keeper has led for ") && said.contains("tidewater cluster keeper resume"), "{said}");
     let since = said.split("no keeper has led for ").nth(1).and_then(|rest| rest.split(' ').next());
     let since = since.and_then(|number| number.parse().ok()).expect("a number of seconds");
     assert!(Duration::from_secs(since) < gone.elapsed() + Duration::from_secs(10), "{said}");

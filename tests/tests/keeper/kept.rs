@@ -63,7 +63,7 @@ impl Kept {
         primary
     }
 
-    /// `tidewater keeper`, which reaches etcd.
+    /// `tidewater cluster keeper`, which reaches etcd.
     fn line(&self, arguments: &[&str]) -> Vec<String> {
         let mut line = vec!["keeper".to_owned()];
         line.extend(Etcd::access(&self.etcd));
@@ -86,7 +86,7 @@ impl Kept {
         std::fs::read_to_string(path).unwrap_or_default()
     }
 
-    /// `tidewater keeper`, which is to succeed.
+    /// `tidewater cluster keeper`, which is to succeed.
     pub fn ask(&self, arguments: &[&str]) -> String {
         let line = self.line(arguments);
         run_well(self.devices.folder.path(), &line.iter().map(String::as_str).collect::<Vec<_>>())

@@ -367,7 +367,7 @@ impl Site {
         urls.join(",")
     }
 
-    /// `tidewater keeper`, by the operator. Empty: it was refused, or etcd does not answer.
+    /// `tidewater cluster keeper`, by the operator. Empty: it was refused, or etcd does not answer.
     pub fn operate(&self, arguments: &[&str]) -> String {
         let mut command = tidewater(self.folder.path());
         command.args(["keeper", "--etcd", &self.urls()]).args(arguments);

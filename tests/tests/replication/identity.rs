@@ -40,7 +40,7 @@ fn refused(cluster: &mut Cluster, at_0: &str, at_1: &str) {
     assert!(notes.contains(at_0) && notes.contains(at_1), "{notes}");
 }
 
-/// Two devices of which none has been started, and what `tidewater cluster init` made for them.
+/// Two devices of which none has been started, and what `tidewater cluster identity init` made for them.
 fn pair() -> (Cluster, PathBuf) {
     let mut cluster = Cluster::prepare(2);
     run_well(cluster.folder.path(), &["cluster", "init", "certs", "--cluster", "shop", "--nodes", "2"]);
@@ -129,7 +129,8 @@ fn a_cluster_is_made_once_and_keys_are_their_owners_alone() {
     assert!(run_well(folder.path(), &add).contains("a certificate for node 1"));
     assert!(run_refused(folder.path(), &add).contains("--renew"));
     assert!(
-        run_refused(folder.path(), &["cluster", "add-node", "none", "--node", "1"]).contains("tidewater cluster init")
+        run_refused(folder.path(), &["cluster", "identity", "add-node", "none", "--node", "1"])
+            .contains("tidewater cluster identity init")
     );
 }
 

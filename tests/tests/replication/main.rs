@@ -129,7 +129,7 @@ fn what_has_no_replicas_or_is_one_is_refused_by_name() {
     assert!(refused(1, Level::Ring).contains("secondary"));
     let run = ["run", "--device", "1", "--log", "x", "--", "true"];
     let said = run_refused(cluster.folder.path(), &run);
-    assert!(said.contains("secondary") && said.contains("tidewater group"), "{said}");
+    assert!(said.contains("secondary") && said.contains("tidewater cluster group"), "{said}");
     let said =
         run_refused(cluster.folder.path(), &["group", "form", "--control", "0", "--members", "0,7", "--mode", "eager"]);
     assert!(said.contains("node 7") && said.contains("--peer 7="), "{said}");

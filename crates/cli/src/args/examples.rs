@@ -235,17 +235,18 @@ Examples:
 pub(super) const SERVE: &str = "\
 Examples:
   # A drive of 8 GiB in a file, for a virtual machine
-  tidewater serve --image drive.img --size 8GiB --vfio-user /run/tidewater/vfio.sock
+  tidewater serve --image drive.img --capacity 8GiB --vfio-user /run/tidewater/vfio.sock
 
   # As fast as the file allows, for remote hosts on this machine
-  tidewater serve --image drive.img --size 8GiB --set serve.timing=none --nvme-tcp 127.0.0.1:4420
+  tidewater serve --image drive.img --capacity 8GiB --set serve.timing=none \\
+    --nvme-tcp 127.0.0.1:4420
 
   # Two namespaces, one with blocks of 4 KiB; metrics; data in memory only
-  tidewater serve --image memory --size 4GiB --namespaces 1GiB,rest:4k \\
+  tidewater serve --image memory --capacity 4GiB --namespaces 1GiB,rest:4k \\
     --vfio-user vfio.sock --metrics 127.0.0.1:9464
 
   # Every command as Wireshark reads it
-  tidewater serve --image drive.img --size 8GiB --vfio-user vfio.sock --commands seen.pcapng
+  tidewater serve --image drive.img --capacity 8GiB --vfio-user vfio.sock --commands seen.pcapng
 
   # Record all inputs, to replay them in virtual time
   tidewater serve --profile tiny --image memory --vfio-user vfio.sock --input-log run.log
@@ -284,12 +285,12 @@ pub(super) const STATUS: &str = "\
 Examples:
   tidewater status
   tidewater status --watch
-  tidewater status --control /run/tidewater/control.sock --json";
+  tidewater status --device /run/tidewater/control.sock --json";
 
 pub(super) const FAULT: &str = "\
 Examples:
   # Reads of a block fail, as of a worn-out page
-  tidewater fault status --lba 2048..2056
+  tidewater fault error --lba 2048..2056
 
   # Data held only in volatile memory is lost, and the drive powers up a second later
   tidewater fault power-cut --off 1s
@@ -302,120 +303,132 @@ Examples:
   # Two devices on one machine, for a first try; on two machines, give their addresses
   tidewater log-device a --node 0 --peer-listen 127.0.0.1:7420 --peer 1=127.0.0.1:7421 &
   tidewater log-device b --node 1 --peer-listen 127.0.0.1:7421 --peer 0=127.0.0.1:7420 &
-  tidewater group form --control b --members 0,1 --mode eager
-  tidewater group form --control a --members 0,1 --mode eager --primary
+  tidewater cluster group form --device b --members 0,1 --mode eager
+  tidewater cluster group form --device a --members 0,1 --mode eager --primary
   tidewater run --device a --level remote-ring --log 'pg_wal/*' -- postgres -D data
 
   # The primary's machine is gone
-  tidewater group promote --control b
+  tidewater cluster group promote --device b
   tidewater recover --device b";
 
 pub(super) const GROUP_DEMOTE: &str = "\
 Examples:
-  tidewater group demote --control a";
+  tidewater cluster group demote --device a";
 
 pub(super) const GROUP_LEAVE: &str = "\
 Examples:
-  tidewater group leave --control b";
+  tidewater cluster group leave --device b";
 
 pub(super) const GROUP_REBUILD: &str = "\
 Examples:
   # `group status` says that its log is stale
-  tidewater group rebuild --control b";
+  tidewater cluster group rebuild --device b";
 
 pub(super) const GROUP_FORM: &str = "\
 Examples:
-  tidewater group form --control b --members 0,1 --mode eager
-  tidewater group form --control a --members 0,1 --mode eager --primary";
+  tidewater cluster group form --device b --members 0,1 --mode eager
+  tidewater cluster group form --device a --members 0,1 --mode eager --primary";
 
 pub(super) const GROUP_PROMOTE: &str = "\
 Examples:
   # The primary is gone, and the others answer
-  tidewater group promote --control b
+  tidewater cluster group promote --device b
 
   # Without node 0 from now on
-  tidewater group promote --control b --members 1,2 --mode eager";
+  tidewater cluster group promote --device b --members 1,2 --mode eager";
 
 pub(super) const GROUP_DEADLINE: &str = "\
 Examples:
   # A program of yours that watches the devices says this each second
-  tidewater group deadline --control a --lasts 8s
+  tidewater cluster group deadline --device a --lasts 8s
 
   # `group status` says that the device is frozen, and no other member is primary
-  tidewater group deadline --control a --none";
+  tidewater cluster group deadline --device a --none";
 
 pub(super) const KEEPER: &str = "\
 Examples:
   # Once: the members, and when a byte counts as replicated
-  tidewater keeper group --etcd http://10.0.0.9:2379 --members 0,1,2 --mode quorum
+  tidewater cluster keeper group --etcd http://10.0.0.9:2379 --members 0,1,2 --mode quorum
 
   # On each machine: its device has --node and --peer
-  tidewater keeper run --etcd http://10.0.0.9:2379 --control a &
+  tidewater cluster keeper run --etcd http://10.0.0.9:2379 --device a &
 
   # Anywhere
-  tidewater keeper status --etcd http://10.0.0.9:2379";
+  tidewater cluster keeper status --etcd http://10.0.0.9:2379";
 
 pub(super) const KEEPER_RUN: &str = "\
 Examples:
-  tidewater keeper run --etcd http://10.0.0.9:2379 --control a
+  tidewater cluster keeper run --etcd http://10.0.0.9:2379 --device a
 
   # etcd's data was wiped, and that is known
-  tidewater keeper run --etcd http://10.0.0.9:2379 --control a --new-etcd";
+  tidewater cluster keeper run --etcd http://10.0.0.9:2379 --device a --new-etcd";
 
 pub(super) const KEEPER_STATUS: &str = "\
 Examples:
-  tidewater keeper status --json";
+  tidewater cluster keeper status --json";
 
 pub(super) const KEEPER_SWITCHOVER: &str = "\
 Examples:
   # The machine of the primary is to be restarted
-  tidewater keeper switchover
-  tidewater keeper switchover --to 2";
+  tidewater cluster keeper switchover
+  tidewater cluster keeper switchover --to 2";
 
 pub(super) const KEEPER_PAUSE: &str = "\
 Examples:
   # Work on etcd, or on the keepers
-  tidewater keeper pause
-  tidewater keeper resume";
+  tidewater cluster keeper pause
+  tidewater cluster keeper resume";
 
 pub(super) const KEEPER_REINIT: &str = "\
 Examples:
   # `keeper status` says that the log of node 2 is stale
-  tidewater keeper reinit --node 2";
+  tidewater cluster keeper reinit --node 2";
 
 pub(super) const KEEPER_GROUP: &str = "\
 Examples:
-  tidewater keeper group --members 0,1,2 --mode quorum
+  tidewater cluster keeper group --members 0,1,2 --mode quorum
 
   # Node 0 is replaced by node 3, whose device and keeper run
-  tidewater keeper group --members 1,2,3 --mode quorum";
+  tidewater cluster keeper group --members 1,2,3 --mode quorum";
 
 pub(super) const GROUP_STATUS: &str = "\
 Examples:
-  tidewater group status --control a";
+  tidewater cluster group status --device a";
 
 pub(super) const CLUSTER: &str = "\
 Examples:
-  tidewater cluster init certs --cluster shop --nodes 3
+  # Once: certificates, and the members
+  tidewater cluster identity init certs --nodes 3
+  tidewater cluster keeper group --etcd http://10.0.0.9:2379 --members 0,1,2 --mode quorum
+
+  # On each machine, beside its device
+  tidewater cluster keeper run --etcd http://10.0.0.9:2379 --device a &
+
+  # Without etcd: promote a member by hand
+  tidewater cluster group promote --device b";
+
+pub(super) const IDENTITY: &str = "\
+Examples:
+  tidewater cluster identity init certs --cluster shop --nodes 3
   tidewater log-device a --node 0 --cluster shop --peer-identity certs/node-0 \\
     --peer-listen 10.0.0.1:7420 --peer 1=10.0.0.2:7420 --peer 2=10.0.0.3:7420";
 
-pub(super) const CLUSTER_INIT: &str = "\
+pub(super) const IDENTITY_INIT: &str = "\
 Examples:
-  tidewater cluster init certs --cluster shop --nodes 3
-  tidewater cluster init certs --nodes 2 --days 90";
+  tidewater cluster identity init certs --cluster shop --nodes 3
+  tidewater cluster identity init certs --nodes 2 --days 90";
 
-pub(super) const CLUSTER_ADD_NODE: &str = "\
+pub(super) const IDENTITY_ADD_NODE: &str = "\
 Examples:
-  tidewater cluster add-node certs --node 3
+  tidewater cluster identity add-node certs --node 3
 
   # Before its certificate expires
-  tidewater cluster add-node certs --node 0 --renew";
+  tidewater cluster identity add-node certs --node 0 --renew";
 
-pub(super) const FAULT_STATUS: &str = "\
+pub(super) const FAULT_ERROR: &str = "\
 Examples:
-  tidewater fault status --lba 2048..2056
-  tidewater fault status --lba 0 --code 0x006 --count 1";
+  tidewater fault error --lba 2048..2056
+  tidewater fault error --lba 0 --code 0x006 --count 1";
 
 pub(super) const FAULT_DELAY: &str = "\
 Examples:
@@ -465,7 +478,9 @@ Examples:
   tidewater nvme smart-log tcp:127.0.0.1:4420
   tidewater nvme id-ctrl vfio-user:/run/tidewater/vfio.sock -o json
   tidewater nvme fast-status pci:0000:01:00.0
-  tidewater nvme id-ns tcp:127.0.0.1:4420 --nsid 1 --json";
+  tidewater nvme id-ns tcp:127.0.0.1:4420 --nsid 1 --json
+  tidewater nvme fast append pci:0000:01:00.0 commit.bin
+  tidewater nvme window pin pci:01:00.0 --entry 1 --lba 4096 --blocks 8";
 
 pub(super) const RUN: &str = "\
 Examples:
@@ -534,63 +549,63 @@ Examples:
 
 pub(super) const FAST: &str = "\
 Examples:
-  tidewater fast append pci:0000:01:00.0 commit.bin
-  tidewater fast read vfio-user:/run/tidewater/vfio.sock --from 0 --bytes 4KiB";
+  tidewater nvme fast append pci:0000:01:00.0 commit.bin
+  tidewater nvme fast read vfio-user:/run/tidewater/vfio.sock --from 0 --bytes 4KiB";
 
 pub(super) const FAST_APPEND: &str = "\
 Examples:
-  tidewater fast append pci:0000:01:00.0 commit.bin
-  tidewater fast append tcp:127.0.0.1:4420 --record --lane 1 commit.bin";
+  tidewater nvme fast append pci:0000:01:00.0 commit.bin
+  tidewater nvme fast append tcp:127.0.0.1:4420 --record --lane 1 commit.bin";
 
 pub(super) const FAST_READ: &str = "\
 Examples:
-  tidewater fast read pci:01:00.0 --from 4096 --bytes 100 > bytes";
+  tidewater nvme fast read pci:01:00.0 --from 4096 --bytes 100 > bytes";
 
 pub(super) const FAST_TRIM: &str = "\
 Examples:
-  tidewater fast trim pci:01:00.0 --to 1048576";
+  tidewater nvme fast trim pci:01:00.0 --to 1048576";
 
 pub(super) const FAST_STATUS: &str = "\
 Examples:
-  tidewater fast status pci:01:00.0
-  tidewater fast status vfio-user:/run/tidewater/vfio.sock --json";
+  tidewater nvme fast status pci:01:00.0
+  tidewater nvme fast status vfio-user:/run/tidewater/vfio.sock --json";
 
 pub(super) const WINDOW: &str = "\
 Examples:
-  tidewater window pin pci:01:00.0 --entry 1 --lba 4096 --blocks 8
-  tidewater window store pci:01:00.0 --entry 1 --sync page.bin
-  tidewater window flush pci:01:00.0 --entry 1";
+  tidewater nvme window pin pci:01:00.0 --entry 1 --lba 4096 --blocks 8
+  tidewater nvme window store pci:01:00.0 --entry 1 --sync page.bin
+  tidewater nvme window flush pci:01:00.0 --entry 1";
 
 pub(super) const WINDOW_PIN: &str = "\
 Examples:
-  tidewater window pin pci:01:00.0 --entry 1 --lba 4096 --blocks 8
-  tidewater window pin vfio-user:/run/tidewater/vfio.sock --entry 2 --lba 0 --blocks 16 --at 8192";
+  tidewater nvme window pin pci:01:00.0 --entry 1 --lba 4096 --blocks 8
+  tidewater nvme window pin vfio-user:/run/vfio.sock --entry 2 --lba 0 --blocks 16 --at 8192";
 
 pub(super) const WINDOW_STORE: &str = "\
 Examples:
-  tidewater window store pci:01:00.0 --entry 1 --at 100 --sync bytes.bin";
+  tidewater nvme window store pci:01:00.0 --entry 1 --at 100 --sync bytes.bin";
 
 pub(super) const WINDOW_LOAD: &str = "\
 Examples:
-  tidewater window load pci:01:00.0 --entry 1 > page
-  tidewater window load pci:01:00.0 --entry 1 --at 100 --bytes 64 --dma > bytes";
+  tidewater nvme window load pci:01:00.0 --entry 1 > page
+  tidewater nvme window load pci:01:00.0 --entry 1 --at 100 --bytes 64 --dma > bytes";
 
 pub(super) const WINDOW_SYNC: &str = "\
 Examples:
-  tidewater window sync pci:01:00.0 --entry 1";
+  tidewater nvme window sync pci:01:00.0 --entry 1";
 
 pub(super) const WINDOW_INFO: &str = "\
 Examples:
-  tidewater window info tcp:127.0.0.1:4420 --entry 1 --json";
+  tidewater nvme window info tcp:127.0.0.1:4420 --entry 1 --json";
 
 pub(super) const WINDOW_FLUSH: &str = "\
 Examples:
-  tidewater window flush pci:01:00.0 --entry 1";
+  tidewater nvme window flush pci:01:00.0 --entry 1";
 
 pub(super) const WINDOW_UNPIN: &str = "\
 Examples:
-  tidewater window unpin pci:01:00.0 --entry 1";
+  tidewater nvme window unpin pci:01:00.0 --entry 1";
 
 pub(super) const WINDOW_STATUS: &str = "\
 Examples:
-  tidewater window status pci:01:00.0";
+  tidewater nvme window status pci:01:00.0";

@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 /// Every command, by what it is for.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Simulate", &["replay", "compare", "sweep", "log", "experiment", "report", "profile", "trace"]),
-    ("Serve a device", &["serve", "log-device", "status", "fault", "group", "keeper", "cluster", "rerun"]),
+    ("Serve a device", &["serve", "log-device", "status", "fault", "cluster", "rerun"]),
     ("Databases and programs", &["run", "bench", "recover", "drain", "check", "tail"]),
-    ("Devices and tools", &["probe", "nvme", "fast", "window", "completions", "man"]),
+    ("Devices and tools", &["probe", "nvme", "completions", "man"]),
 ];
 
 /// The command, whose help names its subcommands in groups.
@@ -39,7 +39,8 @@ mod tests {
         let mut named: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
         named.sort_unstable();
         let command = Cli::command();
-        let mut commands: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+        let mut commands: Vec<&str> = shown.map(clap::Command::get_name).collect();
         commands.sort_unstable();
         assert_eq!(named, commands);
         let help = super::command().render_help().to_string();

@@ -2,6 +2,7 @@
 
 use super::{Range, Setting, formats, values};
 use clap::{Args, ValueHint};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use tidewater_base::Duration;
 use tidewater_core::ftl::Precondition;
@@ -10,7 +11,7 @@ use tidewater_sim::workload::JobSpec;
 use tidewater_study::{DriveSpec, LoadSpec, factor};
 
 /// Options that a job has no use for.
-pub(super) const OF_TRACES: [&str; 7] = ["trace", "format", "columns", "skip_bad", "device", "compact", "repeat"];
+pub(super) const OF_TRACES: [&str; 7] = ["trace", "format", "columns", "skip_bad", "volume", "compact", "repeat"];
 /// The most passes over a trace.
 const PASSES_MAX: u64 = 1_000_000_000;
 
@@ -114,8 +115,8 @@ pub struct Reading {
     #[arg(long, help_heading = "Load")]
     pub skip_bad: bool,
     /// Only the requests of this device or volume of the trace
-    #[arg(long, value_name = "NAME", help_heading = "Load")]
-    pub device: Option<String>,
+    #[arg(long, alias = "device", value_name = "NAME", help_heading = "Load")]
+    pub volume: Option<String>,
     /// Leave out address ranges of 1 MiB that the trace never touches, so that sparse volumes fit on a small drive
     #[arg(long, help_heading = "Load")]
     pub compact: bool,
@@ -129,7 +130,7 @@ impl Reading {
             columns: self.columns.clone(),
             slice: self.slice.clone(),
             skip_bad: self.skip_bad,
-            device: self.device.clone(),
+            device: self.volume.clone(),
             compact: self.compact,
         }
     }
@@ -180,4 +181,20 @@ impl Drive {
             seed: self.seed,
         }
     }
+}
+
+/// The live page of what goes on.
+#[derive(Debug, Args)]
+pub struct Watch {
+    /// Watch it in a browser while it goes on, at this loopback address [default: a free port, which is printed]
+    #[arg(
+        long,
+        alias = "live",
+        value_name = "ADDRESS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "127.0.0.1:0",
+        help_heading = "Results"
+    )]
+    pub page: Option<SocketAddr>,
 }

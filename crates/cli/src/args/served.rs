@@ -1,5 +1,6 @@
 //! The commands of a served device: serving it, its status, fault injection, and its NVMe data.
 
+use super::hardware::{FastCommand, WindowCommand};
 use super::peers::PeerArgs;
 use super::{Setting, examples, values};
 use clap::{ArgAction, Args, Subcommand, ValueEnum, ValueHint};
@@ -22,8 +23,8 @@ pub struct Serve {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Drive")]
     pub image: PathBuf,
     /// Usable size of a new drive, such as 64GiB; an existing image has its own
-    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Drive")]
-    pub size: Option<u64>,
+    #[arg(long, alias = "size", value_name = "SIZE", value_parser = values::size, help_heading = "Drive")]
+    pub capacity: Option<u64>,
     /// Namespaces of a new drive: sizes, separated by commas, each optionally with :4k or :512 for its block size; the
     /// last may be `rest`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "rest", help_heading = "Drive")]
@@ -144,9 +145,10 @@ impl std::str::FromStr for NamespaceSize {
 /// Which served device.
 #[derive(Clone, Debug, Args)]
 pub struct Served {
-    /// Its control socket, or the folder of a log device [default: control.sock in the runtime directory]
-    #[arg(long, global = true, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
-    pub control: Option<PathBuf>,
+    /// The folder of a log device, or the control socket of `tidewater serve` [default: control.sock in the runtime
+    /// directory]
+    #[arg(long, alias = "control", global = true, value_name = "TARGET", value_hint = ValueHint::AnyPath)]
+    pub device: Option<PathBuf>,
 }
 
 /// `tidewater status`.
@@ -179,8 +181,8 @@ pub struct FaultArgs {
 #[derive(Debug, Subcommand)]
 pub enum FaultCommand {
     /// Commands on these blocks fail with a status
-    #[command(after_help = examples::FAULT_STATUS)]
-    Status {
+    #[command(alias = "status", after_help = examples::FAULT_ERROR)]
+    Error {
         /// Blocks A up to but not including B
         #[arg(long, value_name = "A..B", value_parser = blocks)]
         lba: Range<u64>,
@@ -284,7 +286,30 @@ pub struct Next {
 
 /// `tidewater nvme`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Nvme {
+    /// A page of the device.
+    #[command(flatten)]
+    pub page: Option<NvmePage>,
+    /// One of its byte-addressable sides.
+    #[command(subcommand)]
+    pub side: Option<NvmeSide>,
+}
+
+/// What of a device is used byte by byte.
+#[derive(Debug, Subcommand)]
+pub enum NvmeSide {
+    /// Append to and read the log of a drive's fast side
+    #[command(subcommand, after_help = examples::FAST)]
+    Fast(FastCommand),
+    /// Pin blocks into a drive's byte window, store into them and sync them
+    #[command(subcommand, after_help = examples::WINDOW)]
+    Window(WindowCommand),
+}
+
+/// A page of a device, which `tidewater nvme` prints.
+#[derive(Debug, Args)]
+pub struct NvmePage {
     /// What to read
     #[arg(value_enum, value_name = "WHAT")]
     pub what: NvmeWhat,

@@ -25,7 +25,7 @@ pub struct Sweep {
     #[arg(long)]
     pub retry_failed: bool,
     /// Print the runs and what is there of them, and make none
-    #[arg(long, conflicts_with = "live")]
+    #[arg(long, conflicts_with = "page")]
     pub dry_run: bool,
     /// A setting and its values, a range or a list, as in `compare`; may be given several times
     #[arg(long, value_name = "KEY=V1,V2,...", value_hint = ValueHint::Other)]

@@ -161,3 +161,53 @@ fn help_and_version_are_no_mistakes() {
         assert!(matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion));
     }
 }
+
+/// Names that were given up for one name for one thing: they work until 1.0, and help does not show them.
+#[test]
+fn old_names_still_work_and_are_not_shown() {
+    for (old, new) in [
+        ("serve --image d --size 1GiB --vfio-user s", "serve --image d --capacity 1GiB --vfio-user s"),
+        ("replay --trace sample --live", "replay --trace sample --page"),
+        ("replay --trace sample --live=127.0.0.1:8080", "replay --trace sample --page=127.0.0.1:8080"),
+        ("sweep plan.toml --out study --live", "sweep plan.toml --out study --page"),
+        ("replay --trace sample --device 1", "replay --trace sample --volume 1"),
+        ("replay --trace sample --json -", "replay --trace sample --json"),
+        ("compare --trace sample --vary seed=1,2 --json -", "compare --trace sample --vary seed=1,2 --json"),
+        ("trace info sample --json -", "trace info sample --json"),
+        ("experiment run x-ssd/fig9 --json -", "experiment run x-ssd/fig9 --json"),
+        ("log --json -", "log --json"),
+        ("probe generic --json -", "probe generic --json"),
+        ("probe generic --plan", "probe generic --dry-run"),
+        ("status --control a --json", "status --device a --json"),
+        ("fault --control a clear", "fault clear --device a"),
+        ("fault status --lba 1 --control a", "fault error --lba 1 --device a"),
+        (
+            "group form --members 0,1 --mode eager --control a",
+            "cluster group form --members 0,1 --mode eager --device a",
+        ),
+        ("group status --log-end", "cluster group status --log-end"),
+        ("keeper run --control a --ttl 20s", "cluster keeper run --device a --ttl 20s"),
+        ("keeper --cluster shop status --json", "cluster keeper status --json --cluster shop"),
+        ("cluster init certs --nodes 3", "cluster identity init certs --nodes 3"),
+        ("cluster add-node certs --node 3 --renew", "cluster identity add-node certs --node 3 --renew"),
+        ("fast append tcp:127.0.0.1:4420 f --json", "nvme fast append tcp:127.0.0.1:4420 f --json"),
+        ("window sync pci:01:00.0 --entry 1", "nvme window sync pci:01:00.0 --entry 1"),
+    ] {
+        let read = |line: &str| format!("{:?}", parse(&format!("tidewater {line}")).unwrap().command);
+        // An old command is one more variant, which leads to the same.
+        let (was, is) = (read(old), read(new));
+        let inner = |text: &str| text.trim_end_matches([')', ' ', '}']).to_owned();
+        let same = was == is || inner(&is).ends_with(&inner(was.split_once('(').unwrap().1));
+        assert!(same, "{old}: {was}\n{new}: {is}");
+    }
+    fn shown_aliases(command: &clap::Command) -> Vec<String> {
+        let of_options =
+            command.get_arguments().flat_map(|argument| argument.get_visible_aliases().unwrap_or_default());
+        let all = of_options.chain(command.get_visible_aliases()).map(str::to_owned);
+        all.chain(command.get_subcommands().flat_map(shown_aliases)).collect()
+    }
+    let command = Cli::command();
+    assert_eq!(shown_aliases(&command), ["color"]);
+    let hidden = command.get_subcommands().filter(|below| below.is_hide_set()).map(clap::Command::get_name);
+    assert_eq!(hidden.collect::<Vec<_>>(), ["group", "keeper", "fast", "window"]);
+}

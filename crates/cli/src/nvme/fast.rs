@@ -1,4 +1,4 @@
-//! `tidewater fast`: the log of a drive's fast side.
+//! `tidewater nvme fast`: the log of a drive's fast side.
 
 use super::connect::{self, explain};
 use super::table::Table;
@@ -19,7 +19,7 @@ fn patience() -> Patience {
     Patience { poll: Duration::from_us(20), suspect: Duration::from_ms(100), timeout: TIME }
 }
 
-/// `tidewater fast`.
+/// `tidewater nvme fast`.
 ///
 /// # Errors
 /// When the drive can't be reached, or refuses.

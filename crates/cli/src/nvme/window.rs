@@ -1,4 +1,4 @@
-//! `tidewater window`: the byte window of a drive.
+//! `tidewater nvme window`: the byte window of a drive.
 
 use super::connect::{self, explain};
 use super::table::Table;
@@ -9,7 +9,7 @@ use crate::output;
 use tidewater_client::hardware::{Device, Window};
 use tidewater_wire::vendor::EntryInfo;
 
-/// `tidewater window`.
+/// `tidewater nvme window`.
 ///
 /// # Errors
 /// When the drive can't be reached, or refuses.

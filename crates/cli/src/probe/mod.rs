@@ -53,7 +53,7 @@ pub fn command(given: &Probe) -> Result<(), Failure> {
     let stages: Vec<&StageInfo> = STAGES.iter().filter(|one| asked(given, one)).collect();
     let shown = if silent { Ok(()) } else { output::print(&announcement(target.as_ref(), &stages)) };
     // Without a reader and without a file, there is nothing to probe for.
-    if given.plan || shown.is_err() && targets.iter().flatten().next().is_none() {
+    if given.dry_run || shown.is_err() && targets.iter().flatten().next().is_none() {
         return shown;
     }
     let _running = Running::begin();

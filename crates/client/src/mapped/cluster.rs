@@ -144,7 +144,7 @@ impl Cluster {
         let tried: Vec<String> = tried.iter().map(ToString::to_string).collect();
         let why = format!(
             "etcd names its primary, and this program can't append there: {}; run the program on the primary's \
-             machine, or move the primary here (tidewater keeper switchover --to N)",
+             machine, or move the primary here (tidewater cluster keeper switchover --to N)",
             tried.join("; ")
         );
         LogError::Cluster { name: self.name.clone(), why }
@@ -173,14 +173,15 @@ impl Cluster {
         if !state.is_there {
             let name = &self.name;
             return format!(
-                "etcd at {at} has no key below /tidewater/{name}/: start tidewater keeper run --cluster {name} beside \
-                 each device, or correct the name"
+                "etcd at {at} has no key below /tidewater/{name}/: start tidewater cluster keeper run --cluster {name} \
+                 beside each device, or correct the name"
             );
         }
         if !state.has_group {
             let name = &self.name;
             return format!(
-                "it has no group yet: tidewater keeper group --cluster {name} --members LIST --mode MODE makes one"
+                "it has no group yet: tidewater cluster keeper group --cluster {name} --members LIST --mode MODE \
+                 makes one"
             );
         }
         if let Some((node, _)) = state.leader {
@@ -200,9 +201,11 @@ impl Cluster {
             why += &format!("; node {node}: {}", member.note);
         }
         why += match (state.is_paused, state.members.is_empty()) {
-            (true, _) => "; the cluster is paused: tidewater keeper resume, or tidewater group promote on a member",
-            (_, true) => "; no keeper runs: start tidewater keeper run beside each device",
-            _ => "; see tidewater keeper status",
+            (true, _) => {
+                "; the cluster is paused: tidewater cluster keeper resume, or cluster group promote on a member"
+            }
+            (_, true) => "; no keeper runs: start tidewater cluster keeper run beside each device",
+            _ => "; see tidewater cluster keeper status",
         };
         why
     }
@@ -444,7 +447,7 @@ mod tests {
         let said = of.why_no_primary(&state(&[]));
         assert!(said.contains("/tidewater/shop/") && said.contains("correct the name"), "{said}");
         let said = of.why_no_primary(&state(&[("identity", "x")]));
-        assert!(said.contains("tidewater keeper group --cluster shop"), "{said}");
+        assert!(said.contains("tidewater cluster keeper group --cluster shop"), "{said}");
         let member = r#"{"node":1,"address":"/b","epoch":"4.0","note":"stands back","leaderless_ms":6500}"#;
         let all = [("group", "{}"), ("members/1", member)];
         let said = of.why_no_primary(&state(&all));

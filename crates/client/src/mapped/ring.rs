@@ -74,7 +74,7 @@ impl Peers {
     pub(super) fn acknowledge(self, level: Level) -> Result<(), LogError> {
         self.may_write()?;
         let why = match self {
-            Peers { role: 0, .. } => "the device has no peers: set up its group with `tidewater group`",
+            Peers { role: 0, .. } => "the device has no peers: set up its group with `tidewater cluster group`",
             Peers { mode: 0, .. } => {
                 "the group is lazy: its primary waits for no replica; choose eager, chain or quorum"
             }

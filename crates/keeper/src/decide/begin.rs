@@ -30,8 +30,8 @@ impl Of<'_> {
         let has_log = self.device.tail.iter().any(|&end| end > 0);
         if has_log && !self.wants_reinit() {
             return Decision::wait(format!(
-                "this device is in no group and has a log of its own: tidewater keeper reinit --node {node} discards \
-                 that to join"
+                "this device is in no group and has a log of its own: tidewater cluster keeper reinit --node {node} \
+                 discards that to join"
             ));
         }
         let mut actions = vec![Action::Device(Order::Form(self.group.clone()))];
@@ -59,8 +59,8 @@ impl Of<'_> {
             [one] => *one,
             several => {
                 return Decision::wait(format!(
-                    "can't begin the group: nodes {} have a log each; form it by hand (tidewater group form), which \
-                     keeps the primary's",
+                    "can't begin the group: nodes {} have a log each; form it by hand (tidewater cluster group form), \
+                     which keeps the primary's",
                     list(several)
                 ));
             }

@@ -306,7 +306,7 @@ fn state_of(peer: &tidewater_core::fast::transport::PeerStatus, up: bool, disk: 
         () if peer.data_failed => "unreachable",
         // Its network is well. A device that can't store what it takes reports nothing of it.
         () if peer.counter_failed && up => {
-            "connected and reports nothing: see tidewater group status there, and its disk"
+            "connected and reports nothing: see tidewater cluster group status there, and its disk"
         }
         () if peer.counter_failed => "silent",
         () if !peer.attached => "attaching",

@@ -194,7 +194,7 @@ fn make(setup: &Setup, drive: &DriveSetup, notify: &mut dyn FnMut(Event)) -> Res
         .map_err(wrong)?;
     let device = Device::power_on(&opened.profile, opened.remains).map_err(wrong)?;
     if setup.size.is_some_and(|size| size != device.capacity()) {
-        notify(Event::Note("the drive exists and keeps its size: --size applies to new drives".into()));
+        notify(Event::Note("the drive exists and keeps its capacity: --capacity applies to new drives".into()));
     }
     if setup.ring.is_none()
         && let Some(owner) = other_owner(&opened.image)
@@ -628,7 +628,7 @@ impl Server {
                 notify(Event::Note(if has_led(function) {
                     format!(
                         "function {number} was primary, and {why}: it is a secondary now, since replicas may have \
-                         more of the log; promote a member: tidewater group promote"
+                         more of the log; promote a member: tidewater cluster group promote"
                     )
                 } else {
                     format!(

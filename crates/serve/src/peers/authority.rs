@@ -129,7 +129,7 @@ impl Authority {
         let der = CertificateDer::from_pem_slice(certificate.as_bytes())
             .map_err(|error| wrong(CA_FILE, format!("no certificate in PEM: {error}")))?;
         let name = super::identity::name_in(&der)
-            .ok_or_else(|| wrong(CA_FILE, "no CA that `tidewater cluster init` made".into()))?;
+            .ok_or_else(|| wrong(CA_FILE, "no CA that `tidewater cluster identity init` made".into()))?;
         // What an issuer adds to a certificate is its name.
         let issuer = Issuer::new(params(&name, Validity::days(1))?, key);
         Ok(Authority { issuer, name, certificate })

@@ -1,8 +1,8 @@
 //! Who a device is to its peers: a certificate of the cluster's CA, with the name `tidewater://CLUSTER/NODE`.
 //!
-//! A folder holds the CA's certificate, the node's and its key, as `tidewater cluster init` writes them. Both sides of
-//! a connection show a certificate (TLS 1.3); the name in it has to be that of the hello, which comes behind the
-//! handshake.
+//! A folder holds the CA's certificate, the node's and its key, as `tidewater cluster identity init` writes them. Both
+//! sides of a connection show a certificate (TLS 1.3); the name in it has to be that of the hello, which comes behind
+//! the handshake.
 
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -109,7 +109,7 @@ impl fmt::Display for IdentityError {
             IdentityError::Read(path, error) => write!(
                 f,
                 "{}: {error}; give --peer-identity a folder with {CA_FILE}, {CERTIFICATE_FILE} and {KEY_FILE}, as \
-                 `tidewater cluster init` makes it",
+                 `tidewater cluster identity init` makes it",
                 path.display()
             ),
             IdentityError::KeyIsOpen(path, mode) => write!(
@@ -324,12 +324,12 @@ fn words(error: &Error) -> String {
     use CertificateError as Why;
     match error {
         Error::InvalidCertificate(Why::ExpiredContext { not_after, .. }) => format!(
-            "expired on {}: make a new one (`tidewater cluster add-node --renew`), or check the clocks of both \
-             machines",
+            "expired on {}: make a new one (`tidewater cluster identity add-node --renew`), or check the clocks of \
+             both machines",
             date(not_after.as_secs())
         ),
         Error::InvalidCertificate(Why::Expired) => {
-            "expired: make a new one (`tidewater cluster add-node --renew`)".into()
+            "expired: make a new one (`tidewater cluster identity add-node --renew`)".into()
         }
         Error::InvalidCertificate(Why::NotValidYetContext { not_before, .. }) => {
             format!("is not valid before {}: check the clocks of both machines", date(not_before.as_secs()))

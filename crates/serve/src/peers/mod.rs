@@ -98,8 +98,8 @@ impl fmt::Display for PeersError {
             PeersError::NotLoopback(address) => write!(
                 f,
                 "{address} is not a loopback address, and the connection between peers is neither encrypted nor \
-                 authenticated; give each device a --peer-identity (`tidewater cluster init` makes them), or allow it \
-                 with --insecure-peers"
+                 authenticated; give each device a --peer-identity (`tidewater cluster identity init` makes them), or \
+                 allow it with --insecure-peers"
             ),
             PeersError::Listen(address, error) => {
                 write!(f, "cannot listen for peers on {address}: {error}; choose another --peer-listen")

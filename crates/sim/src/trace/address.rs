@@ -124,7 +124,7 @@ impl Extents {
 
     /// Places the address spaces one after the other, in the order of their names; also the bytes they take in all.
     pub fn place(self, devices: &Devices) -> Result<(AddressMap, u64), &'static str> {
-        const TOO_LARGE: &str = "its address spaces together pass 2^63 bytes; choose one with --device";
+        const TOO_LARGE: &str = "its address spaces together pass 2^63 bytes; choose one with --volume";
         if let Some(touched) = self.touched {
             let rank: HashMap<u32, usize> = devices.sorted().into_iter().zip(0..).collect();
             let mut regions: Vec<(usize, u32, u64)> =

@@ -252,7 +252,7 @@ fn an_identity_that_is_not_whole_is_refused_by_name() {
     std::fs::copy(foreign.folder.path().join(CA_FILE), certificates.of(0).join(CA_FILE)).expect("our file");
     assert!(refused("test", 0).contains("this certificate is of another CA"));
     std::fs::remove_file(&certificate).expect("our file");
-    assert!(refused("test", 0).contains("tidewater cluster init"));
+    assert!(refused("test", 0).contains("tidewater cluster identity init"));
 }
 
 #[test]
