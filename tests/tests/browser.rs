@@ -168,7 +168,8 @@ fn a_column_of_words_stays_readable_on_a_narrow_screen() {
     }
 }
 
-/// Each figure can be taken along: one bar has the buttons for all, which the keyboard reaches and which do what they say.
+/// Each figure can be taken along: one bar has the buttons for all; the keyboard reaches them, and they do what they
+/// say.
 #[test]
 fn figures_are_saved_as_svg_and_copied_as_data() {
     let Some(browser) = browser_or_skip() else { return };

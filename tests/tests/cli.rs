@@ -532,8 +532,8 @@ fn at_requests(text: &str) -> u64 {
     at(&record(text), "requests").as_u64().expect("a count")
 }
 
-/// The commit that `--version` of a release build names comes from the checkout, whatever form its branch has there, and
-/// a debug build has none.
+/// The commit that `--version` of a release build names comes from the checkout, in each form that its branch may have
+/// there; a debug build has none.
 #[test]
 fn the_version_has_the_commit_of_a_release_build() {
     let folder = tempfile::tempdir().expect("a temporary folder");

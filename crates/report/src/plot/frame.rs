@@ -1,6 +1,6 @@
 //! The frame of a chart: two axes with their names, marks and grid.
 
-use super::text::shortened;
+use super::text::{shortened, width};
 use super::{Axis, Key, Plot};
 use crate::html::escape;
 use std::fmt::Write;
@@ -73,9 +73,14 @@ impl Frame<'_> {
             let class = if name.is_empty() { "grid faint" } else { "grid" };
             let _ = writeln!(out, "<path class=\"{class}\" d=\"M{LEFT} {y:.1}H{right:.1}\"/>");
             if !name.is_empty() {
+                // A name of many digits is set closer: the room is as wide for every chart.
+                let fitted = match width(&name, WORDS) > LEFT - 10.0 {
+                    true => format!(" textLength=\"{}\" lengthAdjust=\"spacingAndGlyphs\"", LEFT - 12.0),
+                    false => String::new(),
+                };
                 let _ = writeln!(
                     out,
-                    "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                    "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\"{fitted}>{}</text>",
                     LEFT - 8.0,
                     y + 4.0,
                     escape(&name)
