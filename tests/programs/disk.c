@@ -1,7 +1,9 @@
 // A disk that fails: a library before a device's C library. The file DISK_FAULT names what is wrong just now: "sync"
-// (syncs end with EIO), "lost" (so do they, and what was written to the image since the last one is gone), "write" (writes end with EIO), "full" (writes end with ENOSPC), "slow" (each write takes 200 ms
-// more; "late": 60 ms), "stall" (both wait until the file says something else). Writes are those of the image: the
-// ring has its room on the disk already. Each time that it happens, a byte is added to DISK_FAULT.fired.
+// (syncs end with EIO), "lost" (so do they, and what was written to the image since the last one is gone), "write"
+// (writes end with EIO), "full" (writes end with ENOSPC), "slow" (each write takes 200 ms more; "late": 60 ms), "stall"
+// (both wait until the file says something else), "leave" (the control socket's removal waits likewise). Writes are
+// those of the image: the ring has its room on the disk already. Each time that it happens, a byte is added to
+// DISK_FAULT.fired.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -93,7 +95,7 @@ static int of_image(int fd) {
     if (len < 0)
         return 0;
     path[len] = 0;
-    return strstr(path, "/image") != 0;
+    return strstr(path, "/image") != 0 || strstr(path, "/drive") != 0;
 }
 
 static ssize_t put(const char *name, int fd, const void *bytes, size_t count, off64_t at) {
@@ -123,3 +125,10 @@ static ssize_t put(const char *name, int fd, const void *bytes, size_t count, of
 ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t at) { return put("pwrite64", fd, bytes, count, at); }
 
 ssize_t pwrite(int fd, const void *bytes, size_t count, off_t at) { return put("pwrite", fd, bytes, count, at); }
+
+int unlink(const char *path) {
+    while (strstr(path, "control.sock") && is("leave"))
+        usleep(20000);
+    int (*next)(const char *) = dlsym(RTLD_NEXT, "unlink");
+    return next(path);
+}

@@ -18,6 +18,8 @@ use tidewater_wire::vfio_user::region;
 
 #[path = "serve/commands.rs"]
 mod commands;
+#[path = "serve/full.rs"]
+mod full;
 #[path = "serve/said.rs"]
 mod said;
 

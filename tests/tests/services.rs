@@ -427,6 +427,17 @@ fn systemd_finds_no_fault_in_the_units_and_the_drop_ins() {
     assert!(ours.is_empty(), "{said}");
 }
 
+/// systemd gives up after five starts within 10 s, and a start on a disk that is full takes less than one.
+#[test]
+fn units_are_started_again_until_they_serve() {
+    for name in UNITS {
+        let unit = text_of(&format!("packaging/systemd/{name}"));
+        let (head, service) = unit.split_once("[Service]").expect("it is one");
+        assert!(head.contains("\nStartLimitIntervalSec=0\n"), "{name}");
+        assert!(service.contains("\nRestart=") && service.contains("\nRestartSec=1\n"), "{name}");
+    }
+}
+
 /// The system calls of a set, such as `@system-service`, as systemd has it.
 fn calls_of(set: &str) -> BTreeSet<String> {
     let list = said(Command::new("systemd-analyze").args(["syscall-filter", set]));

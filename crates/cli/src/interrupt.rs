@@ -47,6 +47,19 @@ pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }
 
+/// How long the thread that takes signals is given for one that has come.
+const SIGNAL_TIME: Duration = Duration::from_millis(100);
+
+/// Whether the run should end, also by a signal that has come just now and was not taken yet: the program is about to
+/// become another, which would know nothing of it.
+pub fn settled() -> bool {
+    let begin = Instant::now();
+    while !requested() && begin.elapsed() < SIGNAL_TIME {
+        std::thread::sleep(SIGNAL_TIME / 20);
+    }
+    requested()
+}
+
 /// From now on, until it is dropped, the first Ctrl-C only asks the run to end.
 pub struct Running(());
 

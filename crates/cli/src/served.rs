@@ -63,7 +63,14 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
         failure
     })?;
     let end = server.run(&mut tell).map_err(|refused| Failure::run(&refused))?;
-    if end.again { Err(start_anew()) } else { output::print(&end.to_string()) }
+    match end.again {
+        false => output::print(&end.to_string()),
+        true if interrupt::settled() => output::print(
+            "ended before the device started itself anew: the next start recovers it, as after a crash; nothing \
+             acknowledged is lost\n",
+        ),
+        true => Err(start_anew()),
+    }
 }
 
 /// Becomes this program with the same arguments: all that a start by hand does, without the hand. Returns only when the

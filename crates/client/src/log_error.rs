@@ -252,7 +252,9 @@ pub enum LogError {
 /// What to do after this error of a device's disk.
 fn next_step(errno: Errno) -> &'static str {
     match errno {
-        Errno::ENOSPC | Errno::EDQUOT => "make room on its disk, and the device starts itself anew",
+        Errno::ENOSPC | Errno::EDQUOT => {
+            "make room on its disk; a device that does not start itself anew then is to be started again"
+        }
         _ => "repair its disk and start the device again",
     }
 }

@@ -72,7 +72,7 @@ impl Of<'_> {
     pub(super) fn with_bad_disk(&self, state: &str) -> String {
         let node = self.device.node;
         let next = match state {
-            "full" => "make room on it: the device starts itself anew then",
+            "full" => "make room on it; if the device does not start itself anew then, start it again",
             _ => "repair it, and start the device again",
         };
         format!("does not lead: node {node}: {}; {next}", Disk::wrong(state))

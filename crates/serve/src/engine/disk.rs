@@ -21,7 +21,8 @@ impl<M> World<M> {
         self.push(Input::StoreFailed);
         let image = self.payload.image();
         let next = match image.disk() {
-            Disk::Full if self.has_rings() => "make room: the device starts itself anew then",
+            Disk::Full if self.can_start_anew() => "make room: the device starts itself anew then",
+            Disk::Full => "make room, and start the device again",
             _ => "repair the disk and serve the drive again",
         };
         self.watch.notes.push(Event::Warning(format!(
@@ -58,10 +59,12 @@ impl<M> World<M> {
         rings.for_each(|ring| ring.publish_store_error(number, disk == Disk::Failed));
     }
 
-    /// Whether clients map its logs. A device that starts itself anew leaves its clients: programs open a log again,
-    /// and virtual machines would have lost their disk.
-    fn has_rings(&self) -> bool {
-        self.ports.iter().any(|port| port.ring.is_some())
+    /// Whether it starts itself anew once a full disk has room. It leaves its clients then: programs open a log again,
+    /// but virtual machines would have lost their disk. An input log would begin anew, and nothing says when there is
+    /// room below a block device.
+    fn can_start_anew(&self) -> bool {
+        let has_rings = self.ports.iter().any(|port| port.ring.is_some());
+        has_rings && !self.is_recorded && self.payload.image().knows_room()
     }
 
     /// How fast the disk is, for the status.
@@ -83,8 +86,8 @@ impl<M> World<M> {
 impl Server {
     /// Whether the disk was full and has room again: then the image is as after a crash, with all that was
     /// acknowledged.
-    pub(super) fn can_start_anew(&mut self) -> bool {
-        if !self.world.store_failed || !self.world.has_rings() || self.setup.input_log.is_some() {
+    pub(super) fn is_to_start_anew(&mut self) -> bool {
+        if !self.world.store_failed || !self.world.can_start_anew() {
             return false;
         }
         let now = Instant::now();

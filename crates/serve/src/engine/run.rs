@@ -219,7 +219,7 @@ impl Server {
             if self.ending.is_some() && self.has_ended() {
                 return self.end();
             }
-            if self.ending.is_none() && self.can_start_anew() {
+            if self.ending.is_none() && self.is_to_start_anew() {
                 notify(Event::Note("the disk of the image has room again: the device starts itself anew".into()));
                 let ended = Ended { counters: self.world.counters, wall: self.started.elapsed(), again: true };
                 self.leave();

@@ -641,6 +641,7 @@ impl Server {
         let clock = DeviceClock::new(timing, machine.subsystem.device().now());
         let mut world = World::new(ports, target, payload, mail.clone(), transfers);
         world.peers = connected;
+        world.is_recorded = setup.input_log.is_some();
         world.holds_log = setup.peers.as_ref().is_some_and(|peers| peers.holds_log);
         if let Some(bytes_per_second) = setup.peers.as_ref().and_then(|peers| peers.catch_up_rate) {
             for function in 0..machine.subsystem.device().fast().functions().len() as u8 {

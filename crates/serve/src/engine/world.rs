@@ -110,6 +110,8 @@ pub struct World<M> {
     pub(super) commands_error: Option<io::Error>,
     /// The store has failed: said once.
     pub(super) store_failed: bool,
+    /// There is an input log.
+    pub(super) is_recorded: bool,
     /// The firmware's credit is limited to what is stored of the logs.
     pub(super) is_credit_limited: bool,
     /// How often it may go on with bytes that no client waits for before the engine polls its inputs.
@@ -158,6 +160,7 @@ impl<M> World<M> {
             commands: None,
             commands_error: None,
             store_failed: false,
+            is_recorded: false,
             is_credit_limited: false,
             unpaced_turns: 0,
             watch: crate::ring::Watch::default(),

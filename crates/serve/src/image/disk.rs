@@ -83,11 +83,26 @@ impl Image {
         }
     }
 
+    /// Why the system refused a write, and what to do where that is known.
+    pub(super) fn refusal(&self) -> io::Error {
+        let error = self.fault_number().map(io::Error::from_raw_os_error);
+        match (self.disk(), error) {
+            (Disk::Full, Some(error)) => io::Error::other(format!("{error}; make room, and start the device again")),
+            (_, Some(error)) => error,
+            (_, None) => io::Error::other("the storage refused a write"),
+        }
+    }
+
     /// How fast its disk is.
     pub fn pace(&self) -> Pace {
         let (writes, write_time) = self.storage.pace();
         let (syncs, sync_time, syncing) = self.syncs.pace();
         Pace { writes, write_time, syncs, sync_time, syncing }
+    }
+
+    /// Whether it can be known when a disk that was full has room again.
+    pub fn knows_room(&self) -> bool {
+        self.storage.knows_room()
     }
 
     /// Of an image whose disk was full: whether there is room again, and all that was written is safe. Then it can be

@@ -308,9 +308,8 @@ impl Image {
     fn settle(&mut self) -> Result<(), ImageError> {
         let sync = self.storage.begin_sync();
         sync().map_err(io_error(&self.name, "sync it"))?;
-        let name = self.name.clone();
-        let refused = |_| io_error(&name, "write it")(io::Error::other("the storage refused a write"));
-        self.write_state(self.epoch).map_err(refused)
+        let written = self.write_state(self.epoch);
+        written.map_err(|_| io_error(&self.name, "write it")(self.refusal()))
     }
 
     fn read_metadata(&mut self) -> Result<(), ImageError> {

@@ -65,6 +65,10 @@ pub trait Storage: Send {
     fn pace(&self) -> (u64, Duration) {
         (0, Duration::ZERO)
     }
+    /// Whether [`Storage::has_room`] can tell anything: nothing says how full what is below a block device is.
+    fn knows_room(&self) -> bool {
+        false
+    }
     /// Where a write was refused for want of room: whether there is enough again for a while.
     fn has_room(&self) -> bool {
         false
@@ -279,6 +283,10 @@ impl Storage for FileStorage {
 
     fn pace(&self) -> (u64, Duration) {
         self.pace
+    }
+
+    fn knows_room(&self) -> bool {
+        !self.is_device
     }
 
     /// Tries with a file beside the image: free space says nothing of quotas.
