@@ -165,6 +165,29 @@ fn a_device_whose_disk_was_full_comes_back_by_itself_when_there_is_room() {
     program.is_whole(&kept, primary);
 }
 
+/// Its keeper can't store what it knows of etcd, and renewed its lease for good: no other could lead.
+#[test]
+fn a_full_disk_that_takes_no_word_of_its_keeper_either_holds_no_lead() {
+    let Some((kept, old)) = formed("quorum", &[]) else { return };
+    let mut program = Program::default();
+    program.goes_on(&kept, old);
+    // Where the new file would be.
+    std::fs::create_dir(kept.devices.path(old).join("keeper.new")).expect("a folder");
+    let start = Instant::now();
+    while !kept.said(old).contains("keeper.json: ") {
+        assert!(start.elapsed() < PATIENCE, "it has stored all: {}", kept.all_said());
+        // Revisions that it has not seen yet.
+        kept.ask(&["pause"]);
+        kept.ask(&["resume"]);
+    }
+    program.goes_on(&kept, old);
+    kept.devices.disk(old, "full");
+    program.append_until_refused(&kept, old);
+    let primary = kept.primary(|node| node != old);
+    program.goes_on(&kept, primary);
+    program.is_whole(&kept, primary);
+}
+
 #[test]
 fn a_disk_that_is_slow_for_long_gives_the_lead_away_where_that_was_asked_for() {
     let Some((kept, old)) = formed("quorum", &["--slow-disk", "50ms"]) else { return };
@@ -178,41 +201,61 @@ fn a_disk_that_is_slow_for_long_gives_the_lead_away_where_that_was_asked_for() {
     assert!(kept.said(old).contains("its disk is slow"), "{}", kept.all_said());
 }
 
-/// One round: the disk of a primary or of a replica fails in a way. The time until a primary acknowledges again.
-fn round(kept: &mut Kept, program: &mut Program, fault: &str, of_primary: bool) -> Option<Duration> {
+/// What a round of [`round`] took.
+struct Took {
+    /// Until a primary acknowledged; where all members have to have it, until there was one that would.
+    next: Option<Duration>,
+    /// From the repair until one acknowledged and all were in step.
+    whole: Duration,
+}
+
+/// One round: the disk of a primary or of a replica fails in a way, and is repaired.
+fn round(kept: &mut Kept, program: &mut Program, fault: &str, of_primary: bool) -> Took {
     let primary = kept.primary(|_| true);
     let mode = kept.devices.status(primary)["groups"][0]["mode"].as_str().unwrap_or_default().to_owned();
+    let _ = program.append_at(kept, primary, Level::RemoteDestaged, Duration::from_millis(200));
     program.goes_on(kept, primary);
     let node = if of_primary { primary } else { (primary + 1) % 3 };
     kept.devices.disk(node, fault);
     let start = Instant::now();
     let is_quorum = mode.starts_with("quorum");
-    let mut took = None;
+    let mut next = None;
     while start.elapsed() < 3 * TTL {
         let Some(now) = kept.primary_now() else { continue };
         let begin = program.acknowledged.len();
         let _ = program.append_at(kept, now, Level::RemoteDestaged, Duration::ZERO);
         let is_elsewhere = !of_primary || now != primary;
         if is_elsewhere && program.acknowledged.len() > begin {
-            took = Some(start.elapsed());
+            next = Some(start.elapsed());
             break;
         }
         // Where all members have to have it, none is acknowledged before the disk works again: a primary is all that
         // can be waited for.
         if is_elsewhere && !is_quorum && kept.devices.status(now)["groups"][0]["role"] == "primary" {
-            took = Some(start.elapsed());
+            next = Some(start.elapsed());
             break;
         }
     }
+    let repaired = Instant::now();
     kept.devices.disk(node, "");
     if matches!(fault, "sync" | "write") {
         kept.devices.kill(node);
         kept.devices.start(node);
     }
     let primary = kept.primary(|_| true);
-    kept.all_in_step(primary);
     program.goes_on(kept, primary);
-    took
+    kept.all_in_step(primary);
+    Took { next, whole: repaired.elapsed() }
+}
+
+/// Median and worst of some times, in seconds.
+fn in_words(times: impl Iterator<Item = Duration>) -> String {
+    let mut seconds: Vec<f64> = times.map(|time| time.as_secs_f64()).collect();
+    seconds.sort_by(f64::total_cmp);
+    match (seconds.get(seconds.len() / 2), seconds.last()) {
+        (Some(median), Some(worst)) => format!("median {median:.1} s, worst {worst:.1} s"),
+        _ => "never".into(),
+    }
 }
 
 #[test]
@@ -224,18 +267,16 @@ fn torture_disks_that_die_cost_seconds_and_no_byte() {
             for of_primary in [true, false] {
                 let Some((mut kept, _)) = formed(mode, &["--slow-disk", "100ms"]) else { return };
                 let mut program = Program::default();
-                let all = (0..rounds).map(|_| round(&mut kept, &mut program, fault, of_primary));
-                let mut took: Vec<f64> = all.flatten().map(|time| time.as_secs_f64()).collect();
+                let took: Vec<Took> = (0..rounds).map(|_| round(&mut kept, &mut program, fault, of_primary)).collect();
                 let primary = kept.primary(|_| true);
                 program.is_whole(&kept, primary);
-                took.sort_by(f64::total_cmp);
-                let whose = if of_primary { "primary" } else { "replica" };
+                let moved = took.iter().filter(|took| took.next.is_some()).count();
                 println!(
-                    "{mode}, {fault} of the {whose}: {} of {rounds} moved or went on, median {:.1} s, worst {:.1} s, \
-                     {} acknowledged, 0 lost",
-                    took.len(),
-                    took.get(took.len() / 2).copied().unwrap_or(f64::NAN),
-                    took.last().copied().unwrap_or(f64::NAN),
+                    "{mode}, {fault} of the {}: {moved} of {rounds} moved or went on: {}; whole again after the \
+                     repair: {}; {} acknowledged, 0 lost",
+                    if of_primary { "primary" } else { "replica" },
+                    in_words(took.iter().filter_map(|took| took.next)),
+                    in_words(took.iter().map(|took| took.whole)),
                     program.acknowledged.len()
                 );
             }

@@ -65,17 +65,21 @@ impl Kept {
 
     /// `tidewater cluster keeper`, which reaches etcd.
     fn line(&self, arguments: &[&str]) -> Vec<String> {
-        let mut line = vec!["keeper".to_owned()];
-        line.extend(Etcd::access(&self.etcd));
+        let mut line = [vec!["keeper".to_owned()], Etcd::access(&self.etcd)].concat();
         line.extend(arguments.iter().map(|&one| one.to_owned()));
         line
     }
 
     pub fn start_keeper(&mut self, node: u8, more: &[&str]) {
+        self.start_keeper_at(node, &Etcd::access(&self.etcd), more);
+    }
+
+    /// The same, which reaches etcd in its own way.
+    pub fn start_keeper_at(&mut self, node: u8, etcd: &[String], more: &[&str]) {
         let folder = self.devices.folder.path();
         let said = File::options().create(true).append(true).open(folder.join(format!("keeper-{node}")));
         let mut command = tidewater(folder);
-        command.args(self.line(&["run", "--control", &node.to_string()]));
+        command.arg("keeper").args(etcd).args(["run", "--control", &node.to_string()]);
         command.args(TIMES).args(more).stderr(said.expect("a folder"));
         self.keepers[usize::from(node)] = Some(command.spawn().expect("it starts"));
     }

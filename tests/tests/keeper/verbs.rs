@@ -33,6 +33,9 @@ fn a_switchover_a_pause_and_another_group_lose_nothing() {
     assert!(refused(&["switchover", "--to", "1"]).contains("primary already"));
     assert!(refused(&["reinit", "--node", "1"]).contains("switch over first"));
     assert!(refused(&["group", "--members", "0,0", "--mode", "eager"]).contains("listed twice"));
+    // Nodes 2 and 3 know nothing of what 0 and 1 have acknowledged.
+    assert!(refused(&["group", "--members", "2,3", "--mode", "eager"]).contains("shares no member"));
+    assert_eq!(kept.ask(&["group"]), "eager, members 0, 1\n");
 
     // A third joins; then one leaves that is primary.
     kept.ask(&["group", "--members", "0,1,2", "--mode", "quorum"]);

@@ -361,7 +361,8 @@ impl State {
     /// # Errors
     /// In words: the leader makes no sense.
     fn take(&mut self, answer: &Value, prefix: &str) -> Result<(), String> {
-        let responses = answer["responses"].as_array().map(Vec::as_slice).unwrap_or_default();
+        // Another member of etcd is asked then: what is no answer says of no key that it is not there.
+        let responses = answer["responses"].as_array().ok_or("the answer is not etcd's")?;
         let ranges = responses.iter().filter_map(|it| it["response_range"]["kvs"].as_array());
         for pair in ranges.flatten() {
             let field = |name: &str| pair[name].as_str().and_then(|text| BASE64.decode(text).ok()).unwrap_or_default();
@@ -387,7 +388,7 @@ impl State {
                     let Some(node) = node else { continue };
                     let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
                     let note = printable(&text("note").chars().take(NOTE_MAX).collect::<String>());
-                    let address = text("address");
+                    let address = printable(&text("address"));
                     let (epoch, leaderless_ms) = (epoch_of(&value["epoch"]), value["leaderless_ms"].as_u64());
                     let member = Member { address, epoch: epoch.unwrap_or_default(), note, leaderless_ms };
                     self.members.insert(node as u8, member);
@@ -530,8 +531,8 @@ mod tests {
             ("many headers", format!("HTTP/1.1 200 OK\r\n{many}\r\n{{}}").into(), false, ""),
             ("deep", ok(&vec![b'['; 200_000]), false, "not etcd's"),
             ("NUL", ok(b"\0\0\0"), false, "not etcd's"),
-            ("a list", ok(b"[]"), false, "no key below"),
-            ("no answers", ok(b"{\"responses\":7}"), false, "no key below"),
+            ("a list", ok(b"[]"), false, "not etcd's"),
+            ("no answers", ok(b"{\"responses\":7}"), false, "not etcd's"),
             ("refusal", ok(b"{\"error\":\"etcdserver: \\u001b[2J\"}"), false, "etcdserver"),
             ("leader none", leader("?"), false, "leader makes no sense"),
             ("leader no node", leader(r#"{"node":300}"#), false, "names no node"),
@@ -541,7 +542,7 @@ mod tests {
             ("no address", place(""), false, "no absolute path"),
             ("relative", place("x"), false, "no absolute path"),
             ("NUL in it", place("/x\\0").to_vec(), false, ""),
-            ("another place", place("/nonexistent"), false, "/nonexistent/vfio.sock"),
+            ("another place", place("/nonexistent\u{1b}[2J"), false, "/nonexistent\u{fffd}[2J/vfio.sock"),
         ];
         std::thread::scope(|scope| {
             for (name, bytes, is_endless, expected) in modes {
