@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -18,7 +18,7 @@ use tidewater_client::{Level, LogError};
 use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer};
 use tidewater_tests::grafana::{ALERTS, JOB, ROWS, dashboard, expression, rules};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{PATIENCE, markdown, root, run_well, skipped};
+use tidewater_tests::{PATIENCE, markdown, root, run_well, skipped, tidewater};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::Sqe;
 
@@ -29,10 +29,39 @@ const BLOCKS: usize = 8;
 const HOW: &str = "UPDATE_DOCS=1 cargo test -p tidewater-tests --test metrics";
 const GUIDE: &str = "docs/guide/metrics.md";
 
-/// Two devices of one group.
+/// Two devices of one group, with a keeper each that has no etcd.
 struct Pair {
+    keepers: Vec<Keeper>,
     devices: Vec<Device>,
     _folder: TempDir,
+}
+
+/// A keeper. It is killed when this is dropped.
+struct Keeper {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Keeper {
+    fn start(folder: &Path) -> Keeper {
+        let mut command = tidewater(folder);
+        command.args(["keeper", "--etcd", "http://127.0.0.1:1", "run", "--control", "control.sock"]);
+        command.args(["--metrics", "127.0.0.1:0"]).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines().map_while(Result::ok);
+        let at = |line: String| line.split("metrics: http://").nth(1)?.split("/metrics").next()?.parse().ok();
+        let address = lines.find_map(at).expect("it says where");
+        // What it says later is of no interest, but has to go somewhere.
+        std::thread::spawn(move || lines.for_each(drop));
+        Keeper { child, address }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Pair {
@@ -60,7 +89,8 @@ impl Pair {
             let form = ["group", "form", "--control", "control.sock", "--members", "0,1", "--mode", "eager"];
             run_well(&device.folder, &[form.as_slice(), primary].concat());
         }
-        let pair = Pair { devices, _folder: folder };
+        let keepers = devices.iter().map(|device| Keeper::start(&device.folder)).collect();
+        let pair = Pair { keepers, devices, _folder: folder };
         until("the replica takes over the log", || {
             let said = run_well(&pair.devices[1].folder, &["group", "status", "--json", "--control", "control.sock"]);
             let status: Value = serde_json::from_str(&said).expect("a document");
@@ -246,7 +276,8 @@ fn every_expression_has_a_value_in_a_real_prometheus() {
     }
     let mut pair = Pair::start();
     let (folder, stop) = (tempfile::tempdir().expect("a temporary folder"), AtomicBool::new(false));
-    let addresses: Vec<SocketAddr> = pair.devices.iter().map(address).collect();
+    let addresses = pair.devices.iter().map(address).chain(pair.keepers.iter().map(|keeper| keeper.address));
+    let addresses: Vec<SocketAddr> = addresses.collect();
     let prometheus = Prometheus::start(folder.path(), &addresses);
     let checked = promtool(&["check", "rules", &folder.path().join("alerts.yml").to_string_lossy()], "");
     assert!(checked.0 && checked.1.contains(&format!("{} rules found", ALERTS.len())), "{}", checked.1);
@@ -281,8 +312,8 @@ fn every_expression_has_a_value_in_a_real_prometheus() {
             rules => Err(format!("{rules:?}")),
         });
         assert_eq!(rules.keys().map(String::as_str).collect::<BTreeSet<_>>(), ALERTS.iter().map(|a| a.name).collect());
-        for device in [primary, &replica] {
-            let page = get(address(device), "/metrics");
+        for at in &addresses {
+            let page = get(*at, "/metrics");
             let (clean, said) = promtool(&["check", "metrics"], &page);
             assert!(clean && said.is_empty(), "{said}\n{page}");
         }
@@ -375,7 +406,8 @@ fn the_guide_lists_every_metric_and_every_alert() {
         // Only a host has queues.
         scope.spawn(|| hosts(&pair.devices[0], &stop));
         until("each metric has a sample", || {
-            let pages: Vec<String> = pair.devices.iter().map(|device| get(address(device), "/metrics")).collect();
+            let all = pair.devices.iter().map(address).chain(pair.keepers.iter().map(|keeper| keeper.address));
+            let pages: Vec<String> = all.map(|at| get(at, "/metrics")).collect();
             let has_sample =
                 |name: &String| pages.iter().flat_map(|page| page.lines()).any(|line| line.starts_with(name));
             let metrics = metrics(&pages);
@@ -408,5 +440,36 @@ fn the_guide_lists_every_metric_and_every_alert() {
     let queries = ROWS.iter().flat_map(|row| row.panels).flat_map(|panel| panel.queries).map(|(query, _)| *query);
     for name in queries.chain(ALERTS.iter().map(|alert| alert.expression)).flat_map(words) {
         assert!(metrics.contains_key(&name), "{name} is no metric");
+    }
+}
+
+/// What the guides set up is a log device, which had neither metrics nor a page; its status said nothing of its log.
+#[test]
+fn a_log_device_has_metrics_a_page_and_a_status_of_its_log() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut command = tidewater(folder.path());
+    command.args(["log-device", "log", "--metrics", "127.0.0.1:0", "--page", "127.0.0.1:0"]).stdout(Stdio::piped());
+    let errors = File::create(folder.path().join("stderr")).expect("the folder is writable");
+    let device = Device::served(command.stderr(errors).spawn().expect("it starts"), folder.path());
+    let target = format!("vfio-user:{}", folder.path().join("log/vfio.sock").display());
+    let log = Log::open(&target, Options { level: Some(Level::Ring), ..Options::default() }).expect("a log");
+    let end = log.append(&[&[7; 10_000]]).expect("the ring takes it").end;
+    until("it is credited", || {
+        let page = get(address(&device), "/metrics");
+        let credited = page.lines().find_map(|line| line.strip_prefix("tidewater_log_credited_bytes_total{"));
+        let value = credited.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        if value == Some(end as f64) { Ok(()) } else { Err(page) }
+    });
+    let page = between(&device, "Watch it: http://", "/").parse().expect("it prints an address");
+    assert!(get(page, "/").contains("<html"));
+    let status = |more: &[&str]| run_well(folder.path(), &[&["status", "--control", "log"], more].concat());
+    let json: Value = serde_json::from_str(&status(&["--json"])).expect("a document");
+    let lane = &json["lanes"][0];
+    assert_eq!((&lane["tail"], &lane["credit"]), (&end.into(), &end.into()), "{json:#}");
+    assert!(lane["ring"].as_u64() > Some(0) && json["log_waits"]["destaged"]["count"].is_u64(), "{json:#}");
+    let text = status(&[]);
+    for part in ["has a program; ", " appended, ", " acknowledged, ", " on flash; ", " in use\n", "log waits", "syncs"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
     }
 }

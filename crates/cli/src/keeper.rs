@@ -86,6 +86,7 @@ fn keep(run: &KeeperRun, function: u8) -> Value {
         "slow_disk_ms": run.slow_disk.map(ms),
         "new_etcd": run.new_etcd,
         "page": run.page,
+        "metrics": run.metrics,
     })
 }
 

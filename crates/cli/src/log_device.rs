@@ -115,11 +115,11 @@ fn line(of: &LogDevice) -> Result<Serve, Failure> {
         allow_destructive: false,
         runtime_dir: None,
         control: Some(of.folder.join(CONTROL)),
-        metrics: None,
-        metrics_host: Vec::new(),
+        metrics: of.metrics,
+        metrics_host: of.metrics_host.clone(),
         stop_with_stdin: false,
-        page: None,
-        page_host: Vec::new(),
+        page: of.page,
+        page_host: of.page_host.clone(),
         trace: None,
         commands: None,
         verbose: 0,
@@ -228,7 +228,7 @@ fn is_free(folder: &Path) -> Result<(), Failure> {
 }
 
 /// How to use the device, when it is ready.
-pub fn how_to_use(folder: &Path, is_persistent: bool) -> String {
+pub fn how_to_use(folder: &Path, is_persistent: bool, watch: &str) -> String {
     let folder = folder.display();
     let level = if is_persistent {
         "A sync returns when the record is in the ring, which survives a power loss."
@@ -238,7 +238,7 @@ pub fn how_to_use(folder: &Path, is_persistent: bool) -> String {
     format!(
         "Run a program with its log files on this device:\n  \
          tidewater run --device {folder} --log PATTERN -- PROGRAM\n{level}\n\
-         Status: tidewater status --device {folder}\nCtrl-C or SIGTERM shuts the device down.\n"
+         Status: tidewater status --device {folder}\n{watch}Ctrl-C or SIGTERM shuts the device down.\n"
     )
 }
 
@@ -272,14 +272,8 @@ mod tests {
     fn a_device_keeps_its_ring() {
         let folder = tempfile::tempdir().unwrap();
         let line_of = |ring: Option<&str>, ring_persistent| {
-            let ring = ring.map(PathBuf::from);
-            line(&LogDevice {
-                folder: folder.path().into(),
-                ring,
-                ring_persistent,
-                set: Vec::new(),
-                peers: Default::default(),
-            })
+            let (ring, folder) = (ring.map(PathBuf::from), folder.path().into());
+            line(&LogDevice { folder, ring, ring_persistent, ..LogDevice::default() })
         };
         // What is there: the log of an image may be in that ring alone.
         std::fs::write(folder.path().join("image"), "an image").unwrap();

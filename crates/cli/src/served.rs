@@ -277,8 +277,9 @@ fn say(event: Event, serve: &Serve, control: &Path, notes: &[String], page: Opti
             wall.as_secs_f64()
         ),
         // A log device says once, when it is ready, what its syncs survive.
-        Event::Ready(_) if let Some(folder) = &serve.log_device => {
-            let _ = output::print(&log_device::how_to_use(folder, serve.ring_persistent));
+        Event::Ready(ready) if let Some(folder) = &serve.log_device => {
+            let watch = how_to_watch(&ready, page);
+            let _ = output::print(&log_device::how_to_use(folder, serve.ring_persistent, &watch));
             notify::ready();
         }
         Event::Ready(ready) => {
@@ -317,12 +318,7 @@ fn how_to_attach(ready: &Ready, serve: &Serve, control: &Path, page: Option<&str
     if let Some(address) = ready.peers {
         let _ = writeln!(text, "Peers reach it at {address}. Form a group: tidewater cluster group form --help");
     }
-    if let Some(address) = ready.metrics {
-        let _ = writeln!(text, "Metrics: http://{address}/metrics");
-    }
-    if let Some(page) = page {
-        let _ = writeln!(text, "Watch it: {page}");
-    }
+    text += &how_to_watch(ready, page);
     if let Some(file) = serve.commands.as_ref().filter(|file| *file != Path::new("-")) {
         let is_text = file.extension().is_some_and(|end| end == "txt");
         let how = match (commands::socket(file), is_text) {
@@ -340,6 +336,13 @@ fn how_to_attach(ready: &Ready, serve: &Serve, control: &Path, page: Option<&str
         let _ = writeln!(text, "  {memory}");
     }
     text + "Stop it with Ctrl-C or SIGTERM.\n"
+}
+
+/// Where its metrics and its page are, a line each.
+fn how_to_watch(ready: &Ready, page: Option<&str>) -> String {
+    let metrics = ready.metrics.map(|address| format!("Metrics: http://{address}/metrics\n"));
+    let page = page.map(|page| format!("Watch it: {page}\n"));
+    metrics.into_iter().chain(page).collect()
 }
 
 pub fn control_socket(served: &Served) -> PathBuf {
@@ -395,6 +398,7 @@ pub fn status(of: &StatusOf) -> Result<(), Failure> {
             if let Some(disk) = answer.remove("disk") {
                 answer.insert("disk".into(), status::disk_in_a_line(&disk).into());
             }
+            status::log_in_lines(&mut answer);
         }
         Ok(answer)
     };

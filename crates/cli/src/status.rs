@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::time::{Duration as WallDuration, Instant};
 use tidewater_base::Duration;
-use tidewater_base::units::format_duration;
+use tidewater_base::units::{self, bytes, format_duration};
 
 /// The keys of an answer to `status`, by what they are about; those that are not here come last.
 const GROUPS: [(&str, &[&str]); 6] = [
@@ -109,11 +109,42 @@ pub fn disk_in_a_line(disk: &Value) -> String {
     )
 }
 
+/// The lanes of a log in a line each, behind whether they have a program; and waits in one.
+pub fn log_in_lines(answer: &mut Map<String, Value>) {
+    for lane in answer.remove("lanes").as_ref().and_then(Value::as_array).into_iter().flatten() {
+        let number = |name: &str| lane[name].as_u64().unwrap_or_default();
+        let key = match (number("function"), number("lane")) {
+            (0, lane) => format!("lane_{lane}"),
+            (function, lane) => format!("function_{function}_lane_{lane}"),
+        };
+        let program = answer.get(&key).map_or_else(String::new, |program| format!("{}; ", plain(program)));
+        let text = format!(
+            "{program}{} appended, {} acknowledged, {} on flash; {} of a ring of {} in use",
+            bytes(number("tail")),
+            bytes(number("credit")),
+            bytes(number("destaged")),
+            bytes(number("ring_used")),
+            bytes(number("ring")),
+        );
+        answer.insert(key, text.into());
+    }
+    if let Some(Value::Object(waits)) = answer.remove("log_waits") {
+        let text = waits.iter().filter_map(|(level, of)| {
+            let (count, sum) = (of["count"].as_u64()?, of["sum_us"].as_u64()?);
+            let mean = Some(format_duration(Duration::from_us(sum.checked_div(count)?)));
+            mean.map(|mean| format!("{} for {}, mean {mean}", units::plural(count, "wait"), level.replace('_', "-")))
+        });
+        let text = text.collect::<Vec<_>>().join("; ");
+        answer.insert("log_waits".into(), if text.is_empty() { "none yet".into() } else { text.into() });
+    }
+}
+
 /// The status as text, in groups. `before`: an earlier answer and the seconds since, for rates.
 pub fn grouped(answer: &Map<String, Value>, before: Option<(&Map<String, Value>, f64)>) -> String {
     let is_known = |key: &str| GROUPS.iter().any(|(_, keys)| keys.contains(&key));
     let others = answer.keys().map(String::as_str).filter(|key| !is_known(key));
-    let (lanes, others): (Vec<&str>, Vec<&str>) = others.partition(|key| key.contains("lane_"));
+    let (lanes, others): (Vec<&str>, Vec<&str>) =
+        others.partition(|key| key.contains("lane_") || key.starts_with("log_"));
     let width = answer.keys().map(|key| name_of(key).len()).max().unwrap_or(0);
     let rate = |key: &str, value: &Value| {
         let (earlier, seconds) = before.filter(|_| is_counter(key))?;
@@ -206,6 +237,23 @@ mod tests {
         let mut values = text.lines().filter(|line| line.starts_with(' '));
         let width = "pages only in volatile memory".len();
         assert!(values.all(|line| line.as_bytes()[width + 3] == b' ' && line.as_bytes()[width + 4] != b' '), "{text}");
+    }
+
+    #[test]
+    fn a_log_has_a_line_for_each_lane_and_one_for_waits() {
+        let mut now = answer(
+            r#"{"lane_0": "free", "lanes": [{"function": 0, "lane": 0, "tail": 4096, "credit": 2048, "destaged": 1024,
+                "trimmed": 0, "ring": 65536, "ring_used": 512}, {"function": 1, "lane": 2, "tail": 0, "credit": 0,
+                "destaged": 0, "trimmed": 0, "ring": 65536, "ring_used": 0}], "log_waits": {"destaged": {"count": 2,
+                "sum_us": 3000}, "remote_ring": {"count": 0, "sum_us": 0}}}"#,
+        );
+        log_in_lines(&mut now);
+        let text = grouped(&now, None);
+        assert!(text.starts_with("Log\n"), "{text}");
+        assert!(text.contains("function 1 lane 2  0 B appended"), "{text}");
+        let all = ["free; 4", " appended, 2", " acknowledged, 1", " on flash; 512 B of a ring of ", " in use"];
+        assert!(all.iter().all(|part| text.contains(part)), "{text}");
+        assert!(text.contains("2 waits for destaged, mean 1.5 ms"), "{text}");
     }
 
     #[test]

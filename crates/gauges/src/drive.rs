@@ -152,7 +152,7 @@ impl Drive {
             wear: Wear::of(ftl.erase_counts()),
             write_buffer: Fill::of(device.write_buffer()),
             read_cache: Fill::of(device.read_cache()),
-            lanes: lanes(device),
+            lanes: Lane::all(device),
             window: window(device),
             host_memory: if device.host_memory().is_used() { device.host_memory().bytes() } else { 0 },
             channels: device.profile().nand.channels,
@@ -175,23 +175,26 @@ impl Wear {
     }
 }
 
-fn lanes<M: Medium>(device: &Device<M>) -> Vec<Lane> {
-    let functions = device.fast().functions().iter().enumerate();
-    functions
-        .flat_map(|(function, of)| {
-            let page = device.control_page(function);
-            of.lanes().iter().enumerate().map(move |(lane, is)| Lane {
-                function: function as u32,
-                lane: lane as u32,
-                tail: is.reached(),
-                credit: is.credit(),
-                destaged: is.durable(),
-                trimmed: page.lane[lane].lba_head,
-                ring: is.ring_size(),
-                ring_used: is.reached().saturating_sub(is.freed()),
+impl Lane {
+    /// All lanes of a device.
+    pub fn all<M: Medium>(device: &Device<M>) -> Vec<Lane> {
+        let functions = device.fast().functions().iter().enumerate();
+        functions
+            .flat_map(|(function, of)| {
+                let page = device.control_page(function);
+                of.lanes().iter().enumerate().map(move |(lane, is)| Lane {
+                    function: function as u32,
+                    lane: lane as u32,
+                    tail: is.reached(),
+                    credit: is.credit(),
+                    destaged: is.durable(),
+                    trimmed: page.lane[lane].lba_head,
+                    ring: is.ring_size(),
+                    ring_used: is.reached().saturating_sub(is.freed()),
+                })
             })
-        })
-        .collect()
+            .collect()
+    }
 }
 
 fn window<M: Medium>(device: &Device<M>) -> Vec<Entry> {

@@ -109,6 +109,9 @@ pub struct Keep {
     /// Where the live page of the cluster is served; without it, there is none.
     #[serde(default)]
     pub page: Option<SocketAddr>,
+    /// Where metrics, and whether the device is primary, are asked for; without it, nowhere.
+    #[serde(default)]
+    pub metrics: Option<SocketAddr>,
 }
 
 /// Shortest lease that etcd gives reliably: its own election time-out is 1 s.
@@ -170,8 +173,8 @@ mod tests {
     fn keep(ttl_ms: u64, loop_wait_ms: u64, retry_timeout_ms: u64) -> Keep {
         let (control, state) = ("a/control.sock".into(), "a/keeper".into());
         let (address, new_etcd, page) = ("/a".into(), false, None);
-        let slow_disk_ms = None;
-        Keep { control, address, state, ttl_ms, loop_wait_ms, retry_timeout_ms, slow_disk_ms, new_etcd, page }
+        let (slow_disk_ms, metrics) = (None, None);
+        Keep { control, address, state, ttl_ms, loop_wait_ms, retry_timeout_ms, slow_disk_ms, new_etcd, page, metrics }
     }
 
     #[test]

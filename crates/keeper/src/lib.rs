@@ -11,6 +11,7 @@ pub mod epoch;
 pub mod job;
 pub mod kept;
 pub mod keys;
+mod metrics;
 pub mod page;
 pub mod run;
 pub mod store;

@@ -1,25 +1,40 @@
 //! The live page of a cluster, as one of its keepers sees it.
 
-use crate::device::Role;
+use crate::device::{Device, Role};
 use crate::job::Keep;
 use crate::keys::{Cluster, Group, Intent, Leader, Member, list};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidewater_base::units;
-use tidewater_live::{Board, Cell, History, Level, Table, listen, serve_board};
+use tidewater_live::{Board, Cell, History, Level, Table, listen, serve_answers, serve_board};
 
-/// A cluster on its page, until the process ends.
+/// What others may see of a cluster: its page, its metrics.
+#[derive(Clone, Default)]
 pub struct Page(Arc<Mutex<Seen>>);
 
 /// What the keeper has seen.
 #[derive(Default)]
-struct Seen {
-    node: Option<u8>,
-    note: String,
+pub(crate) struct Seen {
+    pub(crate) node: Option<u8>,
+    pub(crate) note: String,
     /// What etcd held when it last answered; none before that.
-    cluster: Option<Cluster>,
+    pub(crate) cluster: Option<Cluster>,
+    /// When that was.
+    pub(crate) heard: Option<Instant>,
+    /// Since when metrics are served.
+    pub(crate) begun: Option<Instant>,
+    /// The device, if it answered when it was last asked.
+    pub(crate) device: Option<Device>,
+    /// Until when the device may acknowledge as primary, as far as this keeper knows: never longer than it does.
+    pub(crate) acknowledges_until: Option<Instant>,
+    /// Since when no keeper has led.
+    pub(crate) leaderless_since: Option<Instant>,
+    /// The node that led last.
+    pub(crate) led: Option<u8>,
+    /// How often another one came after it.
+    pub(crate) leader_changes: u64,
     /// Why etcd does not answer, or can't be trusted.
     silent: Option<String>,
     /// Until when its lease lasts, and for how long it is renewed each time.
@@ -33,13 +48,49 @@ impl Page {
     ///
     /// # Errors
     /// When the address is not one of this machine's loopback or is taken, or there is no room for threads.
-    pub fn open(address: SocketAddr, title: &str) -> io::Result<(Page, SocketAddr)> {
+    pub fn open(&self, address: SocketAddr, title: &str) -> io::Result<SocketAddr> {
         let listener = listen(address)?;
         let address = listener.local_addr()?;
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let of = Arc::clone(&seen);
+        let of = Arc::clone(&self.0);
         serve_board(listener, Vec::new(), title, move || lock(&of).board(Instant::now()))?;
-        Ok((Page(seen), address))
+        Ok(address)
+    }
+
+    /// Answers at this address with metrics of a cluster, and whether the device is primary; returns where.
+    ///
+    /// # Errors
+    /// When the address is taken, or there is no room for a thread.
+    pub fn answer(&self, address: SocketAddr, cluster: String) -> io::Result<SocketAddr> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        lock(&self.0).begun = Some(Instant::now());
+        let of = Arc::clone(&self.0);
+        serve_answers(listener, move |path| lock(&of).answer(path, &cluster, Instant::now()))?;
+        Ok(address)
+    }
+
+    /// What is answered at this time.
+    #[cfg(test)]
+    pub(crate) fn answer_at(&self, path: &str, now: Instant) -> Option<(u16, String)> {
+        lock(&self.0).answer(path, "c", now)
+    }
+
+    /// How the device was at this time. Without a leader deadline, a primary is trusted for a ttl.
+    pub fn look(&self, device: Option<&Device>, at: Instant, ttl: Duration) {
+        let mut seen = lock(&self.0);
+        let leads =
+            |device: &Device| device.role == Role::Primary && !device.is_frozen() && device.disk.state.is_none();
+        seen.acknowledges_until = match device.filter(|device| leads(device)) {
+            Some(device) if device.has_deadline => seen.acknowledges_until,
+            Some(_) => Some(at + ttl),
+            None => None,
+        };
+        seen.device = device.cloned();
+    }
+
+    /// The device has taken an order by which it may acknowledge until then.
+    pub fn acknowledges_until(&self, deadline: Instant) {
+        lock(&self.0).acknowledges_until = Some(deadline);
     }
 
     /// What the keeper has seen in a turn. `renewed`: when it last asked for its lease and got it.
@@ -70,6 +121,8 @@ impl Seen {
                 if self.silent.take().is_some() {
                     self.events.add(Level::Note, "etcd answers again");
                 }
+                self.heard = Some(Instant::now());
+                self.note_leader(now);
                 for (level, what) in self.cluster.iter().flat_map(|before| between(before, now)) {
                     self.events.add(level, what);
                 }
@@ -81,6 +134,17 @@ impl Seen {
                 }
                 self.silent = Some(why.to_owned());
             }
+        }
+    }
+
+    fn note_leader(&mut self, now: &Cluster) {
+        match &now.leader {
+            Some((leader, _)) => {
+                self.leaderless_since = None;
+                let before = self.led.replace(leader.node);
+                self.leader_changes += u64::from(before.is_some_and(|before| before != leader.node));
+            }
+            None => _ = self.leaderless_since.get_or_insert_with(Instant::now),
         }
     }
 

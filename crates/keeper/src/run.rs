@@ -1,7 +1,7 @@
 //! A keeper at work: it looks at its device and at etcd, decides, and carries that out.
 
 use crate::decide::{Action, Decision, Memory, View, decide};
-use crate::device::{Control, Device};
+use crate::device::{Control, Device, Order};
 use crate::epoch::Epoch;
 use crate::job::{At, Keep};
 use crate::kept::{Kept, Known};
@@ -9,7 +9,6 @@ use crate::keys::{Cluster, Intent, Leader, Member};
 use crate::page::Page;
 use crate::store::{Store, watch};
 use std::io::{Read as _, Write as _};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidewater_base::units::printable;
@@ -28,7 +27,7 @@ const SOON: Duration = Duration::from_millis(20);
 /// In words, when it can't begin.
 pub async fn run(at: At, keep: Keep) -> Result<(), String> {
     keep.check()?;
-    let page = keep.page.map(|address| open_page(address, &at)).transpose()?;
+    let page = open_page(&keep, &at)?;
     let folder = keep.state.parent().unwrap_or(&keep.state).to_owned();
     if !folder.exists() {
         // The device makes it; until then a signal ends this process.
@@ -71,14 +70,25 @@ pub async fn run(at: At, keep: Keep) -> Result<(), String> {
     Ok(())
 }
 
-/// The live page of this cluster; says where it is.
-fn open_page(address: SocketAddr, at: &At) -> Result<Page, String> {
-    let title = match at.function {
-        0 => format!("Cluster {}", at.cluster),
-        function => format!("Cluster {}, function {function}", at.cluster),
+/// What others may see of this cluster, where that was asked for; says where it is.
+fn open_page(keep: &Keep, at: &At) -> Result<Page, String> {
+    let (title, cluster) = match at.function {
+        0 => (format!("Cluster {}", at.cluster), at.cluster.clone()),
+        function => (format!("Cluster {}, function {function}", at.cluster), format!("{}:{function}", at.cluster)),
     };
-    let (page, address) = Page::open(address, &title).map_err(|error| format!("no page at {address}: {error}"))?;
-    let _ = writeln!(std::io::stderr(), "keeper: watch it: http://{address}/");
+    let page = Page::default();
+    if let Some(address) = keep.page {
+        let address = page.open(address, &title).map_err(|error| format!("no page at {address}: {error}"))?;
+        let _ = writeln!(std::io::stderr(), "keeper: watch it: http://{address}/");
+    }
+    if let Some(address) = keep.metrics {
+        let failed = |error: std::io::Error| format!("no metrics at {address}: {error}");
+        let address = page.answer(address, cluster).map_err(failed)?;
+        let _ = writeln!(
+            std::io::stderr(),
+            "keeper: metrics: http://{address}/metrics; /primary there answers 200 while the device is primary"
+        );
+    }
     Ok(page)
 }
 
@@ -105,8 +115,8 @@ struct Keeper {
     note: String,
     /// The device's number, once it is known.
     node: Option<u8>,
-    /// The live page, if it was asked for.
-    page: Option<Page>,
+    /// What others may see.
+    page: Page,
     /// When etcd was last asked to renew the lease, and did.
     renewed: Option<Instant>,
 }
@@ -116,6 +126,7 @@ impl Keeper {
     async fn turn(&mut self) -> bool {
         // The device's clock is read before the lease is renewed: a deadline that is counted from it never outlasts the
         // lease, however long this process stands still from here on.
+        let looked = Instant::now();
         let device = self.control.status().await;
         if let Ok(device) = &device {
             self.node = Some(device.node);
@@ -135,12 +146,19 @@ impl Keeper {
             note = format!("{note}; {why}");
         }
         self.say(&note);
-        if let Some(page) = &self.page {
-            let cluster = cluster.as_ref().map_err(String::as_str);
-            page.take(&self.keep, (self.node, &self.note), cluster, self.renewed);
-        }
+        let cluster = cluster.as_ref().map_err(String::as_str);
+        self.page.take(&self.keep, (self.node, &self.note), cluster, self.renewed);
+        self.page.look(device.as_ref().ok(), looked, self.keep.ttl());
         for action in actions {
-            match self.carry_out(action).await {
+            let deadline = match action {
+                Action::Device(Order::Lead { for_ms, .. }) => Some(looked + Duration::from_millis(for_ms)),
+                _ => None,
+            };
+            let done = self.carry_out(action).await;
+            if let Some(deadline) = deadline.filter(|_| done == Ok(true)) {
+                self.page.acknowledges_until(deadline);
+            }
+            match done {
                 Ok(true) => {}
                 // Another was faster.
                 Ok(false) => return true,

@@ -7,6 +7,7 @@
 //! A device and a simulation give moments, of which the page makes plots (feature `moments`). What is made of few
 //! figures and tables, a sweep or a cluster, gives a [`Board`].
 
+mod answers;
 mod board;
 #[cfg(feature = "moments")]
 mod events;
@@ -17,6 +18,7 @@ mod pages;
 mod patient;
 mod samples;
 
+pub use answers::serve_answers;
 pub use board::{Board, Cell, Happened, History, Table, serve_board};
 #[cfg(feature = "moments")]
 pub use moments::serve;

@@ -98,22 +98,34 @@ pub(crate) fn serve_pages(listener: TcpListener, pages: Pages, next: Source) -> 
     let Pages { files, about, names, kept } = pages;
     let samples = Arc::new(Samples::new(kept));
     let site = Site { about, names, samples: Arc::clone(&samples) };
-    listener.set_nonblocking(true)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("page".into()).spawn(move || runtime.block_on(accept(listener, files, site)))?;
+    accept(listener, "page", router(files, site))?;
     let shown = Shown(Arc::clone(&samples));
     std::thread::Builder::new().name("moments".into()).spawn(move || samples.run(next))?;
     Ok(shown)
 }
 
-async fn accept(listener: TcpListener, files: Vec<File>, site: Site) {
-    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+fn router(files: Vec<File>, site: Site) -> Router {
     let site = Arc::new(site);
     let mut router = Router::new().route("/events", get(events));
     for (path, kind, text) in files {
         router = router.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }));
     }
-    let router = router.layer(from_fn_with_state(Arc::clone(&site), guarded)).with_state(site);
+    router.layer(from_fn_with_state(Arc::clone(&site), guarded)).with_state(site)
+}
+
+/// Takes connections from now on, on a thread of its own.
+///
+/// # Errors
+/// When the system has no room for it.
+pub(crate) fn accept(listener: TcpListener, name: &str, router: Router) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let take = move || runtime.block_on(take(listener, router));
+    std::thread::Builder::new().name(name.into()).spawn(take).map(drop)
+}
+
+async fn take(listener: TcpListener, router: Router) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let mut guests = VecDeque::<Weak<Guest>>::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {

@@ -10,6 +10,7 @@ pub const ROWS: &[Row] = &[
     Row { title: "Log", panels: LOG },
     Row { title: "Image", panels: IMAGE },
     Row { title: "Peers", panels: PEERS },
+    Row { title: "Keepers", panels: KEEPERS },
 ];
 
 const HOSTS: &[Panel] = &[
@@ -348,6 +349,39 @@ const PEERS: &[Panel] = &[
     },
 ];
 
+const KEEPERS: &[Panel] = &[
+    Panel {
+        title: "Primary",
+        description: "1 for the keeper whose device is primary and may acknowledge; frozen: its deadline has passed.",
+        unit: "none",
+        queries: &[
+            ("tidewater_keeper_primary{$i}", "{{instance}} primary"),
+            ("tidewater_keeper_frozen{$i}", "{{instance}} frozen"),
+        ],
+        moves: false,
+    },
+    Panel {
+        title: "Leadership",
+        description: "For how long no keeper has led, and how often another one came to lead.",
+        unit: "none",
+        queries: &[
+            ("tidewater_keeper_leaderless_seconds{$i}", "{{instance}} s without a leader"),
+            ("tidewater_keeper_leader_changes_total{$i}", "{{instance}} changes"),
+        ],
+        moves: false,
+    },
+    Panel {
+        title: "What keepers reach",
+        description: "Seconds since the last word of etcd; 1 while the device answers.",
+        unit: "none",
+        queries: &[
+            ("tidewater_keeper_etcd_silent_seconds{$i}", "{{instance}} s without etcd"),
+            ("tidewater_keeper_device_answers{$i}", "{{instance}} device answers"),
+        ],
+        moves: true,
+    },
+];
+
 /// The alerts.
 pub const ALERTS: &[Alert] = &[
     Alert {
@@ -460,5 +494,41 @@ pub const ALERTS: &[Alert] = &[
         severity: "warning",
         summary: "Replica {{ $labels.peer }} of {{ $labels.instance }} is {{ $value | humanizeDuration }} behind",
         description: "Bytes that it lacks are on the primary alone: the network or the replica is too slow.",
+    },
+    Alert {
+        name: "TidewaterDiskFailed",
+        expression: "tidewater_disk_failed",
+        threshold: "== 1",
+        lasts: "0m",
+        severity: "critical",
+        summary: "The disk of {{ $labels.instance }} can't be written ({{ $labels.why }})",
+        description: "It acknowledges nothing more. Full: make room. Failed: repair it, and start the device again.",
+    },
+    Alert {
+        name: "TidewaterNoPrimary",
+        expression: "max by (cluster) (tidewater_keeper_primary)",
+        threshold: "== 0",
+        lasts: "30s",
+        severity: "critical",
+        summary: "No device of cluster {{ $labels.cluster }} is a primary that may acknowledge",
+        description: "Programs wait: `tidewater keeper status` says what each keeper waits for.",
+    },
+    Alert {
+        name: "TidewaterEtcdSilent",
+        expression: "tidewater_keeper_etcd_silent_seconds",
+        threshold: "> 10",
+        lasts: "0m",
+        severity: "warning",
+        summary: "{{ $labels.instance }} has had no word of etcd for {{ $value | humanizeDuration }}",
+        description: "No member can be promoted meanwhile: `tidewater keeper status` says what ails etcd.",
+    },
+    Alert {
+        name: "TidewaterDeviceSilent",
+        expression: "tidewater_keeper_device_answers",
+        threshold: "== 0",
+        lasts: "1m",
+        severity: "warning",
+        summary: "The device of {{ $labels.instance }} does not answer its keeper",
+        description: "Its process ended, or its disk does not answer: see its journal.",
     },
 ];

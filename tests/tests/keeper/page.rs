@@ -1,13 +1,13 @@
 //! The live page of a cluster, as one keeper serves it.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::cluster::PATIENCE;
-use crate::etcd::is_installed;
+use crate::cluster::{Cluster, PATIENCE};
+use crate::etcd::{Etcd, is_installed};
 use crate::kept::Kept;
 
 /// What a viewer sees, the next time that a board comes.
@@ -82,4 +82,72 @@ fn a_page_shows_leader_lease_members_and_a_failover() {
     kept.ask(&["pause"]);
     let seen = until("a pause", &kept, port, |seen| seen["state"] == "paused");
     assert!(seen["events"].to_string().contains("\"paused\""), "{seen:#}");
+}
+
+/// What a keeper answers to a health check of HTTP/1.0: status and text.
+fn asked(kept: &Kept, node: u8, path: &str) -> (u16, String) {
+    let said = kept.said(node);
+    let at =
+        said.split("metrics: http://").nth(1).and_then(|rest| rest.split("/metrics").next()).expect("it says where");
+    let mut stream = TcpStream::connect(at).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let (head, text) = answer.split_once("\r\n\r\n").expect("head and body");
+    (head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status"), text.to_owned())
+}
+
+#[test]
+fn load_balancers_find_the_primary_alone_and_keepers_have_metrics() {
+    if !is_installed() {
+        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+    }
+    let devices = Cluster::new(2);
+    let etcd = Etcd::new(devices.folder.path());
+    let mut kept = Kept::by_keepers(devices, vec![etcd], &["--metrics", "127.0.0.1:0"]);
+    let first = kept.form("eager");
+    let next = 1 - first;
+    let healthy = |kept: &Kept| -> Vec<u8> {
+        // In this order: one that has become primary meanwhile was none before.
+        let all = [first, next].map(|node| (node, asked(kept, node, "/primary").0));
+        assert!(all.iter().all(|(_, status)| [200, 503].contains(status)), "{all:?}");
+        all.iter().filter(|(_, status)| *status == 200).map(|(node, _)| *node).collect()
+    };
+    let until = |kept: &Kept, wanted: u8| {
+        let start = Instant::now();
+        while healthy(kept) != [wanted] {
+            assert!(start.elapsed() < PATIENCE, "{:?}: {}", healthy(kept), kept.all_said());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    until(&kept, first);
+    assert!(asked(&kept, next, "/primary").1.contains(&format!("follows node {first}")));
+    let metric = |kept: &Kept, node: u8, name: &str| -> f64 {
+        let (status, text) = asked(kept, node, "/metrics");
+        assert_eq!(status, 200, "{text}");
+        let line = text.lines().find(|line| line.starts_with(&format!("tidewater_keeper_{name}{{")));
+        let value =
+            line.and_then(|line| line.strip_prefix(&format!("tidewater_keeper_{name}{{cluster=\"tidewater\"}} ")));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
+    };
+    assert_eq!([first, next].map(|node| metric(&kept, node, "leads")), [1.0, 0.0]);
+    assert_eq!((metric(&kept, next, "members"), metric(&kept, next, "members_without_keeper")), (2.0, 0.0));
+    kept.ask(&["switchover"]);
+    until(&kept, next);
+    assert_eq!(metric(&kept, first, "leader_changes_total"), 1.0);
+    // Its machine is gone: the other one leads again, and misses its keeper.
+    kept.kill_keeper(next);
+    kept.devices.kill(next);
+    let start = Instant::now();
+    while metric(&kept, first, "leader_changes_total") != 2.0 || metric(&kept, first, "members_without_keeper") != 1.0 {
+        assert!(start.elapsed() < PATIENCE, "{}", asked(&kept, first, "/metrics").1);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    kept.etcd[0].kill();
+    let start = Instant::now();
+    while metric(&kept, first, "etcd_silent_seconds") < 1.0 {
+        assert!(start.elapsed() < PATIENCE, "{}", asked(&kept, first, "/metrics").1);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }

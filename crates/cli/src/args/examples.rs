@@ -279,7 +279,10 @@ Examples:
   tidewater run --device log --log 'data/pg_wal/0*' -- postgres -D data
 
   # Its ring in memory, where the system never writes its pages to a disk
-  tidewater log-device log --ring /dev/shm/tidewater-ring";
+  tidewater log-device log --ring /dev/shm/tidewater-ring
+
+  # Watched by Prometheus, and in a browser
+  tidewater log-device log --metrics 127.0.0.1:9464 --page 127.0.0.1:8080";
 
 pub(super) const STATUS: &str = "\
 Examples:
@@ -359,6 +362,9 @@ Examples:
 pub(super) const KEEPER_RUN: &str = "\
 Examples:
   tidewater cluster keeper run --etcd http://10.0.0.9:2379 --device a
+
+  # A load balancer asks http://10.0.0.1:9465/primary, Prometheus /metrics there
+  tidewater keeper run --etcd http://10.0.0.9:2379 --control a --metrics 10.0.0.1:9465
 
   # etcd's data was wiped, and that is known
   tidewater cluster keeper run --etcd http://10.0.0.9:2379 --device a --new-etcd";

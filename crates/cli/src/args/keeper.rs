@@ -136,4 +136,8 @@ pub struct KeeperRun {
     /// A live page of the cluster for browsers at this loopback address, such as 127.0.0.1:8081
     #[arg(long, value_name = "ADDRESS")]
     pub page: Option<SocketAddr>,
+    /// Prometheus metrics at this address, such as 127.0.0.1:9465, under /metrics; /primary there answers 200 while the
+    /// device is primary and may acknowledge, else 503, for load balancers. Any machine that reaches it may ask
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<SocketAddr>,
 }

@@ -17,6 +17,7 @@ fn keep() -> Keep {
         slow_disk_ms: None,
         new_etcd: false,
         page: None,
+        metrics: None,
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn queues<M: Medium>(subsystem: &Subsystem<M>) -> BTreeMap<(u8, u16),
 }
 
 /// How long programs waited for the levels of all logs.
-fn waits<M>(world: &World<M>) -> Latencies {
+pub(super) fn waits<M>(world: &World<M>) -> Latencies {
     let mut waits = Latencies::default();
     world.ports.iter().filter_map(|port| port.ring.as_ref()).for_each(|ring| waits.merge(&ring.waits));
     waits

@@ -5,12 +5,12 @@ use super::served::Served;
 use super::world::World;
 use crate::image::Disk;
 use crate::metrics::Page;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::time::Duration as WallDuration;
 use tidewater_base::units::format_bytes;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::profile::Timing;
-use tidewater_gauges::Drive;
+use tidewater_gauges::{Drive, LEVELS, Lane};
 
 /// What neither the drive nor its surroundings know.
 pub(super) struct About {
@@ -92,6 +92,16 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
             let name = if function == 0 { format!("lane_{lane}") } else { format!("function_{function}_lane_{lane}") };
             put(&name, if ring.file().has_writer(lane) { "has a program" } else { "free" }.into());
         }
+    }
+    let lanes = machine.map(|machine| Lane::all(machine.subsystem.device())).unwrap_or_default();
+    if !lanes.is_empty() {
+        put("lanes", lanes.iter().map(|lane| json!(lane)).collect());
+    }
+    if world.ports.iter().any(|port| port.ring.is_some()) {
+        let waits = super::moment::waits(world);
+        let of = |at: usize| json!({ "count": waits.count(at), "sum_us": (waits.sum_s(at) * 1e6) as u64 });
+        let all = LEVELS.iter().enumerate().map(|(at, level)| ((*level).to_owned(), of(at)));
+        put("log_waits", Value::Object(all.collect()));
     }
     let wall = Instant::ZERO + Duration::from_ns(about.wall.as_nanos() as u64);
     if let Some(peers) = machine.and_then(|machine| world.peers_status(machine, wall)) {
