@@ -152,6 +152,21 @@ fn old_sentences_stay_away() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// An operator looks a message up by its words.
+#[test]
+fn messages_of_the_runbook_are_in_the_sources() {
+    let page = std::fs::read_to_string(root().join("docs/guide/runbook.md")).expect("it is there").replace("\n  ", " ");
+    // A text over several lines is one.
+    let lines = |source: String| source.split("\\\n").map(str::trim_start).collect::<String>();
+    let sources: String = rust_files().into_iter().map(|(_, source)| lines(source)).collect();
+    let messages: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("- `")?.split('`').next()).collect();
+    assert!(messages.len() > 30, "{messages:?}");
+    // Shorter pieces are brackets.
+    let pieces = messages.iter().flat_map(|message| message.split('…')).map(str::trim).filter(|piece| piece.len() > 3);
+    let missing: Vec<&str> = pieces.filter(|piece| !sources.contains(piece)).collect();
+    assert!(missing.is_empty(), "no program prints {missing:#?}");
+}
+
 /// Each promise of the threat model names tests, and these are there.
 #[test]
 fn promises_of_the_threat_model_have_their_tests() {
