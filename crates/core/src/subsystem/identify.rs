@@ -137,7 +137,8 @@ impl Asked<'_> {
             rtd3r_us: SHUTDOWN_US,
             rtd3e_us: SHUTDOWN_US,
             oaes: OAES_NAMESPACE,
-            ctratt: CTRATT_HOST_ID_128,
+            // Over PCIe only admin commands restart the Keep Alive Timer.
+            ctratt: CTRATT_HOST_ID_128 | if pcie { 0 } else { CTRATT_TRAFFIC_KEEP_ALIVE },
             controller_type: 1,
             oacs: when(self.privileged, OACS_SELF_TEST | OACS_FORMAT | OACS_NAMESPACES)
                 | when(pcie, OACS_DOORBELL_BUFFER),

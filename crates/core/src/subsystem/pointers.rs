@@ -3,6 +3,7 @@
 use super::slots::{Stage, Walk};
 use super::{Output, Segment, Slot, Subsystem, Token, Transport};
 use tidewater_nand::Medium;
+use tidewater_wire::fabrics::DataPointer;
 use tidewater_wire::nvme::{Address, SglDescriptor, Status};
 
 /// Bytes of a memory page: CAP.MPSMIN and CAP.MPSMAX allow no other.
@@ -65,10 +66,19 @@ impl<M: Medium> Subsystem<M> {
         command.len = len;
         command.segments.clear();
         let function = command.function;
-        if len == 0 || self.controllers[usize::from(function)].transport == Transport::Fabrics {
+        let sqe = &command.sqe;
+        if len == 0 {
             return Ok(Found::All);
         }
-        let sqe = &command.sqe;
+        if self.controllers[usize::from(function)].transport == Transport::Fabrics {
+            return match DataPointer::parse(sqe) {
+                // Data for the host has no place in a capsule.
+                Ok(DataPointer::Capsule { .. }) if !is_source => Err(Status::SGL_TYPE_INVALID),
+                Ok(pointer) if pointer.len() < len => Err(Status::DATA_SGL_LENGTH_INVALID),
+                // The connection refuses what is malformed, and carries the rest.
+                _ => Ok(Found::All),
+            };
+        }
         if sqe.psdt() != 0 {
             return self.find_by_sgl(slot, len, is_source);
         }

@@ -82,6 +82,50 @@ fn capsules_carry_commands_and_data() {
     );
 }
 
+/// A host would repeat a command that ends without Do Not Retry, and fail in the same way each time.
+#[test]
+fn a_data_pointer_that_is_too_short_is_refused_for_good() {
+    let mut rig = rig();
+    enable(&mut rig, 1);
+    rig.input(Input::ConnectQueue { function: 1, queue: 1, entries: 8 });
+    let too_short = Status::DATA_SGL_LENGTH_INVALID;
+    assert!(too_short.dnr());
+    let transport = |len| DataPointer::Transport { len };
+    let inside = |len| DataPointer::Capsule { offset: 0, len };
+    let mut try_ = |queue: u16, sqe: Sqe, pointer: DataPointer, status: Status| {
+        rig.capsule_data.insert((1, queue, 7), vec![0; 4096]);
+        let ended = capsule(&mut rig, 1, queue, 7, &pointer.put(sqe)).unwrap();
+        assert_eq!(ended.status, status, "queue {queue}, {sqe:?}, {pointer:?}");
+    };
+    for len in [0, 4, 256, 511] {
+        try_(1, Sqe::read(0, 1, 0), transport(len), too_short);
+        try_(1, Sqe::write(0, 1, 0), transport(len), too_short);
+        try_(1, Sqe::compare(0, 1, 0), transport(len), too_short);
+        try_(1, Sqe::write(0, 1, 0), inside(len), too_short);
+    }
+    try_(1, Sqe::read(0, 1, 7), transport(4095), too_short);
+    try_(1, Sqe::dataset_management(0, 0, true), transport(15), too_short);
+    for len in [0, 1024, 4092] {
+        try_(0, admin_sqe(admin_opcode::IDENTIFY).with_dword(10, 1), transport(len), too_short);
+    }
+    try_(1, Sqe::read(0, 1, 0), inside(512), Status::SGL_TYPE_INVALID);
+    // Room for more than there is, is no fault.
+    try_(1, Sqe::read(0, 1, 7), transport(8192), Status::SUCCESS);
+    try_(0, admin_sqe(admin_opcode::IDENTIFY).with_dword(10, 1), transport(4096), Status::SUCCESS);
+}
+
+#[test]
+fn remote_controllers_alone_say_that_all_traffic_keeps_them_alive() {
+    let mut rig = rig();
+    enable(&mut rig, 1);
+    let identify = admin_sqe(admin_opcode::IDENTIFY).with_dword(10, 1);
+    assert!(capsule(&mut rig, 1, 0, 2, &identify).unwrap().status.is_success());
+    let said = |page: &[u8]| u32::from_le_bytes(*page[96..].first_chunk().unwrap()) >> 6 & 1;
+    assert_eq!(said(&rig.capsule_data[&(1, 0, 2)]), 1);
+    rig.enable(0);
+    assert_eq!(said(&super::bring_up::identify(&mut rig, 0, 1, 0).1), 0);
+}
+
 #[test]
 fn the_number_of_queues_is_settled_once_one_has_connected() {
     let mut rig = rig();
