@@ -6,7 +6,7 @@ use super::target::after;
 use std::net::IpAddr;
 use std::ops::Range;
 use tidewater_base::{Duration, Instant};
-use tidewater_wire::fabrics::{ConnectData, Nqn};
+use tidewater_wire::fabrics::{ConnectData, Nqn, Parameter};
 
 /// Discovery controllers at the same time, at most: hosts have them for moments only.
 const DISCOVERY_CONTROLLERS_MAX: usize = 16;
@@ -101,6 +101,14 @@ impl Association {
 
     /// A queue; `None`: beyond the last one.
     pub(super) fn queue_mut(&mut self, queue: u16) -> Option<&mut Queue> {
+    /// The field of an I/O queue's Connect data that names another host than the admin queue's did.
+    pub(super) fn wrong_host(&self, data: &ConnectData) -> Option<Parameter> {
+        if self.host_id != data.host_id {
+            return Some(Parameter::HostId);
+        }
+        (self.host != data.host).then_some(Parameter::Host)
+    }
+
         self.queues.get_mut(usize::from(queue))
     }
 

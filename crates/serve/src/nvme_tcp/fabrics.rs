@@ -217,8 +217,8 @@ impl Target {
         let found = self.associations.functions().find(|&function| border.controller_id(function) == data.controller);
         let function = found.ok_or(invalid(Parameter::Controller))?;
         let (place, association) = self.associations.of_function(function).expect("it was found");
-        if !association.is_of(data) {
-            return Err(invalid(Parameter::Host));
+        if let Some(parameter) = association.wrong_host(data) {
+            return Err(invalid(parameter));
         }
         let mut queue = *association.queue_mut(connect.queue).ok_or(invalid(Parameter::Queue))?;
         if let Queue::Peer(before) = queue

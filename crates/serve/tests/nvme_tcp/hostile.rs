@@ -519,9 +519,10 @@ fn an_io_queue_is_of_its_host_and_its_controller() {
     let data = connect_data(id);
     let other = ConnectData { host: Some(crate::mock::nqn("nqn.2026-01.io.example:other")), ..data.clone() };
     let invalid = fabrics::status::INVALID_PARAMETERS;
-    assert_eq!(connect(connect_command(1), &other).1, invalid);
+    let (_, status, value) = connect(connect_command(1), &other);
+    assert_eq!((status, value), (invalid, 1 << 16 | 512), "HOSTNQN");
     let (_, status, value) = connect(connect_command(1), &ConnectData { host_id: [1; 16], ..data.clone() });
-    assert_eq!((status, value), (invalid, 1 << 16 | 512));
+    assert_eq!((status, value), (invalid, 1 << 16), "HOSTID");
     for queue in [65, 66, 0x100, 0x7FFF, 0xFFFF] {
         let (_, status, value) = connect(connect_command(queue), &data);
         assert_eq!((status, value), (invalid, 42), "{queue}");

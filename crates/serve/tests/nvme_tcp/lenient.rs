@@ -94,10 +94,10 @@ fn what_moves_data_needs_its_data_pointer() {
     assert_eq!(call(&mut admin, with_pointer(identify, &zero)).status, Status::INVALID_FIELD);
     assert_eq!(call(&mut queue, with_pointer(Sqe::read(2, 0, 0), &zero)).status, Status::INVALID_FIELD);
     assert_eq!(call(&mut queue, with_pointer(Sqe::write(3, 0, 0), &zero)).status, Status::INVALID_FIELD);
-    // Connect has data.
+    // Connect has data; its byte 1 is reserved.
     let mut raw = Raw::initialized(served.address, PLAIN);
     raw.send(&Pdu::CapsuleCmd(with_pointer(connect_command(0), &zero)), &connect_data(CONTROLLER_ANY).to_bytes());
-    assert_eq!(raw.response().status, Status::INVALID_FIELD);
+    assert_eq!(raw.response().status, Status::SGL_TYPE_INVALID);
 }
 
 #[test]
@@ -234,6 +234,28 @@ fn a_host_needs_a_name_where_hosts_are_listed_and_an_identifier_everywhere() {
     assert_eq!(connect(&served, &nameless).0, fabrics::status::INVALID_HOST);
     assert!(Controller::connect(served.address, &host(), &nqn(SUBSYSTEM)).is_ok());
     assert!(discover(served.address, &host()).is_ok());
+}
+
+/// Byte 1 of Fabrics commands is reserved, Connect included.
+#[test]
+fn connect_needs_no_flag_of_data_pointers() {
+    let served = Served::start(options(), 8);
+    let bare = |sqe: Sqe| sqe.with_dword(0, sqe.dwords()[0] & !(3 << 14));
+    let connect = |queue: u16, id: u16| {
+        let mut raw = Raw::initialized(served.address, PLAIN);
+        raw.send(&Pdu::CapsuleCmd(bare(connect_command(queue))), &connect_data(id).to_bytes());
+        (raw.response(), raw)
+    };
+    let (response, mut admin) = connect(0, CONTROLLER_ANY);
+    assert_eq!(response.status, Status::SUCCESS);
+    let enable = PropertySet { offset: property::CC, len: 4, value: 0x0046_0001 };
+    assert_eq!(call(&mut admin, Fabrics::PropertySet(enable).emit(1)).status, Status::SUCCESS);
+    assert_eq!(connect(1, response.value as u16).0.status, Status::SUCCESS);
+    // Its data by an R2T.
+    let mut raw = Raw::initialized(served.address, PLAIN);
+    let by_transport = DataPointer::Transport { len: ConnectData::SIZE as u32 }.put(connect_command(0));
+    raw.send(&Pdu::CapsuleCmd(bare(by_transport)), &[]);
+    assert!(matches!(raw.receive(), Reply::Pdu(Pdu::R2t(_), _)));
 }
 
 /// One line says what is wrong; many such hosts do not fill a log.

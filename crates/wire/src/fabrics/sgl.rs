@@ -1,6 +1,7 @@
 //! Where a command's data is, over fabrics (section 2.3.1 and figure 11; SGLs: NVM Express Base Specification 1.4,
 //! section 4.4).
 
+use super::OPCODE;
 use crate::nvme::{Sqe, Status};
 
 /// The data pointer of a command over fabrics: one SGL descriptor.
@@ -28,12 +29,12 @@ const DATA_BLOCK_OFFSET: u8 = 0x01;
 const TRANSPORT_DATA_BLOCK: u8 = 0x5A;
 
 impl DataPointer {
-    /// Reads double words 6 to 9 of a command.
+    /// Reads double words 6 to 9 of a command. Byte 1 of a Fabrics command is reserved (figure 15): it has no PSDT.
     ///
     /// # Errors
     /// PRPs give Invalid Field in Command; other types of descriptor SGL Descriptor Type Invalid.
     pub fn parse(sqe: &Sqe) -> Result<DataPointer, Status> {
-        if !matches!(sqe.psdt(), PSDT_SGL | PSDT_SGL_METADATA_SGL) {
+        if sqe.opcode() != OPCODE && !matches!(sqe.psdt(), PSDT_SGL | PSDT_SGL_METADATA_SGL) {
             return Err(Status::INVALID_FIELD);
         }
         let len = sqe.dwords()[8];
@@ -97,6 +98,9 @@ mod tests {
         for psdt in [0, 3] {
             let parsed = DataPointer::parse(&sqe.with_dword(0, psdt << 14));
             assert_eq!(parsed, Err(Status::INVALID_FIELD));
+            // Fabrics commands have no such field.
+            let parsed = DataPointer::parse(&sqe.with_dword(0, psdt << 14 | u32::from(OPCODE)));
+            assert_eq!(parsed, Ok(DataPointer::Transport { len: 1 }));
         }
     }
 }
