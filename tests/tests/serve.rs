@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer};
+use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer, discover};
 use tidewater_driver::vfio_user::Socket;
 use tidewater_tests::block::Loop;
 use tidewater_tests::{run, run_well, skipped, tidewater};
@@ -349,6 +349,34 @@ fn only_hosts_that_are_named_are_let_in() {
     refused_with_help(here, &["nvme", "id-ctrl", &target], 1, &["Invalid Host"]);
     run_well(here, &["nvme", "id-ctrl", &target, "--host-nqn", name]);
     served.end_well();
+}
+
+/// Behind address translation no host reaches the address that the device sees.
+#[test]
+fn discovery_tells_the_address_that_was_given() {
+    let folder = folder();
+    let here = folder.path();
+    let hosts = ["--image", "memory", "--nvme-tcp", "127.0.0.1:0"];
+    let found = |served: &Served| {
+        let host = Host::new(Nqn::new("nqn.2026-01.io.example:host").expect("it is a name"), [7; 16]);
+        let entries = discover(served.address(), &host).expect("it answers");
+        entries.iter().map(|entry| format!("{} {}", entry.address, entry.port)).collect::<Vec<_>>()
+    };
+    let served = Served::start(here, &hosts);
+    assert_eq!(found(&served), [format!("127.0.0.1 {}", served.address().port())]);
+    served.end_well();
+    for (given, expected) in [("192.0.2.7:4421", "192.0.2.7 4421"), ("[2001:db8::7]:4420", "2001:db8::7 4420")] {
+        let served = Served::start(here, &[&hosts[..], &["--discovery-address", given]].concat());
+        assert_eq!(found(&served), [expected]);
+        served.end_well();
+    }
+    let serve = ["serve", "--profile", "tiny", "--image", "memory"];
+    for nowhere in ["0.0.0.0:4420", "192.0.2.7:0", "[::]:4420"] {
+        let given = ["--nvme-tcp", "127.0.0.1:0", "--discovery-address", nowhere];
+        refused_with_help(here, &[&serve[..], &given].concat(), 2, &[nowhere, "such as 192.0.2.7:4420"]);
+    }
+    let alone = ["--vfio-user", "v.sock", "--discovery-address", "192.0.2.7:4420"];
+    refusal(here, &[&serve[..], &alone].concat(), 2, &["--nvme-tcp"]);
 }
 
 #[test]

@@ -114,6 +114,12 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
              or both",
         ));
     }
+    if let Some(address) = serve.discovery_address
+        && (address.port() == 0 || address.ip().is_unspecified())
+    {
+        return Err(Failure::usage(format_args!("--discovery-address {address}: no host can connect to it"))
+            .help("give the address and the port by which hosts reach the drive, such as 192.0.2.7:4420"));
+    }
     let is_new = match &backing {
         Backing::File(path) => !is_there(path)?,
         Backing::Memory => true,
@@ -143,6 +149,7 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         vfio_user: serve.vfio_user.clone(),
         nvme_tcp: serve.nvme_tcp.map(|address| TcpSetup {
             address,
+            advertise: serve.discovery_address,
             insecure_bind: serve.insecure_bind,
             allowed_hosts: serve.allow_host.clone(),
             allow_destructive: serve.allow_destructive,

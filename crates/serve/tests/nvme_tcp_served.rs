@@ -44,6 +44,7 @@ impl Drive {
     ) -> Drive {
         let nvme_tcp = Some(TcpSetup {
             address: "127.0.0.1:0".parse().unwrap(),
+            advertise: None,
             insecure_bind: false,
             allowed_hosts: Vec::new(),
             allow_destructive: true,

@@ -38,6 +38,10 @@ pub struct Serve {
     /// Serve remote hosts by NVMe/TCP at this address, such as 127.0.0.1:4420
     #[arg(long, value_name = "ADDRESS", help_heading = "Hosts")]
     pub nvme_tcp: Option<SocketAddr>,
+    /// Address that the discovery log tells hosts: the one by which they reach the drive, where address translation, a
+    /// forwarded port or a container stands between [default: the address at which each host asked]
+    #[arg(long, value_name = "ADDRESS", requires = "nvme_tcp", help_heading = "Hosts")]
+    pub discovery_address: Option<SocketAddr>,
     /// Accept an NVMe/TCP address other than loopback: any host that can reach it can read and write the drive
     #[arg(long, requires = "nvme_tcp", help_heading = "Hosts")]
     pub insecure_bind: bool,

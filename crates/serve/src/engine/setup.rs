@@ -41,6 +41,8 @@ pub struct NamespaceSetup {
 pub struct TcpSetup {
     /// Where.
     pub address: SocketAddr,
+    /// The address that the discovery log tells hosts; `None`: the one at which a host asked.
+    pub advertise: Option<SocketAddr>,
     /// An address beyond loopback is meant.
     pub insecure_bind: bool,
     /// Host NQNs that may connect; empty: all.

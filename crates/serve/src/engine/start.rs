@@ -432,6 +432,7 @@ pub(super) fn target(tcp: &TcpSetup, controllers: &Options) -> Result<Target, Se
         }
     };
     let first = controllers.functions;
+        advertise: tcp.advertise,
     let mut options = TargetOptions {
         listen: vec![tcp.address],
         insecure_bind: tcp.insecure_bind,
