@@ -26,7 +26,7 @@ use tidewater_serve::peers::PeersSetup;
 use tidewater_serve::ring::RingSetup;
 use tidewater_serve::runtime::{self, IN_USE};
 use tidewater_study as study;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 /// `tidewater serve`.
 ///
@@ -165,7 +165,10 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         stop: interrupt::flag(),
         serve_time: SERVE_TIME,
     };
-    Ok((setup, drive.notes))
+    // A served drive has its whole map in memory, whatever its profile says, and says so when it starts.
+    let mut notes = drive.notes;
+    notes.retain(|note| !note.starts_with("ftl.map_memory:"));
+    Ok((setup, notes))
 }
 
 /// How the device reaches its peers.
@@ -298,7 +301,6 @@ fn say(event: Event, serve: &Serve, control: &Path, notes: &[String], page: Opti
         }
         Event::Note(text) => info!("{text}"),
         Event::Warning(text) => warn!("{text}"),
-        Event::Detail(text) => debug!("{text}"),
     }
 }
 

@@ -26,6 +26,28 @@ fn the_start_says_each_thing_once() {
     served.end_well();
 }
 
+/// A driver engineer who looks for a host memory buffer is told why there is none, and what has one.
+#[test]
+fn a_drive_says_whether_it_asks_for_host_memory() {
+    let folder = folder();
+    let here = folder.path();
+    let serve = ["--profile", "ssd-a", "--image", "memory", "--size", "64MiB", "--vfio-user", "v.sock"];
+    let asked = |more: &[&str]| {
+        let served = Served::start_plain(here, &[&serve[..], more].concat());
+        let said = served.said.clone() + &served.errors();
+        let page = json(here, &["nvme", "id-ctrl", "vfio-user:v.sock", "--json"]);
+        served.end_well();
+        (said, page["hmpre"].as_u64().expect("a number"))
+    };
+    let (said, hmpre) = asked(&[]);
+    assert_eq!(hmpre, 0);
+    assert!(said.contains("asks hosts for no memory (HMPRE 0)") && !said.contains("mapping cache: in"), "{said}");
+    let advice = said.split("For one that does: ").nth(1).and_then(|rest| rest.lines().next()).expect("advice");
+    let (said, hmpre) = asked(&advice.split(' ').collect::<Vec<_>>());
+    assert_eq!(hmpre, (480 << 20) / 4096);
+    assert!(said.contains("the whole mapping table is kept in memory") && !said.contains("HMPRE 0"), "{said}");
+}
+
 /// What a device says on standard error whose client comes and goes, and whose power is cut.
 fn errors(folder: &Path, verbose: &[&str], levels: &str) -> String {
     let errors = File::create(folder.join("stderr")).expect("the folder is writable");

@@ -94,8 +94,6 @@ pub enum Event {
     Note(String),
     /// Something that has failed, or may.
     Warning(String),
-    /// How the drive is made or does something: of no use to most.
-    Detail(String),
 }
 
 /// How hosts reach the device.
@@ -432,9 +430,9 @@ pub(super) fn target(tcp: &TcpSetup, controllers: &Options) -> Result<Target, Se
         }
     };
     let first = controllers.functions;
-        advertise: tcp.advertise,
     let mut options = TargetOptions {
         listen: vec![tcp.address],
+        advertise: tcp.advertise,
         insecure_bind: tcp.insecure_bind,
         hosts,
         queues_max: controllers.queues,
@@ -524,15 +522,20 @@ impl Server {
     pub fn start(mut setup: Setup, notify: &mut dyn FnMut(Event)) -> Result<Server, ServeError> {
         let map_memory = &mut setup.profile.ftl.map_memory;
         if map_memory != "all" {
-            notify(Event::Detail(format!(
-                "the whole mapping table is kept in memory, not cached in [memory.{map_memory}]: images store no \
-                 mapping pages"
-            )));
-            *map_memory = "all".into();
-            if tidewater_core::host_memory::wanted(&setup.profile) == 0 {
+            let memory = std::mem::replace(map_memory, "all".into());
+            let mut text = format!(
+                "the whole mapping table is kept in memory, not cached in [memory.{memory}]: images store no mapping \
+                 pages"
+            );
+            if setup.profile.serve.hmb_preferred > 0 && tidewater_core::host_memory::wanted(&setup.profile) == 0 {
                 // The map was all that the drive wanted it for.
                 (setup.profile.serve.hmb_preferred, setup.profile.serve.hmb_min) = (0, 0);
+                text.push_str(&format!(
+                    ". So the drive asks hosts for no memory (HMPRE 0). For one that does: --set \
+                     buffer.read_memory={memory} --set buffer.read_size=64MiB"
+                ));
             }
+            notify(Event::Note(text));
         }
         if setup.peers.is_some() {
             keep_ring(&mut setup.profile);
