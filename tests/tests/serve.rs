@@ -561,6 +561,31 @@ fn an_image_brings_its_profile() {
     served.end_well();
 }
 
+/// A host has no answer to what the log does not have.
+#[test]
+fn the_input_log_of_a_device_that_was_killed_can_be_run_again() {
+    let folder = folder();
+    let here = folder.path();
+    let files = ["--image", "memory", "--nvme-tcp", "127.0.0.1:0", "--input-log", "run.log"];
+    let mut served = Served::start(here, &files);
+    let (_controller, mut queue) = served.connect();
+    let mut before = std::fs::metadata(here.join("run.log")).unwrap().len();
+    for round in 0..8 {
+        write(&mut queue, round * 16, pattern(round as u8, 16));
+        let after = std::fs::metadata(here.join("run.log")).unwrap().len();
+        assert!(after > before, "write {round} has an answer, and {before} bytes are in the file");
+        before = after;
+    }
+    served.child.kill().unwrap();
+    served.child.wait().unwrap();
+    let said = run_well(here, &["rerun", "run.log"]);
+    assert!(said.contains("all identical"), "{said}");
+    // The last entry was cut short: what came before it can be run.
+    let log = std::fs::read(here.join("run.log")).unwrap();
+    std::fs::write(here.join("run.log"), &log[..log.len() - 1]).unwrap();
+    refusal(here, &["rerun", "run.log"], 1, &["ends within an entry", "inputs before it gave the same outputs"]);
+}
+
 #[test]
 fn what_was_served_can_be_replayed_and_run_again() {
     let folder = folder();

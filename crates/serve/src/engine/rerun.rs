@@ -156,7 +156,8 @@ impl Recorded<'_> {
                     return;
                 }
                 Err(error) => {
-                    self.wrong = Some(error.to_string());
+                    let inputs = self.result.inputs;
+                    self.wrong = Some(format!("{error}; the {inputs} inputs before it gave the same outputs"));
                     return;
                 }
             }

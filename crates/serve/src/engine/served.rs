@@ -62,6 +62,9 @@ impl Machine for Served {
         let output = self.subsystem.poll();
         if let (Some(log), Some(output)) = (&mut self.log, &output) {
             log.outputs.add(output);
+            if matches!(output, Output::Complete { .. }) {
+                log.write_out();
+            }
         }
         output
     }
@@ -81,7 +84,8 @@ impl Machine for Served {
     }
 }
 
-/// The log of what comes in.
+/// The log of what comes in. A host gets no answer before the file has the inputs that led to it, and the thread does
+/// not sleep before the file has all.
 pub(super) struct InputLog {
     file: BufWriter<File>,
     entry: Vec<u8>,
@@ -109,6 +113,13 @@ impl InputLog {
             self.failed = self.file.write_all(&self.entry).err();
         }
         self.entry.clear();
+    }
+
+    /// Gives the file all that came in: it has it, even if this process is killed.
+    pub(super) fn write_out(&mut self) {
+        if self.failed.is_none() && !self.file.buffer().is_empty() {
+            self.failed = self.file.flush().err();
+        }
     }
 
     /// Ends the entry that begins at byte `from`; a time out has none.

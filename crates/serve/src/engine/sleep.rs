@@ -76,3 +76,6 @@ impl Server {
         self.world.payload.image().hush();
     }
 }
+        if let Some(log) = self.machine.as_mut().and_then(|machine| machine.log.as_mut()) {
+            log.write_out();
+        }
