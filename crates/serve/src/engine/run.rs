@@ -198,6 +198,8 @@ impl Server {
     ///
     /// # Errors
     /// When the drive can't be brought back after a power cut, or its end could not be stored.
+        super::sched::end_sleeps_on_time();
+        self.publish_registers();
     pub fn run(mut self, notify: &mut dyn FnMut(Event)) -> Result<Ended, ServeError> {
         super::sched::shorten();
         // Since `last` nothing has happened, in so many turns.
@@ -331,7 +333,9 @@ impl Server {
         self.world.flush_for_peers(machine);
         self.world.note_ends(machine);
         self.world.publish_rings(machine);
-        machine.subsystem.device().events_handled() != before
+        let any = machine.subsystem.device().events_handled() != before;
+        self.publish_registers();
+        any
     }
 
     /// Housekeeping of a turn: versions of pages that are not needed any more, bytes for connections.
@@ -511,6 +515,7 @@ impl Server {
         Ok(lost)
     }
 
+        self.publish_registers();
     fn power_on(&mut self, notify: &mut dyn FnMut(Event)) -> Result<(), ServeError> {
         let Some(PoweredOff { remains, state, next_version, log, .. }) = self.powered_off.take() else { return Ok(()) };
         let device = Device::power_on(&self.profile, remains).map_err(wrong)?;

@@ -22,7 +22,7 @@ pub use device::{Device, Function, Region};
 pub use doorbell::Doorbell;
 pub use guest::{DmaError, GuestMemory, Lent, RANGES_MAX, Reached, Transfers};
 pub use interrupts::{Interrupts, VECTORS_MAX};
-pub use mailbox::{Bytes, DEPTH, Mailbox, PATIENCE, PciMessage, Reply, Slot, Waker, mailbox};
+pub use mailbox::{Bytes, DEPTH, Mailbox, PATIENCE, PciMessage, Registers, Reply, Slot, Waker, mailbox};
 pub use pci::{Pci, PciState};
 pub use server::{Server, ServerError};
 pub use session::DOORBELL_PAGE;

@@ -14,6 +14,7 @@ use tidewater_wire::vfio_user::{
 use super::connection::Connection;
 use super::device::{Device, Function};
 use super::guest::Lent;
+use super::mailbox::PATIENCE;
 use tidewater_ipc::{DESCRIPTORS_OFFERED, Message, TRANSFER_MAX};
 
 /// What a command is answered with.
@@ -68,7 +69,10 @@ impl<'a> Session<'a> {
                     let reply = header.reply(answer.head.len()).to_bytes();
                     self.connection.send(&[&reply, &answer.head], answer.descriptor.as_slice())?;
                 }
-                Err(errno) => self.connection.send(&[&header.failure(*errno as u32).to_bytes()], &[])?,
+                Err(errno) => {
+                    log_failure(header.command, *errno);
+                    self.connection.send(&[&header.failure(*errno as u32).to_bytes()], &[])?;
+                }
             }
         }
         if first && self.agreed {
@@ -277,6 +281,25 @@ impl<'a> Session<'a> {
             self.device.write(self.function, write.region, write.offset, write.data)?;
         }
         Ok(multi.count().to_le_bytes().as_slice().into())
+    }
+}
+
+/// A command is answered with an error. One that came too late for the device is its fault, not the client's.
+#[cold]
+fn log_failure(number: u16, errno: Errno) {
+    if errno == Errno::ETIMEDOUT {
+        let name = match number {
+            command::REGION_READ => "REGION_READ",
+            command::REGION_WRITE | command::REGION_WRITE_MULTI => "REGION_WRITE",
+            command::DEVICE_RESET => "DEVICE_RESET",
+            _ => "command",
+        };
+        tracing::warn!(
+            "a client's {name} was answered with an error: the device had not answered within {PATIENCE:?} (a busy \
+             machine, or a slow disk); drivers may give the controller up"
+        );
+    } else {
+        tracing::debug!("command {number} of a vfio-user client was answered with an error: {errno}");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Server;
 use crate::engine::doorbells::is_kick;
 use crate::engine::world::Pending;
-use crate::vfio_user::PciMessage;
+use crate::vfio_user::{PciMessage, Registers};
 use tidewater_core::subsystem::Input;
 use tidewater_wire::nvme::register::{PmrHealth, PmrSts, offset};
 use tidewater_wire::vfio_user::region;
@@ -38,6 +38,25 @@ impl Server {
                     PciMessage::Write { .. } => {}
                 }
             }
+        }
+    }
+
+    /// Publishes the registers that drivers poll, for reads that this thread answers too late.
+    pub(super) fn publish_registers(&self) {
+        if !self.world.pending.is_empty() {
+            return; // They may differ once these are handled.
+        }
+        for (function, port) in (0..).zip(&self.world.ports) {
+            let registers = self.machine.as_ref().map_or(Registers::OFF, |machine| {
+                let read = |offset: u32, len: u8| machine.subsystem.register(function, offset, len);
+                Registers {
+                    capabilities: read(offset::CAP, 8),
+                    version: read(offset::VS, 4) as u32,
+                    configuration: read(offset::CC, 4) as u32,
+                    status: read(offset::CSTS, 4) as u32,
+                }
+            });
+            port.mailbox.publish(&registers);
         }
     }
 
