@@ -61,6 +61,8 @@ pub(super) struct Association {
     pub(super) keep_alive_ms: u32,
     /// When the host sent its last command.
     pub(super) active_at: Instant,
+    /// What its I/O queues have begun in this turn, in bytes.
+    pub(super) begun: u32,
     /// The host has left, and the subsystem has not yet.
     leaving: bool,
 }
@@ -91,7 +93,7 @@ impl Association {
 
     /// Connections that are its queues.
     pub(super) fn connections(&self) -> usize {
-        self.queues.iter().filter(|queue| matches!(queue, Queue::Peer(_))).count()
+        self.peers().count()
     }
 
     /// Whether it is this host's.
@@ -99,8 +101,6 @@ impl Association {
         self.host == data.host && self.host_id == data.host_id
     }
 
-    /// A queue; `None`: beyond the last one.
-    pub(super) fn queue_mut(&mut self, queue: u16) -> Option<&mut Queue> {
     /// The field of an I/O queue's Connect data that names another host than the admin queue's did.
     pub(super) fn wrong_host(&self, data: &ConnectData) -> Option<Parameter> {
         if self.host_id != data.host_id {
@@ -109,7 +109,22 @@ impl Association {
         (self.host != data.host).then_some(Parameter::Host)
     }
 
+    /// A queue; `None`: beyond the last one.
+    pub(super) fn queue_mut(&mut self, queue: u16) -> Option<&mut Queue> {
         self.queues.get_mut(usize::from(queue))
+    }
+
+    /// The connections that are its queues.
+    pub(super) fn peers(&self) -> impl Iterator<Item = usize> {
+        self.queues.iter().filter_map(|queue| if let Queue::Peer(index) = queue { Some(*index) } else { None })
+    }
+
+    /// Its number, if it is a controller of the subsystem.
+    pub(super) fn function(&self) -> Option<u8> {
+        match self.kind {
+            Kind::Subsystem { function } => Some(function),
+            Kind::Discovery(_) => None,
+        }
     }
 
     /// The connections of its I/O queues, which have none from now on.
@@ -144,6 +159,11 @@ impl Associations {
 
     pub(super) fn capacity(&self) -> usize {
         self.places.len()
+    }
+
+    /// The connections are looked at anew.
+    pub(super) fn begin_turn(&mut self) {
+        self.places.iter_mut().flatten().for_each(|association| association.begun = 0);
     }
 
     /// How many there are.
@@ -212,6 +232,7 @@ impl Associations {
             queues,
             keep_alive_ms,
             active_at: now,
+            begun: 0,
             leaving: false,
         });
         Some(place)

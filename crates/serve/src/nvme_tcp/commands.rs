@@ -38,6 +38,8 @@ pub(super) struct Command {
     pub(super) damaged: bool,
     /// Bytes that went to the host.
     pub(super) sent: u32,
+    /// Bytes that are still to come from the controller, for the host.
+    promised: u32,
     /// Data for the host that came before what precedes it: hosts take data in order only.
     pub(super) held: Vec<(u32, Vec<u8>)>,
     /// The next one of the same bucket.
@@ -55,6 +57,8 @@ pub(super) struct Commands {
     buckets: Box<[u16]>,
     /// Bytes that the host was asked for and that have not come.
     owed: u64,
+    /// Bytes for the host that controllers work on.
+    promised: u64,
     /// Bytes that commands hold: data that came, and data for the host that waits for what precedes it.
     stored: usize,
     /// Spent buffers.
@@ -73,6 +77,7 @@ impl Commands {
                 fetch: None,
                 damaged: false,
                 sent: 0,
+                promised: 0,
                 held: Vec::new(),
                 next: NONE,
                 used: false,
@@ -80,7 +85,15 @@ impl Commands {
             })
             .collect();
         let free = (0..capacity).rev().collect();
-        Commands { commands, free, buckets: vec![NONE; buckets].into(), owed: 0, stored: 0, buffers: Vec::new() }
+        Commands {
+            commands,
+            free,
+            buckets: vec![NONE; buckets].into(),
+            owed: 0,
+            promised: 0,
+            stored: 0,
+            buffers: Vec::new(),
+        }
     }
 
     /// How many commands are under way.
@@ -92,7 +105,7 @@ impl Commands {
     /// Makes place for more commands.
     pub(super) fn grow(&mut self, capacity: u16) {
         let mut grown = Commands::new(capacity.max(self.commands.len() as u16));
-        (grown.owed, grown.stored) = (self.owed, self.stored);
+        (grown.owed, grown.promised, grown.stored) = (self.owed, self.promised, self.stored);
         grown.buffers = std::mem::take(&mut self.buffers);
         for (place, old) in std::mem::take(&mut self.commands).into_iter().enumerate() {
             if old.used {
@@ -124,6 +137,7 @@ impl Commands {
         command.fetch = None;
         command.damaged = false;
         command.sent = 0;
+        command.promised = 0;
         command.used = true;
         command.listed = listed;
         if listed {
@@ -152,6 +166,7 @@ impl Commands {
         let command = &mut self.commands[usize::from(place)];
         assert!(command.used, "a command ends once");
         command.used = false;
+        self.promised -= u64::from(std::mem::take(&mut command.promised));
         self.stored -= command.data.len() + command.held.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
         command.held.clear();
         let mut buffer = std::mem::take(&mut command.data);
@@ -203,6 +218,25 @@ impl Commands {
     /// Bytes that the host was asked for and that have not come.
     pub(super) fn owed(&self) -> u64 {
         self.owed
+    }
+
+    /// The controller begins to work on bytes for the host.
+    pub(super) fn promise(&mut self, place: u16, bytes: u32) {
+        self.at(place).promised = bytes;
+        self.promised += u64::from(bytes);
+    }
+
+    /// Bytes for the host have come from the controller.
+    pub(super) fn delivered(&mut self, place: u16, bytes: u32) {
+        let command = self.at(place);
+        let came = command.promised.min(bytes);
+        command.promised -= came;
+        self.promised -= u64::from(came);
+    }
+
+    /// Bytes for the host that controllers work on.
+    pub(super) fn promised(&self) -> u64 {
+        self.promised
     }
 
     /// By when the host has to send what it was asked for first; `None`: it owes nothing.

@@ -147,6 +147,11 @@ impl Connection {
         self.sender.len() + self.commands.stored()
     }
 
+    /// Bytes for the host: those that controllers work on, and those that wait until the host takes them.
+    pub(super) fn promised(&self) -> u64 {
+        self.commands.promised() + self.sender.len() as u64
+    }
+
     /// Nothing has come yet.
     pub(super) fn is_untouched(&self) -> bool {
         !self.initialized && !self.ended && !self.reader.mid_pdu()
@@ -434,6 +439,7 @@ impl Connection {
         let filled = self.sender.data(place, command.sqe.cid(), at, len, expected, fill);
         if filled.is_ok() {
             command.sent += len;
+            self.commands.delivered(place, len);
             self.send_held(place, expected);
         }
         Ok(filled)
@@ -450,6 +456,7 @@ impl Connection {
                 });
             filled.expect("copying does not fail");
             command.sent += bytes.len() as u32;
+            self.commands.delivered(place, bytes.len() as u32);
         }
     }
 

@@ -61,7 +61,10 @@ impl Target {
                 self.keep_alive_changed(keep_alive_ms);
                 self.answer(index, place, answer);
             }
-            (Kind::Subsystem { function }, None) => border.input(Input::Capsule { function: *function, queue, sqe }),
+            (Kind::Subsystem { function }, None) => {
+                let function = *function;
+                self.pass_on(index, place, function, border);
+            }
             (Kind::Discovery(_), None) => self.on_discovery(index, place, &sqe),
         }
     }

@@ -33,6 +33,7 @@
 
 mod admission;
 mod association;
+mod backlog;
 mod border;
 mod commands;
 mod connection;

@@ -124,6 +124,8 @@ pub(super) struct Peer {
     pub(super) connection: Connection,
     /// The controller and the queue that it is.
     pub(super) queue: Option<(usize, u16)>,
+    /// Commands that wait until the host has taken more of its data.
+    pub(super) held: VecDeque<u16>,
     /// Where the Connect command is that waits for a queue, or a controller, to be free.
     pub(super) connecting: Option<u16>,
     pub(super) opened: Instant,
@@ -148,6 +150,7 @@ impl Peer {
             address,
             connection: Connection::new(options.limits, options.patience()),
             queue: None,
+            held: VecDeque::new(),
             connecting: None,
             opened: now,
             pdus: 0,
@@ -201,6 +204,8 @@ pub struct Target {
     addresses: Vec<SocketAddr>,
     pub(super) peers: Vec<Option<Peer>>,
     pub(super) associations: Associations,
+    /// Peers that hold commands back.
+    pub(super) holding: VecDeque<usize>,
     /// Peers that have something to send.
     unsent: Vec<usize>,
     scratch: Vec<u8>,
@@ -243,6 +248,7 @@ impl Target {
             listeners,
             addresses,
             peers: Vec::new(),
+            holding: VecDeque::new(),
             unsent: Vec::new(),
             scratch: vec![0; READ_BYTES],
             check_at: Instant::NEVER,
@@ -289,6 +295,7 @@ impl Target {
         if resumes {
             self.resume_connects(border);
         }
+        let resumed = self.resume_held(border);
         let mut events = [EpollEvent::empty(); EVENTS];
         // An interrupted call has no events; the next one has them.
         let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
@@ -310,7 +317,7 @@ impl Target {
         if self.check_at <= self.now {
             self.check(border);
         }
-        count > 0 || resumes
+        count > 0 || resumes || resumed
     }
 
     /// Sends what waits, as far as hosts take it.
@@ -412,7 +419,10 @@ impl Target {
     }
 
     pub(super) fn respond(&mut self, index: usize, place: u16, response: Response) -> Option<Slot> {
-        let waiting = self.peers[index].as_mut()?.connection.respond(place, response);
+        let peer = self.peers[index].as_mut()?;
+        // A completion that comes twice may meet a new command of its identifier.
+        peer.held.retain(|&held| held != place);
+        let waiting = peer.connection.respond(place, response);
         self.list(index);
         waiting
     }
@@ -527,6 +537,7 @@ impl Target {
         let Some(peer) = self.peers[index].as_mut() else { return };
         let slots = peer.connection.commands.clear(None);
         peer.connecting = None;
+        peer.held.clear();
         let queue = peer.queue.take();
         for slot in slots {
             border.input(Input::Moved { slot, result: Err(MoveError::Host) });

@@ -34,18 +34,18 @@ fn admin(keep_alive_ms: u32) -> Sqe {
 }
 
 /// A target whose time passes as a test wants, and its mock.
-struct Bench {
-    target: Target,
-    mock: Mock,
+pub struct Bench {
+    pub target: Target,
+    pub mock: Mock,
     now: Time,
 }
 
 impl Bench {
-    fn new(options: Options) -> Bench {
+    pub fn new(options: Options) -> Bench {
         Bench { target: Target::bind(options).unwrap(), mock: Mock::new(1_024), now: Time::ZERO }
     }
 
-    fn turn(&mut self) {
+    pub fn turn(&mut self) {
         self.target.poll(self.now, &mut self.mock);
         self.mock.work(&mut self.target);
         self.target.flush();
@@ -63,7 +63,7 @@ impl Bench {
     }
 
     /// What a host does, while the target works.
-    fn with<T: Send + 'static>(&mut self, host: impl FnOnce(std::net::SocketAddr) -> T + Send + 'static) -> T {
+    pub fn with<T: Send + 'static>(&mut self, host: impl FnOnce(std::net::SocketAddr) -> T + Send + 'static) -> T {
         let address = self.target.addresses()[0];
         let host = std::thread::spawn(move || host(address));
         let begin = Instant::now();

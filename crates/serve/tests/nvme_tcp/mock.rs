@@ -73,6 +73,8 @@ pub struct Mock {
     next_slot: u16,
     /// Moves that failed because the host was gone.
     pub lost: u64,
+    /// Reads that were carried out.
+    pub reads: u64,
 }
 
 impl Border for Mock {
@@ -228,6 +230,7 @@ impl Mock {
                     }
                 }
                 opcode::READ | VENDOR_READ_FAILS | VENDOR_READ_BACKWARDS => {
+                    self.reads += 1;
                     let (mut status, mut units) =
                         (Status::SUCCESS, (0..range.len()).step_by(BLOCK).collect::<Vec<_>>());
                     if sqe.opcode() == VENDOR_READ_BACKWARDS {
@@ -287,6 +290,8 @@ pub struct Served {
     stop: Arc<AtomicBool>,
     /// [`Statistics::stalled`] and [`Statistics::keep_alive_expired`], as the thread saw them last.
     given_up: Arc<[AtomicU64; 2]>,
+    /// [`Statistics::commands`] and [`Mock::reads`], likewise.
+    done: Arc<[AtomicU64; 2]>,
     thread: Option<JoinHandle<(Target, Mock)>>,
 }
 
@@ -303,6 +308,8 @@ impl Served {
         let stopped = Arc::clone(&stop);
         let given_up = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
         let counts = Arc::clone(&given_up);
+        let done = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let progress = Arc::clone(&done);
         let thread = std::thread::spawn(move || {
             let mut mock = Mock::new(blocks);
             let start = Wall::now();
@@ -319,10 +326,12 @@ impl Served {
                 let Statistics { stalled, keep_alive_expired, .. } = target.statistics();
                 counts[0].store(stalled, Ordering::Relaxed);
                 counts[1].store(keep_alive_expired, Ordering::Relaxed);
+                progress[0].store(target.statistics().commands, Ordering::Relaxed);
+                progress[1].store(mock.reads, Ordering::Relaxed);
             }
             (target, mock)
         });
-        Served { address, stop, given_up, thread: Some(thread) }
+        Served { address, stop, given_up, done, thread: Some(thread) }
     }
 
     /// A controller that is enabled.
@@ -335,6 +344,16 @@ impl Served {
     /// Connections that were given up because they stalled.
     pub fn stalled(&self) -> u64 {
         self.given_up[0].load(Ordering::Relaxed)
+    }
+
+    /// Commands that have come.
+    pub fn commands(&self) -> u64 {
+        self.done[0].load(Ordering::Relaxed)
+    }
+
+    /// Reads that were carried out.
+    pub fn reads(&self) -> u64 {
+        self.done[1].load(Ordering::Relaxed)
     }
 
     /// Controllers that ended because their hosts did not keep them alive.

@@ -1,0 +1,124 @@
+//! Commands that wait here before the drive works on them, because their host has enough already.
+//!
+//! A host that takes no data of its reads would have the drive copy all of it into buffers, and one that sends hundreds
+//! of commands at once would have all of them done before another host's connection is looked at.
+
+use super::border::Border;
+use super::commands::Command;
+use super::target::Target;
+use tidewater_core::subsystem::Input;
+use tidewater_wire::nvme::{Sqe, opcode};
+
+/// Bytes of reads that the drive works on for a host, or that wait for the host, at most: 256 reads of 128 KiB, or 8,192
+/// of 4 KiB. A queue for which nothing is on its way has one more.
+pub(super) const READS_BYTES_MAX: u64 = 32 << 20;
+
+/// What a host may begin between two looks at the connections, where there are others: bytes by [`weight`], and one
+/// command in any case.
+const TURN_BYTES: u32 = 128 << 10;
+const COMMAND_BYTES: u32 = 4 << 10;
+/// A sync of the backing store.
+const FLUSH_BYTES: u32 = 32 << 10;
+/// The smallest block: what a namespace has is not known here.
+const BLOCK_BYTES: u32 = 512;
+
+/// How much of a turn a command takes: bytes that it moves, or about as many as the drive reads or writes for it.
+fn weight(command: &Command) -> u32 {
+    let blocks = (command.sqe.cdw12() & 0xFFFF) + 1;
+    let bytes = match command.sqe.opcode() {
+        opcode::VERIFY | opcode::WRITE_ZEROES => blocks * BLOCK_BYTES,
+        opcode::FLUSH => FLUSH_BYTES,
+        _ => command.pointer.len(),
+    };
+    bytes.max(COMMAND_BYTES)
+}
+
+/// Whether an I/O command has data for its host: bits 1:0 of its opcode.
+fn is_read(sqe: &Sqe) -> bool {
+    sqe.opcode() & 3 == 2
+}
+
+impl Target {
+    /// A command of a controller of the subsystem: now, or once its host has taken enough.
+    pub(super) fn pass_on(&mut self, index: usize, place: u16, function: u8, border: &mut dyn Border) {
+        let Some((association, queue)) = self.peers[index].as_ref().and_then(|peer| peer.queue) else { return };
+        if queue > 0 {
+            let is_first = self.peers[index].as_ref().is_some_and(|peer| peer.held.is_empty());
+            let may_begin = is_first && self.has_room_for(index, place, association);
+            let peer = self.peers[index].as_mut().expect("a command comes by a connection");
+            if !may_begin {
+                if !self.holding.contains(&index) {
+                    self.holding.push_back(index);
+                }
+                return peer.held.push_back(place);
+            }
+        }
+        self.hand_in(index, place, (function, queue), border);
+    }
+
+    fn hand_in(&mut self, index: usize, place: u16, (function, queue): (u8, u16), border: &mut dyn Border) {
+        let commands = &mut self.peers[index].as_mut().expect("a command comes by a connection").connection.commands;
+        let command = commands.at(place);
+        let (sqe, len, weight) = (command.sqe, command.pointer.len(), weight(command));
+        if queue > 0 && is_read(&sqe) {
+            commands.promise(place, len);
+        }
+        if queue > 0
+            && let Some((_, association)) = self.associations.of_function(function)
+        {
+            association.begun = association.begun.saturating_add(weight);
+        }
+        border.input(Input::Capsule { function, queue, sqe });
+    }
+
+    /// Whether the drive may work on a command: its host has not begun enough in this turn, and takes its data.
+    fn has_room_for(&self, index: usize, place: u16, association: usize) -> bool {
+        let connection = &self.peers[index].as_ref().expect("a command comes by a connection").connection;
+        let command = connection.commands.get(place).expect("it waits");
+        let Some(association) = self.associations.get(association) else { return true };
+        let begun = association.begun.saturating_add(weight(command));
+        if association.begun > 0 && begun > TURN_BYTES && self.associations.len() > 1 {
+            return false;
+        }
+        if !is_read(&command.sqe) || connection.promised() == 0 {
+            return true;
+        }
+        let queues = association.peers().filter_map(|index| self.peers[index].as_ref());
+        let all: u64 = queues.map(|peer| peer.connection.promised()).sum();
+        all + u64::from(command.pointer.len()) <= READS_BYTES_MAX
+    }
+
+    /// A turn begins: hands in what waited for it, or for hosts that have taken their data. True: there was some.
+    pub(super) fn resume_held(&mut self, border: &mut dyn Border) -> bool {
+        let mut any = false;
+        self.associations.begin_turn();
+        for _ in 0..self.holding.len() {
+            let Some(index) = self.holding.pop_front() else { break };
+            while let Some((place, association, queue)) = self.first_held(index)
+                && self.has_room_for(index, place, association)
+            {
+                let peer = self.peers[index].as_mut().expect("it was found");
+                peer.held.pop_front();
+                if let Some(function) = self.associations.get(association).and_then(|one| one.function()) {
+                    self.hand_in(index, place, (function, queue), border);
+                    any = true;
+                }
+            }
+            if self.first_held(index).is_some() {
+                self.holding.push_back(index);
+            }
+        }
+        if self.holding.len() > 1 {
+            // Another one comes first in the next turn.
+            self.holding.rotate_left(1);
+        }
+        any
+    }
+
+    /// The first command that a connection holds back, and the controller and the queue that it is.
+    fn first_held(&self, index: usize) -> Option<(u16, usize, u16)> {
+        let peer = self.peers.get(index)?.as_ref()?;
+        let (association, queue) = peer.queue?;
+        Some((*peer.held.front()?, association, queue))
+    }
+}

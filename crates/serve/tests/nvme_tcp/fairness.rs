@@ -1,0 +1,351 @@
+//! A host that does one thing at a time, beside hosts that want all of the drive: it goes on. The rates of all attacks
+//! are the long form's.
+
+use crate::crowds::Bench;
+use crate::mock::{BLOCK, Served, host, options};
+use crate::raw::{PLAIN, Raw, connect_command, connect_data};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tidewater_core::profile::builtin;
+use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer, discover};
+use tidewater_serve::engine::{Backing, NamespaceSetup, Setup, TcpSetup};
+use tidewater_testkit::profile::with;
+use tidewater_testkit::{PATIENCE, served};
+use tidewater_wire::fabrics::{ConnectData, DataPointer, Nqn, property};
+use tidewater_wire::nvme::Sqe;
+use tidewater_wire::nvme_tcp::Pdu;
+
+/// Bytes of a long command.
+const LONG: usize = 128 << 10;
+
+/// Reads whose host takes nothing are worked on up to a bound. Once it takes their data, each of them ends.
+#[test]
+fn reads_of_a_host_that_takes_no_data_wait_and_end_when_it_does() {
+    const BLOCKS: usize = 256; // 1 MiB
+    let served = Served::start(options(), BLOCKS);
+    let greedy = served.controller(&Host { id: [7; 16], ..host() });
+    let mut queues: Vec<Queue> = (1..=8).map(|queue| greedy.queue(queue, 16).unwrap()).collect();
+    let before = served.commands();
+    for queue in &mut queues {
+        for _ in 0..15 {
+            queue.submit(Sqe::read(0, 0, BLOCKS as u16 - 1), Transfer::In((BLOCKS * BLOCK) as u32)).unwrap();
+        }
+        queue.flush().unwrap();
+    }
+    let start = Instant::now();
+    while served.commands() < before + 120 {
+        assert!(start.elapsed() < PATIENCE, "{} commands have come", served.commands());
+        std::thread::yield_now();
+    }
+    // Another queue of that host, which it takes data of, goes on too.
+    let mut other = greedy.queue(9, 8).unwrap();
+    let good = served.controller(&host());
+    let mut good = good.queue(1, 8).unwrap();
+    for _ in 0..50 {
+        for queue in [&mut good, &mut other] {
+            queue.call(Sqe::read(0, 0, 0), Transfer::In(BLOCK as u32)).unwrap().good().unwrap();
+        }
+    }
+    // Of its 120 reads, 32 and one for each queue at least, and what the sockets hold: up to 6 MiB each.
+    let reads = served.reads() - 100;
+    assert!((33..=90).contains(&reads), "{reads} of 120 reads were carried out");
+    for queue in &mut queues {
+        for _ in 0..15 {
+            assert_eq!(queue.wait().unwrap().good().unwrap().data.len(), BLOCKS * BLOCK);
+        }
+    }
+    assert_eq!(served.reads(), 220);
+    let (statistics, _) = served.stop();
+    assert_eq!((statistics.stalled, statistics.fatal), (0, 0));
+}
+
+/// Of many commands that have come at once, others' connections are looked at between a few and the next.
+#[test]
+fn a_host_that_sends_many_commands_does_not_have_all_of_them_done_at_once() {
+    let mut bench = Bench::new(options());
+    let (mut many, _controllers) = bench.with(|address| {
+        let connect = |id: u8| {
+            let host = Host { id: [id; 16], ..host() };
+            let mut controller = Controller::connect(address, &host, &crate::mock::subsystem()).unwrap();
+            controller.enable().unwrap();
+            controller
+        };
+        let controllers = (connect(7), connect(8));
+        (controllers.0.queue(1, 64).unwrap(), controllers)
+    });
+    for _ in 0..60 {
+        many.submit(Sqe::read(0, 0, 15), Transfer::In(16 * BLOCK as u32)).unwrap();
+    }
+    many.flush().unwrap();
+    let start = Instant::now();
+    while bench.mock.reads < 60 {
+        assert!(start.elapsed() < PATIENCE, "{} reads", bench.mock.reads);
+        let before = bench.mock.reads;
+        bench.turn();
+        assert!(bench.mock.reads <= before + 2, "{} reads of 64 KiB in a turn", bench.mock.reads - before);
+    }
+    bench.with(move |_| (0..60).for_each(|_| drop(many.wait().unwrap().good().unwrap())));
+}
+
+/// A whole drive behind NVMe/TCP.
+struct Drive {
+    served: served::Drive,
+    address: SocketAddr,
+    subsystem: Nqn,
+}
+
+impl Drive {
+    fn start(folder: &std::path::Path) -> Drive {
+        let generic = builtin("generic").expect("it is built in");
+        let profile = with(generic, &["host.block_size=4096", "host.queues=32", "serve.timing=none"]);
+        let nvme_tcp = Some(TcpSetup {
+            address: "127.0.0.1:0".parse().unwrap(),
+            advertise: None,
+            insecure_bind: false,
+            allowed_hosts: Vec::new(),
+            allow_destructive: false,
+        });
+        let namespaces = vec![NamespaceSetup { bytes: None, block_shift: 12 }];
+        let size = Some(256 << 20);
+        let setup = Setup { nvme_tcp, namespaces, size, ..served::setup(profile, folder, Backing::Memory, 0) };
+        let served = served::Drive::start(&setup);
+        let (address, name) = served.ready.nvme_tcp.clone().unwrap();
+        Drive { served, address, subsystem: Nqn::new(&name).unwrap() }
+    }
+
+    fn victim(&self) -> Victim {
+        Victim { address: self.address, subsystem: self.subsystem.clone() }
+    }
+}
+
+/// What attackers know of the drive.
+#[derive(Clone)]
+struct Victim {
+    address: SocketAddr,
+    subsystem: Nqn,
+}
+
+impl Victim {
+    fn controller(&self, id: u8) -> Controller {
+        let name = Nqn::new("nqn.2026-01.io.example:attacker").unwrap();
+        let host = Host { time_out: PATIENCE, ..Host::new(name, [id; 16]) };
+        let mut controller = Controller::connect(self.address, &host, &self.subsystem).unwrap();
+        controller.enable().unwrap();
+        controller
+    }
+
+    fn queues(&self, count: u16, entries: u16) -> (Controller, Vec<Queue>) {
+        let controller = self.controller(7);
+        let queues = (1..=count).map(|queue| controller.queue(queue, entries).unwrap()).collect();
+        (controller, queues)
+    }
+
+    /// Blocks from 0 on that are read and written.
+    fn blocks(&self) -> u64 {
+        let namespace = self.controller(8).identify(0, 1).unwrap();
+        u64::from_le_bytes(*namespace.first_chunk().unwrap())
+    }
+
+    /// Fills queues once, and takes nothing.
+    fn fill(&self, stop: &AtomicBool, sqe: Sqe, transfer: fn() -> Transfer) {
+        let (_controller, mut queues) = self.queues(30, 129);
+        for queue in &mut queues {
+            while queue.submit(sqe, transfer()).is_some() {}
+            // A device that takes no more is what an attacker expects.
+            let _ = queue.flush();
+        }
+        until(stop, || std::thread::sleep(Duration::from_millis(5)));
+    }
+
+    /// Keeps queues full.
+    fn flood(&self, stop: &AtomicBool, (count, depth): (u16, u16), sqe: Sqe, transfer: fn() -> Transfer) {
+        let (_controller, mut queues) = self.queues(count, depth + 1);
+        for queue in &mut queues {
+            while queue.submit(sqe, transfer()).is_some() {}
+            queue.flush().unwrap();
+        }
+        until(stop, || {
+            for queue in &mut queues {
+                let ended = queue.wait().unwrap();
+                queue.recycle(ended.data);
+                while let Some(ended) = queue.ready() {
+                    queue.recycle(ended.data);
+                }
+                while queue.submit(sqe, transfer()).is_some() {}
+                queue.flush().unwrap();
+            }
+        });
+    }
+
+    /// A bare I/O queue, and the admin queue that keeps its controller.
+    fn raw(&self) -> Option<(Controller, Raw)> {
+        let controller = self.controller(9);
+        let mut raw = Raw::initialized(self.address, PLAIN);
+        let data = ConnectData {
+            host_id: [9; 16],
+            subsystem: self.subsystem.clone(),
+            host: Nqn::new("nqn.2026-01.io.example:attacker"),
+            ..connect_data(controller.id())
+        };
+        raw.send(&Pdu::CapsuleCmd(connect_command(1)), &data.to_bytes());
+        raw.response().status.is_success().then_some((controller, raw))
+    }
+}
+
+fn until(stop: &AtomicBool, mut turn: impl FnMut()) {
+    while !stop.load(Ordering::Relaxed) {
+        turn();
+    }
+}
+
+fn long_read() -> Sqe {
+    Sqe::read(0, 0, (LONG / BLOCK - 1) as u16)
+}
+
+type Attack = fn(&Victim, &AtomicBool);
+
+const ATTACKS: [(&str, Attack); 14] = [
+    ("3,840 writes of 128 KiB, data withheld", |victim, stop| {
+        victim.fill(stop, Sqe::write(0, 0, (LONG / BLOCK - 1) as u16), || Transfer::Out(vec![1; LONG]));
+    }),
+    ("3,840 reads of 128 KiB, not taken", |victim, stop| {
+        victim.fill(stop, long_read(), || Transfer::In(LONG as u32));
+    }),
+    ("flushes, depth 480", |victim, stop| victim.flood(stop, (15, 32), Sqe::flush(0), || Transfer::None)),
+    ("reads of 128 KiB, depth 256", |victim, stop| {
+        victim.flood(stop, (8, 32), long_read(), || Transfer::In(LONG as u32));
+    }),
+    ("writes of 8 KiB, depth 256", |victim, stop| {
+        victim.flood(stop, (8, 32), Sqe::write(0, 0, 1), || Transfer::Out(vec![2; 2 * BLOCK]));
+    }),
+    ("write zeroes, depth 32", |victim, stop| {
+        let blocks = victim.blocks().min(8192) as u16;
+        victim.flood(stop, (2, 16), Sqe::write_zeroes(0, 0, blocks - 1, false), || Transfer::None);
+    }),
+    ("verify, depth 32", |victim, stop| {
+        let blocks = victim.blocks().min(8192) as u16;
+        victim.flood(stop, (2, 16), Sqe::verify(0, 0, blocks - 1), || Transfer::None);
+    }),
+    ("bare connections, without end", |victim, stop| {
+        let mut open = Vec::new();
+        until(stop, || {
+            open.extend(TcpStream::connect(victim.address));
+            if open.len() > 400 {
+                open.drain(..200);
+            }
+        });
+    }),
+    ("controllers, made and left", |victim, stop| until(stop, || drop(victim.controller(7)))),
+    ("controller resets", |victim, stop| {
+        let mut controller = victim.controller(7);
+        until(stop, || {
+            controller.set_property(property::CC, 0).unwrap();
+            controller.enable().unwrap();
+        });
+    }),
+    ("Identify, without end", |victim, stop| {
+        let mut controller = victim.controller(7);
+        until(stop, || drop(controller.identify(1, 0).unwrap()));
+    }),
+    ("discovery, without end", |victim, stop| {
+        let host = Host { time_out: PATIENCE, ..Host::new(Nqn::new("nqn.2026-01.io.example:x").unwrap(), [5; 16]) };
+        until(stop, || drop(discover(victim.address, &host)));
+    }),
+    ("commands byte by byte", |victim, stop| {
+        let Some((_admin, mut raw)) = victim.raw() else { return };
+        let sqe = DataPointer::Transport { len: BLOCK as u32 }.put(Sqe::read(1, 0, 0));
+        let bytes = raw.bytes(&Pdu::CapsuleCmd(sqe), &[]);
+        until(stop, || {
+            bytes.iter().for_each(|&byte| raw.send_bytes(&[byte]));
+            let _ = raw.receive();
+        });
+    }),
+    ("garbage", |victim, stop| {
+        until(stop, || {
+            let Some((_admin, mut raw)) = victim.raw() else { return };
+            raw.send_bytes(&tidewater_testkit::pattern(4, 64 << 10));
+        });
+    }),
+];
+
+/// A host that reads a block again and again: how often, and the longest wait.
+struct Good {
+    _controller: Controller,
+    queue: Queue,
+}
+
+impl Good {
+    fn connect(drive: &Drive) -> Good {
+        let mut controller = Controller::connect(drive.address, &host(), &drive.subsystem).unwrap();
+        controller.enable().unwrap();
+        let queue = controller.queue(1, 8).unwrap();
+        Good { _controller: controller, queue }
+    }
+
+    fn read(&mut self) -> Duration {
+        let start = Instant::now();
+        let ended = self.queue.call(Sqe::read(0, 3, 0), Transfer::In(BLOCK as u32)).unwrap().good().unwrap();
+        self.queue.recycle(ended.data);
+        start.elapsed()
+    }
+
+    /// Reads in a time, and the longest.
+    fn read_for(&mut self, time: Duration) -> (u64, Duration) {
+        let (start, mut count, mut worst) = (Instant::now(), 0, Duration::ZERO);
+        while start.elapsed() < time {
+            worst = worst.max(self.read());
+            count += 1;
+        }
+        (count, worst)
+    }
+}
+
+/// Runs an attack beside what a good host does.
+fn beside<T>(attack: Attack, drive: &Drive, good: impl FnOnce() -> T) -> T {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (victim, stopped) = (drive.victim(), Arc::clone(&stop));
+    let attacker = std::thread::spawn(move || attack(&victim, &stopped));
+    let done = good();
+    stop.store(true, Ordering::Relaxed);
+    attacker.join().expect("the attacker ends");
+    done
+}
+
+/// No command of the good host fails or is kept out, beside the three that cost it most.
+#[test]
+fn a_good_host_goes_on_beside_the_worst_attacks() {
+    let folder = tempfile::tempdir().unwrap();
+    let drive = Drive::start(folder.path());
+    let mut good = Good::connect(&drive);
+    for (name, attack) in &ATTACKS[..3] {
+        let worst = beside(*attack, &drive, || (0..300).map(|_| good.read()).max());
+        println!("{name}: the longest of 300 reads took {:?}", worst.unwrap_or_default());
+    }
+    drive.served.stop();
+}
+
+#[test]
+#[ignore = "two minutes"]
+fn torture_rates_of_a_good_host_beside_each_attack() {
+    const TIME: Duration = Duration::from_secs(4);
+    let folder = tempfile::tempdir().unwrap();
+    let drive = Drive::start(folder.path());
+    let mut good = Good::connect(&drive);
+    good.read_for(TIME / 4);
+    println!("| attack | commands/s | of alone | worst gap, ms | alone, ms |");
+    for (name, attack) in ATTACKS {
+        // Alone before and after, so that a machine that becomes slower is no attack's fault.
+        let before = good.read_for(TIME / 2);
+        let (count, worst) = beside(attack, &drive, || good.read_for(TIME));
+        let after = good.read_for(TIME / 2);
+        let alone = before.0 + after.0;
+        let share = count as f64 / alone as f64;
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let rate = count as f64 / TIME.as_secs_f64();
+        println!("| {name} | {rate:.0} | {share:.2} | {:.1} | {:.1} |", ms(worst), ms(before.1.max(after.1)));
+        assert!(!name.ends_with("not taken") || share >= 1.0 / 3.0, "{share:.2} of its rate alone");
+    }
+    drive.served.stop();
+}
