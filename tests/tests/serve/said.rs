@@ -26,7 +26,7 @@ fn the_start_says_each_thing_once() {
     served.end_well();
 }
 
-/// A driver engineer who looks for a host memory buffer is told why there is none, and what has one.
+/// A driver engineer who looks for a host memory buffer reads why there is none, and what has one.
 #[test]
 fn a_drive_says_whether_it_asks_for_host_memory() {
     let folder = folder();

@@ -8,6 +8,7 @@ use super::peers::Came;
 use super::port::Port;
 use super::served::{InputLog, Served};
 use super::setup::{DriveSetup, Setup, TcpSetup};
+use super::sleep::Linger;
 use super::start::{Event, ServeError, peers, recover, target, wrong};
 use super::status;
 use super::world::{Counters, World};
@@ -33,9 +34,6 @@ use tidewater_gauges::Moment;
 use tidewater_nand::{Nand, Recorder};
 use tidewater_wire::nvme::register::{ShutdownStatus, offset};
 
-/// How long the thread keeps polling after the last event, before it sleeps: a host that has just been answered often
-/// asks again.
-const LINGER: WallDuration = WallDuration::from_micros(50);
 /// A device with peers does so only for this time after clients or log bytes have come.
 const BUSY: WallDuration = WallDuration::from_millis(2);
 /// Turns in which nothing happens before the thread looks at a clock: a turn takes less than that.
@@ -198,12 +196,13 @@ impl Server {
     ///
     /// # Errors
     /// When the drive can't be brought back after a power cut, or its end could not be stored.
-        super::sched::end_sleeps_on_time();
-        self.publish_registers();
     pub fn run(mut self, notify: &mut dyn FnMut(Event)) -> Result<Ended, ServeError> {
         super::sched::shorten();
+        super::sched::end_sleeps_on_time();
+        self.publish_registers();
         // Since `last` nothing has happened, in so many turns.
         let (mut last, mut quiet) = (Wall::now(), 0u32);
+        let (mut linger, mut has_slept) = (Linger::new(), false);
         loop {
             let mut active = self.turn(notify)?;
             let is_over = self.world.now.since(Instant::ZERO) >= self.setup.serve_time;
@@ -228,7 +227,10 @@ impl Server {
                 return Ok(ended);
             }
             if active || self.world.poll_doorbells() {
-                quiet = 0;
+                if quiet >= QUIET_TURNS && self.world.peers.is_none() {
+                    linger.came(last.elapsed(), has_slept);
+                }
+                (quiet, has_slept) = (0, false);
             } else {
                 quiet = quiet.saturating_add(1);
                 if self.world.peers.is_some() {
@@ -240,10 +242,10 @@ impl Server {
                 last = Wall::now();
             } else if quiet > QUIET_TURNS
                 && quiet.is_multiple_of(QUIET_TURNS)
-                && (last.elapsed() > LINGER || self.world.peers.is_some() && self.busy_at.elapsed() > BUSY)
+                && (last.elapsed() > linger.time() || self.world.peers.is_some() && self.busy_at.elapsed() > BUSY)
             {
                 self.sleep(last);
-                self.turns = 0;
+                (self.turns, has_slept) = (0, true);
             }
         }
     }
@@ -281,6 +283,7 @@ impl Server {
         machine.hurries = self.world.rings_wait(machine, true);
         if !self.is_quiet() {
             active |= self.drive();
+            active |= self.world.ends_soon(self.machine.as_ref().expect("looked at above"));
         }
         self.housekeeping();
         if is_busy && self.world.peers.is_some() {
@@ -512,10 +515,10 @@ impl Server {
         tracing::info!("the power was cut: {lost} pages held only in volatile memory are lost");
         stored.and(left).and(forgotten).and(pmrs).map_err(|_| wrong("the image could not be written"))?;
         self.powered_off = Some(PoweredOff { until: Wall::now() + off, remains, state, next_version, log });
+        self.publish_registers();
         Ok(lost)
     }
 
-        self.publish_registers();
     fn power_on(&mut self, notify: &mut dyn FnMut(Event)) -> Result<(), ServeError> {
         let Some(PoweredOff { remains, state, next_version, log, .. }) = self.powered_off.take() else { return Ok(()) };
         let device = Device::power_on(&self.profile, remains).map_err(wrong)?;

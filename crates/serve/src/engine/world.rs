@@ -672,6 +672,9 @@ impl<M> Surroundings<Served> for World<M> {
         if !self.pending.is_empty() {
             return false;
         }
+        if self.has_time(machine) {
+            return true;
+        }
         // While no host waits for a command, the thread need not stay awake until the drive's own work is due. In an
         // unpaced drive nothing takes time: log bytes move on to flash at once. Inputs are polled between, all the
         // same.

@@ -9,8 +9,8 @@ use super::target::Target;
 use tidewater_core::subsystem::Input;
 use tidewater_wire::nvme::{Sqe, opcode};
 
-/// Bytes of reads that the drive works on for a host, or that wait for the host, at most: 256 reads of 128 KiB, or 8,192
-/// of 4 KiB. A queue for which nothing is on its way has one more.
+/// Bytes of reads that the drive works on for a host, or that wait for the host, at most: 256 reads of 128 KiB, or
+/// 8,192 of 4 KiB. A queue for which nothing is on its way has one more.
 pub(super) const READS_BYTES_MAX: u64 = 32 << 20;
 
 /// What a host may begin between two looks at the connections, where there are others: bytes by [`weight`], and one

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use tidewater_core::profile::Timing;
 use tidewater_driver::nvme_tcp::{self as initiator, Controller, Transfer};
+use tidewater_serve::control::Request;
 use tidewater_serve::engine::{Backing, TcpSetup};
 use tidewater_testkit::PATIENCE;
 use tidewater_testkit::served::{BLOCK, Drive, Host, setup, tiny};
@@ -140,6 +141,57 @@ fn rate(mut read: impl FnMut(), mut beside: impl FnMut()) -> (f64, Duration) {
     (f64::from(READS) / begin.elapsed().as_secs_f64(), longest)
 }
 
+fn loopback() -> TcpSetup {
+    TcpSetup {
+        address: "127.0.0.1:0".parse().unwrap(),
+        advertise: None,
+        insecure_bind: false,
+        allowed_hosts: Vec::new(),
+        allow_destructive: false,
+    }
+}
+
+/// Where a drive is, and a remote host's controller with a queue.
+fn good(drive: &Drive) -> (SocketAddr, Nqn, Controller, initiator::Queue) {
+    let (address, name) = drive.ready.nvme_tcp.clone().expect("it is served by NVMe/TCP");
+    let subsystem = Nqn::new(&name).unwrap();
+    let remote = initiator::Host {
+        time_out: PATIENCE,
+        ..initiator::Host::new(Nqn::new("nqn.2026-01.io.example:good").unwrap(), [3; 16])
+    };
+    let mut controller = Controller::connect(address, &remote, &subsystem).unwrap();
+    controller.enable().unwrap();
+    let queue = controller.queue(1, 32).unwrap();
+    (address, subsystem, controller, queue)
+}
+
+/// At the model's pace, the device waits for what is due next, and for hosts meanwhile: with a command that waits for
+/// its host, it looked at no connection until then.
+#[test]
+fn what_is_due_much_later_keeps_no_remote_host_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut setup = setup(tiny(Timing::Model), folder.path(), Backing::Memory, 1);
+    setup.nvme_tcp = Some(loopback());
+    let drive = Drive::start(&setup);
+    let mut function = Host::attach(&drive, 0);
+    let (address, subsystem, controller, mut queue) = good(&drive);
+    let hostile = Hostile::attach(address, &subsystem);
+    // A completion that comes in a day.
+    drive.ask(&Request::FaultDelay { function: 0, by_ns: 86_400_000_000_000, count: 1 });
+    assert!(function.pair.submit(&Sqe::flush(1).with_nsid(1)));
+    function.pair.ring().unwrap();
+    let begin = Instant::now();
+    while drive.ask(&Request::FaultList)["faults"].as_array().is_some_and(|armed| !armed.is_empty()) {
+        assert!(begin.elapsed() < PATIENCE, "the flush is not delayed");
+        std::thread::yield_now();
+    }
+    for _ in 0..10 {
+        queue.call(Sqe::read(0, 0, 7), Transfer::In(8 * BLOCK as u32)).unwrap().good().unwrap();
+    }
+    drop((hostile, queue, controller, function));
+    drive.stop();
+}
+
 /// Without a share of the slots for each controller, one read takes as long as the hostile host keeps still: half a
 /// minute.
 #[test]
@@ -147,23 +199,10 @@ fn a_host_that_withholds_data_stops_no_other() {
     for (timing, hosts) in [(Timing::None, 1), (Timing::None, 4), (Timing::Model, 1)] {
         let folder = tempfile::tempdir().unwrap();
         let mut setup = setup(tiny(timing), folder.path(), Backing::Memory, 1);
-        setup.nvme_tcp = Some(TcpSetup {
-            address: "127.0.0.1:0".parse().unwrap(),
-            insecure_bind: false,
-            allowed_hosts: Vec::new(),
-            allow_destructive: false,
-        });
+        setup.nvme_tcp = Some(loopback());
         let drive = Drive::start(&setup);
-        let (address, name) = drive.ready.nvme_tcp.clone().expect("it is served by NVMe/TCP");
-        let subsystem = Nqn::new(&name).unwrap();
         let mut function = Host::attach(&drive, 0);
-        let remote = initiator::Host {
-            time_out: PATIENCE,
-            ..initiator::Host::new(Nqn::new("nqn.2026-01.io.example:good").unwrap(), [3; 16])
-        };
-        let mut controller = Controller::connect(address, &remote, &subsystem).unwrap();
-        controller.enable().unwrap();
-        let mut queue = controller.queue(1, 32).unwrap();
+        let (address, subsystem, controller, mut queue) = good(&drive);
         let mut by_tcp = || {
             queue.call(Sqe::read(0, 0, 7), Transfer::In(8 * BLOCK as u32)).unwrap().good().unwrap();
         };

@@ -1,5 +1,6 @@
 //! A whole drive, firmware and image, behind vfio-user: what a host's driver sees of it, and what its user does to it.
 
+mod attach;
 mod beside;
 mod deallocate;
 mod doorbells;
