@@ -3,8 +3,11 @@
 
 use super::{COPY, folder, ring_level, signal};
 use nix::sys::signal::Signal;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tidewater_client::mapped::{Log, Options};
+use tidewater_client::mapped::{Log, Options, survive_cut_rings};
 use tidewater_client::{Level, LogError};
 use tidewater_tests::PATIENCE;
 use tidewater_tests::ring::Device;
@@ -132,4 +135,38 @@ fn a_device_that_does_not_answer_has_not_gone() {
     signal(&device, Signal::SIGSTOP);
     ended(Log::open(&device.target(), ring_level()).expect_err("it stands still"));
     signal(&device, Signal::SIGCONT);
+}
+
+/// Waits for more log than there is, in a process that answers for rings that are cut.
+#[test]
+#[ignore = "not a test: the process under which another test cuts the ring"]
+fn child_that_waits_for_more() {
+    let Ok(target) = std::env::var("TIDEWATER_RING_TARGET") else { return };
+    survive_cut_rings().expect("a handler");
+    let log = Log::open(&target, ring_level()).expect("it lends its ring");
+    println!("waits");
+    println!("{}", log.x_pread(log.tail(), &mut [0; 64], PATIENCE).expect_err("there is no more"));
+}
+
+/// A recovery whose ring is cut under it took as long as a command may take: 30 s.
+#[test]
+fn a_reader_whose_ring_is_cut_ends_at_once_and_not_by_its_time_out() {
+    let folder = folder();
+    let device = Device::start(folder.path(), &[]);
+    let mut child = Command::new(std::env::current_exe().expect("a test is a program"))
+        .args(["losses::child_that_waits_for_more", "--exact", "--ignored", "--nocapture"])
+        .env("TIDEWATER_RING_TARGET", device.target())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut said = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut line = String::new();
+    while !line.contains("waits") {
+        assert!(said.read_line(&mut line).expect("UTF-8") > 0, "{line}");
+    }
+    let ring = File::options().write(true).open(folder.path().join("ring")).expect("it is ours");
+    ring.set_len(0).expect("it is ours");
+    said.read_to_string(&mut line).expect("UTF-8");
+    assert!(line.contains("it was cut while it was in use"), "{line}");
+    assert!(child.wait().expect("it is our child").success());
 }

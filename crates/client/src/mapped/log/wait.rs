@@ -168,7 +168,7 @@ impl Log {
     ///
     /// # Errors
     /// `Released`: the bytes were trimmed or overwritten; `NoMoreLog`: fewer came in time, and are in the buffer;
-    /// `Gone`.
+    /// `Gone`; `Ring`: it was cut meanwhile.
     pub fn x_pread(&self, offset: u64, to: &mut [u8], timeout: Duration) -> Result<(), LogError> {
         let start = Instant::now();
         let mut filled = 0;
@@ -180,6 +180,8 @@ impl Log {
                 filled += there;
                 continue;
             }
+            // Where its end was, zeroes are now: nothing more would come.
+            cut::check()?;
             if there > 0 {
                 let left = timeout.saturating_sub(start.elapsed()).min(Duration::from_millis(100));
                 filled += self.read_flash(at, &mut to[filled..filled + there], left)?;
