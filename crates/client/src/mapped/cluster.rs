@@ -30,6 +30,8 @@ const NOTE_MAX: usize = 1_000;
 const NODES: u8 = 16;
 /// Keys below a cluster's prefix of which it matters whether they are there, and not their values.
 const SIGNS: [&str; 3] = ["group", "paused", "identity"];
+/// Users, by number with commas between them, whose devices a program takes that has no option for it.
+pub(super) const ALLOW_OWNER: &str = "TIDEWATER_ALLOW_OWNER";
 /// The socket of a log device, within the folder that its keeper gives as its address.
 const SOCKET: &str = "vfio.sock";
 /// The user of etcd and its password, and files of its CA, and of this program's certificate and key, where etcd asks
@@ -154,7 +156,8 @@ impl Cluster {
     pub(super) fn foreign(&self, path: &Path, user: u32) -> LogError {
         let why = format!(
             "etcd names {}, a device of user {user}, who could read what is appended to it: --allow-owner {user} if \
-             that is meant, or correct etcd's key",
+             that is meant, or {ALLOW_OWNER}={user} in the environment of a program that has no such option; else \
+             correct etcd's key",
             path.display()
         );
         LogError::Cluster { name: self.name.clone(), why }

@@ -35,6 +35,12 @@ pub(super) enum Devices {
     Cluster(Arc<Cluster>),
 }
 
+/// Whether numbers with commas between them have this one.
+#[cfg(feature = "etcd")]
+fn is_named(numbers: &str, user: u32) -> bool {
+    numbers.split(',').any(|number| number.trim().parse() == Ok(user))
+}
+
 /// A device of a list that is not the one, and why.
 #[derive(Debug)]
 pub struct Tried {
@@ -118,7 +124,8 @@ impl Devices {
         }
     }
 
-    /// Whether a device of this user may be taken: a client that writes in etcd could name one of its own.
+    /// Whether a device of this user may be taken: a client that writes in etcd could name one of its own. For
+    /// programs whose options name no users, their environment does.
     ///
     /// # Errors
     /// `Cluster`.
@@ -128,7 +135,8 @@ impl Devices {
             #[cfg(feature = "etcd")]
             Devices::Cluster(cluster) => {
                 let own = nix::unistd::geteuid().as_raw();
-                if [0, own].contains(&user) || owners.contains(&user) {
+                let named = std::env::var(cluster::ALLOW_OWNER).unwrap_or_default();
+                if [0, own].contains(&user) || owners.contains(&user) || is_named(&named, user) {
                     Ok(())
                 } else {
                     Err(cluster.foreign(path, user))
@@ -244,7 +252,10 @@ mod tests {
         let other = own + 70_000;
         let why = check(cluster, other, &[other + 1]).expect_err("etcd may lie").to_string();
         assert!(why.contains(&format!("--allow-owner {other}")) && why.contains("/a/vfio.sock"), "{why}");
+        assert!(why.contains(&format!("TIDEWATER_ALLOW_OWNER={other}")), "{why}");
         assert!(check(cluster, other, &[other]).is_ok());
+        assert!(is_named("7, 107", 107) && is_named("107", 107));
+        assert!(["", "10", "1070", "postgres", "-107", "107;"].iter().all(|numbers| !is_named(numbers, 107)));
         assert!(check(listed, other, &[]).is_ok(), "the user has named it");
     }
 
