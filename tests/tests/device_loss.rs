@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::ring::Device;
 use tidewater_tests::{run_refused, run_well, skipped, tidewater};
@@ -220,4 +221,34 @@ fn what_many_processes_do_to_many_files_is_said_once() {
     assert!(run.status.success(), "{said}");
     assert_eq!(said.matches("copy_file_range").count(), 1, "{said}");
     drop(device);
+}
+
+/// At RING, what a sync promised last is in the ring alone: where that is gone, recovery says so.
+#[test]
+fn a_ring_that_is_lost_is_said_where_syncs_returned_at_ring_and_nowhere_else() {
+    for (level, is_lost) in [("ring", true), ("ring", false), ("destaged", true)] {
+        let Some(folder) = folder() else { return };
+        let path = folder.path();
+        let device = Device::start(path, WAITS);
+        let mut program = Program::start(path, &["--level", level]);
+        program.does("append x.log first");
+        program.does("sync x.log");
+        kill(Pid::from_raw(program.run.id() as i32), Signal::SIGKILL).expect("it runs");
+        let Program { mut run, input, mut output } = program;
+        run.wait().expect("it is our child");
+        drop(input);
+        output.read_to_string(&mut String::new()).expect("it ends with its input");
+        // A device that ends in order has taken all of the ring.
+        let mut device = device;
+        kill(device.pid(), Signal::SIGTERM).expect("it runs");
+        device.child.wait().expect("it is our child");
+        if is_lost {
+            fs::remove_file(path.join("ring")).expect("it was there");
+        }
+        let device = Device::start(path, WAITS);
+        let said = run_well(path, &["recover", "--device", DEVICE]);
+        assert_eq!(said.contains("the ring that its run wrote to was lost"), level == "ring" && is_lost, "{said}");
+        assert_eq!(read(path, "x.log"), "first");
+        drop(device);
+    }
 }

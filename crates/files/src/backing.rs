@@ -55,6 +55,10 @@ pub trait Backing: Journal + fmt::Debug + Send + Sync {
     fn identity(&self) -> ([u8; 16], u64) {
         ([0; 16], 0)
     }
+    /// Whether what was appended last may be missing: it was in a ring alone, which is gone or another one.
+    fn has_lost_its_ring(&self) -> bool {
+        false
+    }
     /// Whether it is still there, as far as that is known without asking it.
     ///
     /// # Errors
@@ -180,6 +184,11 @@ impl Backing for Log {
     fn identity(&self) -> ([u8; 16], u64) {
         let (drive, epoch) = Log::identity(self);
         (drive, epoch.0)
+    }
+
+    /// In a group the ring is that of whichever device was primary, and what is promised there is with replicas.
+    fn has_lost_its_ring(&self) -> bool {
+        self.began_anew() && Log::identity(self).1.0 == 0
     }
 
     fn is_there(&self) -> Result<(), LogError> {
@@ -425,6 +434,10 @@ impl Backing for AnyLog {
 
     fn identity(&self) -> ([u8; 16], u64) {
         (**self).identity()
+    }
+
+    fn has_lost_its_ring(&self) -> bool {
+        (**self).has_lost_its_ring()
     }
 
     fn is_there(&self) -> Result<(), LogError> {

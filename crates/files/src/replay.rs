@@ -97,6 +97,8 @@ struct Found {
     patterns: BTreeSet<String>,
     files: BTreeMap<(u32, u32), Known>,
     synced: u64,
+    /// A run's syncs returned once their bytes were in the ring.
+    waits_for_ring: bool,
 }
 
 /// Replays a log onto its files, syncs them, and empties it. Doing it twice does no harm.
@@ -139,6 +141,8 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
     }
     // Records whose file is named by no record: the begin of the log was overwritten.
     let strange = if rules.adopt { Vec::new() } else { found.strange(&markers) };
+    let has_live = found.files.values().any(|file| file.live > 0);
+    report.ring_lost = has_live && found.waits_for_ring && log.has_lost_its_ring();
     let bad = !strange.is_empty()
         || report.unbound > 0
         || found.files.values().any(|file| file.fate.as_ref().is_some_and(Fate::is_bad));
@@ -253,6 +257,7 @@ fn first_pass(found: &mut Found, report: &mut Report, entry: Entry<'_>) -> Resul
                 let all = patterns.split(|byte| *byte == 0).filter_map(|one| std::str::from_utf8(one).ok());
                 found.patterns.extend(all.map(str::to_owned));
             }
+            found.waits_for_ring |= !session.destaged;
             found.begin(session.run);
         }
         FileRecord::Bind { id, bind, path } => {

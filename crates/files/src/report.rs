@@ -156,6 +156,8 @@ pub struct Report {
     pub foreign: u64,
     /// Holes and damaged places that were passed over, in bytes.
     pub skipped: u64,
+    /// Syncs of the run returned at RING, and that ring is gone: the last of what they promised may be missing.
+    pub ring_lost: bool,
     /// The files, by their last path.
     pub files: Vec<FileReport>,
 }

@@ -407,6 +407,10 @@ fn recovered(report: &Report, dry: bool) -> String {
         plural(report.records, "record"),
         report.stale
     );
+    if report.ring_lost {
+        text += "  the ring that its run wrote to was lost, or its file replaced: what a sync promised at RING, and \
+                 the device had not taken, is not in this log\n";
+    }
     for file in &report.files {
         let path = printable(&file.path.display().to_string());
         let _ = match &file.fate {

@@ -83,6 +83,14 @@ impl Device {
 }
 
 impl Log {
+    /// Whether the stream did not go on from what was published when the log was opened ([`Recovered::is_new`]): the
+    /// ring's memory was lost since, its file was replaced, or there was none before.
+    ///
+    /// [`Recovered::is_new`]: super::Recovered::is_new
+    pub fn began_anew(&self) -> bool {
+        self.began_anew
+    }
+
     /// The drive that has the log: the identifier of its image; and the epoch that it was in when the log was opened.
     pub fn identity(&self) -> ([u8; 16], Epoch) {
         let header = self.ring.header();

@@ -82,6 +82,8 @@ pub struct Log {
     nudge: AtomicU64,
     /// Up to here the ring's pages were mapped into this process, or into one that it was forked from.
     mapped: AtomicU64,
+    /// The stream did not go on from what was published, when the log was opened.
+    pub(super) began_anew: bool,
 }
 
 /// Where a word of a lane's page is in BAR2.
@@ -149,6 +151,7 @@ impl Log {
         let copy = copy.map(|file| Copy::new(file, &ring, &System));
         let mut log = Log::of(Some(path.to_owned()), options, ring, copy, Device::Plain(Box::new(socket)), doorbell)?;
         log.devices = devices.clone();
+        log.began_anew = recovered.is_new;
         Ok((log, recovered))
     }
 
@@ -185,6 +188,7 @@ impl Log {
             limit: AtomicU64::new(0),
             nudge: AtomicU64::new(0),
             mapped: AtomicU64::new(0),
+            began_anew: false,
         };
         log.look();
         Ok(log)
