@@ -360,7 +360,7 @@ fn a_replay_by_root_onto_another_users_folder_changes_that_users_files_alone() {
     };
     let wal = copy.join("wal");
     fs::hard_link(&victim, &wal).expect("one file system");
-    refused(&copy, &format!("it belongs to user 0, and its folder to user {STRANGER}"));
+    refused(&copy, &format!("it belongs to user 0, and its folder to user {STRANGER}, who may have put it there"));
     fs::remove_file(&wal).expect("it is there");
     // A link in place of what the replay writes about the copy.
     for name in [".tidewater-position", ".tidewater-position.new"] {

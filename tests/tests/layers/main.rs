@@ -572,3 +572,43 @@ fn a_log_that_could_not_be_emptied_at_the_end_of_a_program_is_reported() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("the log keeps what is not synced of its files"), "{errors}");
 }
+
+/// A database that a layer opens by its URI, after a crash, on another device: refused, until that is meant.
+#[test]
+fn a_database_that_is_opened_on_another_device_is_refused_until_it_is_adopted() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(layer) = sqlite_layer(folder.path()) else { return };
+    let device = |name: &str| {
+        let own = folder.path().join(name);
+        std::fs::create_dir_all(&own).expect("a folder");
+        Device::start(&own, &LOG)
+    };
+    let (right, other) = (device("right"), device("other"));
+    let mut shell = Shell::start(folder.path(), &layer);
+    shell.open(&right, "my.db", "level=ring");
+    shell.ask("PRAGMA journal_mode = WAL; CREATE TABLE t (a); INSERT INTO t VALUES (1);");
+    shell.kill();
+    let opened = |device: &Device, adopts: bool| {
+        let errors = folder.path().join("errors");
+        let mut shell = Shell::start_as(folder.path(), &layer, |command| {
+            command.stderr(std::fs::File::create(&errors).expect("a folder"));
+            if adopts {
+                command.env("TIDEWATER_ADOPT", "1");
+            }
+        });
+        shell.open(device, "my.db", "level=ring");
+        let count = shell.ask("INSERT INTO t VALUES (2); SELECT count(*) FROM t;");
+        shell.kill();
+        (count, std::fs::read_to_string(errors).expect("it is there"))
+    };
+    let (count, said) = opened(&other, false);
+    assert!(count.is_empty() && said.contains("right/f0.sock"), "{count}: {said}");
+    // The files as they are: nothing was lost from the page cache here.
+    let (count, said) = opened(&other, true);
+    assert_eq!(count, "2", "{said}");
+    // And the log that they were taken from is refused from then on.
+    let (count, said) = opened(&right, false);
+    assert!(count.is_empty() && said.contains("its files went on"), "{count}: {said}");
+    let (count, said) = opened(&other, false);
+    assert_eq!(count, "3", "{said}");
+}
