@@ -153,6 +153,7 @@ pub fn table(outcomes: &[Outcome]) -> String {
             How::Tidewater(Level::Ring) => "RING",
             How::Tidewater(Level::Destaged) => "DESTAGED",
             How::Tidewater(Level::RemoteRing) => "REMOTE_RING",
+            How::Tidewater(Level::RemoteDestaged) => "REMOTE_DESTAGED",
             How::Lazy => "no replica (control)",
         };
         let event = match cell.event {
@@ -289,6 +290,13 @@ impl Campaign {
         self.templates.iter().find(|(other, _)| *other == name).map(|(_, place)| place).ok_or("no template".to_owned())
     }
 
+    /// A new place with an empty database.
+    pub fn place(&mut self, database: &dyn Database) -> Result<Place, String> {
+        self.places += 1;
+        let folder = self.scratch.join(self.places.to_string());
+        self.template(database)?.copy(&folder)
+    }
+
     fn rounds_in_a_place(
         &mut self,
         database: &dyn Database,
@@ -297,9 +305,7 @@ impl Campaign {
         outcome: &mut Outcome,
     ) -> Result<(), String> {
         let is_copied = outcome.rounds < self.rounds / 2;
-        self.places += 1;
-        let folder = self.scratch.join(self.places.to_string());
-        let place = self.template(database)?.copy(&folder)?;
+        let place = self.place(database)?;
         if cell.event == Event::Machine {
             let moment = Moment::new(&mut self.rng, outcome.rounds);
             let verdict = machines::round(self, database, &place, cell.how == How::Lazy, &moment)?;

@@ -6,10 +6,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use tidewater_base::Rng;
+use tidewater_tests::databases::plain::Plain;
 use tidewater_tests::databases::{Database, all};
 use tidewater_tests::skipped;
 
 mod campaign;
+mod deaths;
+mod exchanged;
 mod machines;
 mod pages;
 mod witnessed;
@@ -83,9 +87,17 @@ fn main() -> ExitCode {
         .filter(|(database, cell)| cell.suits(*database))
         .filter(|(database, cell)| options.wants(&format!("{}/{cell}", database.name())))
         .collect();
+    let plain: Box<dyn Database> = Box::new(Plain);
+    let with_plain = |what: &'static str| {
+        let (all, options) = (databases.iter().chain([&plain]), &options);
+        all.filter(move |database| options.wants(&format!("{}/{what}", database.name())))
+    };
     if options.list {
         for (database, cell) in &wanted {
             println!("{}/{cell}", database.name());
+        }
+        for what in ["exchanged", "death"] {
+            with_plain(what).for_each(|database| println!("{}/{what}", database.name()));
         }
         for (name, _) in databases.iter().flat_map(|database| wanted_pages(database.as_ref(), &options)) {
             println!("{name}");
@@ -128,7 +140,9 @@ fn main() -> ExitCode {
         let pages = wanted_pages(database.as_ref(), &options);
         let missing = database.missing();
         if !missing.is_empty() {
-            let count = cells.len() + pages.len();
+            let wants = |what: &&&str| options.wants(&format!("{}/{what}", database.name()));
+            let others = ["exchanged", "death"].iter().filter(wants).count();
+            let count = cells.len() + pages.len() + others;
             if count > 0 {
                 skipped(count, &format!("{}: not installed; apt-get install {}", database.name(), missing.join(" ")));
             }
@@ -155,6 +169,19 @@ fn main() -> ExitCode {
                 }
             }
         }
+    }
+    let mut rng = Rng::new(options.seed, b"exchanged");
+    let (has_shim, is_whole) = (campaign.has_shim(), options.rounds >= 10);
+    let can_run = |database: &&Box<dyn Database>| database.missing().is_empty() && has_shim;
+    for database in with_plain("exchanged").filter(can_run) {
+        let table = exchanged::check(&mut campaign, database.as_ref(), &mut rng, is_whole);
+        others_failed += table.as_ref().map_or(1, |table| table.failures.len());
+        table.map_or_else(|why| println!("{}/exchanged: FAILED: {why}", database.name()), |table| println!("{table}"));
+    }
+    for database in with_plain("death").filter(can_run) {
+        let times = deaths::check(&mut campaign, database.as_ref(), if is_whole { 5 } else { 1 });
+        others_failed += times.as_ref().map_or(1, deaths::Times::late);
+        times.map_or_else(|why| println!("{}/death: FAILED: {why}", database.name()), |times| println!("{times}"));
     }
     for name in campaign::blind(&outcomes) {
         println!("{name}: FAILED: no control lost anything without replay: the harness is blind");

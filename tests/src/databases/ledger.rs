@@ -82,6 +82,14 @@ impl Ledger {
         Self { attempted: zeros(), acknowledged: zeros() }
     }
 
+    /// What is known at this moment, for files as they are now.
+    pub fn now(&self) -> Ledger {
+        let copy = |of: &[AtomicU64]| of.iter().map(|one| AtomicU64::new(one.load(Ordering::Acquire))).collect();
+        // In this order: what is acknowledged meanwhile was attempted.
+        let acknowledged = copy(&self.acknowledged);
+        Ledger { attempted: copy(&self.attempted), acknowledged }
+    }
+
     /// Commits that were acknowledged so far.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.iter().map(|one| one.load(Ordering::Acquire)).sum()

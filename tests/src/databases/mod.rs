@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 pub mod device;
 pub mod group;
 pub mod ledger;
+pub mod plain;
 pub mod postgresql;
 pub mod process;
 pub mod redis;
@@ -42,6 +43,8 @@ pub enum Level {
     Destaged,
     /// In the rings of replicas, too.
     RemoteRing,
+    /// On the stores of replicas, too.
+    RemoteDestaged,
 }
 
 impl Level {
@@ -51,6 +54,7 @@ impl Level {
             Level::Ring => "ring",
             Level::Destaged => "destaged",
             Level::RemoteRing => "remote-ring",
+            Level::RemoteDestaged => "remote-destaged",
         }
     }
 }
