@@ -300,6 +300,13 @@ class TidewaterFileSystem : public FileSystemWrapper {
     return change.status;
   }
 
+  // The log has a file of its own in the directory, which goes first.
+  IOStatus DeleteDir(const std::string& path, const IOOptions& options, IODebugContext* dbg) override {
+    Change change([&] { return target()->DeleteDir(path, options, dbg); });
+    if (tidewater_files_remove(log_->get(), path.c_str(), change.Real, &change) < 0) return Failure(path);
+    return change.status;
+  }
+
   IOStatus RenameFile(const std::string& from, const std::string& to, const IOOptions& options,
                       IODebugContext* dbg) override {
     Change change([&] { return target()->RenameFile(from, to, options, dbg); });

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::ring::Device;
-use tidewater_tests::{run_refused, run_well, tidewater};
+use tidewater_tests::{run_refused, run_well, skipped, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 /// Acknowledged last, before the crash.
@@ -47,7 +47,10 @@ fn said(output: &Output) -> String {
 
 /// Runs a program until it says that its bytes are synced, and ends all of it.
 fn crash(folder: &Path, name: &str) {
-    let mut command = start(folder, name, &["--quiet"], PROGRAM);
+    crash_of(start(folder, name, &["--quiet"], PROGRAM));
+}
+
+fn crash_of(mut command: Command) {
     let mut child: Child =
         command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
     let mut line = String::new();
@@ -146,15 +149,7 @@ fn a_copy_of_a_folder_and_a_lost_marker_are_refused() {
         command.args(["run", "--device", &device, "--level", "ring", "--log", "*.log", "--", "sh", "-c", program]);
         command
     };
-    let mut child = run_in(&inner, PROGRAM)
-        .process_group(0)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it starts");
-    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut String::new()).expect("it prints");
-    killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL).expect("it is a group");
-    child.wait().expect("it is our child");
+    crash_of(run_in(&inner, PROGRAM));
     fs::write(inner.join("data.log"), "").expect("it is ours");
     let copied = Command::new("cp").args(["-a", "inner", "copy"]).current_dir(&folder).status().expect("cp starts");
     assert!(copied.success());
@@ -165,15 +160,7 @@ fn a_copy_of_a_folder_and_a_lost_marker_are_refused() {
     assert!(!output.status.success() && said(&output).contains("is a copy of a folder"), "{}", said(&output));
     assert!(run_refused(&folder, &["check", "copy"]).contains("is a copy of a folder"));
     // A marker that was removed by hand.
-    let mut child = run_in(&inner, PROGRAM)
-        .process_group(0)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it starts");
-    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut String::new()).expect("it prints");
-    killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL).expect("it is a group");
-    child.wait().expect("it is our child");
+    crash_of(run_in(&inner, PROGRAM));
     let markers = fs::read_dir(&inner).expect("it is there").flatten();
     let markers = markers.filter(|entry| entry.file_name().to_string_lossy().starts_with(".tidewater-log-"));
     markers.for_each(|entry| fs::remove_file(entry.path()).expect("it is ours"));
@@ -202,4 +189,62 @@ fn a_log_device_takes_no_folder_with_files_of_another_device() {
     let not_there = run_refused(folder, &["check", "nowhere"]);
     assert!(not_there.contains("does not exist"), "{not_there}");
     assert_eq!(tidewater_tests::run(folder, &["check", "nowhere"]).status.code(), Some(2));
+}
+
+fn markers_in(folder: &Path) -> usize {
+    let names = fs::read_dir(folder).expect("it is there").flatten();
+    names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".tidewater-log-")).count()
+}
+
+/// A program's folders, which it takes for empty, are so, and none keeps a marker once it is out of the set.
+#[test]
+fn folders_are_renamed_and_removed_as_without_a_marker_in_them() {
+    if Command::new("python3").arg("-V").output().is_err() {
+        skipped(1, "there is no python3");
+        return;
+    }
+    let temporary = folder();
+    let folder = temporary.path();
+    let _device = device(folder, "right");
+    let program = r#"
+import os
+def write(name):
+    file = os.open(name, os.O_CREAT | os.O_WRONLY)
+    os.write(file, b"bytes")
+    os.fsync(file)
+    os.close(file)
+for name in ("sub", "sub/a", "sub/b", "sub/c", "sub/d", "sub/e", "sub/f", "sub/g"): os.mkdir(name)
+write("sub/a/x.log")
+os.rename("sub/a", "sub/b")             # Over one that is empty.
+write("sub/b/y.log")
+write("sub/c/x.log")
+os.unlink("sub/c/x.log")
+os.rename("sub/b", "sub/c")             # Over one that was not.
+write("sub/d/x.log")
+os.unlink("sub/d/x.log")
+os.rmdir("sub/d")
+write("sub/e/x.log")
+os.unlink("sub/e/x.log")
+here = os.open("sub", os.O_RDONLY)
+os.rmdir("e", dir_fd=here)
+write("sub/f/x.log")
+os.rename("sub/f", "out")               # Out of the set.
+write("sub/g/x.log")
+os.unlink("sub/g/x.log")
+os.rename("sub/g", "out2")
+for full in ("sub/c", "out"):
+    try: os.rmdir(full)
+    except OSError: pass
+    else: raise SystemExit(full + " was removed")
+"#;
+    let mut command = tidewater(folder);
+    command.args(["run", "--device", &target("right"), "--level", "ring", "--quiet", "--log", "sub/*/*.log"]);
+    let output = command.args(["--", "python3", "-c", program]).output().expect("it starts");
+    assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+    for (name, files) in [("sub", 1), ("sub/c", 2), ("out", 1), ("out2", 0)] {
+        let path = folder.join(name);
+        assert_eq!(fs::read_dir(&path).expect("it is there").count(), files, "{name}");
+        assert_eq!(markers_in(&path), 0, "{name}");
+    }
+    assert!(run_well(folder, &["check", "."]).contains("whole"));
 }

@@ -154,6 +154,7 @@ impl EmbeddedFiles {
             return Err(FilesError::System(Errno::EINVAL)); // Nothing that could come back.
         }
         self.check_folder(path)?;
+        self.run.comes_to(path.as_os_str().as_bytes());
         let (place, mut opened) = loop {
             let place = self.files().enter(file.as_fd(), path.as_os_str().as_bytes(), &Plain)?;
             let place = place.ok_or(FilesError::System(Errno::ENOENT))?;
@@ -339,13 +340,18 @@ impl EmbeddedFiles {
         self.change(number, false, record, real)
     }
 
-    /// Removes a file by its name, of the log or not, by `real`, which returns whether it did.
+    /// Removes a file by its name, of the log or not, or an empty folder, by `real`, which returns whether it did.
     ///
     /// # Errors
     /// The log's: nothing was removed.
     pub fn remove(&self, path: &Path, real: impl FnOnce() -> bool) -> Result<Changed, FilesError> {
         let files = self.files();
-        let goes = match &self.look(path) {
+        let found = self.look(path);
+        if found.as_deref().is_some_and(is_folder) {
+            let done = files.without_marker(whole(path)?.as_os_str().as_bytes(), real)?;
+            return Ok(if done { Changed::Done } else { Changed::Failed });
+        }
+        let goes = match &found {
             Some(file) => self.loses_name(file, path)?,
             None => None,
         };
@@ -381,6 +387,7 @@ impl EmbeddedFiles {
     /// Before a folder gets another name: so do the files of the log that are below it.
     fn moves_folder(&self, from: &Path, to: &Path) -> Result<(), FilesError> {
         let (from, to, files) = (canonicalize(from).map_err(errno)?, whole(to)?, self.files());
+        self.run.folder_moves(&from, &to);
         for place in files.table().entries() {
             let path = files.table().path(place);
             if let Ok(below) = Path::new(OsStr::from_bytes(path.as_bytes())).strip_prefix(&from) {
@@ -398,8 +405,13 @@ impl EmbeddedFiles {
     pub fn rename(&self, from: &Path, to: &Path, real: impl FnOnce() -> bool) -> Result<Changed, FilesError> {
         let files = self.files();
         let (file, over) = (self.look(from), self.look(to));
-        if file.as_ref().is_some_and(|file| file.metadata().is_ok_and(|about| about.is_dir())) {
+        if file.as_deref().is_some_and(is_folder) {
             self.moves_folder(from, to)?;
+            if over.as_deref().is_some_and(is_folder) {
+                files.order()?;
+                let done = files.without_marker(whole(to)?.as_os_str().as_bytes(), real)?;
+                return Ok(if done { Changed::Done } else { Changed::Failed });
+            }
         }
         let is_same = match (&file, &over) {
             (Some(one), Some(other)) => which_of(one.as_fd())? == which_of(other.as_fd())?,
@@ -417,7 +429,11 @@ impl EmbeddedFiles {
             let locked = files.lock(place, file.as_fd(), false)?;
             self.run.flush(place)?;
             drop(locked);
-            moving = Some(files.record_move(place, whole(to)?.as_os_str().as_bytes())?);
+            let (was, is) = (files.table().path(place), whole(to)?);
+            for path in [was.as_bytes(), is.as_os_str().as_bytes()] {
+                self.run.comes_to(path);
+            }
+            moving = Some(files.record_move(place, is.as_os_str().as_bytes())?);
         }
         files.order()?;
         let done = real();
@@ -473,6 +489,10 @@ impl EmbeddedFiles {
         }
         self.run.finish()
     }
+}
+
+fn is_folder(file: &File) -> bool {
+    file.metadata().is_ok_and(|about| about.is_dir())
 }
 
 /// The path of a name, whether there is anything or not, without symbolic links before it.

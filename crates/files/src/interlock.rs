@@ -228,9 +228,23 @@ pub(crate) struct Extent {
     pub(crate) epoch: u64,
 }
 
+/// Why a marker does not go with a log.
+#[derive(Debug)]
+struct Amiss {
+    why: String,
+    /// Another device has what the marker is of: it is not for this one to remove.
+    is_newer: bool,
+}
+
+impl From<String> for Amiss {
+    fn from(why: String) -> Amiss {
+        Amiss { why, is_newer: false }
+    }
+}
+
 /// Markers of a log's runs, by run and folder.
 #[derive(Debug, Default)]
-pub(crate) struct Found(BTreeMap<([u8; 16], PathBuf), Result<(), String>>);
+pub(crate) struct Found(BTreeMap<([u8; 16], PathBuf), Result<(), Amiss>>);
 
 impl Found {
     /// Looks for them in folders.
@@ -242,7 +256,7 @@ impl Found {
                 let name = name_of(run);
                 let why = match folder.read(&name).transpose() {
                     None => continue,
-                    Some(Err(why)) => Err(format!("its folder's marker {name} can't be trusted: {why}")),
+                    Some(Err(why)) => Err(format!("its folder's marker {name} can't be trusted: {why}").into()),
                     Some(Ok(marker)) => log.judge(&folder, &marker),
                 };
                 found.insert((*run, path.clone()), why);
@@ -256,7 +270,7 @@ impl Found {
         let (folder, _) = split(file.as_os_str().as_bytes())?;
         match self.0.get(&(*run, folder.to_owned())) {
             Some(Ok(())) => None,
-            Some(Err(why)) => Some(why.clone()),
+            Some(Err(amiss)) => Some(amiss.why.clone()),
             None if is_marked => Some(without(folder)),
             None => None,
         }
@@ -265,7 +279,13 @@ impl Found {
     /// Those that say that log and files do not go together.
     pub(crate) fn bad(&self) -> impl Iterator<Item = (PathBuf, &str)> {
         let path = |(run, folder): &([u8; 16], PathBuf)| folder.join(name_of(run));
-        self.0.iter().filter_map(move |(key, why)| Some((path(key), why.as_ref().err()?.as_str())))
+        self.0.iter().filter_map(move |(key, why)| Some((path(key), why.as_ref().err()?.why.as_str())))
+    }
+
+    /// But for those of a log that is newer than this one.
+    pub(crate) fn without_newer(mut self) -> Found {
+        self.0.retain(|_, found| !found.as_ref().is_err_and(|amiss| amiss.is_newer));
+        self
     }
 
     /// The files have all of the log up to here, durably: says so, before the log does.
@@ -275,7 +295,9 @@ impl Found {
     pub(crate) fn advance(&self, synced: u64) -> std::io::Result<()> {
         for (run, path) in self.0.keys() {
             if let Ok(folder) = Folder::open(path) {
-                folder.advance(run, |marker| marker.synced = synced)?;
+                if let Some(file) = folder.advance(run, |marker| marker.synced = synced)? {
+                    nix::unistd::fdatasync(&file)?;
+                }
             }
         }
         Ok(())
@@ -310,22 +332,24 @@ fn without(path: &Path) -> String {
 
 impl Extent {
     /// Whether a marker of one of the runs says that the files are those that the log left.
-    fn judge(&self, folder: &Folder, marker: &Marker) -> Result<(), String> {
+    fn judge(&self, folder: &Folder, marker: &Marker) -> Result<(), Amiss> {
         if !self.runs.contains(&marker.run) {
-            return Err("its folder's marker is of another run than its name says".into());
+            return Err("its folder's marker is of another run than its name says".to_owned().into());
         }
         if !folder.is_of(marker) {
-            return Err("its folder is a copy, or was restored: the marker in it is of another folder".into());
+            let why = "its folder is a copy, or was restored: the marker in it is of another folder";
+            return Err(why.to_owned().into());
         }
+        let newer = |why| Err(Amiss { why, is_newer: true });
         if marker.seen > self.end {
-            return Err(format!(
+            return newer(format!(
                 "the log ends at offset {}, and the one that wrote the file had come to {}: this device is an older \
                  copy of it, or a replica without all of it",
                 self.end, marker.seen
             ));
         }
         if marker.epoch > self.epoch {
-            return Err(format!(
+            return newer(format!(
                 "the log went on in epoch {}, and this device is in {}: another of its group has the newer log",
                 Epoch(marker.epoch),
                 Epoch(self.epoch)
@@ -336,7 +360,8 @@ impl Extent {
                 "its folder was restored from a backup: its files have the log up to offset {}, and what comes before \
                  {} is not on the log any more",
                 marker.synced, self.synced
-            ));
+            )
+            .into());
         }
         Ok(())
     }

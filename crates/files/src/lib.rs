@@ -37,6 +37,7 @@ mod run_error;
 mod set;
 mod table;
 mod unrecorded;
+mod unwritten;
 
 pub use backing::{AnyLog, Backing, Room};
 pub use deferred::Flush;

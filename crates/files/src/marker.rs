@@ -64,9 +64,18 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     Some(digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
 }
 
+/// The end of the name of a marker that is being written.
+const NEW: &str = ".new";
+
 /// The name of a run's marker.
 pub(crate) fn name_of(run: &[u8; 16]) -> String {
     format!("{PREFIX}{}", hex(&run[..8]))
+}
+
+/// Whether a name in a folder is what a writer of a marker has left.
+fn is_left_of(marker: &str, name: &[u8]) -> bool {
+    let rest = name.strip_prefix(marker.as_bytes());
+    rest.is_some_and(|rest| rest.starts_with(b".") && rest.ends_with(NEW.as_bytes()))
 }
 
 /// Whether a path is that of a marker: it is never of a log set.
@@ -247,7 +256,8 @@ impl Folder {
     pub(crate) fn write(&self, marker: &Marker, real: &impl Real) -> Result<(), Errno> {
         let marker = Marker { folder: identify(self.as_fd())?, ..marker.clone() };
         let name = name_of(&marker.run);
-        let new = format!("{name}.new");
+        // Of this process alone: one that died amid its own leaves it to [`Folder::remove`].
+        let new = format!("{name}.{}{NEW}", std::process::id());
         let system = |error: rustix::io::Errno| Errno::from_raw(error.raw_os_error());
         match rustix::fs::unlinkat(&self.0, &new, AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => {}
@@ -278,45 +288,67 @@ impl Folder {
         }
     }
 
-    /// Brings a run's marker up to date in its place, durably. `false`: there is none, or another.
+    /// Brings a run's marker up to date in its place, durably once what it returns is synced (`fdatasync`). `None`:
+    /// there is no such marker, or another.
     ///
     /// # Errors
-    /// Those of the system.
-    pub(crate) fn advance(&self, run: &[u8; 16], change: impl FnOnce(&mut Marker)) -> io::Result<bool> {
+    /// Those of the system: it may say what it said before.
+    pub(crate) fn advance(&self, run: &[u8; 16], change: impl FnOnce(&mut Marker)) -> io::Result<Option<File>> {
         let file = match self.open_file(&name_of(run), OFlags::RDWR) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         // A second name of it may be a file of any kind.
         let is_alone = file.metadata()?.nlink() == 1;
-        let Ok(was) = self.read_file(file.try_clone()?) else { return Ok(false) };
+        let Ok(was) = self.read_file(file.try_clone()?) else { return Ok(None) };
         if was.run != *run || !is_alone {
-            return Ok(false);
+            return Ok(None);
         }
         let mut marker = was.clone();
         change(&mut marker);
         if marker != was {
             file.write_all_at(marker.to_text().as_bytes(), 0)?;
-            nix::unistd::fdatasync(&file)?;
         }
-        Ok(true)
+        Ok(Some(file))
     }
 
-    /// Removes a marker, whatever it is, and what a writer that died has left of it. The folder is not synced.
+    /// Removes a marker, whatever it is, and what writers that died have left of it. The folder is not synced.
     ///
     /// # Errors
     /// Those of the system.
     pub(crate) fn remove(&self, name: &str) -> io::Result<bool> {
+        let mut own = vec![name.as_bytes().to_vec()];
+        for entry in rustix::fs::Dir::read_from(&self.0)? {
+            let entry = entry?;
+            own.extend(Some(entry.file_name().to_bytes().to_vec()).filter(|other| is_left_of(name, other)));
+        }
         let mut is_gone = false;
-        for name in [&format!("{name}.new"), name] {
-            match rustix::fs::unlinkat(&self.0, name, AtFlags::empty()) {
+        for name in &own {
+            match rustix::fs::unlinkat(&self.0, name.as_slice(), AtFlags::empty()) {
                 Ok(()) => is_gone = true,
                 Err(rustix::io::Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(is_gone)
+    }
+
+    /// Whether a marker, or what writers of it have left, is all that is in the folder.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn has_only(&self, name: &str) -> io::Result<bool> {
+        let mut has_any = false;
+        for entry in rustix::fs::Dir::read_from(&self.0)? {
+            let entry = entry?;
+            match entry.file_name().to_bytes() {
+                b"." | b".." => {}
+                own if own == name.as_bytes() || is_left_of(name, own) => has_any = true,
+                _ => return Ok(false),
+            }
+        }
+        Ok(has_any)
     }
 
     /// Makes names durable. Some file systems have no sync of folders, and need none.
@@ -344,7 +376,7 @@ impl Folder {
             }
             match std::str::from_utf8(name) {
                 // One that was not finished promises nothing.
-                Ok(name) if name.starts_with(PREFIX) && name.ends_with(".new") => {}
+                Ok(name) if name.starts_with(PREFIX) && name.ends_with(NEW) => {}
                 Ok(name) if name.starts_with(PREFIX) => markers.push(name.to_owned()),
                 _ => others.push(name.to_vec()),
             }
@@ -388,11 +420,19 @@ pub(crate) mod tests {
         assert!(read.covers(b"x.log") && read.covers(b"a bc") && !read.covers(b"x.lo"));
         std::fs::write(one.path().join("file"), "").expect("it is ours");
         assert_eq!(here.names().expect("they are there"), (vec![name.clone()], vec![b"file".to_vec()]));
-        assert!(here.advance(&marker.run, |marker| marker.synced = u64::MAX).expect("it is ours"));
+        let done = here.advance(&marker.run, |marker| marker.synced = u64::MAX).expect("it is ours");
+        assert!(done.is_some());
         assert_eq!(here.read(&name).expect("it is whole").expect("it is there"), Marker { synced: u64::MAX, ..read });
         let first = marker.to_text().find("sum ").expect("it has one");
         assert!(first + 12 < 512, "what changes is within one sector");
+        // A writer that was killed, in another process.
+        std::fs::write(one.path().join(format!("{name}.1.new")), "half").expect("it is ours");
+        assert!(!here.has_only(&name).expect("it is there"), "there is a file");
+        std::fs::remove_file(one.path().join("file")).expect("it is ours");
+        assert!(here.has_only(&name).expect("it is there"));
         assert!(here.remove(&name).expect("it is ours") && !here.remove(&name).expect("it is gone"));
+        assert_eq!(std::fs::read_dir(one.path()).expect("it is there").count(), 0);
+        assert!(!here.has_only(&name).expect("it is there"), "there is no marker");
     }
 
     #[test]
@@ -407,7 +447,8 @@ pub(crate) mod tests {
         let refused = |why: &str| {
             let said = here.read(&name).expect_err(why).to_string();
             assert!(said.contains(why), "{said}");
-            assert!(!here.advance(&marker.run, |marker| marker.seen += 1).unwrap_or(false), "{why}");
+            let done = here.advance(&marker.run, |marker| marker.seen += 1);
+            assert!(!done.is_ok_and(|file| file.is_some()), "{why}");
         };
         for wrong in ["", "run", &text[..text.len() - 2], &text.replace("lane 03", "lane 04"), &"x".repeat(BYTES_MAX)] {
             std::fs::write(&own, wrong).expect("it is ours");
@@ -425,7 +466,7 @@ pub(crate) mod tests {
         std::fs::remove_file(&own).expect("it is ours");
         // A second name of another file.
         std::fs::hard_link(path.join("file"), &own).expect("a link");
-        assert!(!here.advance(&marker.run, |marker| marker.seen += 1).expect("it is ours"));
+        assert!(here.advance(&marker.run, |marker| marker.seen += 1).expect("it is ours").is_none());
         assert_eq!(std::fs::read_to_string(path.join("file")).expect("it is there"), text);
         if nix::unistd::geteuid().is_root() {
             std::fs::remove_file(&own).expect("it is ours");

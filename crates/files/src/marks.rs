@@ -12,8 +12,11 @@ use nix::errno::Errno;
 use crate::Globs;
 use crate::loss::Loss;
 use crate::marker::{Folder, Marker, name_of};
+use crate::paths::Directly;
 use crate::run::Plain;
-use crate::set::{Files, Journal, Real};
+use crate::set::{Files, FilesError, Journal, Real};
+use crate::table::{GONE, REAL};
+use tidewater_client::LogError;
 
 /// Names that a marker has, at most; beyond, it covers all of its folder.
 const NAMES_MAX: usize = 24;
@@ -65,7 +68,8 @@ pub(crate) fn split(path: &[u8]) -> Option<(&Path, &[u8])> {
 
 impl<J: Journal> Files<J> {
     /// Sees to it that the folder of a file that comes into the set has the run's marker, durably. `false`: it has not,
-    /// since the program may not write there, or the table has none. `None`: the folder is not there yet.
+    /// since the program may not write there, or the table has none. `None`: the folder is not there yet. Under the
+    /// table's lock, as all that makes and removes markers: until the file is in the table by that path.
     pub(crate) fn mark(&self, path: &[u8], real: &impl Real) -> Option<bool> {
         let (Some(marker), Some((folder, name))) = (self.table().marker(), split(path)) else { return Some(false) };
         // What comes after the files have left the log is not on it.
@@ -77,6 +81,45 @@ impl<J: Journal> Files<J> {
             Err(Errno::ENOENT) => None,
             Err(_) => Some(false),
         }
+    }
+
+    /// Whether a file whose last bytes may be on the log is in a folder. Under the table's lock.
+    fn is_used(&self, folder: &Path) -> bool {
+        let table = self.table();
+        let is_in = |place| split(table.path(place).as_bytes()).is_some_and(|(of, _)| of == folder);
+        table.entries().any(|place| table.flags(place) & (GONE | REAL) == 0 && is_in(place))
+    }
+
+    /// Does what only an empty folder allows: its removal, or a rename over it. Where the run's marker is all that is
+    /// in it, that goes first: it is no file of the program's. `goes` is called under the table's lock.
+    ///
+    /// # Errors
+    /// The log's: `goes` was not called.
+    pub fn without_marker<T>(&self, folder: &[u8], goes: impl FnOnce() -> T) -> Result<T, FilesError> {
+        let _all = self.for_good(self.table().lock_all())?;
+        if let Some(marker) = self.table().marker()
+            && let Ok(opened) = Folder::open(Path::new(OsStr::from_bytes(folder)))
+            && opened.has_only(&name_of(&marker.run)).unwrap_or(false)
+        {
+            // Should it fail, so does what comes now.
+            let _ = opened.remove(&name_of(&marker.run));
+        }
+        Ok(goes())
+    }
+
+    /// Removes the run's marker from a folder that has come where no file is of the set, and so is not looked for by
+    /// the supervisor. One that is in use stays.
+    ///
+    /// # Errors
+    /// The log's. Where the marker stays, starts are refused until it is removed.
+    pub fn leave_folder(&self, folder: &[u8]) -> Result<(), FilesError> {
+        let folder = Path::new(OsStr::from_bytes(folder));
+        let _all = self.for_good(self.table().lock_all())?;
+        let Some(marker) = self.table().marker().filter(|_| !self.is_used(folder)) else { return Ok(()) };
+        if Folder::open(folder).is_ok_and(|opened| opened.read(&name_of(&marker.run)) != Ok(None)) {
+            let _ = remove_by(folder, &marker.run, |opened| Directly.sync(opened.as_fd()).map_err(Into::into));
+        }
+        Ok(())
     }
 }
 
@@ -94,6 +137,18 @@ fn has_marker(folder: &Folder, run: &Marker, name: &[u8], real: &impl Real) -> R
     }
     marker.names = few(marker.names);
     folder.write(&marker, real)
+}
+
+/// What came of bringing markers up to date.
+#[derive(Debug, Default)]
+pub(crate) struct Advanced {
+    /// On folders that have no marker.
+    pub(crate) notes: Vec<String>,
+    /// Folders that are not there: without files, or renamed.
+    pub(crate) missed: BTreeSet<PathBuf>,
+    /// A folder whose marker still says what it said before, and why. The log must not say more than that: the device
+    /// that wrote the files would be refused.
+    pub(crate) stale: Option<(PathBuf, io::Error)>,
 }
 
 /// What the supervisor knows of the run's markers.
@@ -121,14 +176,19 @@ impl Marks {
     }
 
     /// The files have all changes before an offset of the log, durably: says so in each marker, before the log does.
-    /// Returns notes on folders that have no marker, and the folders that are not there: without files, or renamed.
-    pub(crate) fn advance(&mut self, marker: &Marker) -> (Vec<String>, BTreeSet<PathBuf>) {
-        let (mut notes, mut missed) = (Vec::new(), BTreeSet::new());
+    /// `lock` takes the table's lock.
+    pub(crate) fn advance<L>(
+        &mut self,
+        marker: &Marker,
+        lock: impl Fn() -> Result<L, LogError>,
+    ) -> Result<Advanced, LogError> {
+        let mut done = Advanced::default();
         for path in &self.folders {
+            let all = lock()?;
             let folder = match Folder::open(path) {
                 Ok(folder) => folder,
                 Err(Errno::ENOENT | Errno::ENOTDIR) => {
-                    missed.insert(path.clone());
+                    done.missed.insert(path.clone());
                     continue;
                 }
                 Err(_) => continue,
@@ -136,21 +196,29 @@ impl Marks {
             let change = |own: &mut Marker| {
                 (own.epoch, own.seen, own.synced) = (marker.epoch, marker.seen, marker.synced);
             };
-            let done = match folder.advance(&marker.run, change) {
-                Ok(false) => self.made_anew(&folder, marker),
-                done => done.map(drop),
-            };
-            if let Err(error) = done
-                && self.noted.insert(path.clone())
-            {
-                notes.push(format!(
-                    "{}: no marker can be written there ({error}): nothing keeps its files from being used without \
-                     this log",
-                    path.display()
-                ));
+            match folder.advance(&marker.run, change) {
+                Ok(Some(file)) => {
+                    // Another that is put in its place meanwhile is synced by who does it.
+                    drop(all);
+                    if let Err(errno) = nix::unistd::fdatasync(&file) {
+                        done.stale = Some((path.clone(), errno.into()));
+                    }
+                }
+                Ok(None) => {
+                    if let Err(error) = self.made_anew(&folder, marker)
+                        && self.noted.insert(path.clone())
+                    {
+                        done.notes.push(format!(
+                            "{}: no marker can be written there ({error}): nothing keeps its files from being used \
+                             without this log",
+                            path.display()
+                        ));
+                    }
+                }
+                Err(error) => done.stale = Some((path.clone(), error)),
             }
         }
-        (notes, missed)
+        Ok(done)
     }
 
     /// A marker that the program could not write, or that was removed.
@@ -176,13 +244,18 @@ impl Marks {
 /// # Errors
 /// Those of the system.
 pub(crate) fn remove(path: &Path, run: &[u8; 16]) -> io::Result<()> {
+    remove_by(path, run, Folder::sync)
+}
+
+/// As [`remove`], with a sync of the folder as the process makes it.
+fn remove_by(path: &Path, run: &[u8; 16], sync: impl FnOnce(&Folder) -> io::Result<()>) -> io::Result<()> {
     let failed = |error: io::Error| {
         let why = format!("{}: its marker {} can't be removed ({error})", path.display(), name_of(run));
         io::Error::new(error.kind(), why)
     };
     match Folder::open(path) {
         Ok(folder) => match folder.remove(&name_of(run)) {
-            Ok(true) => folder.sync().map_err(failed),
+            Ok(true) => sync(&folder).map_err(failed),
             done => done.map(drop).map_err(failed),
         },
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(()),

@@ -52,7 +52,7 @@ impl<J: Journal> Files<J> {
                 let is_at = self.table().path(place).as_bytes() == path;
                 drop(all);
                 if !is_at {
-                    self.record_path(place, path, true)?;
+                    self.record_path(place, path, false)?;
                 }
                 return Ok(Some(place));
             }
@@ -64,8 +64,8 @@ impl<J: Journal> Files<J> {
         let is = FileBind { is_marked: self.mark(path, real).unwrap_or(false), ..is };
         let place = self.table().reserve().ok_or(FilesError::TooMany)?;
         self.table().set_known(place, known(file)?);
-        real.sync(file)?;
-        sync_folder(path, real)?;
+        self.synced(real.sync(file))?;
+        self.synced(sync_folder(path, real))?;
         let bind = self.table().set_path(place, &is, path);
         let bind = described(file, &bind, self.table().level().is_remote())?;
         self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path])?;
@@ -86,7 +86,7 @@ impl<J: Journal> Files<J> {
         }
         let Some(_locked) = self.lock(place, file, false)? else { return Ok(()) };
         if self.table().flags(place) & REAL == 0 {
-            real.sync(file)?;
+            self.synced(real.sync(file))?;
             self.left(place)?;
         }
         if stays {
@@ -128,6 +128,20 @@ impl<J: Journal> Files<J> {
         }
         self.table().count(Counter::Left, 1);
         Ok(())
+    }
+
+    /// Takes up what came of a sync of a file, or of its folder. Where bytes did not get to the disk, the system may take
+    /// them for clean from then on, and a later sync, of the supervisor too, would return without them: so nothing more
+    /// is promised, and the log keeps what it has for recovery, which writes it anew.
+    ///
+    /// # Errors
+    /// That it failed.
+    pub(crate) fn synced(&self, done: Result<(), Errno>) -> Result<(), FilesError> {
+        // The others are not of the disk (fsync(2)).
+        if let Err(Errno::EIO | Errno::ENOSPC | Errno::EDQUOT) = done {
+            self.table().fail(Errno::EIO as u64);
+        }
+        Ok(done?)
     }
 
     /// The place of a file, if it is of the set, or was and has no name any more.

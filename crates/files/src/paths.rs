@@ -9,7 +9,7 @@ use crate::set::{Files, FilesError, Journal, Real, change, sync_folder};
 use crate::table::{GONE, Locked, MOVES, PathBytes, Place, REAL, RENAMED, Table};
 
 /// Syncs past the C library, before which a library may stand that has called here.
-struct Directly;
+pub(crate) struct Directly;
 
 impl Real for Directly {
     fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -40,25 +40,28 @@ impl<J: Journal> Files<J> {
     pub fn record_move(&self, place: Place, path: &[u8]) -> Result<Moving<'_>, FilesError> {
         self.table().flag(place, MOVES);
         let moving = Moving { table: self.table(), place };
-        self.record_path(place, path, true)?;
+        self.record_path(place, path, false)?;
         Ok(moving)
     }
 
-    /// A file of the set has, or is about to have, another path. `moves`: this is where it is from now on.
+    /// A file of the set has, or is about to have, another path. `in_folder`: with its folder, which takes its marker
+    /// along; what is at the new path of that may have to be empty.
     ///
     /// # Errors
     /// The log's.
-    pub fn record_path(&self, place: Place, path: &[u8], moves: bool) -> Result<(), FilesError> {
+    pub fn record_path(&self, place: Place, path: &[u8], in_folder: bool) -> Result<(), FilesError> {
         if !(1..=FILE_PATH_BYTES_MAX).contains(&path.len()) {
             return Err(FilesError::System(Errno::ENAMETOOLONG));
         }
         let Some(locked) = self.for_good(self.table().lock(place, false))? else { return Ok(()) };
-        let mut bind = FileBind { path_bytes: path.len() as u16, ..self.table().bind(locked.place) };
-        if moves {
-            // A folder that is being renamed takes its marker along.
-            bind.is_marked = self.mark(path, &Directly).unwrap_or(bind.is_marked);
-            bind = self.table().set_path(locked.place, &bind, path);
-        }
+        let bind = {
+            // From the marker to the path at once: a marker goes when its folder has no file.
+            let _all = self.for_good(self.table().lock_all())?;
+            let was = self.table().bind(locked.place);
+            let marked = if in_folder { None } else { self.mark(path, &Directly) };
+            let is = FileBind { is_marked: marked.unwrap_or(was.is_marked), ..was };
+            self.table().set_path(locked.place, &is, path)
+        };
         self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path]).map(drop)
     }
 
@@ -129,7 +132,7 @@ impl<J: Journal> Files<J> {
         if done.is_err() {
             self.table().flag(place, RENAMED);
         }
-        Ok(done?)
+        self.synced(done)
     }
 }
 

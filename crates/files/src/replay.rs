@@ -17,6 +17,7 @@ use crate::entries::read;
 use crate::handle::is_same;
 use crate::interlock::{Extent, Found as Markers, folders_of};
 pub use crate::report::{Fate, FileReport, ReplayError, Report, Rules};
+use crate::unwritten::Unwritten;
 use tidewater_client::{Entry, Level};
 
 /// Files that a log may name.
@@ -50,36 +51,13 @@ struct Known {
     found_refused: Option<PathBuf>,
     /// What deltas go by.
     recorded: Recorded,
-    /// Of the changes that the system refused the one that would have begun first, and where.
-    refused: Option<(u64, std::io::Error)>,
+    /// Changes that the system refused.
+    unwritten: Unwritten,
 }
 
 impl Known {
     fn failed(&self, error: std::io::Error) -> ReplayError {
         ReplayError::File { path: self.found.clone().unwrap_or_default(), error }
-    }
-
-    /// Takes up what became of a change that begins at a place, or gave the file a length (`cut`). What the system
-    /// refuses it refused the program, too: behind that the log says where the file ended, and what would have come
-    /// behind it is of no use. Any other change behind it tells that the file had it.
-    fn applied(&mut self, done: std::io::Result<()>, from: u64, cut: Option<u64>) -> Result<(), ReplayError> {
-        match done {
-            Err(error) => {
-                let from = if cut.is_some() { u64::MAX } else { from };
-                // The log has to go back on all that is refused, and so on what begins first.
-                if self.refused.as_ref().is_none_or(|(first, _)| from < *first) {
-                    self.refused = Some((from, error));
-                }
-            }
-            Ok(()) => {
-                if let Some((from, error)) = self.refused.take()
-                    && cut.is_none_or(|len| len > from)
-                {
-                    return Err(self.failed(error));
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -147,6 +125,8 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
         || report.unbound > 0
         || found.files.values().any(|file| file.fate.as_ref().is_some_and(Fate::is_bad));
     let failed = |error| ReplayError::Marker { error };
+    // What is newer than this log stays where its own is not taken for it.
+    let markers = if rules.adopt { markers } else { markers.without_newer() };
     if !rules.dry && (!bad || rules.forget) {
         apply(log, &mut found, &access, from, to, rules.forget)?;
         if report.new > 0 {
@@ -401,22 +381,22 @@ fn apply(
         match record {
             FileRecord::Write { offset, bytes, .. } => {
                 known.bytes += bytes.len() as u64;
-                known.applied(file.write_all_at(bytes, offset), offset, None)
+                known.unwritten.write(file, bytes, offset);
             }
             FileRecord::Delta { offset, base, .. } => {
                 let bytes = known.recorded.bytes(base);
                 known.bytes += bytes.len() as u64;
-                known.applied(file.write_all_at(bytes, offset), offset, None)
+                known.unwritten.write(file, bytes, offset);
             }
-            FileRecord::Truncate { len, .. } => known.applied(file.set_len(len), len, Some(len)),
-            FileRecord::Zero { offset, len, .. } => known.applied(zero(file, offset, len), offset, None),
-            _ => Ok(()),
+            FileRecord::Truncate { len, .. } => known.unwritten.cut(file, len),
+            FileRecord::Zero { offset, len, .. } => known.unwritten.zero(file, offset, len).map_err(failed)?,
+            _ => {}
         }
+        Ok(())
     })?;
     drop(open_files);
     for known in found.files.values_mut() {
-        // The last that its log says, before anybody could say where it ended.
-        if let Some((_, error)) = known.refused.take().filter(|_| !forget) {
+        if let Some(error) = known.unwritten.error().filter(|_| !forget) {
             return Err(known.failed(error));
         }
     }

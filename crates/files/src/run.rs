@@ -1,35 +1,32 @@
 //! What `tidewater run` does beside the program: it recovers first, hands the ring over, trims the log behind files
 //! that are synced, and drains it when the program has ended.
 
-use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::libc;
-use tidewater_wire::log::{FileBind, FileChangeKind, FileSession};
+use tidewater_wire::log::{FileChangeKind, FileSession};
 use tidewater_wire::vendor::PAGE_BYTES;
 
 use crate::backing::{AnyLog, Backing, Room};
 use crate::deferred::Deferred;
 use crate::fcntl_locks::FcntlLocked;
-use crate::handle::{identify, is_same};
 use crate::interlock::{adopt, markers_of};
 use crate::loss::Loss;
 use crate::marks::Marks;
 use crate::replay::{Report, Rules, recover};
 use crate::run_error::RunError;
-use crate::set::{Files, FilesError, Real, number_of, sync_folder};
-use crate::table::{Counter, FILES_MAX, GONE, MOVES, PathBytes, Place, Table};
-use crate::unrecorded::Seen;
+use crate::set::{Files, FilesError, Real, number_of};
+use crate::table::{Counter, FILES_MAX, Place, Table};
 use crate::{Globs, PATIENCE, hand_over};
+use sync::Syncs;
 use tidewater_client::mapped::{GroupLog, Log, Options};
 use tidewater_client::{Level, LogError};
 
@@ -53,9 +50,6 @@ const CROWD: usize = FILES_MAX / 2;
 const CROWD_DUE: usize = FILES_MAX - FILES_MAX / 8;
 /// In rings that are smaller nothing is left: they are full before files are synced.
 const LEFT_MIN: u64 = 4 << 20;
-/// How long a checkpoint waits for a file that is being renamed: as long as what is on the log before takes.
-const MOVES_WITHIN: Duration = Duration::from_secs(2);
-
 /// What is run.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -143,6 +137,8 @@ pub struct Run<J = Log> {
     begin: u64,
     /// What became of the device, once all files have left the log.
     lost: OnceLock<String>,
+    /// Folders that files of a layer were in.
+    folders: Mutex<BTreeSet<PathBuf>>,
     state: Mutex<State>,
 }
 
@@ -168,6 +164,8 @@ struct State {
     seen: u64,
     /// That a trim was of no use.
     is_noted: bool,
+    /// That markers can't be brought up to date.
+    is_stale: bool,
 }
 
 /// All waits are as long as that of a sync: a device that stands still for a while (a snapshot, a machine that moves)
@@ -261,6 +259,7 @@ impl<J: Backing> Run<J> {
             marks: Marks::default(),
             seen: begin,
             is_noted: false,
+            is_stale: false,
         };
         let globs = setup.globs.clone();
         let (lane, deferred, locks, state) =
@@ -282,6 +281,7 @@ impl<J: Backing> Run<J> {
             notes,
             begin,
             lost,
+            folders: Mutex::default(),
             state,
         };
         run.say_session()?;
@@ -465,34 +465,6 @@ impl<J: Backing> Run<J> {
         Ok(())
     }
 
-    /// Opens a file of the table by its path, if it is still there.
-    fn open(&self, place: Place) -> Option<(Arc<File>, PathBuf)> {
-        let path = self.files.table().path(place);
-        let path = PathBuf::from(OsStr::from_bytes(path.as_bytes()));
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let open = || OpenOptions::new().read(true).custom_flags(flags).open(&path).ok().map(Arc::new);
-        let file = self.locks.find(&path).or_else(open)?;
-        let is = identify(file.as_fd()).ok()?;
-        is_same(&is, &self.files.table().bind(place)).then_some((file, path))
-    }
-
-    /// As [`Run::open`], of a file that is being renamed: once that is done. It must not be taken for one that is gone:
-    /// it would come into the set anew, with bytes that a copy of it elsewhere may not have.
-    fn open_moved(&self, place: Place) -> Option<(Arc<File>, PathBuf)> {
-        let start = Instant::now();
-        loop {
-            // In this order: what has ended since has moved it.
-            let moves = self.files.table().flags(place) & MOVES != 0 && start.elapsed() < MOVES_WITHIN;
-            if let Some(opened) = self.open(place) {
-                return Some(opened);
-            }
-            if !moves {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
     /// Syncs all files, and trims what is before. `last`: the program has ended, and nothing is needed any more.
     fn checkpoint(&self, state: &mut State, last: bool) -> Result<Checkpoint, RunError> {
         let (log, table) = (self.files.journal(), self.files.table());
@@ -500,45 +472,18 @@ impl<J: Backing> Run<J> {
         let (from, places) = {
             // No id is given up meanwhile: each that has a record behind `from` is named again below.
             let _all = table.lock_all()?;
-            let named = table.entries().map(|place| (place, table.bind(place), table.path(place)));
-            let places: Vec<(Place, FileBind, PathBytes)> = named.collect();
+            let places = self.named();
             let from = log.end();
             // Files that come from now on have nothing before it.
             table.has_come(log.identity().1, self.seen(state), from);
             (from, places)
         };
         table.allow_deltas(from);
-        let mut done = Checkpoint { trimmed: from, ..Checkpoint::default() };
         if !last {
             self.say_session()?;
         }
-        let is_crowded = !last && places.len() >= CROWD;
-        let mut folders: Vec<PathBuf> = Vec::new();
-        for (place, bind, name) in places {
-            state.marks.know(name.as_bytes());
-            let Some((file, path)) = self.open(place).or_else(|| self.open_moved(place)) else {
-                self.lost(place, &bind, &name)?;
-                continue;
-            };
-            let rests =
-                self.ready(place, file.as_fd(), (!last).then_some((&bind, &name))).map_err(file_error(&path))?;
-            Plain.sync(file.as_fd()).map_err(FilesError::System).map_err(file_error(&path))?;
-            if self.looks && !last {
-                self.look_at(place, file.as_fd(), &path).map_err(file_error(&path))?;
-            }
-            if rests && is_crowded {
-                self.files.give_way(place, file.as_fd()).map_err(file_error(&path))?;
-            }
-            done.files += 1;
-            state.marks.know(path.as_os_str().as_bytes());
-            let folder = path.parent().unwrap_or(&path);
-            if !folders.iter().any(|one| one == folder) {
-                folders.push(folder.to_owned());
-                sync_folder(path.as_os_str().as_bytes(), &Plain)
-                    .map_err(FilesError::System)
-                    .map_err(file_error(folder))?;
-            }
-        }
+        let files = self.sync_files(state, places, if last { Syncs::Last } else { Syncs::Checkpoint })?;
+        let done = Checkpoint { files, trimmed: from };
         // Names that were not recorded are no reason to trim.
         self.is_recorded()?;
         if last {
@@ -549,10 +494,15 @@ impl<J: Backing> Run<J> {
             log.skip(from)?;
         }
         let until = if last { log.end() } else { from };
-        if !self.advance_marks(state, until) && !last {
-            // The next checkpoint says it, and trims.
+        if let Some(error) = self.advance_marks(state, until)? {
+            if last {
+                return Err(RunError::System { what: "empty the log", error });
+            }
+            // The next checkpoint says it, and trims; until then the log keeps what it has.
+            self.note_stale(state, &error);
             return Ok(done);
         }
+        state.is_stale = false;
         let synced = self.files.record(FileChangeKind::Synced, until, &[])?;
         self.is_recorded()?;
         log.wait(synced.end, Level::Destaged)?;
@@ -566,20 +516,6 @@ impl<J: Backing> Run<J> {
         (state.checked, state.trimmed, state.at) = (log.end(), until, Instant::now());
         state.checkpoints += 1;
         Ok(done)
-    }
-
-    /// Whether a file that was just synced has bytes that no record has: then recovery must not bring older ones back
-    /// over them.
-    fn look_at(&self, place: Place, file: BorrowedFd<'_>, path: &Path) -> Result<(), FilesError> {
-        if self.files.look_at(place, file, false)? == Seen::Unrecorded {
-            self.files.leave(place, file, true, &Plain)?;
-            self.notes().push(format!(
-                "{}: a process that is not seen has written it (a static program, or one that is not of the run): \
-                 it is synced by itself from now on",
-                path.display()
-            ));
-        }
-        Ok(())
     }
 
     fn notes(&self) -> MutexGuard<'_, Vec<String>> {
@@ -599,56 +535,6 @@ impl<J: Backing> Run<J> {
     /// Whether a file is on the log, or was made real; by its device and inode.
     pub fn knows(&self, device: u64, inode: u64) -> bool {
         self.files.table().find(device, inode).is_some()
-    }
-
-    /// Prepares the sync of a file. Once its lock is free, each change that was recorded of it is made. `again`: its
-    /// identity and path are recorded anew, so that the older records of them can be trimmed. Returns whether the file
-    /// is unchanged since the last time.
-    fn ready(
-        &self,
-        place: Place,
-        file: BorrowedFd<'_>,
-        again: Option<(&FileBind, &PathBytes)>,
-    ) -> Result<bool, FilesError> {
-        match (self.files.lock(place, file, false)?, again) {
-            (Some(locked), again) => {
-                self.flush(place)?;
-                // Of one that is real, too: it may have left just now, behind records that are not trimmed.
-                again.map_or(Ok(()), |_| self.files.record_path_again(&locked))?;
-                Ok(locked.rests())
-            }
-            (None, Some((bind, name))) => self.files.record_bind(place, bind, name).map(|()| false),
-            (None, None) => Ok(false),
-        }
-    }
-
-    /// A file that is not at its path any more: removed, moved by another program, or being renamed right now. Its
-    /// bytes are made durable by a sync of its file system, and replay leaves it alone. If it is written to again, it
-    /// enters the set as a new file.
-    fn lost(&self, place: Place, bind: &FileBind, name: &PathBytes) -> Result<(), RunError> {
-        let table = self.files.table();
-        // Said anew, both: records of it may be behind what is trimmed, and what was said before is not.
-        match table.lock(place, false)? {
-            Some(locked) => {
-                let was_gone = table.flags(place) & GONE != 0;
-                self.files.went(place);
-                self.files.record_path_again(&locked)?;
-                if !was_gone {
-                    // Under its lock: what is recorded is in the file, and nothing more is recorded.
-                    self.flush(place)?;
-                    let path = table.path(place);
-                    let folder = Path::new(OsStr::from_bytes(path.as_bytes())).parent().map(File::open);
-                    match folder {
-                        Some(Ok(folder)) => nix::unistd::syncfs(&folder).map_err(FilesError::System)?,
-                        _ => nix::unistd::sync(),
-                    }
-                    self.files.left(place)?;
-                }
-            }
-            None => self.files.record_bind(place, bind, name)?,
-        }
-        table.remove(place);
-        Ok(())
     }
 
     /// The program and all that it started have ended: every byte goes to its file, and the log is emptied.
@@ -694,5 +580,6 @@ impl<J: Backing> Run<J> {
 
 mod loss;
 mod markers;
+mod sync;
 #[cfg(test)]
 mod tests;

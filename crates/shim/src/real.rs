@@ -99,6 +99,7 @@ next! {
     fn unlink(path: *const c_char) -> c_int, -1;
     fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int, -1;
     fn remove(path: *const c_char) -> c_int, -1;
+    fn rmdir(path: *const c_char) -> c_int, -1;
     fn dup(fd: c_int) -> c_int, -1;
     fn dup2(fd: c_int, to: c_int) -> c_int, -1;
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int, -1;

@@ -6,7 +6,7 @@ use crate::embedded::{Changed, EmbeddedFiles};
 use crate::replay::tests::Memory;
 use crate::run::{Plain, Run, Setup};
 use crate::run_error::RunError;
-use crate::{Fate, ReplayError};
+use crate::{Fate, ReplayError, Rules};
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -362,4 +362,108 @@ fn a_replica_with_all_of_the_log_goes_on_and_its_old_primary_is_refused_then() {
         assert!(said(&refused).contains("this log's bytes are older"), "{}: {}", program.name, said(&refused));
         assert!(trial.has(b"newer, synced"), "{}", program.name);
     }
+}
+
+/// How many markers are at and below a folder.
+fn markers_below(folder: &Path) -> usize {
+    let mut count = 0;
+    for entry in fs::read_dir(folder).expect("it is there") {
+        let entry = entry.expect("it is there");
+        let is_folder = entry.file_type().expect("it is there").is_dir();
+        count += usize::from(entry.file_name().to_string_lossy().starts_with(PREFIX));
+        count += if is_folder { markers_below(&entry.path()) } else { 0 };
+    }
+    count
+}
+
+#[test]
+fn a_layer_leaves_no_marker_where_its_files_were_and_none_keeps_folders_from_being_renamed_or_removed() {
+    let trial = Trial::new(&PROGRAMS[2]);
+    let log = Memory::that_trims();
+    let Ok(Running::Layer(files)) = trial.start(&log, false) else { panic!("it is a layer's") };
+    let root = trial.root();
+    let at = |name: &str| root.join(name);
+    for name in ["a", "b", "c", "c/d", "e"] {
+        fs::create_dir(at(name)).expect("a new folder");
+    }
+    fs::write(at("a/file"), "old").expect("a new file");
+    let number = files.enter(&at("a/file")).expect("it is there");
+    let rename = |from: &str, to: &str| {
+        let real = || fs::rename(at(from), at(to)).is_ok();
+        assert_eq!(files.rename(&at(from), &at(to), real).expect("memory takes it"), Changed::Done, "{from} {to}");
+    };
+    // All between two checkpoints, so that no one sees where it was.
+    rename("a/file", "b/file");
+    assert_eq!(markers_below(&root), 2);
+    let gone = files.remove(&at("a"), || fs::remove_dir(at("a")).is_ok()).expect("memory takes it");
+    assert_eq!(gone, Changed::Done, "the marker is no file of the program");
+    rename("b", "e");
+    rename("e/file", "c/d/file");
+    rename("c", "f");
+    let file = OpenOptions::new().write(true).open(at("f/d/file")).expect("it was moved");
+    let real = || file.write_all_at(b"new", 0).is_ok();
+    assert_eq!(files.write(number, 0, b"new", real).expect("memory takes it"), Changed::Done);
+    assert!(fs::read_dir(at("f/d")).expect("it was moved").count() == 2, "a marker is beside the file");
+    files.finish().expect("all are there");
+    assert_eq!(markers_below(&root), 0);
+}
+
+#[test]
+fn a_file_that_says_it_is_marked_has_a_marker_beside_it_whenever_markers_go() {
+    let trial = Trial::new(&PROGRAMS[2]);
+    let Ok(Running::Layer(files)) = trial.start(&Memory::that_trims(), false) else { panic!("it is a layer's") };
+    let root = trial.root();
+    let at = |name: &str| root.join(name);
+    for name in ["a", "b"] {
+        fs::create_dir(at(name)).expect("a new folder");
+    }
+    fs::write(at("a/file"), "old").expect("a new file");
+    files.enter(&at("a/file")).expect("it is there");
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Acquire) {
+                files.run().leave_unused();
+            }
+        });
+        let run = files.run();
+        let place = run.files().table().entries().next().expect("it is of the set");
+        let mut wrong = None;
+        for turn in 0..1_000 {
+            let to = at(["b/file", "a/file"][turn % 2]);
+            run.comes_to(to.as_os_str().as_bytes());
+            // As a link makes it another name: no rename is under way.
+            run.files().record_path(place, to.as_os_str().as_bytes(), false).expect("memory takes it");
+            assert!(run.files().table().bind(place).is_marked);
+            if markers_below(to.parent().expect("it has one")) != 1 {
+                wrong = Some(turn);
+                break;
+            }
+        }
+        over.store(true, std::sync::atomic::Ordering::Release);
+        assert_eq!(wrong, None);
+    });
+}
+
+#[test]
+fn an_older_device_whose_log_is_forgotten_leaves_the_marker_of_the_newer_one() {
+    let trial = Trial::new(&PROGRAMS[4]);
+    let log = Memory::that_trims();
+    let run = trial.start(&log, false).expect("nothing is in its way");
+    trial.write(&run, b"then").expect("nothing is in its way");
+    let older = log.copied();
+    Trial::checkpoint(&run);
+    trial.write(&run, LAST).expect("nothing is in its way");
+    // Says in the marker how far the log has come.
+    Trial::checkpoint(&run);
+    trial.write(&run, b"newer").expect("nothing is in its way");
+    drop(run);
+    let lost = OpenOptions::new().write(true).open(trial.file()).expect("it is there");
+    lost.write_all_at(&[0; LAST.len()], 0).expect("there is room");
+    let rules = Rules { forget: true, ..Rules::default() };
+    crate::recover(&older, 0, &rules).expect("it is told to");
+    assert_eq!(markers_below(&trial.root()), 1, "the files depend on the other device");
+    assert!(trial.start(&older, false).is_err());
+    crate::recover(&log, 0, &Rules::default()).expect("it is the one");
+    assert!(trial.has(b"newer") && markers_below(&trial.root()) == 0);
 }

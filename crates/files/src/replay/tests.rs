@@ -198,20 +198,6 @@ fn a_change_that_the_system_refuses_is_passed_over_where_the_log_goes_back_on_it
 }
 
 #[test]
-fn of_changes_that_the_system_refuses_each_has_to_be_gone_back_on() {
-    let refused = |error: Errno| Err(std::io::Error::from(error));
-    let mut known = Known::default();
-    known.applied(refused(Errno::EFBIG), 8192, None).expect("it may be gone back on");
-    // Nothing of this one comes behind where the file is cut.
-    known.applied(refused(Errno::ENOSPC), 4096, None).expect("it may be gone back on");
-    let error = known.applied(Ok(()), 8192, Some(8192)).expect_err("bytes before that are not there");
-    assert!(matches!(error, ReplayError::File { error, .. } if error.raw_os_error() == Some(libc::ENOSPC)));
-    known.applied(refused(Errno::ENOSPC), 4096, None).expect("it may be gone back on");
-    known.applied(refused(Errno::EFBIG), 8192, None).expect("it may be gone back on");
-    known.applied(Ok(()), 4096, Some(4096)).expect("both are");
-}
-
-#[test]
 fn what_has_the_name_of_a_file_that_was_removed_is_another() {
     let folder = tempfile::tempdir().expect("a folder");
     for another in [true, false] {

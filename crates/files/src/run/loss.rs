@@ -1,17 +1,15 @@
 //! What a run does when its device is lost, and its files may leave the log.
 
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::PoisonError;
 
 use tidewater_wire::log::{FileChange, FileChangeKind};
 
-use super::{Checkpoint, Plain, Run, State, file_error};
+use super::sync::Syncs;
+use super::{Checkpoint, Run, State};
 use crate::backing::Backing;
 use crate::loss::{Loss, is_loss};
 use crate::run_error::RunError;
-use crate::set::{FilesError, Real, number_of, sync_folder};
+use crate::set::{FilesError, number_of};
 use tidewater_client::LogError;
 
 impl<J: Backing> Run<J> {
@@ -65,33 +63,16 @@ impl<J: Backing> Run<J> {
         log.seal()?;
         // Each lock is taken once: what began before is over, and is recorded, or will not be.
         table.stop_deltas()?;
-        let places: Vec<_> = {
+        let places = {
             let _all = table.lock_all()?;
-            table.entries().map(|place| (place, table.bind(place), table.path(place))).collect()
+            self.named()
         };
-        let mut folders: Vec<PathBuf> = Vec::new();
-        for (place, bind, name) in places {
-            state.marks.know(name.as_bytes());
-            let Some((file, path)) = self.open(place).or_else(|| self.open_moved(place)) else {
-                self.lost(place, &bind, &name)?;
-                continue;
-            };
-            self.ready(place, file.as_fd(), None).map_err(file_error(&path))?;
-            Plain.sync(file.as_fd()).map_err(FilesError::System).map_err(file_error(&path))?;
-            state.marks.know(path.as_os_str().as_bytes());
-            let folder = path.parent().unwrap_or(&path);
-            if !folders.iter().any(|one| one == folder) {
-                folders.push(folder.to_owned());
-                let synced = sync_folder(path.as_os_str().as_bytes(), &Plain).map_err(FilesError::System);
-                synced.map_err(file_error(folder))?;
-            }
-        }
+        self.sync_files(state, places, Syncs::Leaves)?;
         // As a checkpoint does: the markers say so before the log does. Then they go: a log that has not got the mark
         // must not be replayed, and is refused without them.
         let until = log.end();
-        if !self.advance_marks(state, until) {
-            let why = "a folder with files of the log was renamed while they left it";
-            return Err(RunError::System { what: "leave the log", error: std::io::Error::other(why) });
+        if let Some(error) = self.advance_marks(state, until)? {
+            return Err(RunError::System { what: "leave the log", error });
         }
         let mark = FileChange { kind: FileChangeKind::Synced, offset: until, ..FileChange::default() };
         let written = log.append(&[&mark.to_bytes()])?;

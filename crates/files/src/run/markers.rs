@@ -1,7 +1,9 @@
 //! The markers of a run: what they say, and when they go (ADR 38).
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use tidewater_wire::log::FileBind;
 
@@ -9,7 +11,7 @@ use super::{Run, State};
 use crate::backing::Backing;
 use crate::interlock::folders_of;
 use crate::marker::Marker;
-use crate::marks::{names_of, remove, split};
+use crate::marks::{Advanced, names_of, remove, split};
 use crate::run_error::RunError;
 use crate::table::{GONE, MOVES, REAL};
 
@@ -24,6 +26,13 @@ impl<J: Backing> Run<J> {
     pub(crate) fn checkpoint_now(&self) {
         let mut state = self.state.lock().expect("no thread panicked");
         self.checkpoint(&mut state, false).expect("nothing fails");
+    }
+
+    /// What a checkpoint ends with.
+    #[cfg(test)]
+    pub(crate) fn leave_unused(&self) {
+        let mut state = self.state.lock().expect("no thread panicked");
+        self.leave_folders(&mut state, false).expect("nothing fails");
     }
 
     /// What is put beside files that come onto the log. A log that has not got this run is not the one that has their
@@ -54,21 +63,50 @@ impl<J: Backing> Run<J> {
         if self.files.table().level().is_remote() { 0 } else { state.seen }
     }
 
-    /// The files have the log up to here, durably: their folders' markers say so before the log does. `false`: not all
-    /// do, since folders are being renamed; then the log must not say so yet.
-    pub(super) fn advance_marks(&self, state: &mut State, synced: u64) -> bool {
-        let Some(marker) = self.files.table().marker() else { return true };
+    /// The files have the log up to here, durably: their folders' markers say so before the log does. `Some`: not all
+    /// do, and why, since folders are being renamed, or a disk is full. Then the log must not say so yet: it would say
+    /// more than a marker, as where the folder was restored from a backup.
+    pub(super) fn advance_marks(&self, state: &mut State, synced: u64) -> Result<Option<io::Error>, RunError> {
+        let table = self.files.table();
+        let Some(marker) = table.marker() else { return Ok(None) };
         let marker = Marker { synced, ..marker };
+        let folders = || table.lock_all().map(|_all| self.folders());
         for _ in 0..ADVANCES_MAX {
-            let before = self.folders();
+            let before = folders()?;
             state.marks.know_all(&before);
-            let (notes, missed) = state.marks.advance(&marker);
+            let Advanced { notes, missed, stale } = state.marks.advance(&marker, || table.lock_all())?;
             self.notes().extend(notes);
-            if self.folders().is_subset(&before) && before.is_disjoint(&missed) {
-                return true;
+            if let Some((folder, error)) = stale {
+                let why = format!("{}: its marker can't be brought up to date ({error})", folder.display());
+                return Ok(Some(io::Error::new(error.kind(), why)));
+            }
+            if folders()?.is_subset(&before) && before.is_disjoint(&missed) {
+                return Ok(None);
             }
         }
-        false
+        Ok(Some(io::Error::other("folders with files of the log are renamed again and again")))
+    }
+
+    /// Says once that a marker can't be brought up to date, and what follows.
+    pub(super) fn note_stale(&self, state: &mut State, error: &io::Error) {
+        if !std::mem::replace(&mut state.is_stale, true) {
+            self.notes().push(format!("{error}: until it can, the log is not trimmed, and fills"));
+        }
+    }
+
+    /// Takes up the folder of a file of a layer, or one that a layer gives another name.
+    pub(crate) fn comes_to(&self, path: &[u8]) {
+        if let Some((folder, _)) = split(path) {
+            self.folders.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned());
+        }
+    }
+
+    /// A layer gives a folder another name: so do those below it.
+    pub(crate) fn folder_moves(&self, from: &Path, to: &Path) {
+        let mut all = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        let moved = |folder: &PathBuf| folder.strip_prefix(from).ok().map(|below| to.join(below));
+        let moved: Vec<PathBuf> = all.iter().filter_map(moved).collect();
+        all.extend(moved);
     }
 
     /// Folders that have files whose last bytes are on the log.
@@ -89,6 +127,11 @@ impl<J: Backing> Run<J> {
             return Ok(());
         }
         let used = if last { BTreeSet::new() } else { self.folders() };
+        {
+            let mut own = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+            state.marks.know_all(&own);
+            own.retain(|folder| used.contains(folder));
+        }
         let failed = |error| RunError::System { what: "remove a marker", error };
         state.marks.leave(&marker, &used).map_err(failed)?;
         if last {

@@ -5,6 +5,7 @@ use crate::replay::tests::{Memory, new_file};
 use crate::set::Journal;
 use crate::set::tests::Nothing;
 use crate::table::HELD;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
 /// A file leaves the set, or is real, after a checkpoint has chosen where the log will begin, and before it comes

@@ -97,7 +97,7 @@ unsafe fn enter(folder: c_int, path: *const c_char, old: &PathText, new: &PathTe
     let failed = |error: FilesError| refuse(&error);
     let place = files.enter(process::borrow(file.0), old.as_bytes(), &NextLibrary).map_err(failed)?;
     let Some(place) = place else { return Ok(None) };
-    files.record_path(place, new.as_bytes(), true).map_err(failed)?;
+    files.record_path(place, new.as_bytes(), false).map_err(failed)?;
     // This process may have it open.
     for fd in 0..highest() {
         if let Ok(other) = stat(fd)
@@ -158,8 +158,8 @@ enum Moves {
     Within(Place, Moving<'static>),
     /// A file comes into it.
     In(Place),
-    /// Files below a folder have another path.
-    Folder,
+    /// Files below a folder have another path. Those below these, by their new paths, have left the set.
+    Folder(Vec<PathText>),
 }
 
 /// Before a name is given to something else. Which names are which is settled here; what is outside of the set waits
@@ -177,7 +177,7 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
     };
     let matches = process::matches(after.as_bytes());
     if about.st_mode & libc::S_IFMT == libc::S_IFDIR {
-        return move_folder(&before, &after).map(|()| Moves::Folder);
+        return move_folder(&before, &after).map(Moves::Folder);
     }
     let failed = |error: FilesError| refuse(&error);
     // SAFETY: the caller's.
@@ -219,7 +219,11 @@ unsafe fn after_rename(moves: Moves, to: c_int, new: *const c_char) {
             // Should it fail, the next sync of the file tries again, and says so.
             let _ = files.sync_folder(place, &NextLibrary);
         }
-        Moves::Folder => {
+        Moves::Folder(left) => {
+            for folder in left {
+                // The log has their end: the marker that went along is of no use. Should it stay, starts say so.
+                let _ = files.leave_folder(folder.as_bytes());
+            }
             // SAFETY: the caller's.
             let Some(folder) = (unsafe { paths::of_name(to, new) }) else { return };
             let is_below =
@@ -230,11 +234,12 @@ unsafe fn after_rename(moves: Moves, to: c_int, new: *const c_char) {
     }
 }
 
-/// A folder moves: files of the set that are below it have other paths, and may leave the set.
-fn move_folder(before: &PathText, after: &PathText) -> Result<(), Errno> {
+/// A folder moves: files of the set that are below it have other paths, and may leave the set. Returns the folders, by
+/// their new paths, from which some have left.
+fn move_folder(before: &PathText, after: &PathText) -> Result<Vec<PathText>, Errno> {
     process::order()?;
     let files = process::files()?;
-    let mut named = false;
+    let (mut named, mut left) = (false, Vec::new());
     for place in files.table().entries() {
         let path = files.table().path(place);
         let Some(rest) = path.as_bytes().strip_prefix(before.as_bytes()).filter(|rest| rest.first() == Some(&b'/'))
@@ -249,6 +254,13 @@ fn move_folder(before: &PathText, after: &PathText) -> Result<(), Errno> {
             named = true;
             continue;
         }
+        let folder = rest.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        let mut from = PathText::new();
+        from.push(after.as_bytes());
+        from.push(&rest[..folder]);
+        if !left.iter().any(|one: &PathText| one.as_bytes() == from.as_bytes()) {
+            left.push(from);
+        }
         let mut name = PathText::new();
         name.push(path.as_bytes());
         name.push(b"\0");
@@ -257,7 +269,36 @@ fn move_folder(before: &PathText, after: &PathText) -> Result<(), Errno> {
             files.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(|error| refuse(&error))?;
         }
     }
-    if named { process::order() } else { Ok(()) }
+    // One whose last file was removed just now has a marker still.
+    if !left.iter().any(|one| one.as_bytes() == after.as_bytes()) {
+        left.push(*after);
+    }
+    if named {
+        process::order()?;
+    }
+    Ok(left)
+}
+
+/// Whether a call on a folder failed since that, or the one at its new name, is not empty (POSIX has either).
+fn is_not_empty(done: c_int) -> bool {
+    done != 0 && matches!(Errno::last(), Errno::ENOTEMPTY | Errno::EEXIST)
+}
+
+/// Does a call again that failed since a folder is not empty, once the run's marker is not in it.
+///
+/// # Safety
+/// The path is null, or ends with a zero byte.
+unsafe fn without_marker(folder: c_int, path: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
+    let errno = Errno::last();
+    let failed = || {
+        errno.set();
+        -1
+    };
+    let _whole = process::whole();
+    // SAFETY: the caller's.
+    let Some(name) = (unsafe { paths::of_name(folder, path) }) else { return failed() };
+    let Ok(files) = process::files() else { return failed() };
+    files.without_marker(name.as_bytes(), call).unwrap_or_else(|_| failed())
 }
 
 /// # Safety
@@ -266,7 +307,7 @@ unsafe fn renamed(
     (from, old): (c_int, *const c_char),
     (to, new): (c_int, *const c_char),
     flags: c_uint,
-    call: impl FnOnce() -> c_int,
+    call: impl Fn() -> c_int,
 ) -> c_int {
     if !process::is_armed() || old.is_null() || new.is_null() {
         return call();
@@ -308,7 +349,11 @@ unsafe fn renamed(
     });
     match ready {
         Ok((moves, back)) => {
-            let done = call();
+            let mut done = call();
+            if matches!(moves, Moves::Folder(_)) && flags == 0 && is_not_empty(done) {
+                // SAFETY: the caller's.
+                done = unsafe { without_marker(to, new, call) };
+            }
             if done == 0 {
                 // SAFETY: the caller's.
                 unsafe {
@@ -368,7 +413,9 @@ unsafe fn linked((to, new): (c_int, *const c_char), call: impl FnOnce() -> c_int
         // SAFETY: the caller's.
         match unsafe { member(to, new, &about) }? {
             // The newest name is the one that most likely stays: `link` and `unlink` are how some rename.
-            Some(place) => process::files()?.record_path(place, after.as_bytes(), true).map_err(|error| refuse(&error)),
+            Some(place) => {
+                process::files()?.record_path(place, after.as_bytes(), false).map_err(|error| refuse(&error))
+            }
             // By its new name, which is made durable: it may have no other (O_TMPFILE).
             // SAFETY: the caller's.
             None => unsafe { enter(to, new, &after, &after) }.map(drop),
@@ -396,7 +443,7 @@ pub unsafe extern "C" fn linkat(from: c_int, old: *const c_char, to: c_int, new:
 
 /// # Safety
 /// The path ends with a zero byte.
-unsafe fn unlinked(folder: c_int, path: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
+unsafe fn unlinked(folder: c_int, path: *const c_char, call: impl Fn() -> c_int) -> c_int {
     if !process::is_armed() || path.is_null() {
         return call();
     }
@@ -409,7 +456,11 @@ unsafe fn unlinked(folder: c_int, path: *const c_char, call: impl FnOnce() -> c_
         found => found,
     };
     match ready {
-        Ok(None) => call(),
+        Ok(None) => {
+            let done = call();
+            // SAFETY: the caller's.
+            if is_not_empty(done) { unsafe { without_marker(folder, path, call) } } else { done }
+        }
         Ok(Some(place)) if about.st_nlink > 1 => {
             // SAFETY: the caller's.
             let lost = unsafe { loses_name(place, folder, path) };
@@ -456,4 +507,14 @@ pub unsafe extern "C" fn unlinkat(folder: c_int, path: *const c_char, flags: c_i
 pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
     // SAFETY: the caller's.
     unsafe { unlinked(HERE, path, || real::remove(path)) }
+}
+
+/// `rmdir(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
+    // SAFETY: the caller's.
+    let call = || unsafe { real::rmdir(path) };
+    let done = call();
+    // SAFETY: the caller's.
+    if process::is_armed() && is_not_empty(done) { unsafe { without_marker(HERE, path, call) } } else { done }
 }
