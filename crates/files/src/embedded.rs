@@ -357,8 +357,8 @@ impl EmbeddedFiles {
         };
         files.order()?;
         let done = real();
-        if let Some(place) = goes.filter(|_| done) {
-            files.went(place);
+        if let Some(place) = goes.filter(|_| !done) {
+            files.table().unflag(place, GONE);
         }
         Ok(if done { Changed::Done } else { Changed::Failed })
     }
@@ -384,9 +384,10 @@ impl EmbeddedFiles {
         Ok(None)
     }
 
-    /// Before a folder gets another name: so do the files of the log that are below it.
+    /// Before a folder gets another name: so do the files of the log that are below it. Or, where it did not, they have
+    /// the old one again.
     fn moves_folder(&self, from: &Path, to: &Path) -> Result<(), FilesError> {
-        let (from, to, files) = (canonicalize(from).map_err(errno)?, whole(to)?, self.files());
+        let (from, to, files) = (whole(from)?, whole(to)?, self.files());
         self.run.folder_moves(&from, &to);
         for place in files.table().entries() {
             let path = files.table().path(place);
@@ -407,20 +408,20 @@ impl EmbeddedFiles {
         let (file, over) = (self.look(from), self.look(to));
         if file.as_deref().is_some_and(is_folder) {
             self.moves_folder(from, to)?;
-            if over.as_deref().is_some_and(is_folder) {
-                files.order()?;
-                let done = files.without_marker(whole(to)?.as_os_str().as_bytes(), real)?;
-                return Ok(if done { Changed::Done } else { Changed::Failed });
+            files.order()?;
+            let done = files.without_marker(whole(to)?.as_os_str().as_bytes(), real)?;
+            if !done {
+                self.moves_folder(to, from)?;
             }
+            return Ok(if done { Changed::Done } else { Changed::Failed });
         }
         let is_same = match (&file, &over) {
             (Some(one), Some(other)) => which_of(one.as_fd())? == which_of(other.as_fd())?,
             _ => false,
         };
-        if let Some(over) = over.filter(|_| !is_same)
-            && let Some(place) = self.loses_name(&over, to)?
-        {
-            files.went(place);
+        let mut goes = None;
+        if let Some(over) = over.filter(|_| !is_same) {
+            goes = self.loses_name(&over, to)?;
         }
         let mut moving = None;
         if let Some(file) = file.filter(|_| !is_same)
@@ -433,10 +434,19 @@ impl EmbeddedFiles {
             for path in [was.as_bytes(), is.as_os_str().as_bytes()] {
                 self.run.comes_to(path);
             }
-            moving = Some(files.record_move(place, is.as_os_str().as_bytes())?);
+            moving = Some((files.record_move(place, is.as_os_str().as_bytes())?, place, was));
         }
         files.order()?;
         let done = real();
+        if !done {
+            // Else it would be looked for where it is not.
+            if let Some(place) = goes {
+                files.table().unflag(place, GONE);
+            }
+            if let Some((_moving, place, was)) = &moving {
+                files.record_path(*place, was.as_bytes(), false)?;
+            }
+        }
         drop(moving);
         Ok(if done { Changed::Done } else { Changed::Failed })
     }

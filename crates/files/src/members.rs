@@ -24,11 +24,30 @@ impl<J: Journal> Files<J> {
     /// # Errors
     /// The log's, those of the system, and too many files.
     pub fn enter(&self, file: BorrowedFd<'_>, path: &[u8], real: &impl Real) -> Result<Option<Place>, FilesError> {
+        self.enter_by(file, path, true, real)
+    }
+
+    /// As [`Files::enter`], of a file that is about to be renamed into the set: the folder that it is in is none of it,
+    /// and gets no marker, which would stay there.
+    ///
+    /// # Errors
+    /// As [`Files::enter`].
+    pub fn enter_from(&self, file: BorrowedFd<'_>, path: &[u8], real: &impl Real) -> Result<Option<Place>, FilesError> {
+        self.enter_by(file, path, false, real)
+    }
+
+    fn enter_by(
+        &self,
+        file: BorrowedFd<'_>,
+        path: &[u8],
+        marks: bool,
+        real: &impl Real,
+    ) -> Result<Option<Place>, FilesError> {
         self.check()?;
         self.admit()?;
         let start = Instant::now();
         loop {
-            match self.try_enter(file, path, real) {
+            match self.try_enter(file, path, marks, real) {
                 // Checkpoints make room: of files that rest.
                 Err(FilesError::TooMany) if self.check().is_ok() && start.elapsed() < PLACE => {
                     std::thread::sleep(Duration::from_millis(5));
@@ -38,7 +57,13 @@ impl<J: Journal> Files<J> {
         }
     }
 
-    fn try_enter(&self, file: BorrowedFd<'_>, path: &[u8], real: &impl Real) -> Result<Option<Place>, FilesError> {
+    fn try_enter(
+        &self,
+        file: BorrowedFd<'_>,
+        path: &[u8],
+        marks: bool,
+        real: &impl Real,
+    ) -> Result<Option<Place>, FilesError> {
         let all = self.for_good(self.table().lock_all())?;
         let about = fstat(file)?;
         if about.st_nlink == 0 {
@@ -61,7 +86,7 @@ impl<J: Journal> Files<J> {
         if !(1..=FILE_PATH_BYTES_MAX).contains(&path.len()) {
             return Err(FilesError::System(Errno::ENAMETOOLONG));
         }
-        let is = FileBind { is_marked: self.mark(path, real).unwrap_or(false), ..is };
+        let is = FileBind { is_marked: marks && self.mark(path, real).unwrap_or(false), ..is };
         let place = self.table().reserve().ok_or(FilesError::TooMany)?;
         self.table().set_known(place, known(file)?);
         self.synced(real.sync(file))?;

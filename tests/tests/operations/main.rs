@@ -2,6 +2,7 @@
 //! several descriptors of a file, forks, and writes that no call is seen of. Whatever dies, and whichever way it is
 //! recovered, a file is what its operations made of it.
 
+mod errors;
 mod list;
 mod model;
 

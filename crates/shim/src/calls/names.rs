@@ -7,7 +7,8 @@ use std::ptr;
 
 use nix::errno::Errno;
 use nix::libc;
-use tidewater_files::{FilesError, Moving, Place, RENAMED};
+use tidewater_client::mapped::Log;
+use tidewater_files::{Files, FilesError, GONE, Moving, PathBytes, Place, RENAMED};
 
 use super::{give, is_file, open, stat};
 use crate::descriptors::{self, Kind};
@@ -95,7 +96,7 @@ unsafe fn enter(folder: c_int, path: *const c_char, old: &PathText, new: &PathTe
     let file = unsafe { open_file(folder, path) }?;
     let about = stat(file.0)?;
     let failed = |error: FilesError| refuse(&error);
-    let place = files.enter(process::borrow(file.0), old.as_bytes(), &NextLibrary).map_err(failed)?;
+    let place = files.enter_from(process::borrow(file.0), old.as_bytes(), &NextLibrary).map_err(failed)?;
     let Some(place) = place else { return Ok(None) };
     files.record_path(place, new.as_bytes(), false).map_err(failed)?;
     // This process may have it open.
@@ -123,14 +124,18 @@ fn highest() -> c_int {
 }
 
 /// The last name of a file goes away by a rename over it. Said before: a program that is killed behind the call leaves
-/// a file that may be missing. Should the call fail, the file comes into the set anew when it is opened next.
+/// a file that may be missing. Should the call fail, that is taken back.
 fn may_be_missing(place: Option<Place>) -> Result<(), Errno> {
-    if let Some(place) = place {
-        let files = process::files()?;
-        files.going(place).map_err(|error| refuse(&error))?;
-        files.went(place);
+    place.map_or(Ok(()), |place| process::files()?.going(place).map_err(|error| refuse(&error)))
+}
+
+/// The last name of a file was to go away, and did not.
+fn stays(place: Option<Place>) {
+    if let Some(place) = place
+        && let Ok(files) = process::files()
+    {
+        files.table().unflag(place, GONE);
     }
-    Ok(())
 }
 
 /// One of a file's names goes away, and it has others, which the log may not know: then it leaves the set. What it is
@@ -154,12 +159,20 @@ unsafe fn loses_name(place: Place, folder: c_int, path: *const c_char) -> Result
 enum Moves {
     /// Nothing.
     Nothing,
-    /// A file of it has another name.
-    Within(Place, Moving<'static>),
+    /// A file of it has another name, and had this one.
+    Within(Place, Moving<'static>, PathText),
     /// A file comes into it.
     In(Place),
-    /// Files below a folder have another path. Those below these, by their new paths, have left the set.
-    Folder(Vec<PathText>),
+    /// Files below a folder have another path.
+    Folder(Moved),
+}
+
+/// What the move of a folder brings about.
+struct Moved {
+    before: PathText,
+    after: PathText,
+    /// Folders, by their new paths, from which files have left the set.
+    left: Vec<PathText>,
 }
 
 /// Before a name is given to something else. Which names are which is settled here; what is outside of the set waits
@@ -177,7 +190,7 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
     };
     let matches = process::matches(after.as_bytes());
     if about.st_mode & libc::S_IFMT == libc::S_IFDIR {
-        return move_folder(&before, &after).map(Moves::Folder);
+        return move_folder(before, after).map(Moves::Folder);
     }
     let failed = |error: FilesError| refuse(&error);
     // SAFETY: the caller's.
@@ -186,7 +199,7 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
             let moving = process::files()?.record_move(place, after.as_bytes()).map_err(failed)?;
             // It has come as far as names may before the name is there: else recovery would look for the file by one
             // that it has not any more.
-            process::order().map(|()| Moves::Within(place, moving))
+            process::order().map(|()| Moves::Within(place, moving, before))
         }
         Some(place) => {
             process::order()?;
@@ -206,46 +219,70 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
 
 /// A rename was done. The next sync of a file makes its new name durable, as a file system does; and one that came into
 /// the set has it at once: recovery would find it by a name that is not of the set.
-///
-/// # Safety
-/// The path ends with a zero byte.
-unsafe fn after_rename(moves: Moves, to: c_int, new: *const c_char) {
+fn after_rename(moves: Moves) {
     let Ok(files) = process::files() else { return };
     match moves {
         Moves::Nothing => {}
-        Moves::Within(place, _moving) => files.table().flag(place, RENAMED),
+        Moves::Within(place, _moving, _) => files.table().flag(place, RENAMED),
         Moves::In(place) => {
             files.table().flag(place, RENAMED);
             // Should it fail, the next sync of the file tries again, and says so.
             let _ = files.sync_folder(place, &NextLibrary);
         }
-        Moves::Folder(left) => {
+        Moves::Folder(Moved { after, left, .. }) => {
             for folder in left {
                 // The log has their end: the marker that went along is of no use. Should it stay, starts say so.
                 let _ = files.leave_folder(folder.as_bytes());
             }
-            // SAFETY: the caller's.
-            let Some(folder) = (unsafe { paths::of_name(to, new) }) else { return };
-            let is_below =
-                |path: &[u8]| path.strip_prefix(folder.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"));
-            let below = files.table().entries().filter(|place| is_below(files.table().path(*place).as_bytes()));
-            below.for_each(|place| files.table().flag(place, RENAMED));
+            for (place, _) in below(files, &after) {
+                files.table().flag(place, RENAMED);
+            }
         }
     }
 }
 
-/// A folder moves: files of the set that are below it have other paths, and may leave the set. Returns the folders, by
-/// their new paths, from which some have left.
-fn move_folder(before: &PathText, after: &PathText) -> Result<Vec<PathText>, Errno> {
+/// A rename was not done. What was said of it is taken back: the supervisor would look for the files where they are
+/// not, and take the markers away where they are. Where the log does not take that, it has failed for good.
+///
+/// # Safety
+/// The path ends with a zero byte.
+unsafe fn not_renamed(moves: Moves, from: c_int, old: *const c_char) {
+    let Ok(files) = process::files() else { return };
+    match moves {
+        Moves::Nothing => {}
+        Moves::Within(place, _moving, before) => drop(files.record_path(place, before.as_bytes(), false)),
+        Moves::In(place) => {
+            // SAFETY: the caller's.
+            if let Ok(file) = unsafe { open_file(from, old) } {
+                let _ = files.leave(place, process::borrow(file.0), false, &NextLibrary);
+            }
+        }
+        Moves::Folder(Moved { before, after, .. }) => {
+            for (place, path) in below(files, &after) {
+                let mut was = before;
+                was.push(&path.as_bytes()[after.as_bytes().len()..]);
+                let _ = files.record_path(place, was.as_bytes(), true);
+            }
+        }
+    }
+}
+
+/// The files of the set that are below a folder, and where.
+fn below<'f>(files: &'f Files<Log>, folder: &PathText) -> impl Iterator<Item = (Place, PathBytes)> + use<'f> {
+    let folder = *folder;
+    let paths = files.table().entries().map(|place| (place, files.table().path(place)));
+    paths.filter(move |(_, path)| {
+        path.as_bytes().strip_prefix(folder.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'/'))
+    })
+}
+
+/// A folder moves: files of the set that are below it have other paths, and may leave the set.
+fn move_folder(before: PathText, after: PathText) -> Result<Moved, Errno> {
     process::order()?;
     let files = process::files()?;
     let (mut named, mut left) = (false, Vec::new());
-    for place in files.table().entries() {
-        let path = files.table().path(place);
-        let Some(rest) = path.as_bytes().strip_prefix(before.as_bytes()).filter(|rest| rest.first() == Some(&b'/'))
-        else {
-            continue;
-        };
+    for (place, path) in below(files, &before) {
+        let rest = &path.as_bytes()[before.as_bytes().len()..];
         let mut moved = PathText::new();
         moved.push(after.as_bytes());
         moved.push(rest);
@@ -271,12 +308,12 @@ fn move_folder(before: &PathText, after: &PathText) -> Result<Vec<PathText>, Err
     }
     // One whose last file was removed just now has a marker still.
     if !left.iter().any(|one| one.as_bytes() == after.as_bytes()) {
-        left.push(*after);
+        left.push(after);
     }
     if named {
         process::order()?;
     }
-    Ok(left)
+    Ok(Moved { before, after, left })
 }
 
 /// Whether a call on a folder failed since that, or the one at its new name, is not empty (POSIX has either).
@@ -333,34 +370,40 @@ unsafe fn renamed(
         ready => ready.map(|moves| (moves, Moves::Nothing)),
     };
     // What had the new name loses it.
-    let ready = ready.and_then(|moves| {
+    let ready = ready.and_then(|(moves, back)| {
         // SAFETY: the caller's.
-        let Some(about) = (unsafe { look(to, new) }) else { return Ok(moves) };
+        let Some(about) = (unsafe { look(to, new) }) else { return Ok((moves, back, None)) };
         if flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) != 0 {
-            return Ok(moves);
+            return Ok((moves, back, None));
         }
         // SAFETY: the caller's.
         match unsafe { member(to, new, &about) }? {
             // SAFETY: the caller's.
-            Some(place) if about.st_nlink > 1 => unsafe { loses_name(place, to, new) },
-            place => may_be_missing(place),
+            Some(place) if about.st_nlink > 1 => unsafe { loses_name(place, to, new) }.map(|()| None),
+            place => may_be_missing(place).map(|()| place),
         }
-        .map(|()| moves)
+        .map(|goes| (moves, back, goes))
     });
     match ready {
-        Ok((moves, back)) => {
+        Ok((moves, back, goes)) => {
             let mut done = call();
             if matches!(moves, Moves::Folder(_)) && flags == 0 && is_not_empty(done) {
                 // SAFETY: the caller's.
                 done = unsafe { without_marker(to, new, call) };
             }
-            if done == 0 {
-                // SAFETY: the caller's.
-                unsafe {
-                    after_rename(moves, to, new);
-                    after_rename(back, from, old);
+            let errno = Errno::last();
+            // SAFETY: the caller's.
+            unsafe {
+                if done == 0 {
+                    after_rename(moves);
+                    after_rename(back);
+                } else {
+                    stays(goes);
+                    not_renamed(moves, from, old);
+                    not_renamed(back, to, new);
                 }
             }
+            errno.set();
             done
         }
         Err(errno) => give(Err(errno)),
@@ -479,8 +522,10 @@ unsafe fn unlinked(folder: c_int, path: *const c_char, call: impl Fn() -> c_int)
                 return give(Err(refuse(&error)));
             }
             let done = call();
-            if done == 0 {
-                files.went(place);
+            if done != 0 {
+                let errno = Errno::last();
+                stays(Some(place));
+                errno.set();
             }
             done
         }
