@@ -3,7 +3,8 @@
 // calls said: which names there are, and what bytes. At the end it writes that down and kills its parent and itself.
 //
 //   errors SEED COUNT EXPECTED full|roomy|power     in a folder with the folders `set` and `out`; the record goes to the
-// folder EXPECTED, a file for each name, with `+` for `/`. Prints how many operations were done, and how many failed.
+// folder EXPECTED, a file for each name, with `+` for `/`, and `?` at its end where a loss of power may take bytes. Prints
+// how many operations were done, and how many failed.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -308,7 +309,14 @@ int main(int argc, char **argv) {
             if (!file)
                 continue;
             char name[4096];
-            snprintf(name, sizeof name, "%s/%s+%c", argv[3], folders[folder], 'a' + leaf);
+            // A loss of power takes what no sync came behind; what a call on a name does to a file that is not open,
+            // or not in the set any more, is on no log.
+            path(folder, leaf, name);
+            int fd = keeps ? NONE : open(name, O_RDONLY);
+            int is_known = keeps || (fd >= 0 && fsync(fd) == 0);
+            if (fd >= 0)
+                close(fd);
+            snprintf(name, sizeof name, "%s/%s+%c%s", argv[3], folders[folder], 'a' + leaf, is_known ? "" : "?");
             for (char *at = name + strlen(argv[3]) + 1; *at; at++)
                 *at = *at == '/' ? '+' : *at;
             FILE *to = fopen(name, "w");

@@ -1,13 +1,17 @@
 // A library that stands below the shim and beside the supervisor: what is really synced is copied into a folder, by
 // inode and birth: an inode that is used again is another file's. After a "loss of power" each file gets back what was
 // copied last, or nothing. Renames take SPY_RENAMES milliseconds. With SPY_RAISES a write is interrupted by SIGUSR1.
+// Where the file SPY_FAILS is there, it is removed, and the next sync of a regular file fails: as the system says it
+// once, and takes the bytes for clean. Where SPY_NO_ROOM is there, no marker can be written in place.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,8 +40,19 @@ static void copy(int fd) {
     next_rename(to, last);
 }
 
+static int fails(int fd) {
+    const char *name = getenv("SPY_FAILS");
+    struct stat about;
+    if (!name || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || unlinkat(AT_FDCWD, name, 0) != 0)
+        return 0;
+    errno = EIO;
+    return 1;
+}
+
 int fsync(int fd) {
     int (*next)(int) = dlsym(RTLD_NEXT, "fsync");
+    if (fails(fd))
+        return -1;
     int done = next(fd);
     if (done == 0)
         copy(fd);
@@ -46,10 +61,24 @@ int fsync(int fd) {
 
 int fdatasync(int fd) {
     int (*next)(int) = dlsym(RTLD_NEXT, "fdatasync");
+    if (fails(fd))
+        return -1;
     int done = next(fd);
     if (done == 0)
         copy(fd);
     return done;
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t len, off64_t at) {
+    ssize_t (*next)(int, const void *, size_t, off64_t) = dlsym(RTLD_NEXT, "pwrite64");
+    const char *name = getenv("SPY_NO_ROOM");
+    char link[64], path[4096] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (name && access(name, F_OK) == 0 && readlink(link, path, sizeof path - 1) > 0 && strstr(path, "/.tidewater-log-")) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return next(fd, bytes, len, at);
 }
 
 // For the layer above, the signal comes amid the real call.

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::ring::Device;
-use tidewater_tests::{run_refused, run_well, skipped, tidewater};
+use tidewater_tests::{compile, run, run_refused, run_well, skipped, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 const COPY: &[&str] = &["--set", "fast.on_wrap=wait-for-trim", "--ring-copy", "copy"];
@@ -32,6 +32,11 @@ for line in sys.stdin:
             os.fsync(files[name])
         elif word == "child": os.system("printf %s >> " .replace("%s", rest[0]) + name)
         elif word == "rename": os.rename(name, rest[0])
+        elif word == "unlink": os.unlink(name)
+        elif word == "cut": os.ftruncate(files[name], int(rest[0]))
+        elif word == "cut_name": os.truncate(name, int(rest[0]))
+        elif word == "open_cut": os.close(os.open(name, os.O_WRONLY | os.O_TRUNC))
+        elif word == "allocate": os.posix_fallocate(files[name], 0, 4096)
         print("done", flush=True)
     except OSError as error: print(error.strerror, flush=True)
 "#;
@@ -45,8 +50,13 @@ struct Program {
 
 impl Program {
     fn start(folder: &Path, more: &[&str]) -> Program {
+        Program::start_with(folder, more, &[])
+    }
+
+    fn start_with(folder: &Path, more: &[&str], variables: &[(&str, &Path)]) -> Program {
         let mut command = tidewater(folder);
         command.args(["run", "--device", DEVICE, "--log", "*.log"]).args(more).args(["--", "python3", "-c", PROGRAM]);
+        command.envs(variables.iter().copied());
         let errors = fs::File::create(folder.join("said")).expect("the folder is writable");
         let mut run =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn().expect("the binary starts");
@@ -251,4 +261,142 @@ fn a_ring_that_is_lost_is_said_where_syncs_returned_at_ring_and_nowhere_else() {
         assert_eq!(read(path, "x.log"), "first");
         drop(device);
     }
+}
+
+/// The system says once that a sync failed, and takes the bytes for clean: a later sync returns without them. So the first
+/// one is the last, and what the log has of the file is not trimmed.
+#[test]
+fn a_sync_that_failed_is_not_made_good_by_the_next() {
+    let Some(folder) = folder() else { return };
+    let path = folder.path();
+    let Some(spy) = compile("spy.c", path, &["-shared", "-fPIC", "-ldl"]) else {
+        skipped(1, "there is no C compiler");
+        return;
+    };
+    let device = Device::start(path, COPY);
+    let fails = path.join("fails");
+    for on_loss in ["fail", "sync"] {
+        let with = [("LD_PRELOAD", spy.as_path()), ("SPY_FAILS", fails.as_path())];
+        let mut program = Program::start_with(path, &["--on-device-loss", on_loss], &with);
+        program.does("append x.log acknowledged");
+        program.does("sync x.log");
+        // A new name makes the next sync a real one.
+        program.does("rename x.log y.log");
+        fs::write(&fails, "").expect("it is ours");
+        assert_eq!(program.asked("sync x.log"), "Input/output error", "{on_loss}");
+        assert!(!fails.exists(), "it was a real one");
+        for _ in 0..3 {
+            assert_eq!(program.asked("sync x.log"), "Input/output error", "{on_loss}");
+        }
+        let (status, said) = program.end(path);
+        assert!(status == Some(1) && said.contains("tidewater recover"), "{said}");
+        // The bytes that the disk has not got.
+        fs::write(path.join("y.log"), "").expect("it is ours");
+        run_well(path, &["recover", "--device", DEVICE]);
+        assert_eq!(read(path, "y.log"), "acknowledged");
+        fs::remove_file(path.join("y.log")).expect("it is ours");
+    }
+    drop(device);
+}
+
+/// Files that went on without the log, whose mark of that is lost with its ring and copy: what an older part of it says
+/// must not come back.
+#[test]
+fn a_log_that_lost_the_mark_of_the_loss_is_refused() {
+    let Some(folder) = folder() else { return };
+    let path = folder.path();
+    let device = Device::start(path, COPY);
+    let mut program = Program::start(path, &["--on-device-loss", "sync"]);
+    program.does("append x.log acknowledged");
+    program.does("sync x.log");
+    // More than the ring holds, so that a part of it is on flash; and no checkpoint comes between.
+    let supervisor = Pid::from_raw(program.run.id() as i32);
+    kill(supervisor, Signal::SIGSTOP).expect("it runs");
+    for _ in 0..25 {
+        program.does(&format!("append x.log {}", "more".repeat(1_000)));
+    }
+    device.kill();
+    kill(supervisor, Signal::SIGCONT).expect("it is there");
+    loop {
+        program.does("over x.log NEWER");
+        program.does("sync x.log");
+        if read(path, "said").contains("from now on fsync syncs each file by itself") {
+            break;
+        }
+    }
+    let (status, said) = program.end(path);
+    assert_eq!(status, Some(0), "{said}");
+    for lost in ["ring", "copy"] {
+        fs::remove_file(path.join(lost)).expect("it was there");
+    }
+    let device = Device::start(path, COPY);
+    let recovered = run(path, &["recover", "--device", DEVICE]);
+    let words = String::from_utf8_lossy(&recovered.stdout).into_owned();
+    assert!(!recovered.status.success() && words.contains("REFUSED, its folder has no marker"), "{words}");
+    let line = ["run", "--device", DEVICE, "--log", "*.log", "--", "true"];
+    let words = run_refused(path, &line);
+    assert!(words.contains("can't be brought up to date"), "{words}");
+    assert!(read(path, "x.log").starts_with("NEWERwledged"));
+    drop(device);
+}
+
+/// What is in memory alone can't be ahead of its log.
+#[test]
+fn files_in_memory_wait_for_no_log() {
+    let Some(folder) = folder() else { return };
+    let path = folder.path();
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
+        skipped(1, "there is no /dev/shm");
+        return;
+    };
+    let device = Device::start(path, COPY);
+    let mut program = Program::start(path, &[]);
+    program.does("append x.log acknowledged");
+    program.does("sync x.log");
+    let name = memory.path().join("shared").display().to_string();
+    program.does(&format!("append {name} bytes"));
+    device.kill();
+    loop {
+        if program.asked("sync x.log") == "Input/output error" {
+            break;
+        }
+    }
+    for line in ["cut N 3", "cut_name N 2", "open_cut N", "allocate N", "rename N N2", "unlink N2"] {
+        program.does(&line.replace('N', &name));
+    }
+    // Of others what is on the log comes first.
+    fs::write(path.join("other"), "bytes").expect("it is ours");
+    assert_eq!(program.asked("cut_name other 3"), "Input/output error");
+    drop(program.end(path));
+}
+
+#[test]
+fn a_run_waits_for_a_device_that_is_being_started_as_long_as_it_is_told_to() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path();
+    let line = |wait: &str| {
+        let mut command = tidewater(path);
+        command.args(["run", "--device", DEVICE, "--wait", wait, "--log", "*.log", "--", "sh", "-c", "echo x > x.log"]);
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts")
+    };
+    let output = line("50ms").wait_with_output().expect("it is our child");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("waited 0.05 s for the device (--wait)"), "{said}");
+    assert!(said.contains("help: start the device"), "{said}");
+    let mut waits = line("600s");
+    let mut errors = BufReader::new(waits.stderr.take().expect("it is piped"));
+    let mut said = String::new();
+    errors.read_line(&mut said).expect("UTF-8");
+    assert!(said.contains("waiting up to 600 s for the device (--wait)"), "{said}");
+    let device = Device::start(path, WAITS);
+    errors.read_to_string(&mut said).expect("UTF-8");
+    assert!(waits.wait().expect("it is our child").success() && said.contains("drained: 1 file"), "{said}");
+    device.kill();
+    // Ctrl-C is for the wait.
+    let mut waits = line("600s");
+    let mut errors = BufReader::new(waits.stderr.take().expect("it is piped"));
+    errors.read_line(&mut said).expect("UTF-8");
+    kill(Pid::from_raw(waits.id() as i32), Signal::SIGINT).expect("it runs");
+    errors.read_to_string(&mut said).expect("UTF-8");
+    assert!(!waits.wait().expect("it is our child").success() && said.contains("SIGINT ended the wait"), "{said}");
 }

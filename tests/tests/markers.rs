@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::ring::Device;
-use tidewater_tests::{run_refused, run_well, skipped, tidewater};
+use tidewater_tests::{compile, run_refused, run_well, skipped, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 /// Acknowledged last, before the crash.
@@ -47,12 +47,13 @@ fn said(output: &Output) -> String {
 
 /// Runs a program until it says that its bytes are synced, and ends all of it.
 fn crash(folder: &Path, name: &str) {
-    crash_of(start(folder, name, &["--quiet"], PROGRAM));
+    let mut command = start(folder, name, &["--quiet"], PROGRAM);
+    command.stderr(Stdio::null());
+    crash_of(command);
 }
 
 fn crash_of(mut command: Command) {
-    let mut child: Child =
-        command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut child: Child = command.process_group(0).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it prints");
     assert_eq!(line, "synced\n");
@@ -247,4 +248,34 @@ for full in ("sub/c", "out"):
         assert_eq!(markers_in(&path), 0, "{name}");
     }
     assert!(run_well(folder, &["check", "."]).contains("whole"));
+}
+
+/// A marker that stays behind the log would be taken for that of a folder that was restored from a backup, and the right
+/// device be refused.
+#[test]
+fn a_marker_that_has_no_room_keeps_the_log_and_the_right_device_goes_on() {
+    let temporary = folder();
+    let folder = temporary.path();
+    let Some(spy) = compile("spy.c", folder, &["-shared", "-fPIC", "-ldl"]) else {
+        skipped(1, "there is no C compiler");
+        return;
+    };
+    let device = device(folder, "right");
+    let said_by_run = folder.join("said");
+    // One write after another, so that there are checkpoints; the second half of them without room.
+    let program = "i=0; while ! grep -q 'brought up to date' said; do i=$((i+1)); \
+                   [ $i = 3 ] && : > no-room; \
+                   printf $i | dd of=data.log conv=notrunc,fsync status=none; sleep 0.2; done; \
+                   printf acknowledged | dd of=data.log conv=notrunc,fsync status=none; echo synced; exec sleep 600";
+    let mut command = start(folder, "right", &[], program);
+    command.env("LD_PRELOAD", spy).env("SPY_NO_ROOM", folder.join("no-room"));
+    command.stderr(fs::File::create(&said_by_run).expect("it is ours"));
+    crash_of(command);
+    let said = fs::read_to_string(&said_by_run).expect("it is there");
+    assert_eq!(said.matches("can't be brought up to date").count(), 1, "{said}");
+    lose_power(folder);
+    run_well(folder, &["recover", "--device", &target("right")]);
+    assert_eq!(data(folder), LAST);
+    assert_eq!(markers_in(folder), 0);
+    drop(device);
 }

@@ -21,6 +21,7 @@ use crate::backing::AnyLog;
 use crate::deferred::Flush;
 use crate::interlock::{adopt, foreign_in};
 use crate::marks::split;
+use crate::paths::Moving;
 use crate::replay::Report;
 use crate::run::{Ended, Plain, Run, Setup, TICK};
 use crate::run_error::RunError;
@@ -386,16 +387,17 @@ impl EmbeddedFiles {
 
     /// Before a folder gets another name: so do the files of the log that are below it. Or, where it did not, they have
     /// the old one again.
-    fn moves_folder(&self, from: &Path, to: &Path) -> Result<(), FilesError> {
+    fn moves_folder(&self, from: &Path, to: &Path) -> Result<Vec<Moving<'_>>, FilesError> {
         let (from, to, files) = (whole(from)?, whole(to)?, self.files());
+        let mut moving = Vec::new();
         self.run.folder_moves(&from, &to);
         for place in files.table().entries() {
             let path = files.table().path(place);
             if let Ok(below) = Path::new(OsStr::from_bytes(path.as_bytes())).strip_prefix(&from) {
-                files.record_path(place, to.join(below).as_os_str().as_bytes(), true)?;
+                moving.push(files.record_move(place, to.join(below).as_os_str().as_bytes(), true)?);
             }
         }
-        Ok(())
+        Ok(moving)
     }
 
     /// Gives a file or a folder another name, be it of the log or not, by `real`, which returns whether it did.
@@ -407,11 +409,11 @@ impl EmbeddedFiles {
         let files = self.files();
         let (file, over) = (self.look(from), self.look(to));
         if file.as_deref().is_some_and(is_folder) {
-            self.moves_folder(from, to)?;
+            let _moving = self.moves_folder(from, to)?;
             files.order()?;
             let done = files.without_marker(whole(to)?.as_os_str().as_bytes(), real)?;
             if !done {
-                self.moves_folder(to, from)?;
+                drop(self.moves_folder(to, from)?);
             }
             return Ok(if done { Changed::Done } else { Changed::Failed });
         }
@@ -434,7 +436,7 @@ impl EmbeddedFiles {
             for path in [was.as_bytes(), is.as_os_str().as_bytes()] {
                 self.run.comes_to(path);
             }
-            moving = Some((files.record_move(place, is.as_os_str().as_bytes())?, place, was));
+            moving = Some((files.record_move(place, is.as_os_str().as_bytes(), false)?, place, was));
         }
         files.order()?;
         let done = real();

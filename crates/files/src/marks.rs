@@ -15,7 +15,7 @@ use crate::marker::{Folder, Marker, name_of};
 use crate::paths::Directly;
 use crate::run::Plain;
 use crate::set::{Files, FilesError, Journal, Real};
-use crate::table::{GONE, REAL};
+use crate::table::{Counter, GONE, REAL};
 use tidewater_client::LogError;
 
 /// Names that a marker has, at most; beyond, it covers all of its folder.
@@ -77,7 +77,13 @@ impl<J: Journal> Files<J> {
             return Some(false);
         }
         match Folder::open(folder) {
-            Ok(folder) => Some(has_marker(&folder, &marker, name, real).is_ok()),
+            Ok(folder) => Some(match has_marker(&folder, &marker, name, real) {
+                Ok(is_new) => {
+                    self.table().count(Counter::Marked, u64::from(is_new));
+                    true
+                }
+                Err(_) => false,
+            }),
             Err(Errno::ENOENT) => None,
             Err(_) => Some(false),
         }
@@ -116,19 +122,19 @@ impl<J: Journal> Files<J> {
         let folder = Path::new(OsStr::from_bytes(folder));
         let _all = self.for_good(self.table().lock_all())?;
         let Some(marker) = self.table().marker().filter(|_| !self.is_used(folder)) else { return Ok(()) };
-        if Folder::open(folder).is_ok_and(|opened| opened.read(&name_of(&marker.run)) != Ok(None)) {
+        if is_marked(folder, &marker.run) {
             let _ = remove_by(folder, &marker.run, |opened| Directly.sync(opened.as_fd()).map_err(Into::into));
         }
         Ok(())
     }
 }
 
-/// Gives a folder the run's marker, or has the one that it has cover another name.
-fn has_marker(folder: &Folder, run: &Marker, name: &[u8], real: &impl Real) -> Result<(), Errno> {
+/// Gives a folder the run's marker, or has the one that it has cover another name. Whether it was written.
+fn has_marker(folder: &Folder, run: &Marker, name: &[u8], real: &impl Real) -> Result<bool, Errno> {
     let own = folder.read(&name_of(&run.run)).ok().flatten();
     let own = own.filter(|own| own.run == run.run && folder.is_of(own));
     if own.as_ref().is_some_and(|own| own.covers(name)) {
-        return Ok(());
+        return Ok(false);
     }
     let mut marker = run.clone();
     marker.names.extend(own.into_iter().flat_map(|own| own.names));
@@ -136,7 +142,12 @@ fn has_marker(folder: &Folder, run: &Marker, name: &[u8], real: &impl Real) -> R
         marker.names.push(pattern_of(name));
     }
     marker.names = few(marker.names);
-    folder.write(&marker, real)
+    folder.write(&marker, real).map(|()| true)
+}
+
+/// Whether a folder has a run's marker.
+pub(crate) fn is_marked(folder: &Path, run: &[u8; 16]) -> bool {
+    Folder::open(folder).is_ok_and(|opened| opened.read(&name_of(run)) != Ok(None))
 }
 
 /// What came of bringing markers up to date.

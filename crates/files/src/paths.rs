@@ -32,15 +32,15 @@ impl Drop for Moving<'_> {
 }
 
 impl<J: Journal> Files<J> {
-    /// As [`Files::record_path`], of a file that is about to be renamed: a checkpoint that does not find it at its new
-    /// path waits for that.
+    /// As [`Files::record_path`], of a file that is about to be renamed, by itself or with its folder: a checkpoint that
+    /// does not find it at its new path waits for that.
     ///
     /// # Errors
     /// The log's.
-    pub fn record_move(&self, place: Place, path: &[u8]) -> Result<Moving<'_>, FilesError> {
+    pub fn record_move(&self, place: Place, path: &[u8], in_folder: bool) -> Result<Moving<'_>, FilesError> {
         self.table().flag(place, MOVES);
         let moving = Moving { table: self.table(), place };
-        self.record_path(place, path, false)?;
+        self.record_path(place, path, in_folder)?;
         Ok(moving)
     }
 

@@ -166,6 +166,8 @@ struct State {
     is_noted: bool,
     /// That markers can't be brought up to date.
     is_stale: bool,
+    /// How many markers processes had written when their folders were looked for last.
+    marked: u64,
 }
 
 /// All waits are as long as that of a sync: a device that stands still for a while (a snapshot, a machine that moves)
@@ -260,6 +262,7 @@ impl<J: Backing> Run<J> {
             seen: begin,
             is_noted: false,
             is_stale: false,
+            marked: 0,
         };
         let globs = setup.globs.clone();
         let (lane, deferred, locks, state) =
@@ -486,13 +489,6 @@ impl<J: Backing> Run<J> {
         let done = Checkpoint { files, trimmed: from };
         // Names that were not recorded are no reason to trim.
         self.is_recorded()?;
-        if last {
-            log.leave(0);
-        } else {
-            // The names above are behind it: what can be read from there on tells all by itself, be the mark there or
-            // not.
-            log.skip(from)?;
-        }
         let until = if last { log.end() } else { from };
         if let Some(error) = self.advance_marks(state, until)? {
             if last {
@@ -503,6 +499,13 @@ impl<J: Backing> Run<J> {
             return Ok(done);
         }
         state.is_stale = false;
+        if last {
+            log.leave(0);
+        } else {
+            // The names above are behind it: what can be read from there on tells all by itself, be the mark there or
+            // not.
+            log.skip(from)?;
+        }
         let synced = self.files.record(FileChangeKind::Synced, until, &[])?;
         self.is_recorded()?;
         log.wait(synced.end, Level::Destaged)?;

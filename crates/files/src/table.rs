@@ -74,6 +74,8 @@ pub enum Counter {
     Left,
     /// Locks that were taken over from processes that had died.
     TakenOver,
+    /// Markers that processes have written.
+    Marked,
 }
 
 /// Words of an entry.

@@ -260,6 +260,23 @@ pub fn order() -> Result<(), Errno> {
     files()?.order().map_err(|error| refuse(&error))
 }
 
+/// As [`order`], before a change of what a descriptor is of: what is in memory alone is lost before the log is, and waits
+/// for nothing.
+///
+/// # Errors
+/// The log's.
+pub fn order_before(fd: c_int) -> Result<(), Errno> {
+    if is_in_memory(fd) { Ok(()) } else { order() }
+}
+
+/// Whether a descriptor is of a file system in memory (statfs(2)): tmpfs, ramfs, hugetlbfs.
+pub fn is_in_memory(fd: c_int) -> bool {
+    const KINDS: [i64; 3] = [0x0102_1994, 0x8584_58F6, 0x9584_58F6];
+    let mut about = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: `about` is there to be filled, and is when the call says so.
+    unsafe { libc::fstatfs(fd, about.as_mut_ptr()) == 0 && KINDS.contains(&(about.assume_init().f_type as i64)) }
+}
+
 /// Whether this thread has a file's lock: it is within a signal handler that interrupted it.
 pub fn holds(place: Place) -> bool {
     HELD.get() == u32::from(place.entry) + 1

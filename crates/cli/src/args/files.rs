@@ -120,6 +120,9 @@ pub struct Run {
     /// are lost
     #[arg(long, help_heading = "Log")]
     pub adopt: bool,
+    /// Wait up to TIME for a device that is being started [default: 3s for that of a folder, none for others]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub wait: Option<tidewater_base::Duration>,
     /// Print only errors on standard error
     #[arg(long, short)]
     pub quiet: bool,

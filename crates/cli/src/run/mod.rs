@@ -22,6 +22,7 @@ use std::fmt::Write as _;
 use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tidewater_base::units::bytes;
 use tidewater_client::hardware::WindowLog;
 use tidewater_client::mapped::{Log, Options, survive_cut_rings};
@@ -38,6 +39,11 @@ const PASSED_ON: [Signal; 7] = [
     Signal::SIGUSR2,
     Signal::SIGCONT,
 ];
+
+/// Of these, those that end a wait for the device.
+const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+/// How often it is asked for meanwhile, in milliseconds.
+const ASK_EACH: u8 = 100;
 
 fn globs(patterns: &[String]) -> Result<Globs, Failure> {
     let here = std::env::current_dir().map_err(|error| Failure::usage(reason(&error)))?;
@@ -100,8 +106,8 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     prctl::set_child_subreaper(true).map_err(failed("become the parent of the program's orphaned processes"))?;
 
     cut_rings_are_errors()?;
-    log_device::wait_for(&given.log.device);
-    let (run, report) = Run::start(&setup).map_err(|error| refused(&error, &given.log, &setup.globs))?;
+    let begun = start(&setup, given, &mut signals)?;
+    let (run, report) = begun.map_err(|error| refused(&error, &given.log, &setup.globs))?;
     if given.on_device_loss == OnDeviceLoss::Sync {
         run.leave_when_lost().map_err(|why| Failure::usage(format_args!("--on-device-loss sync: {why}")))?;
     }
@@ -176,6 +182,45 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     match status {
         0 => Ok(()),
         status => std::process::exit(status),
+    }
+}
+
+/// Begins a run, once its device is there. A signal that would end the program ends the wait.
+fn start(setup: &Setup, given: &Given, signals: &mut SignalFd) -> Result<Result<(Run, Report), RunError>, Failure> {
+    let Some(limit) = given.wait.map(|limit| Duration::from_nanos(limit.as_ns())) else {
+        log_device::wait_for(&given.log.device);
+        return Ok(Run::start(setup));
+    };
+    let begin = Instant::now();
+    let mut is_said = given.quiet;
+    loop {
+        let begun = Run::start(setup);
+        let Some(why) = begun.as_ref().err().filter(|error| is_absent(error)) else { return Ok(begun) };
+        if begin.elapsed() >= limit {
+            tell(&format!("note: waited {} s for the device (--wait)\n", limit.as_secs_f64()));
+            return Ok(begun);
+        }
+        if !std::mem::replace(&mut is_said, true) {
+            let why = printable(&why.to_string());
+            tell(&format!("note: {why}; waiting up to {} s for the device (--wait)\n", limit.as_secs_f64()));
+        }
+        let mut waited = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        let _ = poll(&mut waited, ASK_EACH);
+        while let Ok(Some(signal)) = signals.read_signal() {
+            if let Some(number) = ENDING.iter().find(|number| **number as u32 == signal.ssi_signo) {
+                return Err(Failure::run(format_args!("{number} ended the wait for the device (--wait)")));
+            }
+        }
+    }
+}
+
+/// Whether it is only that no device is there yet, or no primary.
+fn is_absent(error: &RunError) -> bool {
+    use std::io::ErrorKind::{ConnectionRefused, NotFound};
+    match error {
+        RunError::Log(LogError::Unreachable { error, .. }) => matches!(error.kind(), ConnectionRefused | NotFound),
+        RunError::Log(LogError::NoPrimary { .. } | LogError::Cluster { .. }) => true,
+        _ => false,
     }
 }
 

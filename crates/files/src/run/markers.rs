@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use tidewater_wire::log::FileBind;
 
@@ -11,12 +12,14 @@ use super::{Run, State};
 use crate::backing::Backing;
 use crate::interlock::folders_of;
 use crate::marker::Marker;
-use crate::marks::{Advanced, names_of, remove, split};
+use crate::marks::{Advanced, is_marked, names_of, remove, split};
 use crate::run_error::RunError;
-use crate::table::{GONE, MOVES, REAL};
+use crate::table::{Counter, GONE, REAL};
 
 /// How often markers are brought up to date while folders are renamed, before the log goes on without trimming.
 const ADVANCES_MAX: usize = 10;
+/// How long a rename that is under way is waited for each time.
+const MOVES: Duration = Duration::from_millis(1);
 /// Instead of a target that no marker has room for.
 const TOO_LONG: &str = "a device whose name is too long";
 
@@ -71,7 +74,19 @@ impl<J: Backing> Run<J> {
         let Some(marker) = table.marker() else { return Ok(None) };
         let marker = Marker { synced, ..marker };
         let folders = || table.lock_all().map(|_all| self.folders());
+        // Files came to folders, and may have left them since.
+        let marked = table.counted(Counter::Marked);
+        if state.marked != marked {
+            let all = folders_of(self.globs.patterns().iter().map(String::as_str));
+            state.marks.know_all(&all.into_iter().filter(|folder| is_marked(folder, &marker.run)).collect());
+            state.marked = marked;
+        }
         for _ in 0..ADVANCES_MAX {
+            // Where a file or its folder is amid a rename, its marker may be at either path.
+            if table.entries().any(|place| self.is_moving(place)) {
+                std::thread::sleep(MOVES);
+                continue;
+            }
             let before = folders()?;
             state.marks.know_all(&before);
             let Advanced { notes, missed, stale } = state.marks.advance(&marker, || table.lock_all())?;
@@ -80,7 +95,8 @@ impl<J: Backing> Run<J> {
                 let why = format!("{}: its marker can't be brought up to date ({error})", folder.display());
                 return Ok(Some(io::Error::new(error.kind(), why)));
             }
-            if folders()?.is_subset(&before) && before.is_disjoint(&missed) {
+            let is_as_before = folders()?.is_subset(&before) && before.is_disjoint(&missed);
+            if is_as_before && !table.entries().any(|place| self.is_moving(place)) {
                 return Ok(None);
             }
         }
@@ -123,10 +139,14 @@ impl<J: Backing> Run<J> {
         // None comes meanwhile.
         let _all = table.lock_all()?;
         // A file that is being renamed may be at either name.
-        if !last && table.entries().any(|place| table.flags(place) & MOVES != 0) {
+        if !last && table.entries().any(|place| self.is_moving(place)) {
             return Ok(());
         }
-        let used = if last { BTreeSet::new() } else { self.folders() };
+        let mut used = if last { BTreeSet::new() } else { self.folders() };
+        // A removal may fail yet.
+        let going = table.entries().filter(|&place| !last && table.flags(place) & GONE != 0);
+        let going = going.filter_map(|place| self.open(place).map(|(_, path)| path));
+        used.extend(going.filter_map(|path| path.parent().map(Path::to_owned)));
         {
             let mut own = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
             state.marks.know_all(&own);

@@ -88,6 +88,13 @@ impl<J: Backing> Run<J> {
         is_same(&is, &self.files.table().bind(place)).then_some((file, path))
     }
 
+    /// Whether a file is being renamed, by itself or with its folder: it is not there yet where it will be. Of a process
+    /// that died amid it a checkpoint finds that out.
+    pub(super) fn is_moving(&self, place: Place) -> bool {
+        let flags = self.files.table().flags(place);
+        flags & MOVES != 0 && flags & GONE == 0 && self.open(place).is_none()
+    }
+
     /// As [`Run::open`], of a file that is being renamed: once that is done. It must not be taken for one that is gone:
     /// it would come into the set anew, with bytes that a copy of it elsewhere may not have.
     pub(super) fn open_moved(&self, place: Place) -> Option<(Arc<File>, PathBuf)> {

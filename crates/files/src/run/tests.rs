@@ -105,7 +105,7 @@ fn a_checkpoint_waits_for_a_file_that_is_being_renamed() {
     let (run, _) = Run::over(&setup, Memory::default()).expect("memory");
     let files = run.files();
     let place = files.enter(file.as_fd(), old.as_os_str().as_bytes(), &Plain).expect("it enters").expect("a name");
-    let moving = files.record_move(place, new.as_os_str().as_bytes()).expect("memory takes it");
+    let moving = files.record_move(place, new.as_os_str().as_bytes(), false).expect("memory takes it");
     std::thread::scope(|scope| {
         let found = scope.spawn(|| run.open_moved(place).map(|(_, path)| path));
         let start = Instant::now();

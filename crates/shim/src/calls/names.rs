@@ -86,6 +86,28 @@ pub unsafe fn find(path: *const c_char) -> Result<Option<Place>, Errno> {
     Ok(open::find(file.0))
 }
 
+/// Whether what a name leads to is in memory alone: it waits for no log.
+///
+/// # Safety
+/// `path` ends with a zero byte.
+pub unsafe fn leads_to_memory(path: *const c_char) -> bool {
+    // SAFETY: the caller's.
+    let file = Errno::result(unsafe { real::open(path, libc::O_PATH | libc::O_CLOEXEC, 0) }).map(Opened);
+    file.is_ok_and(|file| process::is_in_memory(file.0))
+}
+
+/// Before a name of something that is not of the set goes: what is on the log comes first.
+///
+/// # Safety
+/// `path` ends with a zero byte.
+unsafe fn order_before(folder: c_int, path: *const c_char) -> Result<(), Errno> {
+    // SAFETY: the caller's.
+    match unsafe { open_as(folder, path, libc::O_PATH) } {
+        Ok(file) => process::order_before(file.0),
+        Err(_) => process::order(),
+    }
+}
+
 /// A file comes into the set by a new name.
 ///
 /// # Safety
@@ -173,6 +195,8 @@ struct Moved {
     after: PathText,
     /// Folders, by their new paths, from which files have left the set.
     left: Vec<PathText>,
+    /// Those that stay in it.
+    _moving: Vec<Moving<'static>>,
 }
 
 /// Before a name is given to something else. Which names are which is settled here; what is outside of the set waits
@@ -196,7 +220,7 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
     // SAFETY: the caller's.
     match unsafe { member(from, old, &about) }? {
         Some(place) if matches => {
-            let moving = process::files()?.record_move(place, after.as_bytes()).map_err(failed)?;
+            let moving = process::files()?.record_move(place, after.as_bytes(), false).map_err(failed)?;
             // It has come as far as names may before the name is there: else recovery would look for the file by one
             // that it has not any more.
             process::order().map(|()| Moves::Within(place, moving, before))
@@ -213,7 +237,8 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
             // SAFETY: the caller's.
             Ok(unsafe { enter(from, old, &before, &after) }?.map_or(Moves::Nothing, Moves::In))
         }
-        None => process::order().map(|()| Moves::Nothing),
+        // SAFETY: the caller's.
+        None => unsafe { order_before(from, old) }.map(|()| Moves::Nothing),
     }
 }
 
@@ -229,7 +254,7 @@ fn after_rename(moves: Moves) {
             // Should it fail, the next sync of the file tries again, and says so.
             let _ = files.sync_folder(place, &NextLibrary);
         }
-        Moves::Folder(Moved { after, left, .. }) => {
+        Moves::Folder(Moved { after, left, _moving, .. }) => {
             for folder in left {
                 // The log has their end: the marker that went along is of no use. Should it stay, starts say so.
                 let _ = files.leave_folder(folder.as_bytes());
@@ -257,7 +282,7 @@ unsafe fn not_renamed(moves: Moves, from: c_int, old: *const c_char) {
                 let _ = files.leave(place, process::borrow(file.0), false, &NextLibrary);
             }
         }
-        Moves::Folder(Moved { before, after, .. }) => {
+        Moves::Folder(Moved { before, after, _moving, .. }) => {
             for (place, path) in below(files, &after) {
                 let mut was = before;
                 was.push(&path.as_bytes()[after.as_bytes().len()..]);
@@ -280,15 +305,14 @@ fn below<'f>(files: &'f Files<Log>, folder: &PathText) -> impl Iterator<Item = (
 fn move_folder(before: PathText, after: PathText) -> Result<Moved, Errno> {
     process::order()?;
     let files = process::files()?;
-    let (mut named, mut left) = (false, Vec::new());
+    let (mut moving, mut left) = (Vec::new(), Vec::new());
     for (place, path) in below(files, &before) {
         let rest = &path.as_bytes()[before.as_bytes().len()..];
         let mut moved = PathText::new();
         moved.push(after.as_bytes());
         moved.push(rest);
         if !moved.is_cut() && process::matches(moved.as_bytes()) {
-            files.record_path(place, moved.as_bytes(), true).map_err(|error| refuse(&error))?;
-            named = true;
+            moving.push(files.record_move(place, moved.as_bytes(), true).map_err(|error| refuse(&error))?);
             continue;
         }
         let folder = rest.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
@@ -310,10 +334,10 @@ fn move_folder(before: PathText, after: PathText) -> Result<Moved, Errno> {
     if !left.iter().any(|one| one.as_bytes() == after.as_bytes()) {
         left.push(after);
     }
-    if named {
+    if !moving.is_empty() {
         process::order()?;
     }
-    Ok(Moved { before, after, left })
+    Ok(Moved { before, after, left, _moving: moving })
 }
 
 /// Whether a call on a folder failed since that, or the one at its new name, is not empty (POSIX has either).
@@ -369,23 +393,13 @@ unsafe fn renamed(
         }
         ready => ready.map(|moves| (moves, Moves::Nothing)),
     };
-    // What had the new name loses it.
-    let ready = ready.and_then(|(moves, back)| {
-        // SAFETY: the caller's.
-        let Some(about) = (unsafe { look(to, new) }) else { return Ok((moves, back, None)) };
-        if flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) != 0 {
-            return Ok((moves, back, None));
-        }
-        // SAFETY: the caller's.
-        match unsafe { member(to, new, &about) }? {
-            // SAFETY: the caller's.
-            Some(place) if about.st_nlink > 1 => unsafe { loses_name(place, to, new) }.map(|()| None),
-            place => may_be_missing(place).map(|()| place),
-        }
-        .map(|goes| (moves, back, goes))
-    });
-    match ready {
-        Ok((moves, back, goes)) => {
+    let (moves, back) = match ready {
+        Ok(ready) => ready,
+        Err(errno) => return give(Err(errno)),
+    };
+    // SAFETY: the caller's.
+    match unsafe { before_loss(to, new, flags) } {
+        Ok(goes) => {
             let mut done = call();
             if matches!(moves, Moves::Folder(_)) && flags == 0 && is_not_empty(done) {
                 // SAFETY: the caller's.
@@ -406,7 +420,32 @@ unsafe fn renamed(
             errno.set();
             done
         }
-        Err(errno) => give(Err(errno)),
+        Err(errno) => {
+            // SAFETY: the caller's.
+            unsafe {
+                not_renamed(moves, from, old);
+                not_renamed(back, to, new);
+            }
+            give(Err(errno))
+        }
+    }
+}
+
+/// Before something else gets a name: what has it loses it. Returns the file whose last one it is.
+///
+/// # Safety
+/// The path ends with a zero byte.
+unsafe fn before_loss(to: c_int, new: *const c_char, flags: c_uint) -> Result<Option<Place>, Errno> {
+    // SAFETY: the caller's.
+    let Some(about) = (unsafe { look(to, new) }) else { return Ok(None) };
+    if flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) != 0 {
+        return Ok(None);
+    }
+    // SAFETY: the caller's.
+    match unsafe { member(to, new, &about) }? {
+        // SAFETY: the caller's.
+        Some(place) if about.st_nlink > 1 => unsafe { loses_name(place, to, new) }.map(|()| None),
+        place => may_be_missing(place).map(|()| place),
     }
 }
 
@@ -495,7 +534,8 @@ unsafe fn unlinked(folder: c_int, path: *const c_char, call: impl Fn() -> c_int)
     let Some(about) = (unsafe { look(folder, path) }) else { return call() };
     // SAFETY: the caller's.
     let ready = match unsafe { member(folder, path, &about) } {
-        Ok(None) => process::order().map(|()| None),
+        // SAFETY: the caller's.
+        Ok(None) => unsafe { order_before(folder, path) }.map(|()| None),
         found => found,
     };
     match ready {

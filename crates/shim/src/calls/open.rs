@@ -165,7 +165,7 @@ fn take(fd: c_int, flags: c_int) -> Result<(), Errno> {
     let cut = flags & libc::O_TRUNC != 0 && about.st_size > 0;
     let Some(place) = place(fd, &about)? else {
         if cut {
-            process::order()?;
+            process::order_before(fd)?;
             // SAFETY: a descriptor that was opened just now.
             Errno::result(unsafe { real::ftruncate(fd, 0) })?;
         }

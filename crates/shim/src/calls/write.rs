@@ -262,7 +262,7 @@ pub fn set_length(fd: c_int, len: u64) -> Result<(), Errno> {
         (done, done == 0)
     };
     let Some(of) = descriptors::of(fd) else {
-        process::order()?;
+        process::order_before(fd)?;
         return Errno::result(call(None).0).map(drop);
     };
     let record = |files: &Files<Log>, locked: &Locked<'_>, _: Of| {
@@ -290,7 +290,11 @@ unsafe fn set_length_by_name(path: *const c_char, len: u64) -> Result<bool, Errn
     // SAFETY: the caller's.
     match unsafe { super::names::find(path) } {
         Ok(Some(_)) => {}
-        Ok(None) => return process::order().map(|()| false),
+        Ok(None) => {
+            // SAFETY: the caller's.
+            let ordered = if unsafe { super::names::leads_to_memory(path) } { Ok(()) } else { process::order() };
+            return ordered.map(|()| false);
+        }
         Err(errno @ (Errno::EMFILE | Errno::ENFILE)) => return Err(errno),
         // The real call says why.
         Err(_) => return Ok(false),
@@ -499,7 +503,7 @@ macro_rules! fallocate {
             let call = || unsafe { real::fallocate(fd, mode, offset, len) };
             match descriptors::of(fd) {
                 // Bytes go away, as they do where a file is cut.
-                None if process::is_armed() && mode & !(KEEP_SIZE | UNSHARE_RANGE) != 0 => match process::order() {
+                None if process::is_armed() && mode & !(KEEP_SIZE | UNSHARE_RANGE) != 0 => match process::order_before(fd) {
                     Ok(()) => call(),
                     Err(errno) => give(Err(errno)),
                 },
