@@ -2,9 +2,9 @@
 // has it fail by, each in turn, or by a short write, or since the disk is full. Keeps a record of its own of what the
 // calls said: which names there are, and what bytes. At the end it writes that down and kills its parent and itself.
 //
-//   errors SEED COUNT EXPECTED full|roomy|power     in a folder with the folders `set` and `out`; the record goes to the
-// folder EXPECTED, a file for each name, with `+` for `/`, and `?` at its end where a loss of power may take bytes. Prints
-// how many operations were done, and how many failed.
+//   errors SEED COUNT EXPECTED full|roomy|power     in a folder with the folders `set` and `out`; the record goes to
+// the folder EXPECTED, a file for each name, with `+` for `/`, and `?` at its end where a loss of power may take bytes.
+// Prints how many operations were done, and how many failed.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

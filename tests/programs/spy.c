@@ -74,7 +74,8 @@ ssize_t pwrite64(int fd, const void *bytes, size_t len, off64_t at) {
     const char *name = getenv("SPY_NO_ROOM");
     char link[64], path[4096] = "";
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    if (name && access(name, F_OK) == 0 && readlink(link, path, sizeof path - 1) > 0 && strstr(path, "/.tidewater-log-")) {
+    int is_known = name && access(name, F_OK) == 0 && readlink(link, path, sizeof path - 1) > 0;
+    if (is_known && strstr(path, "/.tidewater-log-")) {
         errno = ENOSPC;
         return -1;
     }

@@ -141,20 +141,20 @@ fn the_guide_works_as_it_is_written() {
     let blocks: Vec<&str> =
         text.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("sh\n")).collect();
     assert!(blocks.len() >= 4, "{blocks:?}");
-    for name in ["commit.c", "tail.c"] {
-        std::fs::copy(root().join("crates/capi/examples").join(name), folder.path().join(name)).expect("it is there");
-    }
+    // The sources' folder, and a home in which the library is installed.
+    std::os::unix::fs::symlink(root().join("crates"), folder.path().join("crates")).expect("a new folder");
+    std::os::unix::fs::symlink(&installed().prefix, folder.path().join(".local")).expect("a new folder");
+    let (mut variables, mut is_said) = (String::new(), false);
     let mut served = None;
     let mut all = String::new();
     for block in blocks {
         let mut shell = Command::new("bash");
-        shell.current_dir(folder.path()).args(["-euo", "pipefail", "-c", block]);
-        shell
-            .env("PKG_CONFIG_PATH", installed().prefix.join("lib/pkgconfig"))
-            .env("LD_LIBRARY_PATH", installed().prefix.join("lib"));
-        let binary = tidewater_tests::binary().parent().expect("a folder");
-        let path = std::env::var("PATH").unwrap_or_default();
-        shell.env("PATH", format!("{}:{path}", binary.display()));
+        shell.current_dir(folder.path()).args(["-euo", "pipefail", "-c", &format!("{variables}{block}")]);
+        shell.env("HOME", folder.path()).env_remove("PKG_CONFIG_PATH").env_remove("LD_LIBRARY_PATH");
+        if block.starts_with("export") {
+            (variables, is_said) = (block.to_owned(), true);
+            continue;
+        }
         if block.contains("make install") {
             // Done above, in a folder of its own.
             continue;
@@ -175,7 +175,7 @@ fn the_guide_works_as_it_is_written() {
             all += &said(&mut shell);
         }
     }
-    assert!(served.is_some());
+    assert!(served.is_some() && is_said);
     for expected in ["committed", "first commit", "second commit", "neither power loss", "provided the disk honours"] {
         assert!(all.contains(expected), "`{expected}` is not in {all}");
     }

@@ -263,8 +263,8 @@ fn a_ring_that_is_lost_is_said_where_syncs_returned_at_ring_and_nowhere_else() {
     }
 }
 
-/// The system says once that a sync failed, and takes the bytes for clean: a later sync returns without them. So the first
-/// one is the last, and what the log has of the file is not trimmed.
+/// The system says once that a sync failed, and takes the bytes for clean: a later sync returns without them. So the
+/// first one is the last, and what the log has of the file is not trimmed.
 #[test]
 fn a_sync_that_failed_is_not_made_good_by_the_next() {
     let Some(folder) = folder() else { return };

@@ -250,8 +250,8 @@ for full in ("sub/c", "out"):
     assert!(run_well(folder, &["check", "."]).contains("whole"));
 }
 
-/// A marker that stays behind the log would be taken for that of a folder that was restored from a backup, and the right
-/// device be refused.
+/// A marker that stays behind the log would be taken for that of a folder that was restored from a backup, and the
+/// right device be refused.
 #[test]
 fn a_marker_that_has_no_room_keeps_the_log_and_the_right_device_goes_on() {
     let temporary = folder();

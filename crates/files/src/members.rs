@@ -155,9 +155,9 @@ impl<J: Journal> Files<J> {
         Ok(())
     }
 
-    /// Takes up what came of a sync of a file, or of its folder. Where bytes did not get to the disk, the system may take
-    /// them for clean from then on, and a later sync, of the supervisor too, would return without them: so nothing more
-    /// is promised, and the log keeps what it has for recovery, which writes it anew.
+    /// Takes up what came of a sync of a file, or of its folder. Where bytes did not get to the disk, the system may
+    /// take them for clean from then on, and a later sync, of the supervisor too, would return without them: so nothing
+    /// more is promised, and the log keeps what it has for recovery, which writes it anew.
     ///
     /// # Errors
     /// That it failed.

@@ -32,8 +32,8 @@ impl Drop for Moving<'_> {
 }
 
 impl<J: Journal> Files<J> {
-    /// As [`Files::record_path`], of a file that is about to be renamed, by itself or with its folder: a checkpoint that
-    /// does not find it at its new path waits for that.
+    /// As [`Files::record_path`], of a file that is about to be renamed, by itself or with its folder: a checkpoint
+    /// that does not find it at its new path waits for that.
     ///
     /// # Errors
     /// The log's.

@@ -128,7 +128,12 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
     // What is newer than this log stays where its own is not taken for it.
     let markers = if rules.adopt { markers } else { markers.without_newer() };
     if !rules.dry && (!bad || rules.forget) {
-        apply(log, &mut found, &access, from, to, rules.forget)?;
+        match apply(log, &mut found, &access, from, to, rules.forget, None) {
+            Err(ReplayError::File { error, .. }) if is_full(&error) => {
+                apply_each(log, &mut found, &access, from, to, rules.forget)?;
+            }
+            done => done?,
+        }
         if report.new > 0 {
             // In the order in which a checkpoint does it.
             markers.advance(to).map_err(failed)?;
@@ -340,8 +345,14 @@ fn look(file: &mut Known, access: &Access<'_>) -> Fate {
     }
 }
 
-/// Applies what is live, in order, and syncs.
-fn apply(
+/// Whether a disk, or a user's part of it, is full.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(nix::libc::ENOSPC | nix::libc::EDQUOT))
+}
+
+/// As [`apply`], where there is too little room: one file after another, so that none takes what another will give back
+/// later in the log.
+fn apply_each(
     log: &impl Backing,
     found: &mut Found,
     access: &Access<'_>,
@@ -349,12 +360,45 @@ fn apply(
     to: u64,
     forget: bool,
 ) -> Result<(), ReplayError> {
+    let live = |(key, file): (&(u32, u32), &Known)| (file.live > 0 && file.found.is_some()).then_some(*key);
+    let all: Vec<(u32, u32)> = found.files.iter().filter_map(live).collect();
+    let mut before = all.len() + 1;
+    loop {
+        let (mut refused, mut last) = (0, None);
+        for key in &all {
+            match apply(log, found, access, from, to, forget, Some(*key)) {
+                Err(error @ ReplayError::File { .. }) => (refused, last) = (refused + 1, Some(error)),
+                done => done?,
+            }
+        }
+        match last {
+            None => return Ok(()),
+            // Those behind it may have given room. All of them again: two may be one file, which left and came back.
+            Some(_) if refused < before => before = refused,
+            Some(error) => return Err(error),
+        }
+    }
+}
+
+/// Applies what is live, in order, and syncs. `only`: to this file, in which zeroes take no room, since there is too
+/// little of it. Else they do: a program may have taken it for what it writes next.
+fn apply(
+    log: &impl Backing,
+    found: &mut Found,
+    access: &Access<'_>,
+    from: u64,
+    to: u64,
+    forget: bool,
+    only: Option<(u32, u32)>,
+) -> Result<(), ReplayError> {
     let synced = found.synced;
     let mut open_files: BTreeMap<(u32, u32), File> = BTreeMap::new();
     let mut touched: Vec<(u32, u32)> = Vec::new();
     found.run = FIRST;
     found.runs.clear();
-    found.files.values_mut().for_each(|file| file.recorded = Recorded::default());
+    for (_, file) in found.files.iter_mut().filter(|(key, _)| only.is_none_or(|only| only == **key)) {
+        (file.recorded, file.unwritten, file.bytes) = (Recorded::default(), Unwritten::new(only.is_some()), 0);
+    }
     read(log, from, to, |entry| {
         let Some((lsn, record)) = of_file(entry) else { return Ok(()) };
         if let FileRecord::Session { session, .. } = &record {
@@ -362,6 +406,9 @@ fn apply(
         }
         let Some(id) = changes(&record) else { return Ok(()) };
         let run = found.run;
+        if only.is_some_and(|only| only != (run, id)) {
+            return Ok(());
+        }
         let Some(known) = found.file(id) else { return Ok(()) };
         // Forgotten, where it goes by what is lost: it was counted as such, and would have been refused.
         let is_whole = lsn < synced || known.recorded.take_up(lsn, &record, true);
@@ -381,12 +428,12 @@ fn apply(
         match record {
             FileRecord::Write { offset, bytes, .. } => {
                 known.bytes += bytes.len() as u64;
-                known.unwritten.write(file, bytes, offset);
+                known.unwritten.write(file, bytes, offset).map_err(failed)?;
             }
             FileRecord::Delta { offset, base, .. } => {
                 let bytes = known.recorded.bytes(base);
                 known.bytes += bytes.len() as u64;
-                known.unwritten.write(file, bytes, offset);
+                known.unwritten.write(file, bytes, offset).map_err(failed)?;
             }
             FileRecord::Truncate { len, .. } => known.unwritten.cut(file, len),
             FileRecord::Zero { offset, len, .. } => known.unwritten.zero(file, offset, len).map_err(failed)?,

@@ -9,12 +9,15 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 
 use crate::compare::same;
 
 /// Bytes that are held against a file at once.
 const PART: usize = 16 << 10;
+
+/// What file systems give out room by, as a rule.
+const BLOCK: usize = 4096;
 
 /// What a file is without, of what its log says so far.
 #[derive(Debug, Default)]
@@ -27,11 +30,41 @@ pub(crate) struct Unwritten {
     error: Option<io::Error>,
     /// What the file has was made durable, and is read from its disk.
     is_fresh: bool,
+    /// Zeroes take no room.
+    punches: bool,
 }
 
 impl Unwritten {
+    /// Nothing yet. `punches`: zeroes are to take no room.
+    pub(crate) fn new(punches: bool) -> Unwritten {
+        Unwritten { punches, ..Unwritten::default() }
+    }
+
     /// Writes bytes, where the file has not got them.
-    pub(crate) fn write(&mut self, file: &File, bytes: &[u8], offset: u64) {
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub(crate) fn write(&mut self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if !self.punches {
+            self.put(file, bytes, offset);
+            return Ok(());
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let at = offset + (bytes.len() - rest.len()) as u64;
+            let part;
+            (part, rest) = rest.split_at(rest.len().min(BLOCK - (at % BLOCK as u64) as usize));
+            if part.len() == BLOCK && part.iter().all(|byte| *byte == 0) && file.metadata()?.size() >= at + BLOCK as u64
+            {
+                self.zero(file, at, BLOCK as u64)?;
+            } else {
+                self.put(file, part, at);
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, file: &File, bytes: &[u8], offset: u64) {
         let (mut at, end) = (offset, offset.saturating_add(bytes.len() as u64));
         while at < end {
             match file.write_at(&bytes[(at - offset) as usize..], at) {
@@ -70,15 +103,21 @@ impl Unwritten {
         let end = offset.saturating_add(len).min(file.metadata()?.size());
         let (zeroes, mut place) = ([0; PART], [0; PART]);
         let mut at = offset;
+        if self.punches && offset < end {
+            let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            // Where the file system has no holes, it is written.
+            let _ = fallocate(file, how, offset as i64, (end - offset) as i64);
+        }
         while at < end {
             let until = end.min(at + PART as u64);
             let part = (until - at) as usize;
             file.read_exact_at(&mut place[..part], at)?;
+            // One that is a hole by now, too.
             if same(&place[..part], &zeroes[..part]) == part {
                 self.has(at, until);
                 self.settle();
             } else {
-                self.write(file, &zeroes[..part], at);
+                self.put(file, &zeroes[..part], at);
             }
             at = until;
         }

@@ -260,8 +260,8 @@ pub fn order() -> Result<(), Errno> {
     files()?.order().map_err(|error| refuse(&error))
 }
 
-/// As [`order`], before a change of what a descriptor is of: what is in memory alone is lost before the log is, and waits
-/// for nothing.
+/// As [`order`], before a change of what a descriptor is of: what is in memory alone is lost before the log is, and
+/// waits for nothing.
 ///
 /// # Errors
 /// The log's.

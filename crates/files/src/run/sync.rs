@@ -88,8 +88,8 @@ impl<J: Backing> Run<J> {
         is_same(&is, &self.files.table().bind(place)).then_some((file, path))
     }
 
-    /// Whether a file is being renamed, by itself or with its folder: it is not there yet where it will be. Of a process
-    /// that died amid it a checkpoint finds that out.
+    /// Whether a file is being renamed, by itself or with its folder: it is not there yet where it will be. Of a
+    /// process that died amid it a checkpoint finds that out.
     pub(super) fn is_moving(&self, place: Place) -> bool {
         let flags = self.files.table().flags(place);
         flags & MOVES != 0 && flags & GONE == 0 && self.open(place).is_none()

@@ -503,10 +503,12 @@ macro_rules! fallocate {
             let call = || unsafe { real::fallocate(fd, mode, offset, len) };
             match descriptors::of(fd) {
                 // Bytes go away, as they do where a file is cut.
-                None if process::is_armed() && mode & !(KEEP_SIZE | UNSHARE_RANGE) != 0 => match process::order_before(fd) {
-                    Ok(()) => call(),
-                    Err(errno) => give(Err(errno)),
-                },
+                None if process::is_armed() && mode & !(KEEP_SIZE | UNSHARE_RANGE) != 0 => {
+                    match process::order_before(fd) {
+                        Ok(()) => call(),
+                        Err(errno) => give(Err(errno)),
+                    }
+                }
                 None => call(),
                 Some(of) => allocate(of, fd, mode, offset, len, call),
             }
