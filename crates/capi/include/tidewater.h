@@ -333,8 +333,8 @@ int tidewater_files_truncate(const struct tidewater_files *files,
                              tidewater_real real,
                              void *with);
 
-// Removes a file by its name, of the log or not, or an empty directory: says so on the log, which must come first, then
-// calls `real`. Returns as tidewater_files_write.
+// Removes a file by its name, of the log or not, or an empty directory: says so on the log, which must come first,
+// then calls `real`. Returns as tidewater_files_write.
 int tidewater_files_remove(const struct tidewater_files *files, const char *path, tidewater_real real, void *with);
 
 // Gives a file or a folder another name, be it of the log or not: says so on the log, which must come first, then

@@ -316,8 +316,8 @@ pub unsafe extern "C" fn tidewater_files_truncate(
     })
 }
 
-/// Removes a file by its name, of the log or not, or an empty directory: says so on the log, which must come first, then
-/// calls `real`. Returns as tidewater_files_write.
+/// Removes a file by its name, of the log or not, or an empty directory: says so on the log, which must come first,
+/// then calls `real`. Returns as tidewater_files_write.
 ///
 /// # Safety
 /// `files` is open; `path` is a string; `real` may be called with `with`.

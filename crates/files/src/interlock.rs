@@ -294,10 +294,9 @@ impl Found {
     /// Those of the system.
     pub(crate) fn advance(&self, synced: u64) -> std::io::Result<()> {
         for (run, path) in self.0.keys() {
-            if let Ok(folder) = Folder::open(path) {
-                if let Some(file) = folder.advance(run, |marker| marker.synced = synced)? {
-                    nix::unistd::fdatasync(&file)?;
-                }
+            let Ok(folder) = Folder::open(path) else { continue };
+            if let Some(file) = folder.advance(run, |marker| marker.synced = synced)? {
+                nix::unistd::fdatasync(&file)?;
             }
         }
         Ok(())

@@ -207,7 +207,7 @@ mod tests {
         };
         // Written by halves, and cut there.
         let mut part = refused(100, 200);
-        part.write(&file, &[1; 50], 100);
+        part.write(&file, &[1; 50], 100).expect("it is a file");
         assert_eq!(part.ranges, [(150, 200)]);
         part.cut(&file, 151);
         assert_eq!(part.ranges, [(150, 151)]);
@@ -222,13 +222,13 @@ mod tests {
         assert!(part.error().is_none());
         // Amid what is written over.
         let mut part = refused(10, 20);
-        part.write(&file, &[2; 4], 12);
+        part.write(&file, &[2; 4], 12).expect("it is a file");
         assert_eq!(part.ranges, [(10, 12), (16, 20)]);
         part.zero(&file, 0, 100).expect("it is a file");
         assert!(part.error().is_none() && file.metadata().expect("a file").len() == 150);
         // What is behind it tells that the file had it.
         let mut part = refused(150, 160);
-        part.write(&file, &[3; 5], 160);
+        part.write(&file, &[3; 5], 160).expect("it is a file");
         assert!(part.error().is_some());
     }
 
@@ -240,11 +240,11 @@ mod tests {
         // By a descriptor that may not write, nothing can be.
         let file = File::open(&path).expect("it is there");
         let mut own = Unwritten::default();
-        own.write(&file, &[7; 60], 40);
+        own.write(&file, &[7; 60], 40).expect("it is a file");
         own.cut(&file, 100);
         own.zero(&file, 100, 50).expect("it is a file");
         assert!(own.error().is_none());
-        own.write(&file, &[7; 61], 40);
+        own.write(&file, &[7; 61], 40).expect("it is a file");
         assert!(own.error().is_some(), "a byte more");
     }
 }

@@ -274,7 +274,7 @@ pub fn is_in_memory(fd: c_int) -> bool {
     const KINDS: [i64; 3] = [0x0102_1994, 0x8584_58F6, 0x9584_58F6];
     let mut about = MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: `about` is there to be filled, and is when the call says so.
-    unsafe { libc::fstatfs(fd, about.as_mut_ptr()) == 0 && KINDS.contains(&(about.assume_init().f_type as i64)) }
+    unsafe { libc::fstatfs(fd, about.as_mut_ptr()) == 0 && KINDS.contains(&about.assume_init().f_type) }
 }
 
 /// Whether this thread has a file's lock: it is within a signal handler that interrupted it.

@@ -461,7 +461,7 @@ fn an_older_device_whose_log_is_forgotten_leaves_the_marker_of_the_newer_one() {
     let lost = OpenOptions::new().write(true).open(trial.file()).expect("it is there");
     lost.write_all_at(&[0; LAST.len()], 0).expect("there is room");
     let rules = Rules { forget: true, ..Rules::default() };
-    crate::recover(&older, 0, &rules).expect("it is told to");
+    crate::recover(&older, 0, &rules).expect("it discards");
     assert_eq!(markers_below(&trial.root()), 1, "the files depend on the other device");
     assert!(trial.start(&older, false).is_err());
     crate::recover(&log, 0, &Rules::default()).expect("it is the one");

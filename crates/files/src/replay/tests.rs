@@ -4,8 +4,6 @@ use super::*;
 use crate::backing::Room;
 use crate::set::Journal;
 use crate::{Globs, identify};
-use nix::errno::Errno;
-use nix::libc;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -34,7 +34,7 @@ fn a_file_that_leaves_amid_a_checkpoint_is_named_behind_it_and_left_alone_by_rep
         run.ready(place, file.as_fd(), Some((&bind, &name))).expect("memory takes it");
         let mut state = run.state.lock().expect("no thread panicked");
         state.marks.know(bytes);
-        run.advance_marks(&mut state, from);
+        assert!(run.advance_marks(&mut state, from).expect("memory takes it").is_none());
         files.record(FileChangeKind::Synced, from, &[]).expect("memory takes it");
         let (report, found) = files.journal().recovered(&path);
         assert_eq!((report.unbound, found.as_slice()), (0, &b"new"[..]), "{stays}");

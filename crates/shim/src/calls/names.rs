@@ -186,7 +186,7 @@ enum Moves {
     /// A file comes into it.
     In(Place),
     /// Files below a folder have another path.
-    Folder(Moved),
+    Folder(Box<Moved>),
 }
 
 /// What the move of a folder brings about.
@@ -214,7 +214,7 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
     };
     let matches = process::matches(after.as_bytes());
     if about.st_mode & libc::S_IFMT == libc::S_IFDIR {
-        return move_folder(before, after).map(Moves::Folder);
+        return move_folder(before, after).map(|moved| Moves::Folder(Box::new(moved)));
     }
     let failed = |error: FilesError| refuse(&error);
     // SAFETY: the caller's.
@@ -254,7 +254,8 @@ fn after_rename(moves: Moves) {
             // Should it fail, the next sync of the file tries again, and says so.
             let _ = files.sync_folder(place, &NextLibrary);
         }
-        Moves::Folder(Moved { after, left, _moving, .. }) => {
+        Moves::Folder(moved) => {
+            let Moved { after, left, _moving, .. } = *moved;
             for folder in left {
                 // The log has their end: the marker that went along is of no use. Should it stay, starts say so.
                 let _ = files.leave_folder(folder.as_bytes());
@@ -282,7 +283,8 @@ unsafe fn not_renamed(moves: Moves, from: c_int, old: *const c_char) {
                 let _ = files.leave(place, process::borrow(file.0), false, &NextLibrary);
             }
         }
-        Moves::Folder(Moved { before, after, _moving, .. }) => {
+        Moves::Folder(moved) => {
+            let Moved { before, after, _moving, .. } = *moved;
             for (place, path) in below(files, &after) {
                 let mut was = before;
                 was.push(&path.as_bytes()[after.as_bytes().len()..]);
