@@ -182,7 +182,7 @@ enum Moves {
     /// Nothing.
     Nothing,
     /// A file of it has another name, and had this one.
-    Within(Place, Moving<'static>, PathText),
+    Within(Place, Moving<'static>, Box<PathText>),
     /// A file comes into it.
     In(Place),
     /// Files below a folder have another path.
@@ -223,7 +223,7 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
             let moving = process::files()?.record_move(place, after.as_bytes(), false).map_err(failed)?;
             // It has come as far as names may before the name is there: else recovery would look for the file by one
             // that it has not any more.
-            process::order().map(|()| Moves::Within(place, moving, before))
+            process::order().map(|()| Moves::Within(place, moving, Box::new(before)))
         }
         Some(place) => {
             process::order()?;
