@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::ring::Device;
-use tidewater_tests::{compile, run, run_refused, run_well, skipped, tidewater};
+use tidewater_tests::{compile, run_refused, run_well, skipped, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 const COPY: &[&str] = &["--set", "fast.on_wrap=wait-for-trim", "--ring-copy", "copy"];
@@ -296,47 +296,6 @@ fn a_sync_that_failed_is_not_made_good_by_the_next() {
         assert_eq!(read(path, "y.log"), "acknowledged");
         fs::remove_file(path.join("y.log")).expect("it is ours");
     }
-    drop(device);
-}
-
-/// Files that went on without the log, whose mark of that is lost with its ring and copy: what an older part of it says
-/// must not come back.
-#[test]
-fn a_log_that_lost_the_mark_of_the_loss_is_refused() {
-    let Some(folder) = folder() else { return };
-    let path = folder.path();
-    let device = Device::start(path, COPY);
-    let mut program = Program::start(path, &["--on-device-loss", "sync"]);
-    program.does("append x.log acknowledged");
-    program.does("sync x.log");
-    // More than the ring holds, so that a part of it is on flash; and no checkpoint comes between.
-    let supervisor = Pid::from_raw(program.run.id() as i32);
-    kill(supervisor, Signal::SIGSTOP).expect("it runs");
-    for _ in 0..25 {
-        program.does(&format!("append x.log {}", "more".repeat(1_000)));
-    }
-    device.kill();
-    kill(supervisor, Signal::SIGCONT).expect("it is there");
-    loop {
-        program.does("over x.log NEWER");
-        program.does("sync x.log");
-        if read(path, "said").contains("from now on fsync syncs each file by itself") {
-            break;
-        }
-    }
-    let (status, said) = program.end(path);
-    assert_eq!(status, Some(0), "{said}");
-    for lost in ["ring", "copy"] {
-        fs::remove_file(path.join(lost)).expect("it was there");
-    }
-    let device = Device::start(path, COPY);
-    let recovered = run(path, &["recover", "--device", DEVICE]);
-    let words = String::from_utf8_lossy(&recovered.stdout).into_owned();
-    assert!(!recovered.status.success() && words.contains("REFUSED, its folder has no marker"), "{words}");
-    let line = ["run", "--device", DEVICE, "--log", "*.log", "--", "true"];
-    let words = run_refused(path, &line);
-    assert!(words.contains("can't be brought up to date"), "{words}");
-    assert!(read(path, "x.log").starts_with("NEWERwledged"));
     drop(device);
 }
 
