@@ -100,8 +100,8 @@ pub enum LogError {
         /// How long it was waited for.
         waited: Duration,
     },
-    /// The device's backing store takes nothing more: see to its disk, and start the device again. One whose disk was
-    /// full does that by itself. What is in the ring stays.
+    /// The device's backing store takes nothing more: see to its disk, and start the device again. A log device whose
+    /// image is a file and whose disk was full does that by itself. What is in the ring stays.
     #[error("the device cannot write its image: {}; {}: the ring keeps its content", .errno.desc(), next_step(*.errno))]
     Store {
         /// The error of the device's system call.

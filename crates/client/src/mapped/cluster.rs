@@ -545,7 +545,13 @@ mod tests {
             ("no address", place(""), false, "no absolute path"),
             ("relative", place("x"), false, "no absolute path"),
             ("NUL in it", place("/x\\0").to_vec(), false, ""),
-            ("another place", place("/nonexistent\u{1b}[2J"), false, "/nonexistent\u{fffd}[2J/vfio.sock"),
+            ("another place", place("/nonexistent"), false, "/nonexistent/vfio.sock"),
+            (
+                "ESC in it",
+                member(r#"{"node":1,"address":"/x\u001b[2J","epoch":"4.1","note":""}"#),
+                false,
+                "/x\u{fffd}[2J/vfio.sock",
+            ),
         ];
         std::thread::scope(|scope| {
             for (name, bytes, is_endless, expected) in modes {
