@@ -28,7 +28,7 @@ pub enum ClusterCommand {
     /// device to become primary, and lets it acknowledge only as long as etcd says that it leads. It is a program of
     /// its own, tidewater-keeper.
     #[command(after_help = examples::KEEPER)]
-    Keeper(KeeperArgs),
+    Keeper(Box<KeeperArgs>),
     /// Make certificates for devices that replicate to each other
     ///
     /// With `--peer-identity`, devices prove to each other which node they are, and encrypt what they send: a CA for a
