@@ -206,6 +206,7 @@ fn one_of_many(decided_by: &[String], cancelled: Arc<AtomicBool>) -> How {
 /// # Errors
 /// Another build than the caller's, a folder that can't be written, and signals.
 #[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "they are the arguments of a function in Python")]
 pub fn make_one(
     py: Python<'_>,
     plan: String,
