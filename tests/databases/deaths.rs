@@ -17,7 +17,9 @@ const WAITED: Duration = Duration::from_millis(150);
 const TOO_LATE: Duration = Duration::from_secs(15);
 
 /// What commits wait for, and where the ring lies; without a memory: on the first of three machines.
-const HOWS: [(Level, Option<Memory>); 6] = [
+type How = (Level, Option<Memory>);
+
+const HOWS: [How; 6] = [
     (Level::Ring, Some(Memory::Volatile)),
     (Level::Ring, Some(Memory::Copied)),
     (Level::Destaged, Some(Memory::Volatile)),
@@ -29,7 +31,7 @@ const HOWS: [(Level, Option<Memory>); 6] = [
 /// How soon a program knew.
 pub struct Times {
     database: &'static str,
-    times: Vec<((Level, Option<Memory>), Vec<Duration>)>,
+    times: Vec<(How, Vec<Duration>)>,
 }
 
 impl Times {
@@ -82,11 +84,7 @@ impl Devices {
 }
 
 /// One death. How long after it the program's commit failed.
-fn round(
-    campaign: &mut Campaign,
-    database: &dyn Database,
-    (level, memory): (Level, Option<Memory>),
-) -> Result<Duration, String> {
+fn round(campaign: &mut Campaign, database: &dyn Database, (level, memory): How) -> Result<Duration, String> {
     let place = campaign.place(database)?;
     let mut devices = match memory {
         None => Devices::Three(Group::start(campaign.tidewater(), &place, false)?),

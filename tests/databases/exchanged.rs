@@ -369,7 +369,9 @@ impl Scene {
         if let Some(from) = from {
             put(&from, &at.device())?;
         }
+        // Sockets come along in a copy; another user's could not be replaced.
         let ring = at.device().join("ring");
+        shell("rm -f \"$1/v\" \"$1/c\"", &[&at.device()])?;
         match stands {
             Stands::NoRing if ring.exists() => fs::remove_file(&ring).map_err(text)?,
             Stands::OldRing => shell("cp -a \"$1\" \"$2\"", &[&self.saved("device.amid/ring"), &ring])?,

@@ -172,13 +172,12 @@ fn main() -> ExitCode {
     }
     let mut rng = Rng::new(options.seed, b"exchanged");
     let (has_shim, is_whole) = (campaign.has_shim(), options.rounds >= 10);
-    let can_run = |database: &&Box<dyn Database>| database.missing().is_empty() && has_shim;
-    for database in with_plain("exchanged").filter(can_run) {
+    for database in with_plain("exchanged").filter(|database| has_shim && database.missing().is_empty()) {
         let table = exchanged::check(&mut campaign, database.as_ref(), &mut rng, is_whole);
         others_failed += table.as_ref().map_or(1, |table| table.failures.len());
         table.map_or_else(|why| println!("{}/exchanged: FAILED: {why}", database.name()), |table| println!("{table}"));
     }
-    for database in with_plain("death").filter(can_run) {
+    for database in with_plain("death").filter(|database| has_shim && database.missing().is_empty()) {
         let times = deaths::check(&mut campaign, database.as_ref(), if is_whole { 5 } else { 1 });
         others_failed += times.as_ref().map_or(1, deaths::Times::late);
         times.map_or_else(|why| println!("{}/death: FAILED: {why}", database.name()), |times| println!("{times}"));

@@ -373,7 +373,7 @@ fn discovery_tells_the_address_that_was_given() {
     let serve = ["serve", "--profile", "tiny", "--image", "memory"];
     for nowhere in ["0.0.0.0:4420", "192.0.2.7:0", "[::]:4420"] {
         let given = ["--nvme-tcp", "127.0.0.1:0", "--discovery-address", nowhere];
-        refused_with_help(here, &[&serve[..], &given].concat(), 2, &[nowhere, "such as 192.0.2.7:4420"]);
+        refused_with_help(here, &[&serve[..], &given].concat(), 2, &[nowhere, "no host can connect"]);
     }
     let alone = ["--vfio-user", "v.sock", "--discovery-address", "192.0.2.7:4420"];
     refusal(here, &[&serve[..], &alone].concat(), 2, &["--nvme-tcp"]);
