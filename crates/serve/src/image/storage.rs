@@ -294,12 +294,18 @@ impl Storage for FileStorage {
         if self.is_device {
             return false;
         }
-        let path = PathBuf::from(format!("{}.room", self.name));
-        let _ = std::fs::remove_file(&path); // One that a process left that was killed here.
+        // Others need what is left of a full disk: it is taken for a moment only where there is enough.
+        let room = room_of(&self.file);
+        let is_free = fstatvfs(&*self.file)
+            .is_ok_and(|about| about.blocks_available().saturating_mul(about.fragment_size()) >= room as u64);
+        if !is_free {
+            return false;
+        }
+        let path = PathBuf::from(format!("{}.room-{}", self.name, std::process::id()));
         let tried = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let _ = std::fs::remove_file(&path);
         let taken = tried.and_then(|file| {
-            match fallocate(&file, FallocateFlags::empty(), 0, room_of(&file)) {
+            match fallocate(&file, FallocateFlags::empty(), 0, room) {
                 Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => {}
                 Err(error) => return Err(error.into()),
             }
