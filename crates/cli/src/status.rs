@@ -253,7 +253,7 @@ mod tests {
         assert!(text.contains("function 1 lane 2  0 B appended"), "{text}");
         let all = ["free; 4", " appended, 2", " acknowledged, 1", " on flash; 512 B of a ring of ", " in use"];
         assert!(all.iter().all(|part| text.contains(part)), "{text}");
-        assert!(text.contains("2 waits for destaged, mean 1.5 ms"), "{text}");
+        assert!(text.contains("2 waits for destaged, mean 1.5ms"), "{text}");
     }
 
     #[test]

@@ -204,7 +204,7 @@ fn the_papers_values_are_told_from_ours() {
     assert_eq!(line("No log (paper)"), ("c0".into(), "line d1\"".into()));
     assert!(html.contains("class=\"dot hollow\""));
     let bars = page(&[sample::bars()]);
-    assert_eq!(bars.matches("<path class=\"outline\"").count(), 4 + 1, "four bars and their key");
+    assert_eq!(bars.matches("<path class=\"outline\"").count(), 2 * 4 + 1, "four bars, for two widths, and their key");
     // The name says it already, and whose colour it has is clear.
     let candles = page(&[sample::candles()]);
     assert!(!candles.contains("the paper's (paper)"));

@@ -54,7 +54,7 @@ fn a_full_record_has_every_section_and_every_plot() {
         assert!(html.contains(&format!(">{title}<")), "no {title}");
     }
     assert_eq!(plots(&html), 10);
-    assert_eq!(html.matches("data-name=\"read\"").count(), 5);
+    assert_eq!(html.matches("data-name=\"read\"").count(), 2 * 5);
     assert_eq!(html.matches("class=\"heat\"").count(), 64 + 8 + 20);
     assert!(html.contains("tidewater replay --profile generic --set ftl.over_provisioning=0.07"));
     assert!(html.contains("All 12 settings"));
@@ -209,7 +209,7 @@ fn a_comparison_marks_the_best_and_says_by_how_much() {
     let html = compare::page(&three(), "slowness");
     sound(&html);
     assert!(html.matches('★').count() > 8);
-    assert_eq!(html.matches("data-name=\"fast\"").count(), 6);
+    assert_eq!(html.matches("data-name=\"fast\"").count(), 2 * 6);
 }
 
 /// Runs that differ in what `change` does to them, by number.

@@ -511,7 +511,7 @@ pub const ALERTS: &[Alert] = &[
         lasts: "30s",
         severity: "critical",
         summary: "No device of cluster {{ $labels.cluster }} is a primary that may acknowledge",
-        description: "Programs wait: `tidewater keeper status` says what each keeper waits for.",
+        description: "Programs wait: `tidewater cluster keeper status` says what each keeper waits for.",
     },
     Alert {
         name: "TidewaterEtcdSilent",
@@ -520,7 +520,7 @@ pub const ALERTS: &[Alert] = &[
         lasts: "0m",
         severity: "warning",
         summary: "{{ $labels.instance }} has had no word of etcd for {{ $value | humanizeDuration }}",
-        description: "No member can be promoted meanwhile: `tidewater keeper status` says what ails etcd.",
+        description: "No member can be promoted meanwhile: `tidewater cluster keeper status` says what ails etcd.",
     },
     Alert {
         name: "TidewaterDeviceSilent",

@@ -364,7 +364,7 @@ Examples:
   tidewater cluster keeper run --etcd http://10.0.0.9:2379 --device a
 
   # A load balancer asks http://10.0.0.1:9465/primary, Prometheus /metrics there
-  tidewater keeper run --etcd http://10.0.0.9:2379 --control a --metrics 10.0.0.1:9465
+  tidewater cluster keeper run --etcd http://10.0.0.9:2379 --device a --metrics 10.0.0.1:9465
 
   # etcd's data was wiped, and that is known
   tidewater cluster keeper run --etcd http://10.0.0.9:2379 --device a --new-etcd";

@@ -9,9 +9,11 @@ use super::target::Target;
 use tidewater_core::subsystem::Input;
 use tidewater_wire::nvme::{Sqe, opcode};
 
-/// Bytes of reads that the drive works on for a host, or that wait for the host, at most: 256 reads of 128 KiB, or
-/// 8,192 of 4 KiB. A queue for which nothing is on its way has one more.
-pub(super) const READS_BYTES_MAX: u64 = 32 << 20;
+/// Bytes of reads that the drive works on for a host, or that wait for the host, at most: 64 reads of 128 KiB, or
+/// 2,048 of 4 KiB. A queue for which nothing is on its way has one more.
+const READS_BYTES_MAX: u64 = 8 << 20;
+/// The same for all hosts together, in equal parts.
+const READS_OF_ALL: u64 = 32 << 20;
 
 /// What a host may begin between two looks at the connections, where there are others: bytes by [`weight`], and one
 /// command in any case.
@@ -85,7 +87,7 @@ impl Target {
         }
         let queues = association.peers().filter_map(|index| self.peers[index].as_ref());
         let all: u64 = queues.map(|peer| peer.connection.promised()).sum();
-        all + u64::from(command.pointer.len()) <= READS_BYTES_MAX
+        all + u64::from(command.pointer.len()) <= READS_BYTES_MAX.min(READS_OF_ALL / self.associations.len() as u64)
     }
 
     /// A turn begins: hands in what waited for it, or for hosts that have taken their data. True: there was some.

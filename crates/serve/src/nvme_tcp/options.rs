@@ -154,7 +154,7 @@ impl Options {
             idle_time_max: Duration::from_ms(10_000),
             // What NVMe over Fabrics gives a discovery controller without a Keep Alive Timeout (section 4.2).
             silence_max: Duration::from_ms(120_000),
-            backlog_bytes_max: 256 << 20,
+            backlog_bytes_max: 64 << 20,
         }
     }
 }

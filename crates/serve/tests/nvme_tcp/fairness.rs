@@ -48,15 +48,19 @@ fn reads_of_a_host_that_takes_no_data_wait_and_end_when_it_does() {
             queue.call(Sqe::read(0, 0, 0), Transfer::In(BLOCK as u32)).unwrap().good().unwrap();
         }
     }
-    // Of its 120 reads, 32 and one for each queue at least, and what the sockets hold: up to 6 MiB each.
+    // Of its 120 reads, 8 and one for each queue at most, and what the sockets hold: up to 6 MiB each.
     let reads = served.reads() - 100;
-    assert!((33..=90).contains(&reads), "{reads} of 120 reads were carried out");
+    assert!((8..=70).contains(&reads), "{reads} of 120 reads were carried out");
     for queue in &mut queues {
         for _ in 0..15 {
             assert_eq!(queue.wait().unwrap().good().unwrap().data.len(), BLOCKS * BLOCK);
         }
     }
-    assert_eq!(served.reads(), 220);
+    // It is counted once the answer is on its way.
+    while served.reads() < 220 {
+        assert!(start.elapsed() < 2 * PATIENCE, "{} reads", served.reads());
+        std::thread::yield_now();
+    }
     let (statistics, _) = served.stop();
     assert_eq!((statistics.stalled, statistics.fatal), (0, 0));
 }
