@@ -346,9 +346,11 @@ fn status_shows_which_lane_a_program_has() {
     let status = |during: &[u8]| {
         let said = text(during);
         let lines = said.lines().filter_map(|line| line.trim_start().strip_prefix("lane ")).map(str::to_owned);
-        lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+        let who =
+            |line: String| line.split(';').next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+        lines.map(who).collect::<Vec<_>>()
     };
-    let ask = ["status", "--control", "control.sock"];
+    let ask = ["status", "--device", "control.sock"];
     let alone = tidewater(folder.path()).args(ask).output().expect("it starts");
     assert_eq!(status(&alone.stdout), ["0 free", "1 free"], "{}", text(&alone.stderr));
     let program = [&[binary().to_str().expect("UTF-8")], &ask[..]].concat();

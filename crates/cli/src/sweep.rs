@@ -49,6 +49,8 @@ pub fn command(given: &Given) -> Result<(), Failure> {
     let whole = Arc::new(Whole::new("sweep", mine.len(), "run"));
     let watched = Arc::new(Watched::begin(&whole, page, (&mine[..], how.jobs), (&folder, given.out.as_path()))?);
     let follow: Arc<dyn Follow> = Arc::clone(&watched) as Arc<dyn Follow>;
+    // Between two runs a signal has the sweep say what is missing, too.
+    let _running = interrupt::Running::begin();
     let done = sweep::run(mine, &folder, &how, &follow);
     whole.end();
     let done = done?;

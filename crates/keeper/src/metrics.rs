@@ -77,9 +77,9 @@ mod tests {
 
     fn device(role: &str, frozen_ms: Option<u64>, has_deadline: bool) -> Device {
         let group = json!({
-            "node": 0, "function": 0, "role": role, "mode": "eager", "members": [0, 1], "epoch": "4.0", "promised": "4.0",
-            "synced": "4.0", "tail": [7], "has_deadline": has_deadline, "frozen_ms": frozen_ms, "stale": false,
-            "primary_silent": false, "replicas": [],
+            "node": 0, "function": 0, "role": role, "mode": "eager", "members": [0, 1], "epoch": "4.0",
+            "promised": "4.0", "synced": "4.0", "tail": [7], "has_deadline": has_deadline,
+            "frozen_ms": frozen_ms, "stale": false, "primary_silent": false, "replicas": [],
         });
         let status = json!({ "peers": { "node": 0, "clock_ms": 5, "groups": [group] } });
         Device::from_status(status.as_object().unwrap(), 0).unwrap()

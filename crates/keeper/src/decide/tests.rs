@@ -349,7 +349,7 @@ fn a_new_cluster_is_begun_by_the_one_that_has_a_log_and_never_by_two() {
     assert_eq!(begins([0, 0, 0]), [0]);
     assert_eq!(begins([0, 9, 0]), [1]);
     assert!(begins([0, 9, 9]).is_empty());
-    // One whose disk is bad begins none, and lets go of what it has.
+    // One whose disk is bad begins none, and gives back what it has.
     let bad = Device { disk: crate::device::Disk { state: Some("full".into()), ..disk(0, 0, 0) }, ..alone(0, 0) };
     let mut members: std::collections::BTreeMap<u8, Member> =
         (0..3).map(|node| (node, member(&alone(node, 0)))).collect();
