@@ -23,7 +23,7 @@ const MEMORY_MIB_MAX: u64 = 100;
 /// How long each flood goes on.
 const FLOOD: Duration = Duration::from_secs(6);
 /// Threads of each flood.
-const TH"NVMe/TCP: reads that are not taken": usize = 4;
+const THREADS: usize = 4;
 
 /// A device with every way in, and its addresses.
 struct Target {
@@ -207,7 +207,7 @@ impl Host {
 fn hosts(target: &Target, sqe: impl Fn(u16) -> Sqe, data: &[u8], over: &AtomicBool) {
     let mut held = Vec::new();
     while !over.load(Ordering::Relaxed) {
-        if held.len() >= 12 / TH"NVMe/TCP: reads that are not taken" {
+        if held.len() >= 12 / THREADS {
             std::thread::sleep(Duration::from_millis(20));
             held.retain(|[_, host]: &[Host; 2]| {
                 host.0.set_nonblocking(true).is_ok() && !matches!(host.0.peek(&mut [0]), Ok(0))
@@ -280,18 +280,18 @@ fn floods() -> Vec<(&'static str, Flood)> {
             // Their longest, and no checksum is reached.
             pour(to, PEERS, &[&hello()[..], &[0, 0, 4, 0, 0, 0, 0, 0]].concat(), &[0; 16], over);
         }),
-        ("peers: silent connections", |to, over| silent(to, PEERS, 500 / TH"NVMe/TCP: reads that are not taken", &[], over)),
-        ("peers: half a hello", |to, over| silent(to, PEERS, 500 / TH"NVMe/TCP: reads that are not taken", &hello()[..64], over)),
-        ("page: streams that are not read", |to, over| silent(to, PAGE, 200 / TH"NVMe/TCP: reads that are not taken", EVENTS, over)),
+        ("peers: silent connections", |to, over| silent(to, PEERS, 500 / THREADS, &[], over)),
+        ("peers: half a hello", |to, over| silent(to, PEERS, 500 / THREADS, &hello()[..64], over)),
+        ("page: streams that are not read", |to, over| silent(to, PAGE, 200 / THREADS, EVENTS, over)),
         ("page: heads without an end", |to, over| pour(to, PAGE, b"GET / HTTP/1.1\r\nX: ", &[b'a'; 65_536], over)),
         ("page: lines without an end", |to, over| {
             pour(to, PAGE, b"GET / HTTP/1.1\r\n", &b"X: y\r\n".repeat(999), over)
         }),
         ("page: connections", |to, over| silent(to, PAGE, 1, &[], over)),
-        ("metrics: silent connections", |to, over| silent(to, METRICS, 500 / TH"NVMe/TCP: reads that are not taken", &[], over)),
+        ("metrics: silent connections", |to, over| silent(to, METRICS, 500 / THREADS, &[], over)),
         ("metrics: answers that are not read", |to, over| pour(to, METRICS, COUNTERS, &COUNTERS.repeat(100), over)),
-        ("NVMe/TCP: silent connections", |to, over| silent(to, NVME, 500 / TH"NVMe/TCP: reads that are not taken", &[], over)),
-        ("NVMe/TCP: half a PDU", |to, over| silent(to, NVME, 500 / TH"NVMe/TCP: reads that are not taken", &[0, 0, 128, 0], over)),
+        ("NVMe/TCP: silent connections", |to, over| silent(to, NVME, 500 / THREADS, &[], over)),
+        ("NVMe/TCP: half a PDU", |to, over| silent(to, NVME, 500 / THREADS, &[0, 0, 128, 0], over)),
         ("NVMe/TCP: Connect, again and again", |to, over| {
             let mut held = Vec::new();
             while !over.load(Ordering::Relaxed) {
@@ -365,7 +365,7 @@ fn torture_no_flood_takes_a_device_more_than_100_mib() {
         let target = Target::new(number as u8 + 1, false);
         let end = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            (0..TH"NVMe/TCP: reads that are not taken").for_each(|_| drop(scope.spawn(|| flood(&target, &end))));
+            (0..THREADS).for_each(|_| drop(scope.spawn(|| flood(&target, &end))));
             std::thread::sleep(FLOOD);
             end.store(true, Ordering::Relaxed);
         });

@@ -55,7 +55,7 @@ fn a_full_record_has_every_section_and_every_plot() {
     }
     assert_eq!(plots(&html), 10);
     assert_eq!(html.matches("data-name=\"read\"").count(), 2 * 5);
-    assert_eq!(html.matches("class=\"heat\"").count(), 64 + 8 + 20);
+    assert_eq!(html.matches("class=\"heat\"").count(), 2 * (64 + 8 + 20));
     assert!(html.contains("tidewater replay --profile generic --set ftl.over_provisioning=0.07"));
     assert!(html.contains("All 12 settings"));
     assert!(!html.contains("PARTIAL"));
