@@ -31,6 +31,7 @@ fn serve(folder: &Path) -> Served {
     let mut profile = Profile::generic();
     profile.serve.timing = Timing::None;
     let nvme_tcp = Some(TcpSetup {
+        advertise: None,
         address: ([127, 0, 0, 1], 0).into(),
         insecure_bind: false,
         allowed_hosts: Vec::new(),

@@ -236,10 +236,10 @@ fn programs_and_keepers_go_on_beside_an_etcd_that_lies_or_stop_in_words() {
     let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
     std::thread::scope(|scope| {
         for (name, address) in &liars {
-            let (options, real) = (options.clone(), real.trim_start_matches("http://"));
+            let real = real.trim_start_matches("http://");
             scope.spawn(move || {
                 let begin = Instant::now();
-                let outcome = Log::open(&format!("cluster:etcd={address}/tidewater"), options.clone());
+                let outcome = Log::open(&format!("cluster:etcd={address}/tidewater"), options);
                 let said = outcome.map(drop).expect_err(name).to_string();
                 println!("{name}: {} ms: {said:.200}", begin.elapsed().as_millis());
                 assert!(!said.contains(|sign: char| sign.is_control()) && said.len() < 10_000, "{name}: {said:?}");
