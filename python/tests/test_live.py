@@ -34,13 +34,13 @@ def test_the_preload_library_is_beside_the_program() -> None:
 
 def test_an_image_outlives_its_device(tmp_path: Path) -> None:
     for _ in range(2):
-        with tw.serve("tiny", size="8MiB", image=tmp_path / "image") as device:
+        with tw.serve("tiny", capacity="8MiB", image=tmp_path / "image") as device:
             assert device.status()["capacity"] == "8MiB"
     assert (tmp_path / "image").stat().st_size > 0
 
 
 def test_a_device_ends_with_the_process_that_serves_it() -> None:
-    code = "import os, signal, tidewater_ssd as tw; device = tw.serve('tiny', size='8MiB'); print(device.control); "
+    code = "import os, signal, tidewater_ssd as tw; device = tw.serve('tiny', capacity='8MiB'); print(device.control); "
     code += "print(device._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     pid = int(ended.stdout.split()[-1])
@@ -56,7 +56,7 @@ def test_a_device_ends_with_the_process_that_serves_it() -> None:
 
 
 def test_a_device_answers_and_takes_faults() -> None:
-    with tw.serve("tiny", size="8MiB") as device:
+    with tw.serve("tiny", capacity="8MiB") as device:
         status = device.status()
         assert status["state"]
         assert "tidewater_" in device.metrics()
@@ -79,7 +79,7 @@ def test_a_device_answers_and_takes_faults() -> None:
 
 
 def test_a_device_that_was_killed_says_so() -> None:
-    with tw.serve("tiny", size="8MiB") as device:
+    with tw.serve("tiny", capacity="8MiB") as device:
         device._process.kill()
         device._process.wait()
         with pytest.raises(tw.RunError, match="the device has ended"):
@@ -87,7 +87,7 @@ def test_a_device_that_was_killed_says_so() -> None:
 
 
 def test_a_device_takes_the_memory_that_it_uses() -> None:
-    with tw.serve("villars", size="64MiB") as device:
+    with tw.serve("villars", capacity="64MiB") as device:
         status = Path(f"/proc/{device._process.pid}/status").read_text()
     resident = int(status.split("VmRSS:")[1].split()[0])
     # Its image has 2.3 GiB, of which a new drive has written none.
@@ -97,7 +97,7 @@ def test_a_device_takes_the_memory_that_it_uses() -> None:
 def test_a_device_that_cannot_be_served_says_why(tmp_path: Path) -> None:
     (tmp_path / "image").write_text("no image of ours")
     with pytest.raises(tw.TidewaterError, match="image"):
-        tw.serve("tiny", size="8MiB", image=tmp_path / "image")
+        tw.serve("tiny", capacity="8MiB", image=tmp_path / "image")
 
 
 def test_an_experiment_has_checks_and_rows(tmp_path: Path) -> None:

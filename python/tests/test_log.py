@@ -24,7 +24,7 @@ PATIENCE = 60
 
 @pytest.fixture
 def device() -> Iterator[tw.Device]:
-    with tw.serve("villars", size="64MiB") as device:
+    with tw.serve("villars", capacity="64MiB") as device:
         yield device
 
 
@@ -162,7 +162,7 @@ def test_what_cannot_be_opened_says_why(device: tw.Device, tmp_path: Path) -> No
 
 def test_a_log_outlives_its_device(tmp_path: Path) -> None:
     ring = tmp_path / "ring"
-    with tw.serve("villars", size="64MiB", image=tmp_path / "image", ring=ring) as device:
+    with tw.serve("villars", capacity="64MiB", image=tmp_path / "image", ring=ring) as device:
         log = tw.Log(device)
         log.append(b"first")
         log.wait()
@@ -173,7 +173,7 @@ def test_a_log_outlives_its_device(tmp_path: Path) -> None:
         log.wait(second, "RING")
         with pytest.raises(tw.LogError):
             log.reattach()
-    with tw.serve("villars", size="64MiB", image=tmp_path / "image", ring=ring) as device:
+    with tw.serve("villars", capacity="64MiB", image=tmp_path / "image", ring=ring) as device:
         assert device.vfio_user != where
         log.close()
         with tw.Log(device) as log:

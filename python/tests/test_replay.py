@@ -174,7 +174,7 @@ def test_advice_names_arguments_of_python() -> None:
 def test_messages_of_the_program_name_arguments_too() -> None:
     with pytest.raises(tw.TidewaterError) as error:
         tw.serve("generic")
-    assert 'size="64GiB"' in str(error.value) and "--" not in str(error.value)
+    assert 'capacity="64GiB"' in str(error.value) and "--" not in str(error.value)
     run = tw.Drive("generic").replay("rw=randwrite,bs=4k,size=16m,number_ios=5000")
     said = " ".join(run.warnings)
     assert said and said == in_python(" ".join(run.record["warnings"]))

@@ -133,7 +133,7 @@ def serve(
     drive: Drive | str = "generic",
     *,
     image: str | PathLike[str] = "memory",
-    size: str | int | None = None,
+    capacity: str | int | None = None,
     nvme_tcp: str | None = None,
     ring: bool | str | PathLike[str] | None = None,
     metrics: str | None = None,
@@ -143,7 +143,7 @@ def serve(
 
     image
         The file of its data, made if missing; ``"memory"`` forgets.
-    size
+    capacity
         Usable size of a new drive, such as ``"8GiB"`` (a number is in bytes). Memory is taken for what is written.
     nvme_tcp, metrics
         Addresses to serve at, such as ``"127.0.0.1:4420"``.
@@ -152,7 +152,7 @@ def serve(
         device. By default where the drive has one.
 
     >>> import tidewater_ssd as tw
-    >>> with tw.serve("tiny", size="8MiB") as device:
+    >>> with tw.serve("tiny", capacity="8MiB") as device:
     ...     device.status()["state"]
     'serving'
     """
@@ -164,7 +164,7 @@ def serve(
         arguments += ["--set", f"{key}={value}"]
     if ring is None:
         ring = drive["fast.size"] != "0B"
-    for option, given in [("--size", size), ("--nvme-tcp", nvme_tcp), ("--metrics", metrics)]:
+    for option, given in [("--capacity", capacity), ("--nvme-tcp", nvme_tcp), ("--metrics", metrics)]:
         if given is not None:
             arguments += [option, str(given)]
     if ring:

@@ -48,7 +48,7 @@ class Log:
         ``"REMOTE_DESTAGED"``; :meth:`status` says what each survives. By default one that survives a loss of power.
 
     >>> import tidewater_ssd as tw
-    >>> with tw.serve("villars", size="64MiB") as device, tw.Log(device) as log:
+    >>> with tw.serve("villars", capacity="64MiB") as device, tw.Log(device) as log:
     ...     commit = log.append(b"commit 17")
     ...     log.wait(commit)
     ...     [record.data for record in log.tail(commit.lsn, timeout=0)]

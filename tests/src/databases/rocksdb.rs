@@ -73,6 +73,10 @@ impl Database for RocksDb {
         if program("g++").is_none() {
             missing.push("g++");
         }
+        // The guide's page begins with it.
+        if program("db_bench").is_none() {
+            missing.push("rocksdb-tools");
+        }
         missing
     }
 
