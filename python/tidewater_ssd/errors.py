@@ -150,8 +150,8 @@ def in_python(text: str) -> str:
 
     >>> in_python("try --precondition steady, or --queue-depth N")
     'try precondition="steady", or queue_depth=N'
-    >>> in_python("use --set nand.ways=1 --set nand.channels=2, or give --size, as in --size 64GiB")
-    'use {"nand.ways": "1", "nand.channels": "2"}, or give size=, as in size="64GiB"'
+    >>> in_python("use --set nand.ways=1 --set nand.channels=2, or give --capacity, as in --capacity 64GiB")
+    'use {"nand.ways": "1", "nand.channels": "2"}, or give capacity=, as in capacity="64GiB"'
     >>> in_python("load.power-cut: no number; `tidewater profile list` names them")
     'power_cut=: no number; `tidewater_ssd.profiles()` names them'
     """
@@ -178,7 +178,10 @@ def in_python(text: str) -> str:
 #: Words of the program besides its options, and what stands here in their place.
 _COMMANDS = [
     (r"`tidewater profile list`", "`tidewater_ssd.profiles()`"),
-    (r"`tidewater profile show (\S+) > \S+` makes a file to edit", r"`tidewater.Drive('\1').toml()` is a text to edit"),
+    (
+        r"`tidewater profile show (\S+) > \S+` makes a file to edit",
+        r"`tidewater_ssd.Drive('\1').toml()` is a text to edit",
+    ),
     (r"`tidewater profile show \S+` lists every key with a value that it takes", "`tidewater_ssd.keys()` says what"),
     (r";? ?see --help for the options and examples", ""),
     (r"^load\.power-cut: ", "power_cut=: "),
