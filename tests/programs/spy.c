@@ -4,14 +4,15 @@
 // Where the file SPY_FAILS is there, it is removed, and the next sync of a regular file fails: as the system says it
 // once, and takes the bytes for clean. Where SPY_NO_ROOM is there, no marker can be written in place.
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,6 +31,12 @@ static void copy(int fd) {
     ssize_t (*next_write)(int, const void *, size_t) = dlsym(RTLD_NEXT, "write");
     int (*next_close)(int) = dlsym(RTLD_NEXT, "close");
     int (*next_rename)(const char *, const char *) = dlsym(RTLD_NEXT, "rename");
+    // One after the other: of two copies at once the older could come last.
+    char lock[4096];
+    snprintf(lock, sizeof lock, "%s/lock", folder);
+    int turn = next_open(lock, O_CREAT | O_RDWR, 0600);
+    if (turn < 0 || flock(turn, LOCK_EX) != 0)
+        abort();
     int in = next_open(from, O_RDONLY, 0), out = next_open(to, O_CREAT | O_TRUNC | O_WRONLY, 0600);
     char bytes[65536];
     for (ssize_t got; in >= 0 && out >= 0 && (got = read(in, bytes, sizeof bytes)) > 0;)
@@ -38,6 +45,7 @@ static void copy(int fd) {
     next_close(in);
     next_close(out);
     next_rename(to, last);
+    next_close(turn);
 }
 
 static int fails(int fd) {
@@ -102,21 +110,24 @@ int rename(const char *old, const char *new) {
     return next(old, new);
 }
 
-// The supervisor calls it with the folder of a file whose name it does not find: a rename of the file is under way.
+static int copy_one(const char *path, const struct stat *about, int kind, struct FTW *at) {
+    int (*next_open)(const char *, int, mode_t) = dlsym(RTLD_NEXT, "open");
+    int (*next_close)(int) = dlsym(RTLD_NEXT, "close");
+    (void)about, (void)at;
+    int file = kind == FTW_F ? next_open(path, O_RDONLY | O_NOFOLLOW, 0) : -1;
+    if (file >= 0) {
+        copy(file);
+        next_close(file);
+    }
+    return 0;
+}
+
+// The supervisor calls it for a file whose name it does not find: a rename of the file, or of its folder, is under way.
+// All files are somewhere below the folder that it runs in.
 int syncfs(int fd) {
     int (*next)(int) = dlsym(RTLD_NEXT, "syncfs");
-    int (*next_openat)(int, const char *, int, mode_t) = dlsym(RTLD_NEXT, "openat");
-    int (*next_close)(int) = dlsym(RTLD_NEXT, "close");
-    int done = next(fd), again = next_openat(fd, ".", O_RDONLY | O_DIRECTORY, 0);
-    DIR *all = done == 0 && again >= 0 ? fdopendir(again) : NULL;
-    for (struct dirent *one; all && (one = readdir(all));) {
-        int file = next_openat(fd, one->d_name, O_RDONLY | O_NOFOLLOW, 0);
-        if (file >= 0) {
-            copy(file);
-            next_close(file);
-        }
-    }
-    if (all)
-        closedir(all);
+    int done = next(fd);
+    if (done == 0 && getenv("SPY_FOLDER"))
+        nftw(".", copy_one, 16, FTW_PHYS);
     return done;
 }
