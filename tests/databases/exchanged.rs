@@ -432,7 +432,9 @@ impl Scene {
             Files::Amid | Files::AmidInPlace => Some(&self.amid),
             _ => None,
         };
-        let has_the_log = matches!(stands, Stands::Own | Stands::Moved | Stands::OldRing);
+        // At RING the last bytes are in the ring alone: with an earlier one, files from before are all that there is.
+        let is_whole = matches!(stands, Stands::Own | Stands::Moved);
+        let has_the_log = is_whole || stands == Stands::OldRing && self.level != Level::Ring;
         let as_put = floor.is_some_and(|floor| floor.judge(&contents).lost == 0) && !has_the_log;
         Ok(match (all.half, all.foreign) {
             _ if all.holds() => Came::Right,
