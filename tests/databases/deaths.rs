@@ -16,7 +16,7 @@ const WAITED: Duration = Duration::from_millis(150);
 /// A wait that ends by its own time-out takes 30 s: a sync of `tidewater run`, of a layer and of the C library.
 const TOO_LATE: Duration = Duration::from_secs(15);
 
-/// What commits wait for, and where the ring lies; without a memory: on the first of three machines.
+/// The level that commits wait for, and where the ring lies; without a memory: on the first of three machines.
 type How = (Level, Option<Memory>);
 
 const HOWS: [How; 6] = [
@@ -67,7 +67,7 @@ impl Devices {
         }
     }
 
-    /// What answers commits stands still.
+    /// The process that answers commits stands still.
     fn stop(&self) {
         match self {
             Devices::One(device) => signal(device.process(), Signal::SIGSTOP),

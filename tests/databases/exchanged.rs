@@ -26,7 +26,7 @@ const COMMITS: u64 = 20;
 /// Cases in an ordinary run; with ten rounds and more, all.
 const FEW: usize = 4;
 
-/// What stands where the files' device stood.
+/// The device that stands where the files' device stood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stands {
     /// It itself.
@@ -64,7 +64,7 @@ const STANDS: [Stands; 10] = [
     Stands::Own,
 ];
 
-/// What was done with the files after the crash.
+/// The treatment of the files after the crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Files {
     /// The page cache was lost: they are as they were synced.
@@ -102,7 +102,7 @@ const FILES: [Files; 10] = [
     Files::Unmarked,
 ];
 
-/// What came of a start.
+/// The outcome of a start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Came {
     /// Refused, with the next step.
@@ -138,7 +138,7 @@ impl fmt::Display for Came {
     }
 }
 
-/// What the cases of a program gave.
+/// The outcomes of a program's cases.
 pub struct Table {
     database: &'static str,
     cases: BTreeMap<(Files, Stands), Came>,
@@ -200,7 +200,7 @@ fn seen(folder: &Path) -> u64 {
     markers(folder).iter().filter_map(of).max().unwrap_or(0)
 }
 
-/// What the markers below a folder say.
+/// The words of the markers below a folder.
 fn markers(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let each = entries.flatten().flat_map(|entry| {

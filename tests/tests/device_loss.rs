@@ -299,7 +299,7 @@ fn a_sync_that_failed_is_not_made_good_by_the_next() {
     drop(device);
 }
 
-/// What is in memory alone can't be ahead of its log.
+/// A file in memory alone can't be ahead of its log.
 #[test]
 fn files_in_memory_wait_for_no_log() {
     let Some(folder) = folder() else { return };

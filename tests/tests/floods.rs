@@ -18,7 +18,7 @@ use tidewater_wire::nvme::Sqe;
 use tidewater_wire::nvme_tcp::{Framing, IcReq, Pdu};
 use tidewater_wire::replication::{Hello, LANES_MAX, PEER_VERSION, Piece, Ping};
 
-/// What a device may take at most, in MiB.
+/// Memory that a device may take at most, in MiB.
 const MEMORY_MIB_MAX: u64 = 100;
 /// How long each flood goes on.
 const FLOOD: Duration = Duration::from_secs(6);
@@ -237,7 +237,7 @@ fn local(target: &Target, name: &str, bytes: &[u8], over: &AtomicBool) {
     }
 }
 
-/// What a peer of another CA, one without a certificate, and one with a right one do, in Python.
+/// A peer of another CA, one without a certificate, and one with a right one, in Python.
 const TLS: &str = r#"
 import socket, ssl, sys, time
 host, port, how, until = sys.argv[1], int(sys.argv[2]), sys.argv[3], time.time() + float(sys.argv[4])

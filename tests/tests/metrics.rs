@@ -443,7 +443,7 @@ fn the_guide_lists_every_metric_and_every_alert() {
     }
 }
 
-/// What the guides set up is a log device, which had neither metrics nor a page; its status said nothing of its log.
+/// A log device, as the guides set it up, had neither metrics nor a page; its status said nothing of its log.
 #[test]
 fn a_log_device_has_metrics_a_page_and_a_status_of_its_log() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -150,7 +150,7 @@ pub(crate) fn is_marked(folder: &Path, run: &[u8; 16]) -> bool {
     Folder::open(folder).is_ok_and(|opened| opened.read(&name_of(run)) != Ok(None))
 }
 
-/// What came of bringing markers up to date.
+/// The outcome of bringing markers up to date.
 #[derive(Debug, Default)]
 pub(crate) struct Advanced {
     /// On folders that have no marker.

@@ -16,19 +16,19 @@ use crate::compare::same;
 /// Bytes that are held against a file at once.
 const PART: usize = 16 << 10;
 
-/// What file systems give out room by, as a rule.
+/// The unit by which file systems give out room, as a rule.
 const BLOCK: usize = 4096;
 
-/// What a file is without, of what its log says so far.
+/// The bytes of its log that a file has not got so far.
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten {
     /// Bytes from one offset to another, in no order and without overlaps.
     ranges: Vec<(u64, u64)>,
     /// A length that was refused, and not taken back.
     len: bool,
-    /// What was refused first of all that is left.
+    /// The first refusal of all that is left.
     error: Option<io::Error>,
-    /// What the file has was made durable, and is read from its disk.
+    /// The file was made durable, and is read from its disk.
     is_fresh: bool,
     /// Zeroes take no room.
     punches: bool,

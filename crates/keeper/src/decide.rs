@@ -141,11 +141,6 @@ pub fn decide(view: &View<'_>, memory: &mut Memory) -> Decision {
     };
     let of = Of { view, cluster, device, group };
     match (&cluster.leader, device.role) {
-        (leader, Role::Alone) if device.disk.state.is_some() => {
-            let release = leader.as_ref().filter(|(_, is_own)| *is_own).map(|_| Action::Release);
-            let note = of.with_bad_disk(device.disk.state.as_deref().unwrap_or_default());
-            Decision { actions: release.into_iter().collect(), note, soon: false }
-        }
         (_, Role::Alone) => of.begin(),
         (Some((_, true)), _) => of.lead(memory),
         (Some((leader, false)), _) => of.follow(leader.node),

@@ -1,4 +1,4 @@
-//! What a keeper is asked to do: `tidewater cluster keeper` writes it as one JSON object.
+//! The job of a keeper: `tidewater cluster keeper` writes it as one JSON object.
 
 use crate::keys::Group;
 use serde::{Deserialize, Serialize};

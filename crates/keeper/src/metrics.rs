@@ -1,4 +1,4 @@
-//! What a keeper answers to programs: metrics, and to load balancers whether its device is primary.
+//! Answers of a keeper to programs: metrics, and to load balancers whether its device is primary.
 
 use crate::device::Role;
 use crate::page::Seen;

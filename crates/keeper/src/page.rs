@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tidewater_base::units;
 use tidewater_live::{Board, Cell, History, Level, Table, listen, serve_answers, serve_board};
 
-/// What others may see of a cluster: its page, its metrics.
+/// The public side of a cluster: its page, its metrics.
 #[derive(Clone, Default)]
 pub struct Page(Arc<Mutex<Seen>>);
 
@@ -69,7 +69,7 @@ impl Page {
         Ok(address)
     }
 
-    /// What is answered at this time.
+    /// The answer at this time.
     #[cfg(test)]
     pub(crate) fn answer_at(&self, path: &str, now: Instant) -> Option<(u16, String)> {
         lock(&self.0).answer(path, "c", now)

@@ -70,7 +70,7 @@ pub async fn run(at: At, keep: Keep) -> Result<(), String> {
     Ok(())
 }
 
-/// What others may see of this cluster, where that was asked for; says where it is.
+/// Serves the public side of this cluster, where that was asked for; says where it is.
 fn open_page(keep: &Keep, at: &At) -> Result<Page, String> {
     let (title, cluster) = match at.function {
         0 => (format!("Cluster {}", at.cluster), at.cluster.clone()),
@@ -115,7 +115,7 @@ struct Keeper {
     note: String,
     /// The device's number, once it is known.
     node: Option<u8>,
-    /// What others may see.
+    /// The public side.
     page: Page,
     /// When etcd was last asked to renew the lease, and did.
     renewed: Option<Instant>,

@@ -82,7 +82,7 @@ impl Ledger {
         Self { attempted: zeros(), acknowledged: zeros() }
     }
 
-    /// What is known at this moment, for files as they are now.
+    /// The commits known at this moment, for files as they are now.
     pub fn now(&self) -> Ledger {
         let copy = |of: &[AtomicU64]| of.iter().map(|one| AtomicU64::new(one.load(Ordering::Acquire))).collect();
         // In this order: what is acknowledged meanwhile was attempted.

@@ -201,7 +201,7 @@ fn a_disk_that_is_slow_for_long_gives_the_lead_away_where_that_was_asked_for() {
     assert!(kept.said(old).contains("its disk is slow"), "{}", kept.all_said());
 }
 
-/// What a round of [`round`] took.
+/// The times of a [`round`].
 struct Took {
     /// Until a primary acknowledged; where all members have to have it, until there was one that would.
     next: Option<Duration>,

@@ -99,7 +99,8 @@ impl Etcd {
         format!("{}://{}", if self.certs.is_some() { "https" } else { "http" }, self.client)
     }
 
-    /// What `tidewater cluster keeper` is given to reach some members, and one that is down: its address leads nowhere.
+    /// The argument by which `tidewater cluster keeper` reaches some members, and one that is down: its address leads
+    /// nowhere.
     pub fn access(members: &[Etcd]) -> Vec<String> {
         let is_secure = members.iter().any(|etcd| etcd.certs.is_some());
         let nowhere = format!("{}://127.0.0.1:1", if is_secure { "https" } else { "http" });

@@ -19,7 +19,7 @@ fn put(etcd: &Etcd, key: &str, value: &str) {
     post(etcd, "put", &json!({ "key": base64(key), "value": base64(value) }));
 }
 
-/// What etcd's gateway answers.
+/// An answer of etcd's gateway.
 fn post(etcd: &Etcd, what: &str, body: &Value) -> Value {
     let (body, url) = (body.to_string(), etcd.url());
     let mut stream = TcpStream::connect(url.trim_start_matches("http://")).expect("it listens");
@@ -119,7 +119,7 @@ fn keepers_that_refuse_an_etcd_write_nothing_to_it() {
     assert_eq!((&all["kvs"], &all["header"]["revision"]), (&Value::Null, &json!("1")), "{all}");
 }
 
-/// What an etcd that lies sends to each that connects.
+/// Bytes that an etcd which lies sends to each that connects.
 #[derive(Clone, Copy)]
 enum Lie {
     /// So much once, and then the end.

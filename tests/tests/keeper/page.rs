@@ -84,7 +84,7 @@ fn a_page_shows_leader_lease_members_and_a_failover() {
     assert!(seen["events"].to_string().contains("\"paused\""), "{seen:#}");
 }
 
-/// What a keeper answers to a health check of HTTP/1.0: status and text.
+/// The answer of a keeper to a health check of HTTP/1.0: status and text.
 fn asked(kept: &Kept, node: u8, path: &str) -> (u16, String) {
     let said = kept.said(node);
     let at =

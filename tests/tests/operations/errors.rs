@@ -14,7 +14,7 @@ use tidewater_tests::{compile, skipped, tidewater};
 
 use super::{DEVICE, TIME, WAITS, text};
 
-/// What the operations of a round meet.
+/// The disk that the operations of a round meet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Disk {
     /// Room for all.
@@ -30,7 +30,7 @@ struct Trial {
     program: PathBuf,
     faults: PathBuf,
     spy: PathBuf,
-    /// What the folder of the files is mounted from, while it is.
+    /// Whether the folder of the files is mounted.
     is_mounted: bool,
 }
 

@@ -49,7 +49,7 @@ impl Full {
         served(self.folder.path(), &self.library)
     }
 
-    /// What is wrong with its disk from now on; empty: nothing.
+    /// The fault of its disk from now on; empty: none.
     fn disk(&self, fault: &str) {
         let at = self.folder.path().join("fault");
         std::fs::write(at.with_extension("new"), fault).expect("a folder");

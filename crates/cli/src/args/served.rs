@@ -300,7 +300,7 @@ pub struct Nvme {
     pub side: Option<NvmeSide>,
 }
 
-/// What of a device is used byte by byte.
+/// The parts of a device that are used byte by byte.
 #[derive(Debug, Subcommand)]
 pub enum NvmeSide {
     /// Append to and read the log of a drive's fast side

@@ -31,7 +31,7 @@ impl<J: Backing> Run<J> {
         self.checkpoint(&mut state, false).expect("nothing fails");
     }
 
-    /// What a checkpoint ends with.
+    /// The end of a checkpoint.
     #[cfg(test)]
     pub(crate) fn leave_unused(&self) {
         let mut state = self.state.lock().expect("no thread panicked");

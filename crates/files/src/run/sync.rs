@@ -1,4 +1,4 @@
-//! What a checkpoint does with the files: each is found by its path, and synced with its folder.
+//! The syncs of a checkpoint: each file is found by its path, and synced with its folder.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -26,10 +26,10 @@ const MOVES_WITHIN: Duration = Duration::from_secs(2);
 /// A file, as the table had it when a checkpoint began.
 pub(super) type Named = (Place, FileBind, PathBytes);
 
-/// What files are synced for.
+/// Why files are synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Syncs {
-    /// What the log has of them is trimmed: it says again which they are.
+    /// Their records are trimmed: the log says again which files they are.
     Checkpoint,
     /// The program has ended.
     Last,

@@ -7,6 +7,10 @@ use crate::keys::list;
 impl Of<'_> {
     /// What is done with a device that is in no group.
     pub(super) fn begin(&self) -> Decision {
+        if let Some(state) = &self.device.disk.state {
+            let release = self.cluster.leader.as_ref().filter(|(_, is_own)| *is_own).map(|_| Action::Release);
+            return Decision { actions: release.into_iter().collect(), note: self.with_bad_disk(state), soon: false };
+        }
         let node = self.device.node;
         if !self.is_member() {
             return Decision::wait(format!("node {node} is no member of the group ({})", self.group));

@@ -61,7 +61,7 @@ pub(super) struct Association {
     pub(super) keep_alive_ms: u32,
     /// When the host sent its last command.
     pub(super) active_at: Instant,
-    /// What its I/O queues have begun in this turn, in bytes.
+    /// Bytes that its I/O queues have begun in this turn.
     pub(super) begun: u32,
     /// The host has left, and the subsystem has not yet.
     leaving: bool,

@@ -15,8 +15,8 @@ const READS_BYTES_MAX: u64 = 8 << 20;
 /// The same for all hosts together, in equal parts.
 const READS_OF_ALL: u64 = 32 << 20;
 
-/// What a host may begin between two looks at the connections, where there are others: bytes by [`weight`], and one
-/// command in any case.
+/// Bytes by [`weight`] that a host may begin between two looks at the connections, where there are others; one command
+/// in any case.
 const TURN_BYTES: u32 = 128 << 10;
 const COMMAND_BYTES: u32 = 4 << 10;
 /// A sync of the backing store.

@@ -124,7 +124,7 @@ impl Drive {
     }
 }
 
-/// What attackers know of the drive.
+/// The drive, as attackers know it.
 #[derive(Clone)]
 struct Victim {
     address: SocketAddr,

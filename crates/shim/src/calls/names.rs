@@ -189,7 +189,7 @@ enum Moves {
     Folder(Box<Moved>),
 }
 
-/// What the move of a folder brings about.
+/// The consequences of the move of a folder.
 struct Moved {
     before: PathText,
     after: PathText,

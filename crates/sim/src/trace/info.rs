@@ -79,7 +79,7 @@ pub const BUSIEST: usize = 10;
 /// The figures of one device, volume or application storage unit.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct DeviceInfo {
-    /// What the trace calls it; `--volume` takes that.
+    /// Its name in the trace; `--volume` takes that.
     pub name: String,
     /// Reads and writes.
     pub requests: u64,
