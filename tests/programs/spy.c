@@ -35,8 +35,12 @@ static void copy(int fd) {
     char lock[4096];
     snprintf(lock, sizeof lock, "%s/lock", folder);
     int turn = next_open(lock, O_CREAT | O_RDWR, 0600);
-    if (turn < 0 || flock(turn, LOCK_EX) != 0)
-        abort();
+    // Who can't open it, for want of descriptors or of rights, can't open the copy either.
+    if (turn < 0)
+        return;
+    while (flock(turn, LOCK_EX) != 0)
+        if (errno != EINTR)
+            abort();
     int in = next_open(from, O_RDONLY, 0), out = next_open(to, O_CREAT | O_TRUNC | O_WRONLY, 0600);
     char bytes[65536];
     for (ssize_t got; in >= 0 && out >= 0 && (got = read(in, bytes, sizeof bytes)) > 0;)
