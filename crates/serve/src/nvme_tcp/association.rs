@@ -60,9 +60,11 @@ pub(super) struct Association {
     /// Keep Alive Timeout, milliseconds; 0 is none.
     pub(super) keep_alive_ms: u32,
     /// When the host sent its last command.
-    pub(super) active_at: Instant,
-    /// Bytes that its I/O queues have begun in this turn.
-    pub(super) begun: u32,
+    active_at: Instant,
+    /// Bytes that its I/O queues have begun in this turn, and those that turns before did not make up for.
+    begun: u32,
+    /// The host has sent something in this turn.
+    is_heard: bool,
     /// The host has left, and the subsystem has not yet.
     leaving: bool,
 }
@@ -89,6 +91,21 @@ impl Association {
         }
         let has_queues = self.queues.iter().skip(1).any(|queue| *queue != Queue::Free);
         Some(after(self.active_at, if has_queues { options.silence_max } else { options.idle_time_max }))
+    }
+
+    /// Its host has sent a command.
+    pub(super) fn hear(&mut self, now: Instant) {
+        (self.active_at, self.is_heard) = (now, true);
+    }
+
+    /// Its host begins a command of so many bytes.
+    pub(super) fn begin(&mut self, bytes: u32) {
+        self.begun = self.begun.saturating_add(bytes);
+    }
+
+    /// Whether its host may begin so many bytes, of as many as a turn has.
+    pub(super) fn may_begin(&self, bytes: u32, turn: u32) -> bool {
+        self.begun == 0 || self.begun.saturating_add(bytes) <= turn
     }
 
     /// Connections that are its queues.
@@ -145,6 +162,8 @@ pub(super) struct Associations {
     places: Vec<Option<Association>>,
     functions: Range<u8>,
     queues_max: u16,
+    /// How many there were when this turn began.
+    count: usize,
 }
 
 impl Associations {
@@ -154,6 +173,7 @@ impl Associations {
             places: (0..places).map(|_| None).collect(),
             functions: options.functions.clone(),
             queues_max: options.queues_max,
+            count: 0,
         }
     }
 
@@ -161,9 +181,28 @@ impl Associations {
         self.places.len()
     }
 
-    /// The connections are looked at anew.
-    pub(super) fn begin_turn(&mut self) {
-        self.places.iter_mut().flatten().for_each(|association| association.begun = 0);
+    /// The connections are looked at anew. Of the hosts that have sent something within `quiet`, the one that has begun
+    /// least owes nothing from now on, and others owe so much less; a turn in which another host has sent something
+    /// makes up for `bytes` more. True: some host still owes.
+    pub(super) fn begin_turn(&mut self, bytes: u32, quiet: Duration, now: Instant) -> bool {
+        let subsystem = &mut self.places[..self.functions.len()];
+        let active = subsystem.iter().flatten().filter(|association| after(association.active_at, quiet) > now);
+        let least = active.map(|association| association.begun).min().unwrap_or(u32::MAX);
+        let heard = subsystem.iter().flatten().filter(|association| association.is_heard).count();
+        let mut any = false;
+        for association in subsystem.iter_mut().flatten() {
+            let is_heard = std::mem::take(&mut association.is_heard);
+            let bonus = if heard > usize::from(is_heard) { bytes } else { 0 };
+            association.begun = association.begun.saturating_sub(least.saturating_add(bonus));
+            any |= association.begun > 0;
+        }
+        self.count = self.len();
+        any
+    }
+
+    /// How many there were when this turn began.
+    pub(super) fn count(&self) -> usize {
+        self.count
     }
 
     /// How many there are.
@@ -233,6 +272,7 @@ impl Associations {
             keep_alive_ms,
             active_at: now,
             begun: 0,
+            is_heard: false,
             leaving: false,
         });
         Some(place)

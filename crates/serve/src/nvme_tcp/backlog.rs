@@ -6,6 +6,7 @@
 use super::border::Border;
 use super::commands::Command;
 use super::target::Target;
+use tidewater_base::Duration;
 use tidewater_core::subsystem::Input;
 use tidewater_wire::nvme::{Sqe, opcode};
 
@@ -15,9 +16,12 @@ const READS_BYTES_MAX: u64 = 8 << 20;
 /// The same for all hosts together, in equal parts.
 const READS_OF_ALL: u64 = 32 << 20;
 
-/// Bytes by [`weight`] that a host may begin between two looks at the connections, where there are others; one command
-/// in any case.
-const TURN_BYTES: u32 = 128 << 10;
+/// Bytes by [`weight`] that a host may begin between two looks at the connections, where there are others. One command
+/// may take more; the host then waits until others have begun as much, or have had as many turns.
+const TURN_BYTES: u32 = 64 << 10;
+/// From when on others are not waited for: several times as long as a host needs between two commands that follow each
+/// other.
+const QUIET: Duration = Duration::from_us(200);
 const COMMAND_BYTES: u32 = 4 << 10;
 /// A sync of the backing store.
 const FLUSH_BYTES: u32 = 32 << 10;
@@ -68,7 +72,7 @@ impl Target {
         if queue > 0
             && let Some((_, association)) = self.associations.of_function(function)
         {
-            association.begun = association.begun.saturating_add(weight);
+            association.begin(weight);
         }
         border.input(Input::Capsule { function, queue, sqe });
     }
@@ -78,8 +82,7 @@ impl Target {
         let connection = &self.peers[index].as_ref().expect("a command comes by a connection").connection;
         let command = connection.commands.get(place).expect("it waits");
         let Some(association) = self.associations.get(association) else { return true };
-        let begun = association.begun.saturating_add(weight(command));
-        if association.begun > 0 && begun > TURN_BYTES && self.associations.len() > 1 {
+        if !association.may_begin(weight(command), TURN_BYTES) && self.associations.count() > 1 {
             return false;
         }
         if !is_read(&command.sqe) || connection.promised() == 0 {
@@ -87,13 +90,14 @@ impl Target {
         }
         let queues = association.peers().filter_map(|index| self.peers[index].as_ref());
         let all: u64 = queues.map(|peer| peer.connection.promised()).sum();
-        all + u64::from(command.pointer.len()) <= READS_BYTES_MAX.min(READS_OF_ALL / self.associations.len() as u64)
+        let hosts = self.associations.count().max(1) as u64;
+        all + u64::from(command.pointer.len()) <= READS_BYTES_MAX.min(READS_OF_ALL / hosts)
     }
 
     /// A turn begins: hands in what waited for it, or for hosts that have taken their data. True: there was some.
     pub(super) fn resume_held(&mut self, border: &mut dyn Border) -> bool {
         let mut any = false;
-        self.associations.begin_turn();
+        let have_begun = self.associations.begin_turn(TURN_BYTES, QUIET, self.now);
         for _ in 0..self.holding.len() {
             let Some(index) = self.holding.pop_front() else { break };
             while let Some((place, association, queue)) = self.first_held(index)
@@ -113,6 +117,9 @@ impl Target {
         if self.holding.len() > 1 {
             // Another one comes first in the next turn.
             self.holding.rotate_left(1);
+        }
+        if have_begun && !any && !self.holding.is_empty() {
+            self.check_by(QUIET);
         }
         any
     }

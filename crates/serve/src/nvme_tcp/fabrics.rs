@@ -47,7 +47,7 @@ impl Target {
             return self.before_connect(index, place, &sqe, border);
         };
         let association = self.associations.get_mut(association).expect("a queue belongs to a controller");
-        association.active_at = now;
+        association.hear(now);
         let answer = if sqe.opcode() == OPCODE {
             return self.on_fabrics(index, place, &sqe, border);
         } else if queue == 0 {

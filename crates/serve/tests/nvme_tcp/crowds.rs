@@ -37,7 +37,7 @@ fn admin(keep_alive_ms: u32) -> Sqe {
 pub struct Bench {
     pub target: Target,
     pub mock: Mock,
-    now: Time,
+    pub now: Time,
 }
 
 impl Bench {

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tidewater_base::Duration as SimulatedDuration;
 use tidewater_core::profile::builtin;
 use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer, discover};
 use tidewater_serve::engine::{Backing, NamespaceSetup, Setup, TcpSetup};
@@ -79,6 +80,8 @@ fn a_host_that_sends_many_commands_does_not_have_all_of_them_done_at_once() {
         let controllers = (connect(7), connect(8));
         (controllers.0.queue(1, 64).unwrap(), controllers)
     });
+    // The other host has been silent for long.
+    bench.now += SimulatedDuration::from_ms(1);
     for _ in 0..60 {
         many.submit(Sqe::read(0, 0, 15), Transfer::In(16 * BLOCK as u32)).unwrap();
     }
@@ -91,6 +94,53 @@ fn a_host_that_sends_many_commands_does_not_have_all_of_them_done_at_once() {
         assert!(bench.mock.reads <= before + 2, "{} reads of 64 KiB in a turn", bench.mock.reads - before);
     }
     bench.with(move |_| (0..60).for_each(|_| drop(many.wait().unwrap().good().unwrap())));
+}
+
+/// Behind a long command a host waits until others have had as many turns, or until they are silent.
+#[test]
+fn a_long_command_is_made_up_for_by_turns_of_others() {
+    let mut bench = Bench::new(options());
+    let (mut long, mut short, _controllers) = bench.with(|address| {
+        let connect = |id: u8| {
+            let host = Host { id: [id; 16], ..host() };
+            let mut controller = Controller::connect(address, &host, &crate::mock::subsystem()).unwrap();
+            controller.enable().unwrap();
+            controller
+        };
+        let (long, short) = (connect(7), connect(8));
+        (long.queue(1, 8).unwrap(), short.queue(1, 64).unwrap(), (long, short))
+    });
+    let start = Instant::now();
+    let until_reads = |bench: &mut Bench, count: u64| {
+        while bench.mock.reads < count {
+            assert!(start.elapsed() < PATIENCE, "{} reads", bench.mock.reads);
+            bench.turn();
+        }
+    };
+    // Three of 1 MiB, which is 16 turns. The first begins at once.
+    for _ in 0..3 {
+        long.submit(Sqe::read(0, 0, 255), Transfer::In((256 * BLOCK) as u32)).unwrap();
+    }
+    long.flush().unwrap();
+    until_reads(&mut bench, 1);
+    let mut others = 0;
+    while bench.mock.long_reads < 2 {
+        short.submit(Sqe::read(0, 0, 0), Transfer::In(BLOCK as u32)).unwrap();
+        short.flush().unwrap();
+        others += 1;
+        let reads = others + bench.mock.long_reads;
+        until_reads(&mut bench, reads);
+    }
+    assert!((14..=17).contains(&others), "{others} reads of another host between two long ones");
+    until_reads(&mut bench, others + 2);
+    bench.turn();
+    bench.now += SimulatedDuration::from_us(150);
+    (0..100).for_each(|_| bench.turn());
+    assert_eq!(bench.mock.long_reads, 2, "another host may come yet");
+    bench.now += SimulatedDuration::from_us(50);
+    (0..2).for_each(|_| bench.turn());
+    assert_eq!(bench.mock.long_reads, 3, "none comes");
+    bench.with(move |_| (0..3).for_each(|_| drop(long.wait().unwrap().good().unwrap())));
 }
 
 /// A whole drive behind NVMe/TCP.
@@ -338,6 +388,7 @@ fn torture_rates_of_a_good_host_beside_each_attack() {
     let drive = Drive::start(folder.path());
     let mut good = Good::connect(&drive);
     good.read_for(TIME / 4);
+    let mut worst_share = f64::MAX;
     println!("| attack | commands/s | of alone | worst gap, ms | alone, ms |");
     for (name, attack) in ATTACKS {
         // Alone before and after, so that a machine that becomes slower is no attack's fault.
@@ -349,8 +400,8 @@ fn torture_rates_of_a_good_host_beside_each_attack() {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let rate = count as f64 / TIME.as_secs_f64();
         println!("| {name} | {rate:.0} | {share:.2} | {:.1} | {:.1} |", ms(worst), ms(before.1.max(after.1)));
-        // A third is what counts, and 1/17 is what it was; a machine with other work measures between.
-        assert!(!name.ends_with("not taken") || share >= 1.0 / 6.0, "{share:.2} of its rate alone");
+        worst_share = worst_share.min(share);
     }
+    assert!(worst_share >= 1.0 / 3.0, "{worst_share:.2} of its rate alone: is the machine idle?");
     drive.served.stop();
 }

@@ -75,6 +75,8 @@ pub struct Mock {
     pub lost: u64,
     /// Reads that were carried out.
     pub reads: u64,
+    /// Of these, those of more than a block.
+    pub long_reads: u64,
 }
 
 impl Border for Mock {
@@ -231,6 +233,7 @@ impl Mock {
                 }
                 opcode::READ | VENDOR_READ_FAILS | VENDOR_READ_BACKWARDS => {
                     self.reads += 1;
+                    self.long_reads += u64::from(range.len() > BLOCK);
                     let (mut status, mut units) =
                         (Status::SUCCESS, (0..range.len()).step_by(BLOCK).collect::<Vec<_>>());
                     if sqe.opcode() == VENDOR_READ_BACKWARDS {
