@@ -1,8 +1,9 @@
-//! The flash translation layer: where host data goes, and how space comes back. What follows is the page-mapped one,
-//! and what the hybrid one (`hybrid`) shares with it.
+//! The flash translation layer: where host data goes, and how space comes back.
 //!
-//! Host data fills one *row* at a time (see [`Layout`]), row after row over the dies; every die has a superblock open
-//! for host data and one for collected data. Collection works within a die, in steps of a row.
+//! A [`Store`] has what is on flash: the map, the superblocks (`space`), the rows under way (`rows`) and what is known
+//! of checkpoints (`journal`). A [`Placement`] says where data goes: `page` maps every page by itself, with an SLC
+//! cache before it and a mapping cache beside it where the profile says so; `hybrid` is FAST and FASTer. What both need
+//! is written once above the trait: ends of operations (`done`), rows that failed (`rewrite`), `checkpoint`, `recover`.
 //!
 //! Three rules keep data safe over a power loss, and everything else follows from them:
 //! 1. A unit's map entry moves when the unit is put into a row, but the superblock it leaves is not erased before that
@@ -13,622 +14,386 @@
 //! 3. A map checkpoint names what was durable when it was taken, and the program sequence up to which that is complete;
 //!    rows after it are scanned.
 
-mod bad;
-pub mod checkpoint;
-mod collect;
-mod dies;
+mod checkpoint;
+mod deal;
 mod done;
 mod hybrid;
-mod log;
+mod journal;
 mod map;
-mod map_cache;
-mod outstanding;
+mod page;
+mod placement;
 mod precondition;
 mod read;
 mod recover;
+mod rewrite;
+mod rows;
 mod sizing;
-mod slc;
-mod staged;
+mod space;
 mod statistics;
-mod write;
+mod store;
 
 pub use hybrid::LOG_BLOCKS_MIN;
-use map::ValidBits;
+pub use journal::entries_per_segment;
 pub use map::{Entry, Map};
-pub(crate) use map_cache::LentWork;
-pub use map_cache::{ENTRY_BYTES, LookUp, MapCache, MapStatistics};
-pub use precondition::Precondition;
-pub use precondition::write_amplification;
+pub(crate) use page::map_cache::LentWork;
+pub use page::map_cache::{ENTRY_BYTES, LookUp, MapCache, MapStatistics};
+pub use page::{SlcFill, reserve_per_die, slc_reserve, slc_rows};
+pub use precondition::{Precondition, write_amplification};
 pub use recover::{Flaw, RecoveryReport};
 pub use sizing::{Plan, Reserved, plan};
-pub use slc::{SlcFill, slc_reserve, slc_rows};
 pub use statistics::FtlStatistics;
+pub use store::Store;
 
-use crate::flash::{Flash, NONE};
-use crate::layout::Layout;
+use crate::events::EventQueue;
+use crate::flash::{Kind, Source};
+use crate::flaw::Injected;
 use crate::owner::Owner;
-use crate::profile::{FtlProfile, Profile};
-use checkpoint::Checkpoint;
-use dies::DieSet;
+use crate::profile::{FtlProfile, Mapping, Profile};
 use hybrid::Hybrid;
-use outstanding::Outstanding;
-use slc::Slc;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::sync::Arc;
-use tidewater_nand::{Medium, Origin, Stamps};
+use page::{PageMapping, Slc, map_cache};
+use placement::Placement;
+use recover::Recovery;
+use std::ops::{Deref, DerefMut};
+use store::Clock;
+use tidewater_base::Instant;
+use tidewater_nand::{Medium, Stamps};
 
-/// What a superblock is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
-    /// Erased.
-    Free,
-    /// Rows are added to it.
-    Open,
-    /// Full; a candidate for collection.
-    Closed,
-    /// Being collected.
-    Victim,
-    /// Collected: erased as soon as what replaced its data is programmed.
-    Draining,
-    /// An erase is queued or under way.
-    Erasing,
-    /// A plane has no block left, or never had one.
-    Bad,
-}
-
-/// Which data goes to a superblock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stream {
-    /// Written by the host.
-    Host,
-    /// Written by the host too, in single-level mode. Of superblocks: their rows are the host's.
-    Slc,
-    /// Moved by collection.
-    Collected,
-    /// Destaged from the fast side.
-    Log,
-    /// Copied by a merge, where the mapping is hybrid.
-    Merge,
-    /// The map's checkpoints.
-    Map,
-    /// Pages of the map, where only some of them are at hand.
-    Mapping,
-}
-
-/// One superblock.
-#[derive(Clone, Copy, Debug)]
-pub struct Superblock {
-    state: State,
-    stream: Stream,
-    /// A program failed in it: no more rows, and it is collected first.
-    failed: bool,
-    die: u16,
-    /// Rows given out.
-    rows: u16,
-    /// Erases that the map needs to be even about: the highest of its planes.
-    erases: u32,
-    /// The latest host row that took over a unit of this superblock.
-    host_hazard: u64,
-    /// The latest row of destaged log that did.
-    log_row_hazard: u64,
-    /// The latest collected row of this die that did.
-    collect_hazard: u64,
-    /// The write sequence of the latest deallocation that did: it must be logged before, or an older copy elsewhere
-    /// would come back.
-    log_hazard: u64,
-    /// Host units written before it closed, as a clock for cost-benefit.
-    closed_at: u64,
-}
-
-/// A row that is being filled or programmed: its units live in the controller's memory.
+/// Where data goes on a drive.
 #[derive(Clone, Debug)]
-struct Row {
-    superblock: u32,
-    row: u32,
-    stream: Stream,
-    count: u32,
-    /// Its number in the outstanding rows of its kind.
-    number: u64,
-    /// The order of all rows on the drive; goes into the page header.
-    program_sequence: u64,
-    /// The `index` of its page headers.
-    index: u32,
-    generation: u32,
-    in_use: bool,
-    /// A timer runs that pads it.
-    timed: bool,
-    /// A host waits for a unit of it: only then are the owners of its units kept apart.
-    owned: bool,
-    /// The whole row is the firmware's own (map, deallocations).
-    own: Option<checkpoint::OwnRow>,
-    /// What the mapping pages of the row say, one behind the other, when the medium keeps stamps.
-    images: Vec<u32>,
-}
-
-impl Row {
-    /// What the firmware itself writes into it.
-    #[inline(always)]
-    fn own_payload(&self) -> Option<Arc<[u32]>> {
-        if self.own.is_none() && self.images.is_empty() { None } else { self.some_payload() }
-    }
-
-    #[inline(never)]
-    fn some_payload(&self) -> Option<Arc<[u32]>> {
-        match &self.own {
-            None => Some(self.images.as_slice().into()),
-            Some(own) => own.payload.clone(),
-        }
-    }
-}
-
-/// What a die knows of its own space.
-#[derive(Clone, Debug)]
-struct DieSpace {
-    free: BinaryHeap<Reverse<(u32, u64, u32)>>,
-    /// Free superblocks that only the SLC cache may open.
-    kept: u32,
-    host_superblock: u32,
-    /// Takes what the fast side destages.
-    log_superblock: u32,
-    /// Takes pages that are read before they are written.
-    past_superblock: u32,
-    collect_superblock: u32,
-    collect_row: u32,
-    collected: Outstanding,
-    victim: u32,
-    victim_row: u32,
-    reads: u32,
-    /// Units that collection may move before the host has written more, times [`collect::CREDIT`].
-    credit: i64,
-    /// Units to move for each unit that the host writes, times [`collect::CREDIT`].
-    ratio: i64,
-    /// The credit beyond which collection is behind what the host's writes were to pay for.
-    behind: i64,
-    /// Superblocks in which a program failed.
-    failed: Vec<u32>,
-    erases_max: u32,
-    victims: u32,
-    /// When collection looked last, no superblock had anything to give back, or there was no place for it.
-    starved: bool,
-}
-
-impl DieSpace {
-    /// Free superblocks, without those that the SLC cache keeps.
-    #[inline]
-    fn free_beyond(&self) -> usize {
-        self.free.len().saturating_sub(self.kept as usize)
-    }
+#[expect(clippy::large_enum_variant, reason = "a drive has one, and page mapping is what must be near")]
+enum Placed {
+    Page(PageMapping),
+    Hybrid(Box<Hybrid>),
 }
 
 /// The translation layer, with the flash below it.
 #[derive(Clone, Debug)]
 pub struct Ftl<M> {
-    /// The scheduler.
-    pub flash: Flash,
-    /// The medium.
-    pub medium: M,
-    /// Counters.
-    pub statistics: FtlStatistics,
-    layout: Layout,
-    map: Map,
-    superblocks: Vec<Superblock>,
-    /// Rows of each superblock whose program is done; later ones are read from the controller's memory.
-    programmed: Vec<u16>,
-    /// Valid units by superblock; [`NOT_A_CANDIDATE`] is set unless it may be collected.
-    valid: Vec<u32>,
-    /// One bit for each physical unit.
-    valid_bits: ValidBits,
-    dies: Vec<DieSpace>,
-    /// Free superblocks of all dies.
-    free_superblocks: u32,
-    /// `None`: every page is mapped by itself.
-    hybrid: Option<Box<Hybrid>>,
-    /// `None`: the whole map is at hand.
-    map_cache: Option<Box<MapCache>>,
-    /// Logical pages; mapping pages lie behind them.
-    units: u32,
-    /// Superblocks of each die that are for mapping pages.
-    mapping_pool: u32,
-    /// `None`: host writes go to blocks in their own mode at once.
-    slc: Option<Box<Slc>>,
-    /// Dies that are starved.
-    starved: u32,
-    /// Dies on which collection has more to do, or more reason to, than when it looked last.
-    wake: Vec<u32>,
-    /// Collected superblocks that wait for what replaced their data.
-    draining: Vec<u32>,
-    /// Dies that can take another host row now.
-    ready: DieSet,
-    next_die: u32,
-    rows: Vec<Row>,
-    free_rows: Vec<u32>,
-    row_lpns: Vec<u32>,
-    row_owners: Vec<u32>,
-    /// Where each unit of a row was before: rows by units.
-    row_previous: Vec<u32>,
-    /// Version and write sequence, when the medium keeps stamps.
-    row_stamps: Vec<(u64, u64)>,
-    /// Where each unit of a row comes from, when there is a payload store; of rows of merges it is known when they are
-    /// programmed.
-    row_origins: Vec<Origin>,
-    host_row: u32,
-    host_rows: Outstanding,
-    log_row: u32,
-    log_rows: Outstanding,
-    /// Dies that can take another row of destaged log now.
-    log_ready: DieSet,
-    next_log_die: u32,
-    /// The power has failed: what is destaged on stored energy may take every superblock, and nothing else is done.
-    emergency: bool,
-    /// Superblocks of each die that are kept back for the log.
-    log_reserve: u32,
-    data_units: u32,
-    row_sequence: u64,
-    write_sequence: u64,
-    /// Host units ever written, as a clock for cost-benefit; unlike the counters it is never reset.
-    host_clock: u64,
-    free_order: u64,
-    checkpoint: Checkpoint,
-    /// Owners whose units are programmed, for the device to take.
-    acknowledged: Vec<u32>,
-    /// Owners whose units could not be programmed: no space is left.
-    rejected: Vec<u32>,
-    /// Owners of log pages that are written again because a program failed.
-    rewritten: Vec<u32>,
-    recovery: Option<Box<recover::Recovery>>,
+    store: Store<M>,
+    placed: Placed,
+    recovery: Option<Box<Recovery>>,
     recovered: Option<RecoveryReport>,
-    profile: FtlProfile,
-    stamps: bool,
-    /// There is a payload store, which needs to know what is a copy of what.
-    payload: bool,
-    read_only: bool,
-    good_superblocks: u32,
-    programs_per_die: u32,
 }
 
-/// Set in `valid` while a superblock is not a candidate for collection.
-const NOT_A_CANDIDATE: u32 = 1 << 31;
+/// What is on flash is asked of the store.
+impl<M> Deref for Ftl<M> {
+    type Target = Store<M>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Store<M> {
+        &self.store
+    }
+}
+
+impl<M> DerefMut for Ftl<M> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Store<M> {
+        &mut self.store
+    }
+}
+
+/// Calls a method of the placement, whichever it is, with the store.
+macro_rules! placed {
+    ($ftl:expr, |$by:ident, $store:ident| $call:expr) => {{
+        let $store = &mut $ftl.store;
+        match &mut $ftl.placed {
+            Placed::Page($by) => $call,
+            Placed::Hybrid(boxed) => {
+                let $by = &mut **boxed;
+                $call
+            }
+        }
+    }};
+}
+
+/// As [`placed`], without changing anything.
+macro_rules! asked {
+    ($ftl:expr, |$by:ident, $store:ident| $call:expr) => {{
+        let $store = &$ftl.store;
+        match &$ftl.placed {
+            Placed::Page($by) => $call,
+            Placed::Hybrid(boxed) => {
+                let $by = &**boxed;
+                $call
+            }
+        }
+    }};
+}
 
 impl<M: Medium> Ftl<M> {
     /// A translation layer over an erased medium, sized by the plan.
     pub fn new(profile: &Profile, medium: M, plan: &Plan, stamps: Stamps) -> Ftl<M> {
         let units = plan.units as u32;
-        let layout = Layout::new(&medium, profile.ftl.unit_size, plan.superblocks_per_die);
-        let dies = layout.dies;
-        let flash = Flash::new(profile, medium.config(), &layout, 4 * dies as usize + 4_096);
-        let count = layout.superblocks() as usize;
-        let space = DieSpace {
-            free: BinaryHeap::new(),
-            kept: 0,
-            host_superblock: NONE,
-            log_superblock: NONE,
-            past_superblock: NONE,
-            collect_superblock: NONE,
-            collect_row: NONE,
-            collected: Outstanding::default(),
-            victim: NONE,
-            victim_row: 0,
-            reads: 0,
-            credit: 0,
-            ratio: 0,
-            behind: 0,
-            failed: Vec::new(),
-            erases_max: 0,
-            victims: 0,
-            starved: false,
-        };
         // What is kept back for a dump is reserve like any other; collection goes on with what it has always had.
         let dump = sizing::dump_reserve(profile, plan.reserved.dump_pages);
         let (gc_start, gc_reserve) = (profile.ftl.gc_start + dump, profile.ftl.gc_reserve + dump);
-        let mapping_pages = map_cache::mapping_pages(profile, plan.units) as u32;
-        let mut ftl = Ftl {
-            flash,
-            statistics: FtlStatistics::default(),
-            map: Map::new(units + mapping_pages),
-            map_cache: MapCache::new(profile, units, dies),
-            units,
-            mapping_pool: map_cache::pool_per_die(profile, plan.units),
-            superblocks: (0..count)
-                .map(|i| Superblock {
-                    state: State::Bad,
-                    stream: Stream::Host,
-                    failed: false,
-                    die: layout.die_of(i as u32) as u16,
-                    rows: 0,
-                    erases: 0,
-                    host_hazard: 0,
-                    log_row_hazard: 0,
-                    collect_hazard: 0,
-                    log_hazard: 0,
-                    closed_at: 0,
-                })
-                .collect(),
-            programmed: vec![0; count],
-            valid: vec![NOT_A_CANDIDATE; count],
-            valid_bits: ValidBits::new(layout.address_space(), units),
-            dies: vec![space; dies as usize],
-            free_superblocks: 0,
-            hybrid: Hybrid::new(profile, &layout, units),
-            slc: Slc::new(profile),
-            starved: 0,
-            wake: Vec::new(),
-            draining: Vec::new(),
-            ready: DieSet::new(dies),
-            next_die: 0,
-            rows: Vec::new(),
-            free_rows: Vec::new(),
-            row_lpns: Vec::new(),
-            row_owners: Vec::new(),
-            row_previous: Vec::new(),
-            row_stamps: Vec::new(),
-            row_origins: Vec::new(),
-            payload: false,
-            host_row: NONE,
-            host_rows: Outstanding::default(),
-            log_row: NONE,
-            log_rows: Outstanding::default(),
-            log_ready: DieSet::new(dies),
-            next_log_die: 0,
-            emergency: false,
-            log_reserve: sizing::log_reserve(profile),
-            data_units: units - plan.reserved.pages as u32,
-            row_sequence: 0,
-            write_sequence: 0,
-            host_clock: 0,
-            free_order: 0,
-            checkpoint: Checkpoint::new(profile, if mapping_pages > 0 { units } else { 0 }, units + mapping_pages),
-            acknowledged: Vec::with_capacity(64),
-            rejected: Vec::new(),
-            rewritten: Vec::new(),
-            recovery: None,
-            recovered: None,
-            profile: FtlProfile { gc_start, gc_reserve, ..profile.ftl.clone() },
-            stamps: stamps == Stamps::Full,
-            read_only: false,
-            good_superblocks: 0,
-            programs_per_die: profile.flash.programs_per_die,
-            layout,
-            medium,
+        let ftl = FtlProfile { gc_start, gc_reserve, ..profile.ftl.clone() };
+        let sizes = (units, plan.reserved.pages as u32, map_cache::mapping_pages(profile, plan.units) as u32);
+        let mut store = Store::new(profile, ftl, medium, plan.superblocks_per_die, sizes, stamps);
+        let dies = store.layout.dies;
+        let placed = match profile.ftl.mapping {
+            Mapping::Page => {
+                let mut cache = MapCache::new(profile, units, dies);
+                if let Some(cache) = &mut cache {
+                    cache.fill_mapping_pools(&mut store);
+                }
+                let slc = Slc::new(profile, gc_start, gc_reserve);
+                Placed::Page(PageMapping::new(dies, sizing::log_reserve(profile), slc, cache))
+            }
+            Mapping::Fast | Mapping::Faster => Placed::Hybrid(Box::new(Hybrid::new(profile, &store.layout, units))),
         };
-        for superblock in 0..count as u32 {
-            ftl.adopt(superblock);
-        }
-        ftl.fill_mapping_pools();
-        (0..dies).for_each(|die| {
-            ftl.size_slc(die);
-            ftl.update_ready(die);
+        let mut ftl = Ftl { store, placed, recovery: None, recovered: None };
+        placed!(ftl, |by, store| {
+            for die in 0..dies {
+                by.size(store, die);
+                by.update_ready(store, die);
+            }
+            store.check_end_of_life(by);
         });
-        ftl.check_end_of_life();
         ftl
     }
 
-    /// Takes an erased superblock into the free list, or marks it bad.
-    fn adopt(&mut self, superblock: u32) {
-        if !self.layout.is_whole(superblock) {
-            return;
-        }
-        let erases = (0..self.layout.planes())
-            .map(|p| self.medium.erase_count(self.layout.block(superblock, p)))
-            .max()
-            .unwrap_or(0);
-        self.superblocks[superblock as usize].erases = erases;
-        self.good_superblocks += 1;
-        self.put_free(superblock);
+    /// A translation layer over a medium that has lived. It serves nothing until [`Ftl::is_recovering`] is false; drive
+    /// it with events as always. `deallocations` have survived in memory and are not on flash.
+    pub fn power_on(
+        profile: &Profile,
+        medium: M,
+        plan: &Plan,
+        now: Instant,
+        events: &mut EventQueue,
+        flaw: Injected<Flaw>,
+        deallocations: Vec<(u32, u32, u64)>,
+    ) -> Ftl<M> {
+        let mut ftl = Ftl::new(profile, medium, plan, Stamps::Full);
+        let clock = &mut Clock { now, events };
+        let recovery = placed!(ftl, |by, store| Recovery::begin(store, by, clock, flaw, deallocations));
+        ftl.recovery = Some(Box::new(recovery));
+        ftl.recover(clock);
+        ftl
     }
 
-    fn put_free(&mut self, superblock: u32) {
-        self.free_order += 1;
-        let s = &mut self.superblocks[superblock as usize];
-        s.state = State::Free;
-        s.failed = false;
-        s.rows = 0;
-        self.programmed[superblock as usize] = 0;
-        s.host_hazard = 0;
-        s.log_row_hazard = 0;
-        s.collect_hazard = 0;
-        s.log_hazard = 0;
-        let wear = if self.profile.wear_aware_allocation { s.erases } else { 0 };
-        self.free_superblocks += 1;
-        let die = &mut self.dies[s.die as usize];
-        die.erases_max = die.erases_max.max(s.erases);
-        die.free.push(Reverse((wear, self.free_order, superblock)));
-        self.valid[superblock as usize] = NOT_A_CANDIDATE;
-    }
-
-    /// Logical pages.
-    pub fn units(&self) -> u32 {
-        self.units
-    }
-
-    /// Logical pages of the block side: the fast side's LBA rings and the byte window's dumps lie behind them.
-    pub fn data_units(&self) -> u32 {
-        self.data_units
-    }
-
-    /// The shape of the physical address space.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    /// The map.
-    pub fn map(&self) -> &Map {
-        &self.map
-    }
-
-    /// The end of life: it takes no writes, and nothing is under way that could make room.
-    #[inline]
-    pub fn is_worn_out(&self) -> bool {
-        self.is_read_only() && self.flash.outstanding() == 0
-    }
-
-    /// Programs done, of all sources.
-    pub fn programs_done(&self) -> u64 {
-        use crate::flash::Source;
-        let sources = [Source::HostProgram, Source::CollectProgram, Source::Destage, Source::Map];
-        sources.iter().map(|&source| self.flash.statistics().operations_of(source)).sum()
-    }
-
-    /// Whether the end of life has made the drive read-only.
-    pub fn is_read_only(&self) -> bool {
-        self.read_only
-    }
-
-    /// Asks the processor to fetch the map entry of a logical page that will be needed soon.
-    #[inline]
-    pub fn prefetch(&self, lpn: u32) {
-        self.map.prefetch(lpn);
-    }
-
-    /// Asks the processor to fetch what overwriting a logical page will change, once its map entry is near.
-    #[inline]
-    pub fn prefetch_overwritten(&self, lpn: u32) {
-        if let Entry::At(ppn) = self.map.get(lpn) {
-            self.valid_bits.prefetch(ppn);
-            prefetch_index::prefetch_index(&self.superblocks, self.layout.superblock_of(ppn) as usize);
+    /// Goes on with recovery where its reads are done.
+    fn recover(&mut self, clock: &mut Clock) {
+        if let Some(recovery) = &mut self.recovery
+            && let Some(report) = placed!(self, |by, store| recovery.go_on(store, by, clock))
+        {
+            self.recovered = Some(report);
+            self.recovery = None;
         }
     }
 
-    /// Takes the owners whose units were programmed since the last call.
-    #[inline]
-    pub fn take_acknowledged(&mut self) -> Option<Owner> {
-        self.acknowledged.pop().map(Owner::unpack)
+    /// Whether recovery is still under way.
+    pub fn is_recovering(&self) -> bool {
+        self.recovery.is_some()
     }
 
-    /// Takes the owners of log pages that were written again since the last call.
-    pub fn take_rewritten(&mut self) -> Option<Owner> {
-        self.rewritten.pop().map(Owner::unpack)
+    /// Flash reads that a recovery under way has done; 0 when there is none.
+    pub fn recovery_reads(&self) -> u64 {
+        self.recovery.as_ref().map_or(0, |recovery| recovery.reads())
     }
 
-    /// The write sequence of the newest unit.
-    pub fn write_sequence(&self) -> u64 {
-        self.write_sequence
+    /// What the last recovery did, once it has ended.
+    pub fn recovery_report(&self) -> Option<RecoveryReport> {
+        self.recovered
     }
 
-    /// Whether [`Ftl::take_rejected`] has one.
-    #[inline]
-    pub fn has_rejected(&self) -> bool {
-        !self.rejected.is_empty()
+    /// Constructs a past. Call it on a new drive only. `tag` is the version of the content.
+    ///
+    /// # Errors
+    /// In words, when bad blocks leave too little room for the steady state.
+    pub fn precondition(&mut self, past: Precondition, seed: u64, tag: u64) -> Result<(), String> {
+        assert_eq!(self.map.mapped(), 0, "only a new drive can be given a past");
+        if past.is_full() {
+            self.store.map.expect_all();
+            self.store.valid_bits.expect_all();
+        }
+        placed!(self, |by, store| {
+            if past != Precondition::Fresh {
+                by.precondition(store, past, seed, tag)?;
+                store.place_checkpoint(by);
+            }
+            (0..store.layout.dies).for_each(|die| by.update_ready(store, die));
+        });
+        self.store.space.wake.clear(); // Nothing is collected before the host has begun.
+        Ok(())
     }
 
-    /// Takes the owners whose units could not be programmed since the last call.
-    pub fn take_rejected(&mut self) -> Option<Owner> {
-        self.rejected.pop().map(Owner::unpack)
+    /// Maps a page that is read before it was written, with unmapped neighbours of it, as if they had been written
+    /// before the run. False: there is no room to do so without collecting first.
+    pub fn premap(&mut self, lpn: u32, tag: u64) -> bool {
+        let placed = placed!(self, |by, store| by.premap(store, lpn, tag));
+        self.store.statistics.premapped += u64::from(placed.unwrap_or(0));
+        placed.is_some()
     }
 
-    /// Whether a superblock is one of the mapping pages'.
-    #[inline]
-    fn is_mapping(&self, superblock: u32) -> bool {
-        self.map_cache.is_some() && self.superblocks[superblock as usize].stream == Stream::Mapping
+    /// Charges the flash read of a page that was written before the run but has no place of its own: a unit of its die
+    /// is read in its stead. False: nothing on that die was ever programmed.
+    pub fn read_past(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, owner: Owner) -> bool {
+        placed!(self, |by, store| store.read_past(by, &mut Clock { now, events }, lpn, owner))
     }
 
-    /// Decides anew whether a die can take another host row.
+    /// Reads logical pages for the host: queues one operation for each row that holds some of them, and returns how
+    /// many. Units that are unmapped, or still in the controller's memory, need none.
+    ///
+    /// # Errors
+    /// The number of operations queued, when a page was lost.
+    pub fn read(
+        &mut self,
+        now: Instant,
+        events: &mut EventQueue,
+        lpns: impl Iterator<Item = u32>,
+        owner: Owner,
+    ) -> Result<u32, u32> {
+        placed!(self, |by, store| store.read(by, &mut Clock { now, events }, lpns, owner))
+    }
+
+    /// Whether a host unit can be taken now. When not, ask again after a program or an erase is done.
     #[inline(always)]
-    fn update_ready(&mut self, die: u32) {
-        if self.hybrid.is_some() {
-            return self.unstick();
-        }
-        self.update_ready_by(die, self.flash.programs(die));
+    pub fn can_write(&mut self) -> bool {
+        placed!(self, |by, store| by.can_write(store))
     }
 
-    /// As [`Ftl::update_ready`], where the mapping is by page and the die has so many programs queued or in flight.
+    /// Whether [`Ftl::can_write`] may say yes.
     #[inline(always)]
-    fn update_ready_by(&mut self, die: u32, programs: u32) {
-        // What most often says no is asked first.
-        let queues_row = programs < self.programs_per_die;
-        let ready = queues_row && {
-            let space = &self.dies[die as usize];
-            self.has_host_room(die, space) && self.is_paced(space)
-        };
-        self.ready.set(die, ready);
-        if self.log_reserve > 0 {
-            self.update_log_ready(die);
-        }
+    pub fn may_write(&self) -> bool {
+        asked!(self, |by, _store| Placement::<M>::may_write(by))
     }
 
-    /// Whether nothing that the firmware moves holds back what comes to a die.
+    /// Whether a host row is open, or a die is ready for one: as [`Ftl::can_write`], but without opening it.
     #[inline]
-    fn is_paced(&self, space: &DieSpace) -> bool {
-        !self.is_behind(space) && !self.map_cache.as_ref().is_some_and(|cache| cache.holds_host_back())
+    pub fn has_ready_die(&self) -> bool {
+        asked!(self, |by, store| by.has_ready_die(store))
     }
 
-    /// Marks a unit as overtaken by the row with this number.
+    /// Units that the open host row still takes, 0 when none is open.
+    #[inline]
+    pub fn row_room(&self) -> u32 {
+        asked!(self, |by, store| by.row_room(store))
+    }
+
+    /// Puts a host unit into the open row; [`Ftl::can_write`] must have said yes. `owner` is acknowledged once the unit
+    /// is programmed.
     #[inline(always)]
-    fn invalidate(&mut self, ppn: u32, host_row: u64) {
-        let superblock = self.layout.superblock_of(ppn) as usize;
-        debug_assert!(self.valid_bits.get(ppn));
-        self.valid_bits.clear(ppn);
-        self.valid[superblock] -= 1;
-        let s = &mut self.superblocks[superblock];
-        s.host_hazard = s.host_hazard.max(host_row);
-        if self.starved > 0 {
-            let die = u32::from(s.die);
-            self.wake_if_starved(die);
-        }
+    pub fn write(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, version: u64, owner: Owner) {
+        self.store.write_sequence += 1;
+        self.store.statistics.host += 1;
+        self.store.space.host_clock += 1;
+        let stamp = (version, self.store.write_sequence);
+        placed!(self, |by, store| by.write(store, &mut Clock { now, events }, lpn, stamp, owner));
+    }
+
+    /// The open host row is programmed as it is, if it holds anything.
+    pub fn pad_host_row(&mut self, now: Instant, events: &mut EventQueue) {
+        placed!(self, |by, store| by.pad(store, &mut Clock { now, events }));
+    }
+
+    /// A row's time to be filled is over.
+    pub fn on_fill_timeout(&mut self, now: Instant, events: &mut EventQueue, row: u32, generation: u32) {
+        placed!(self, |by, store| by.on_fill_timeout(store, &mut Clock { now, events }, row, generation));
+    }
+
+    /// What a flush must wait for: pass it to [`Ftl::is_durable`]. Pads the open row and logs deallocations.
+    pub fn begin_flush(&mut self, now: Instant, events: &mut EventQueue) -> (u64, u64) {
+        self.pad_host_row(now, events);
+        self.log_deallocations(now, events);
+        // A row opened but still empty holds nothing to wait for.
+        let is_open = matches!(&self.placed, Placed::Page(page) if page.has_host_row());
+        (self.store.rows.host.last() - u64::from(is_open), self.store.write_sequence)
+    }
+
+    /// Whether everything up to this mark is on flash.
+    pub fn is_durable(&self, mark: (u64, u64)) -> bool {
+        self.rows.host.is_settled(mark.0) && self.checkpoint.is_logged(mark.1)
+    }
+
+    /// Logs the deallocations that are not logged yet, as far as there is room; while as many rows of the firmware's
+    /// own are under way as may be, with the end of one of them.
+    pub fn log_deallocations(&mut self, now: Instant, events: &mut EventQueue) {
+        placed!(self, |by, store| store.log_deallocations(by, &mut Clock { now, events }));
     }
 
     /// Deallocates logical pages: they read as zeroes from now on, for good once a flush has ended.
     pub fn deallocate(&mut self, first: u32, count: u32) {
-        self.write_sequence += 1;
-        let end = first + count;
-        let mut any = false;
-        let mut lpn = first;
-        while lpn < end {
-            if self.map.is_untouched(lpn, lpn) {
-                // Nothing in this chunk: on to the next.
-                lpn = (lpn / (2 << 20) + 1).saturating_mul(2 << 20).min(end);
-                continue;
+        placed!(self, |by, store| {
+            if store.deallocate(first, count) {
+                by.on_deallocated(store, first, first + count);
             }
-            if let old @ (Entry::At(_) | Entry::Lost) = self.map.set(lpn, Entry::Unmapped) {
-                any = true;
-                self.statistics.deallocated += 1;
-                if let Entry::At(ppn) = old {
-                    self.invalidate(ppn, 0);
-                    self.superblocks[self.layout.superblock_of(ppn) as usize].log_hazard = self.write_sequence;
-                }
-            }
-            lpn += 1;
-        }
-        if any {
-            self.checkpoint.log_deallocation(first, count, self.write_sequence);
-            self.change_deallocated(first, end);
+        });
+    }
+
+    /// Goes on with collection where something other than an operation of the die has given it a reason.
+    pub fn wake_collection(&mut self, now: Instant, events: &mut EventQueue) {
+        placed!(self, |by, store| by.wake(store, &mut Clock { now, events }));
+    }
+
+    /// The host may have been quiet for long enough to fold the SLC cache.
+    pub fn on_fold_timer(&mut self, now: Instant, events: &mut EventQueue) {
+        if let Placed::Page(page) = &mut self.placed {
+            page.on_fold_timer(&mut self.store, &mut Clock { now, events });
         }
     }
 
-    /// Superblocks that are not bad.
-    pub fn good_superblocks(&self) -> u32 {
-        self.good_superblocks
+    /// From now on only the log is written, on stored energy, into whatever is erased.
+    pub fn begin_emergency(&mut self) {
+        self.store.emergency = true;
+        self.store.flash.drop_all_but_log();
+    }
+
+    /// A die's array has finished an operation of this kind; returns the number of the one that is done with.
+    #[inline(always)]
+    pub fn on_cell(
+        &mut self,
+        now: Instant,
+        events: &mut EventQueue,
+        die: u32,
+        generation: u32,
+        kind: Kind,
+    ) -> Option<u32> {
+        if kind == Kind::Read
+            && !self.store.layout.has_single_rows()
+            && let Placed::Page(page) = &self.placed
+        {
+            page.expect_copies(&self.store, die);
+        }
+        let Store { flash, medium, layout, .. } = &mut self.store;
+        flash.on_cell(now, events, die, generation, kind, medium, layout)
+    }
+
+    /// The flash operation with this number, which is of this kind, is done; and is no host read: those concern their
+    /// owners only.
+    // Programs and reads of collection, which are nearly all, look up what they need of their operation; the others get
+    // a copy of it, since they may queue what takes its place.
+    #[inline(always)]
+    pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, kind: Kind, done: u32) {
+        let clock = &mut Clock { now, events };
+        match kind {
+            Kind::Program if self.store.layout.has_single_rows() => {
+                placed!(self, |by, store| store.on_programmed::<true, _>(by, clock, done));
+            }
+            Kind::Program => placed!(self, |by, store| store.on_programmed::<false, _>(by, clock, done)),
+            Kind::Erase => placed!(self, |by, store| store.on_erased(by, clock, done)),
+            Kind::Read if self.store.flash.operation(done).source == Source::Recovery => self.on_recovery_read(clock),
+            Kind::Read => placed!(self, |by, store| by.on_read(store, clock, done)),
+        }
+    }
+
+    #[inline(never)]
+    fn on_recovery_read(&mut self, clock: &mut Clock) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.on_read();
+        }
+        self.recover(clock);
     }
 
     /// Flash beyond the logical capacity that may hold data, as a share of the capacity. On a small drive it is far
     /// more than `[ftl] over_provisioning`, because every die has whole superblocks.
     pub fn spare_share(&self) -> f64 {
-        if let Some(hybrid) = &self.hybrid {
-            return self.log_share(hybrid);
-        }
-        let reserve = self.layout.dies
-            * (sizing::reserve_per_die(&self.profile) + self.log_reserve + self.mapping_pool)
-            + self.map_superblocks();
-        let reserve = reserve + self.dies.iter().map(|d| d.kept).sum::<u32>();
-        let data = self.good_superblocks.saturating_sub(reserve) * self.layout.units_per_superblock;
-        f64::from(data) / f64::from(self.units().max(1)) - 1.0
+        asked!(self, |by, store| by.spare_share(store))
     }
 
-    /// Erase counts of all superblocks that are not bad.
-    pub fn erase_counts(&self) -> impl Iterator<Item = u32> {
-        self.superblocks.iter().filter(|s| s.state != State::Bad).map(|s| s.erases)
-    }
-
-    /// Free superblocks of the die that has fewest, and of the one that has most.
-    pub fn free_superblocks(&self) -> (usize, usize) {
-        let free = || self.dies.iter().map(|d| d.free.len());
-        (free().min().unwrap_or(0), free().max().unwrap_or(0))
-    }
-
-    /// Superblocks of all dies that hold nothing: erased, being erased, or collected and waiting for that.
-    pub fn vacant_superblocks(&self) -> usize {
-        let is_vacant = |s: &&Superblock| matches!(s.state, State::Free | State::Draining | State::Erasing);
-        self.superblocks.iter().filter(is_vacant).count()
+    /// The power fails: programs and erases under way are torn. What is left is the medium.
+    pub fn cut_power(self) -> M {
+        self.store.cut_power()
     }
 
     /// Checks what must always hold; for tests, since it walks everything.
@@ -636,29 +401,138 @@ impl<M: Medium> Ftl<M> {
     /// # Panics
     /// When something does not hold.
     pub fn assert_consistent(&self) {
-        let mut valid = vec![0u32; self.superblocks.len()];
-        for lpn in 0..self.map.units() {
-            if let Entry::At(ppn) = self.map.get(lpn) {
-                assert!(self.valid_bits.get(ppn), "{lpn} maps to invalid unit {ppn}");
-                valid[self.layout.superblock_of(ppn) as usize] += 1;
-            }
+        self.store.assert_consistent();
+        if self.recovery.is_none() {
+            asked!(self, |by, store| by.assert_consistent(store));
         }
-        if let Some(hybrid) = self.hybrid.as_ref().filter(|_| self.recovery.is_none()) {
-            self.assert_hybrid_consistent(hybrid);
+    }
+
+    fn page(&self) -> Option<&PageMapping> {
+        match &self.placed {
+            Placed::Page(page) => Some(page),
+            Placed::Hybrid(_) => None,
         }
-        for (i, s) in self.superblocks.iter().enumerate() {
-            assert_eq!(
-                self.valid[i] & !NOT_A_CANDIDATE,
-                valid[i],
-                "superblock {i} ({s:?}) counts its valid units wrong"
-            );
-            assert_eq!(
-                self.valid[i] & NOT_A_CANDIDATE == 0,
-                s.state == State::Closed
-                    && !matches!(s.stream, Stream::Map | Stream::Mapping)
-                    && (s.stream != Stream::Slc || s.failed),
-                "superblock {i} {s:?}"
-            );
+    }
+
+    /// Whether the drive has an SLC cache.
+    pub fn has_slc(&self) -> bool {
+        self.page().is_some_and(|page| page.slc.is_some())
+    }
+
+    /// How full the SLC cache is; nothing where there is none.
+    pub fn slc_fill(&self) -> SlcFill {
+        let slc = self.page().and_then(|page| page.slc.as_ref());
+        slc.map_or_else(SlcFill::default, |slc| slc.fill(&self.space, self.layout.units_per_row))
+    }
+}
+
+/// The fast side's log, which only page mapping takes.
+impl<M: Medium> Ftl<M> {
+    /// Whether a page of the log can be taken now. When not, ask again after a program or an erase is done.
+    #[inline]
+    pub fn can_write_log(&mut self) -> bool {
+        match &mut self.placed {
+            Placed::Page(page) => page.can_write_log(&mut self.store),
+            Placed::Hybrid(_) => false,
+        }
+    }
+
+    /// Units in the row of the log that is being filled.
+    pub fn log_row_fill(&self) -> u32 {
+        self.page().map_or(0, |page| page.log_row_fill(&self.store))
+    }
+
+    /// Puts a page of the log into the open row; [`Ftl::can_write_log`] must have said yes. `owner` is acknowledged
+    /// once it is programmed. Returns the page's write sequence, which no other page ever has.
+    pub fn write_log(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, version: u64, owner: Owner) -> u64 {
+        if let Placed::Page(page) = &mut self.placed {
+            page.write_log(&mut self.store, &mut Clock { now, events }, lpn, version, owner);
+        }
+        self.store.write_sequence
+    }
+
+    /// The open row of the log is programmed as it is, if it holds anything.
+    pub fn pad_log_row(&mut self, now: Instant, events: &mut EventQueue) {
+        placed!(self, |by, store| by.pad_log(store, &mut Clock { now, events }));
+    }
+}
+
+/// The mapping cache.
+impl<M: Medium> Ftl<M> {
+    /// The mapping cache. `None`: the whole map is at hand.
+    pub fn map_cache(&self) -> Option<&MapCache> {
+        self.page()?.map_cache.as_deref()
+    }
+
+    /// The mapping cache, for what the device does with host memory.
+    pub(crate) fn map_cache_mut(&mut self) -> Option<&mut MapCache> {
+        match &mut self.placed {
+            Placed::Page(page) => page.map_cache.as_deref_mut(),
+            Placed::Hybrid(_) => None,
+        }
+    }
+
+    /// What the mapping cache counted; zeroes where there is none.
+    pub fn map_statistics(&self) -> MapStatistics {
+        self.map_cache().map_or_else(MapStatistics::default, |cache| cache.statistics)
+    }
+
+    pub(crate) fn reset_map_statistics(&mut self) {
+        if let Some(cache) = self.map_cache_mut() {
+            cache.statistics = MapStatistics::default();
+        }
+    }
+
+    /// Lets the mapping cache do something, and what waits for it go on.
+    #[inline]
+    fn by_map<R>(
+        &mut self,
+        now: Instant,
+        events: &mut EventQueue,
+        does: impl FnOnce(&mut MapCache, &mut Store<M>, &mut Clock) -> R,
+    ) -> Option<R> {
+        match &mut self.placed {
+            Placed::Page(page) => page.by_map(&mut self.store, &mut Clock { now, events }, does),
+            Placed::Hybrid(_) => None,
+        }
+    }
+
+    /// Looks for the mapping page of a logical page, for a command that needs its entry. The whole map is at hand: a
+    /// hit.
+    pub fn look_up(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, owner: u32) -> LookUp {
+        self.by_map(now, events, |cache, store, clock| cache.look_up(store, clock, lpn, owner)).unwrap_or(LookUp::Hit)
+    }
+
+    /// Takes an owner whose mapping page has come since the last call.
+    #[inline]
+    pub fn take_translated(&mut self) -> Option<u32> {
+        self.map_cache_mut()?.take_translated()
+    }
+
+    /// Bytes read from and written to the cache's memory since the last call.
+    pub(crate) fn take_map_traffic(&mut self) -> (u64, u64) {
+        self.map_cache_mut().map_or((0, 0), MapCache::take_traffic)
+    }
+
+    /// So many units of host memory are the mapping cache's from now on; what was there is gone.
+    pub(crate) fn lend_to_map(&mut self, now: Instant, events: &mut EventQueue, units: u32) {
+        self.by_map(now, events, |cache, store, clock| cache.lend_to_map(store, clock, units));
+    }
+
+    /// A command has read a page in host memory. Not `good`: it is not there any more.
+    pub(crate) fn on_lent_read(&mut self, now: Instant, events: &mut EventQueue, unit: u32, page: u32, good: bool) {
+        self.by_map(now, events, |cache, store, clock| cache.on_lent_read(store, clock, unit, page, good));
+    }
+
+    /// A page that is to be programmed was read from host memory. Not `good`: it is read from flash.
+    pub(crate) fn on_lent_home(&mut self, now: Instant, events: &mut EventQueue, unit: u32, page: u32, good: bool) {
+        self.by_map(now, events, |cache, store, clock| cache.on_lent_home(store, clock, unit, page, good));
+    }
+
+    /// The mapping pages of a drive that has a past are on flash: those that hold something, or all of them.
+    pub(crate) fn place_mapping_pages(&mut self, all: bool, tag: u64) {
+        if let Placed::Page(PageMapping { map_cache: Some(cache), .. }) = &mut self.placed {
+            cache.place_mapping_pages(&mut self.store, all, tag);
         }
     }
 }

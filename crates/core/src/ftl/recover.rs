@@ -9,17 +9,19 @@
 //!
 //! Until the last step nothing is written, so a power loss during recovery changes nothing.
 
-use super::checkpoint::{HEADER_WORDS, MapSuperblock};
-use super::{Entry, Ftl, Plan, State, Stream};
-use crate::events::EventQueue;
-use crate::flash::{Operation, Source};
+use super::journal::{HEADER_WORDS, MapSuperblock};
+use super::map::Entry;
+use super::placement::Placement;
+use super::space::{State, Stream};
+use super::store::{Clock, Store};
+use crate::flash::Source;
 use crate::flaw::Injected;
-use crate::profile::Profile;
+use crate::layout::Layout;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use tidewater_base::{Duration, Instant};
-use tidewater_nand::{Medium, Nand, PageKind, Stamp, Stamps};
+use tidewater_nand::{Medium, Nand, PageKind, Stamp};
 
 /// A recovery that is broken on purpose, to show that the harness notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +62,7 @@ enum Phase {
 }
 
 /// Write sequence and program sequence of the winner so far, by logical page.
-pub(super) type Best = BTreeMap<u32, (u64, u64)>;
+type Best = BTreeMap<u32, (u64, u64)>;
 
 #[derive(Clone, Debug)]
 pub(super) struct Recovery {
@@ -68,7 +70,7 @@ pub(super) struct Recovery {
     phase: Phase,
     outstanding: u64,
     report: RecoveryReport,
-    pub(super) flaw: Injected<Flaw>,
+    flaw: Injected<Flaw>,
     images: BTreeMap<u32, (u64, Arc<[u32]>, u32)>,
     deallocations: Vec<(u32, u32, u64)>,
     /// Program sequence of the last deallocations in each map superblock that logs some.
@@ -77,35 +79,22 @@ pub(super) struct Recovery {
     scanned: Vec<u32>,
 }
 
-impl<M: Medium> Ftl<M> {
-    /// Flash reads that a recovery under way has done; 0 when there is none.
-    pub fn recovery_reads(&self) -> u64 {
-        self.recovery.as_ref().map_or(0, |recovery| recovery.report.reads)
-    }
-
-    /// A translation layer over a medium that has lived. It serves nothing until [`Ftl::is_recovering`] is false; drive
-    /// it with events as always. `deallocations` have survived in memory and are not on flash.
-    pub fn power_on(
-        profile: &Profile,
-        medium: M,
-        plan: &Plan,
-        now: Instant,
-        events: &mut EventQueue,
+impl Recovery {
+    /// Begins to recover a store whose medium has lived. `deallocations` have survived in memory and are not on flash.
+    pub(super) fn begin<M: Medium>(
+        store: &mut Store<M>,
+        by: &mut impl Placement<M>,
+        clock: &mut Clock,
         flaw: Injected<Flaw>,
         deallocations: Vec<(u32, u32, u64)>,
-    ) -> Ftl<M> {
-        let mut ftl = Ftl::new(profile, medium, plan, Stamps::Full);
-        ftl.layout.recover(&ftl.medium);
-        for die in &mut ftl.dies {
-            die.free.clear();
-            die.erases_max = 0;
-        }
-        ftl.empty_mapping_pools();
-        ftl.good_superblocks = 0;
-        ftl.free_superblocks = 0;
-        ftl.checkpoint.pending = deallocations;
-        ftl.recovery = Some(Box::new(Recovery {
-            began: now,
+    ) -> Recovery {
+        store.layout.recover(&store.medium);
+        store.space.forget_free();
+        by.forget(store);
+        store.checkpoint.pending = deallocations;
+        store.recovering = true;
+        let mut recovery = Recovery {
+            began: clock.now,
             phase: Phase::Headers,
             outstanding: 0,
             report: RecoveryReport::default(),
@@ -115,413 +104,369 @@ impl<M: Medium> Ftl<M> {
             logs: BTreeMap::new(),
             floor: 0,
             scanned: Vec::new(),
-        }));
-        let one_per_page = ftl.one_unit_per_page();
-        for superblock in 0..ftl.layout.superblocks() {
-            if ftl.layout.is_whole(superblock) {
-                ftl.recovery_read(now, events, superblock, 0, one_per_page);
-                let last = ftl.rows_programmed(superblock);
+        };
+        let one_per_page = store.one_unit_per_page();
+        for superblock in 0..store.layout.superblocks() {
+            if store.layout.is_whole(superblock) {
+                recovery.read(store, clock, superblock, 0, one_per_page);
+                let last = store.rows_programmed(superblock);
                 if last > 1 {
-                    ftl.recovery_read(now, events, superblock, last - 1, one_per_page);
+                    recovery.read(store, clock, superblock, last - 1, one_per_page);
                 }
             }
         }
-        ftl.next_phase(now, events);
-        ftl
+        recovery
     }
 
-    /// Whether recovery is still under way.
-    pub fn is_recovering(&self) -> bool {
-        self.recovery.is_some()
+    /// Flash reads so far.
+    pub(super) fn reads(&self) -> u64 {
+        self.report.reads
     }
 
-    fn one_unit_per_page(&self) -> u64 {
-        (0..self.layout.planes()).fold(0, |units, plane| units | 1 << (plane * self.layout.units_per_page))
+    fn read<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, superblock: u32, row: u32, units: u64) {
+        self.outstanding += 1;
+        self.report.reads += 1;
+        let die = u32::from(store.space.superblocks[superblock as usize].die);
+        store.flash.enqueue(clock.now, clock.events, Source::Recovery, die, superblock, row, units, 0);
     }
 
-    /// Rows of a superblock that a program reached, torn ones included.
-    pub(super) fn rows_programmed(&self, superblock: u32) -> u32 {
-        (0..self.layout.planes()).map(|p| self.medium.programmed(self.layout.block(superblock, p))).max().unwrap_or(0)
+    /// One of its reads is done.
+    pub(super) fn on_read(&mut self) {
+        self.outstanding -= 1;
     }
 
-    pub(super) fn recovery_read(
+    /// Goes on where all reads are done. Returns what it did once it has ended.
+    pub(super) fn go_on<M: Medium>(
         &mut self,
-        now: Instant,
-        events: &mut EventQueue,
-        superblock: u32,
-        row: u32,
-        units: u64,
-    ) {
-        let recovery = self.recovery.as_mut().expect("recovery is under way");
-        recovery.outstanding += 1;
-        recovery.report.reads += 1;
-        let die = u32::from(self.superblocks[superblock as usize].die);
-        self.flash.enqueue(now, events, Source::Recovery, die, superblock, row, units, 0);
-    }
-
-    pub(super) fn on_recovery_read(&mut self, now: Instant, events: &mut EventQueue, _operation: &Operation) {
-        self.recovery.as_mut().expect("recovery is under way").outstanding -= 1;
-        self.next_phase(now, events);
-    }
-
-    /// The newest header of a row; planes of one program agree.
-    pub(super) fn row_header(&self, superblock: u32, row: u32) -> Option<tidewater_nand::PageHeader> {
-        let planes = 0..self.layout.planes();
-        planes
-            .filter_map(|p| self.medium.header(self.layout.block(superblock, p), row))
-            .max_by_key(|h| h.program_sequence)
-    }
-
-    /// What a superblock is for, from its first readable row.
-    fn content(&self, superblock: u32) -> Option<PageKind> {
-        (0..self.rows_programmed(superblock)).find_map(|row| self.row_header(superblock, row)).map(|h| h.kind)
-    }
-
-    fn next_phase(&mut self, now: Instant, events: &mut EventQueue) {
-        while let Some(recovery) = &mut self.recovery
-            && recovery.outstanding == 0
-        {
-            match recovery.phase {
+        store: &mut Store<M>,
+        by: &mut impl Placement<M>,
+        clock: &mut Clock,
+    ) -> Option<RecoveryReport> {
+        while self.outstanding == 0 {
+            match self.phase {
                 Phase::Headers => {
-                    recovery.phase = Phase::Map;
-                    self.learn_modes();
-                    self.read_map_rows(now, events);
+                    self.phase = Phase::Map;
+                    by.learn_modes(store);
+                    self.read_map_rows(store, clock);
                 }
                 Phase::Map => {
-                    recovery.phase = Phase::Scan;
-                    self.load_images();
-                    self.scan_data_rows(now, events);
+                    self.phase = Phase::Scan;
+                    self.load_images(store);
+                    self.scan_data_rows(store, clock);
                 }
-                Phase::Scan if self.map_cache.is_some() => {
-                    recovery.phase = Phase::Pages;
-                    self.read_mapping_pages(now, events);
+                Phase::Scan if by.map_page_shift().is_some() => {
+                    self.phase = Phase::Pages;
+                    self.read_mapping_pages(store, by, clock);
                 }
-                Phase::Scan | Phase::Pages => self.rebuild(now, events),
+                Phase::Scan | Phase::Pages => {
+                    store.recovering = false;
+                    self.rebuild(store, by, clock);
+                    return Some(self.report);
+                }
+            }
+        }
+        None
+    }
+
+    fn read_map_rows<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
+        let all = u64::MAX >> (64 - store.layout.units_per_row);
+        for superblock in 0..store.layout.superblocks() {
+            if store.layout.is_whole(superblock) && is_map(store.content(superblock)) {
+                for row in 0..store.rows_programmed(superblock) {
+                    self.read(store, clock, superblock, row, all);
+                }
             }
         }
     }
 
-    fn is_map(kind: Option<PageKind>) -> bool {
-        matches!(kind, Some(PageKind::Map | PageKind::Trim))
-    }
-
-    fn read_map_rows(&mut self, now: Instant, events: &mut EventQueue) {
-        let all = u64::MAX >> (64 - self.layout.units_per_row);
-        for superblock in 0..self.layout.superblocks() {
-            if self.layout.is_whole(superblock) && Self::is_map(self.content(superblock)) {
-                for row in 0..self.rows_programmed(superblock) {
-                    self.recovery_read(now, events, superblock, row, all);
-                }
-            }
-        }
-    }
-
-    fn load_images(&mut self) {
-        let mut recovery = self.recovery.take().expect("recovery is under way");
-        for superblock in 0..self.layout.superblocks() {
-            if !self.layout.is_whole(superblock) || !Self::is_map(self.content(superblock)) {
+    fn load_images<M: Medium>(&mut self, store: &mut Store<M>) {
+        for superblock in 0..store.layout.superblocks() {
+            if !store.layout.is_whole(superblock) || !is_map(store.content(superblock)) {
                 continue;
             }
-            for row in 0..self.rows_programmed(superblock) {
-                let Some(header) = self.row_header(superblock, row) else { continue };
-                let Some(payload) = self.medium.own_payload(self.layout.block(superblock, 0), row) else { continue };
+            for row in 0..store.rows_programmed(superblock) {
+                let Some(header) = store.row_header(superblock, row) else { continue };
+                let Some(payload) = store.medium.own_payload(store.layout.block(superblock, 0), row) else { continue };
                 let word = |i: usize| u64::from(payload[i]) | u64::from(payload[i + 1]) << 32;
                 match header.kind {
                     PageKind::Map => {
-                        recovery.floor = recovery.floor.max(word(0));
-                        self.write_sequence = self.write_sequence.max(word(2));
-                        let newer = recovery.images.get(&header.index).is_none_or(|i| i.0 < header.program_sequence);
+                        self.floor = self.floor.max(word(0));
+                        store.write_sequence = store.write_sequence.max(word(2));
+                        let newer = self.images.get(&header.index).is_none_or(|i| i.0 < header.program_sequence);
                         if newer {
-                            recovery.images.insert(header.index, (header.program_sequence, payload, superblock));
+                            self.images.insert(header.index, (header.program_sequence, payload, superblock));
                         }
                     }
                     PageKind::Trim => {
-                        let last = recovery.logs.entry(superblock).or_default();
+                        let last = self.logs.entry(superblock).or_default();
                         *last = header.program_sequence.max(*last);
                         for r in payload.chunks_exact(4) {
-                            recovery.deallocations.push((r[0], r[1], u64::from(r[2]) | u64::from(r[3]) << 32));
+                            self.deallocations.push((r[0], r[1], u64::from(r[2]) | u64::from(r[3]) << 32));
                         }
                     }
                     PageKind::Data => {}
                 }
             }
         }
-        self.recovery = Some(recovery);
     }
 
-    fn scan_data_rows(&mut self, now: Instant, events: &mut EventQueue) {
-        let (floor, flaw) = self.recovery.as_ref().map(|r| (r.floor, r.flaw)).expect("recovery is under way");
-        if flaw.is(Flaw::NoScan) && floor > 0 {
+    fn scan_data_rows<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
+        let floor = self.floor;
+        if self.flaw.is(Flaw::NoScan) && floor > 0 {
             return;
         }
-        let one_per_page = self.one_unit_per_page();
-        for superblock in 0..self.layout.superblocks() {
-            if !self.layout.is_whole(superblock) || Self::is_map(self.content(superblock)) {
+        let one_per_page = store.one_unit_per_page();
+        for superblock in 0..store.layout.superblocks() {
+            if !store.layout.is_whole(superblock) || is_map(store.content(superblock)) {
                 continue;
             }
             let mut any = false;
-            for row in (0..self.rows_programmed(superblock)).rev() {
+            for row in (0..store.rows_programmed(superblock)).rev() {
                 // A torn row has no header; it says nothing of the rows before it.
-                if self.row_header(superblock, row).is_some_and(|h| h.program_sequence <= floor) {
+                if store.row_header(superblock, row).is_some_and(|h| h.program_sequence <= floor) {
                     break;
                 }
                 any = true;
-                self.recovery_read(now, events, superblock, row, one_per_page);
+                self.read(store, clock, superblock, row, one_per_page);
             }
             if any {
-                self.recovery.as_mut().expect("recovery is under way").scanned.push(superblock);
+                self.scanned.push(superblock);
             }
         }
     }
 
-    /// The stamp of a unit on flash.
-    pub(super) fn stamp_at(&self, ppn: u32) -> Option<Stamp> {
-        let (superblock, row, unit) =
-            (self.layout.superblock_of(ppn), self.layout.row_of(ppn), self.layout.unit_of(ppn));
-        let at = self.layout.block(superblock, unit / self.layout.units_per_page);
-        self.medium.stamp(at, row, unit % self.layout.units_per_page)
-    }
-
-    fn rebuild(&mut self, now: Instant, events: &mut EventQueue) {
-        let mut recovery = self.recovery.take().expect("recovery is under way");
+    fn rebuild<M: Medium>(&mut self, store: &mut Store<M>, by: &mut impl Placement<M>, clock: &mut Clock) {
         let mut best = Best::new();
         let mut unsaved = Vec::new();
-        match self.map_cache {
+        let lpns = match by.map_page_shift() {
             None => {
-                self.adopt_images(&recovery, &mut best);
-                self.adopt_rows(&recovery, 0..self.map.units(), &mut best, &mut unsaved);
+                self.adopt_images(store, &mut best);
+                0..store.map.units()
             }
-            Some(_) => {
-                self.adopt_mapping_pages(&mut best);
-                self.adopt_rows(&recovery, 0..self.units, &mut best, &mut unsaved);
+            Some(shift) => {
+                adopt_mapping_pages(store, shift, &mut best);
+                0..store.units
             }
-        }
-        recovery.deallocations.extend_from_slice(&self.checkpoint.pending);
+        };
+        self.adopt_rows(store, by, lpns, &mut best, &mut unsaved);
+        self.deallocations.extend_from_slice(&store.checkpoint.pending);
         // What was logged later holds, wherever its superblock is: a page may have been lost since it was deallocated,
         // or before.
-        recovery.deallocations.sort_by_key(|&(.., sequence)| sequence);
-        for &(first, count, sequence) in &recovery.deallocations {
-            self.write_sequence = self.write_sequence.max(sequence);
-            if recovery.flaw.is(Flaw::NoDeallocations) {
+        self.deallocations.sort_by_key(|&(.., sequence)| sequence);
+        for &(first, count, sequence) in &self.deallocations {
+            store.write_sequence = store.write_sequence.max(sequence);
+            if self.flaw.is(Flaw::NoDeallocations) {
                 continue;
             }
             // No pages: this one was lost.
             let (count, entry) = if count == 0 { (1, Entry::Lost) } else { (count, Entry::Unmapped) };
-            for lpn in first..first.saturating_add(count).min(self.map.units()) {
-                if best.get(&lpn).is_none_or(|b| b.0 < sequence) && self.map.set(lpn, entry) != entry {
+            for lpn in first..first.saturating_add(count).min(store.map.units()) {
+                if best.get(&lpn).is_none_or(|b| b.0 < sequence) && store.map.set(lpn, entry) != entry {
                     unsaved.push(lpn);
                 }
             }
         }
-        if recovery.flaw.is(Flaw::CutMerges) {
-            self.give_up_sources_of_cut_merges();
+        if self.flaw.is(Flaw::CutMerges) {
+            by.break_merges(store);
         }
-        self.adopt_all(now, events, &recovery);
-        self.change_recovered(recovery.floor, unsaved);
-        recovery.report.time = now - recovery.began;
-        recovery.report.scanned_superblocks = recovery.scanned.len() as u64;
-        let directory = (self.units..self.map.units()).filter(|&lpn| self.map.get(lpn) != Entry::Unmapped).count();
-        recovery.report.mapped = self.map.mapped() - directory as u64;
-        self.recovered = Some(recovery.report);
-        for die in 0..self.layout.dies {
-            self.update_ready(die);
+        self.adopt_all(store, by, clock);
+        by.on_recovered(self.floor, unsaved);
+        self.report.time = clock.now - self.began;
+        self.report.scanned_superblocks = self.scanned.len() as u64;
+        let directory = (store.units..store.map.units()).filter(|&lpn| store.map.get(lpn) != Entry::Unmapped).count();
+        self.report.mapped = store.map.mapped() - directory as u64;
+        for die in 0..store.layout.dies {
+            by.update_ready(store, die);
         }
-        self.check_end_of_life();
-        self.recycle_map(now, events);
-        for die in 0..self.layout.dies {
-            self.collect(now, events, die);
-            self.collect_mapping(now, events, die);
-        }
-        self.move_map_pages(now, events);
+        store.check_end_of_life(by);
+        store.recycle_map(clock);
+        by.resume(store, clock);
     }
 
     /// Takes the entries that the checkpoints hold.
-    pub(super) fn adopt_images(&mut self, recovery: &Recovery, best: &mut Best) {
-        for (&segment, (_, image, _)) in &recovery.images {
-            let first = self.checkpoint.first + segment * self.checkpoint.entries;
+    fn adopt_images<M: Medium>(&self, store: &mut Store<M>, best: &mut Best) {
+        for (&segment, (_, image, _)) in &self.images {
+            let first = store.checkpoint.first + segment * store.checkpoint.entries;
             for (i, &entry) in image[HEADER_WORDS..].iter().enumerate() {
-                self.adopt_entry(first + i as u32, entry, best);
+                adopt_entry(store, first + i as u32, entry, best);
             }
         }
     }
 
-    /// Takes one entry as it was on flash.
-    pub(super) fn adopt_entry(&mut self, lpn: u32, entry: u32, best: &mut Best) {
-        if entry == u32::MAX {
-            self.map.set(lpn, Entry::Lost);
-        } else if entry != 0
-            && self.layout.is_whole(self.layout.superblock_of(entry - 1))
-            // If the unit was moved since, its old place has the stamp of another page, or none; the scan finds the
-            // copy.
-            && let Some(stamp) = self.stamp_at(entry - 1).filter(|s| s.lpn == lpn)
-        {
-            self.map.set(lpn, Entry::At(entry - 1));
-            let row = self.row_header(self.layout.superblock_of(entry - 1), self.layout.row_of(entry - 1));
-            best.insert(lpn, (stamp.sequence, row.map_or(0, |h| h.program_sequence)));
-        }
-    }
-
     /// Takes what the scanned rows hold of these logical pages, where it is newer; `newer`: what was.
-    pub(super) fn adopt_rows(&mut self, recovery: &Recovery, lpns: Range<u32>, best: &mut Best, newer: &mut Vec<u32>) {
-        for &superblock in &recovery.scanned {
-            let rows = self.rows_programmed(superblock);
+    fn adopt_rows<M: Medium>(
+        &self,
+        store: &mut Store<M>,
+        by: &impl Placement<M>,
+        lpns: Range<u32>,
+        best: &mut Best,
+        newer: &mut Vec<u32>,
+    ) {
+        for &superblock in &self.scanned {
+            let rows = store.rows_programmed(superblock);
             for row in 0..rows {
-                let Some(header) = self.row_header(superblock, row) else { continue };
-                let is_cut = !recovery.flaw.is(Flaw::CutMerges) && self.is_uncommitted_copy(superblock, row, rows);
-                if header.program_sequence <= recovery.floor || is_cut {
+                let Some(header) = store.row_header(superblock, row) else { continue };
+                let is_cut = !self.flaw.is(Flaw::CutMerges) && by.is_uncommitted(store, superblock, row, rows);
+                if header.program_sequence <= self.floor || is_cut {
                     continue;
                 }
                 // What mapping pages say lies in the first plane: where that failed they are written again.
-                let says =
-                    lpns.end > self.units && self.medium.own_payload(self.layout.block(superblock, 0), row).is_some();
-                for unit in 0..self.layout.units_per_row {
-                    let ppn = self.layout.ppn(superblock, row, unit);
-                    let counts = |s: &Stamp| lpns.contains(&s.lpn) && (s.lpn < self.units || says);
-                    let Some(stamp) = self.stamp_at(ppn).filter(counts) else { continue };
+                let says = lpns.end > store.units
+                    && store.medium.own_payload(store.layout.block(superblock, 0), row).is_some();
+                for unit in 0..store.layout.units_per_row {
+                    let ppn = store.layout.ppn(superblock, row, unit);
+                    let counts = |s: &Stamp| lpns.contains(&s.lpn) && (s.lpn < store.units || says);
+                    let Some(stamp) = store.stamp_at(ppn).filter(counts) else { continue };
                     let key = (stamp.sequence, header.program_sequence);
-                    let any = recovery.flaw.is(Flaw::AnyCopy);
+                    let any = self.flaw.is(Flaw::AnyCopy);
                     let wins = best.get(&stamp.lpn).is_none_or(|&b| b < key && !any);
                     if wins {
                         best.insert(stamp.lpn, key);
-                        self.map.set(stamp.lpn, Entry::At(ppn));
+                        store.map.set(stamp.lpn, Entry::At(ppn));
                         newer.push(stamp.lpn);
                     }
-                    self.write_sequence = self.write_sequence.max(stamp.sequence);
+                    store.write_sequence = store.write_sequence.max(stamp.sequence);
                 }
             }
         }
     }
 
     /// Gives every superblock its state, and counts what is valid.
-    fn adopt_all(&mut self, now: Instant, events: &mut EventQueue, recovery: &Recovery) {
-        for lpn in 0..self.map.units() {
-            if let Entry::At(ppn) = self.map.get(lpn) {
-                self.valid_bits.set(ppn);
-                self.valid[self.layout.superblock_of(ppn) as usize] += 1;
+    fn adopt_all<M: Medium>(&self, store: &mut Store<M>, by: &mut impl Placement<M>, clock: &mut Clock) {
+        for lpn in 0..store.map.units() {
+            if let Entry::At(ppn) = store.map.get(lpn) {
+                store.valid_bits.set(ppn);
+                store.space.valid[store.layout.superblock_of(ppn) as usize] += 1;
             }
         }
         let mut map_superblocks: Vec<(u64, u32)> = Vec::new();
         let mut partial: Vec<(u32, u32)> = Vec::new();
-        for superblock in 0..self.layout.superblocks() {
-            if !self.layout.is_whole(superblock) {
-                self.superblocks[superblock as usize].state = State::Bad;
+        for superblock in 0..store.layout.superblocks() {
+            if !store.layout.is_whole(superblock) {
+                store.space.superblocks[superblock as usize].state = State::Bad;
                 continue;
             }
-            let blocks = (0..self.layout.planes()).map(|p| self.layout.block(superblock, p));
+            let blocks = (0..store.layout.planes()).map(|p| store.layout.block(superblock, p));
             let (mut torn, mut bad, mut erases) = (false, false, 0);
             for at in blocks {
-                torn |= self.medium.is_torn(at);
-                bad |= self.medium.is_bad(at);
-                erases = erases.max(self.medium.erase_count(at));
+                torn |= store.medium.is_torn(at);
+                bad |= store.medium.is_bad(at);
+                erases = erases.max(store.medium.erase_count(at));
             }
-            let rows = self.rows_programmed(superblock);
-            let newest = (0..rows).rev().find_map(|row| self.row_header(superblock, row));
-            self.row_sequence = self.row_sequence.max(newest.map_or(0, |h| h.program_sequence));
-            let content = self.content(superblock);
-            self.good_superblocks += 1;
-            let all_rows = self.layout.rows as u16;
-            if self.was_slc(superblock) {
-                self.adopt_slc(superblock);
-            }
-            let rows_of = self.rows_of(superblock);
-            let s = &mut self.superblocks[superblock as usize];
+            let rows = store.rows_programmed(superblock);
+            let newest = (0..rows).rev().find_map(|row| store.row_header(superblock, row));
+            store.rows.sequence = store.rows.sequence.max(newest.map_or(0, |h| h.program_sequence));
+            let content = store.content(superblock);
+            store.space.good_superblocks += 1;
+            let all_rows = store.layout.rows as u16;
+            by.find(store, superblock);
+            let rows_of = store.space.rows_of(superblock);
+            let s = &mut store.space.superblocks[superblock as usize];
             s.erases = erases;
             let die = s.die as usize;
-            self.dies[die].erases_max = self.dies[die].erases_max.max(erases);
+            store.space.dies[die].erases_max = store.space.dies[die].erases_max.max(erases);
             if rows == 0 && !torn && !bad {
-                self.put_free(superblock);
+                store.space.put_free(superblock);
                 continue;
             }
-            let planes = 0..self.layout.planes();
-            let even = planes.into_iter().all(|p| self.medium.programmed(self.layout.block(superblock, p)) == rows);
-            let is_mapping = content == Some(PageKind::Data) && self.holds_mapping_pages(superblock);
+            let planes = 0..store.layout.planes();
+            let even = planes.into_iter().all(|p| store.medium.programmed(store.layout.block(superblock, p)) == rows);
             let goes_on = rows < rows_of && even && !torn && !bad;
-            let s = &mut self.superblocks[superblock as usize];
+            let s = &mut store.space.superblocks[superblock as usize];
             s.rows = all_rows;
-            self.programmed[superblock as usize] = all_rows;
+            store.space.programmed[superblock as usize] = all_rows;
             s.state = State::Closed;
-            if content.is_none() && self.valid[superblock as usize] & !super::NOT_A_CANDIDATE == 0 {
-                self.queue_erase(now, events, superblock);
-            } else if is_mapping {
-                self.adopt_mapping(superblock, goes_on.then_some(rows), bad);
+            if content.is_none() && store.space.valid_units(superblock) == 0 {
+                store.queue_erase(clock, superblock);
+            } else if content == Some(PageKind::Data) && by.adopt_own(store, superblock, goes_on.then_some(rows), bad) {
+                // It goes on, or waits to be collected, as the placement says.
             } else if content == Some(PageKind::Data) && goes_on {
                 partial.push((rows, superblock));
-            } else if Self::is_map(content) {
-                s.stream = Stream::Map;
+            } else if is_map(content) {
+                store.space.superblocks[superblock as usize].stream = Stream::Map;
                 map_superblocks.push((newest.map_or(0, |h| h.program_sequence), superblock));
             } else {
-                s.failed = bad;
-                if bad || s.stream != Stream::Slc {
-                    self.valid[superblock as usize] &= !super::NOT_A_CANDIDATE;
+                store.space.superblocks[superblock as usize].failed = bad;
+                if bad || !store.space.is_slc(superblock) {
+                    store.space.may_collect(superblock);
                 }
                 if bad {
-                    self.dies[die].failed.push(superblock);
+                    by.adopt_bad(die as u32, superblock);
                 }
             }
         }
-        self.fill_mapping_pools();
-        if self.hybrid.is_some() {
-            self.reopen_log(&partial);
-            self.adopt_roles(now, events);
-        } else {
-            self.reopen(&mut partial);
-        }
-        self.settle_slc(now, events);
+        by.adopt(store, clock, &mut partial);
         map_superblocks.sort_unstable();
         for (_, superblock) in map_superblocks {
-            let images = recovery.images.iter().filter(|(_, image)| image.2 == superblock);
+            let images = self.images.iter().filter(|(_, image)| image.2 == superblock);
             let live = images.clone().count() as u32;
             for (&segment, _) in images {
-                self.checkpoint.locations[segment as usize] = superblock;
+                store.checkpoint.locations[segment as usize] = superblock;
             }
-            let log = recovery.logs.get(&superblock).copied().unwrap_or(0);
-            self.checkpoint.ring.push_back(MapSuperblock { superblock, live, log });
+            let log = self.logs.get(&superblock).copied().unwrap_or(0);
+            store.checkpoint.ring.push_back(MapSuperblock { superblock, live, log });
         }
-        self.checkpoint.floor = recovery.floor;
-        self.checkpoint.begin_at(recovery.floor);
+        store.checkpoint.floor = self.floor;
+        store.checkpoint.begin_at(self.floor);
     }
 
-    /// Superblocks that were not full go on where they were, behind the torn row: if each power loss closed one for the
-    /// host and one for collection, losses in quick succession would leave no superblock to collect with.
-    fn reopen(&mut self, partial: &mut [(u32, u32)]) {
-        partial.sort_unstable();
-        for &mut (rows, superblock) in partial {
-            if self.is_slc(superblock) {
-                if self.reopen_slc(superblock) {
-                    self.superblocks[superblock as usize].state = State::Open;
-                    self.superblocks[superblock as usize].rows = rows as u16;
-                    self.programmed[superblock as usize] = rows as u16;
-                }
-                continue;
-            }
-            let die = &mut self.dies[self.superblocks[superblock as usize].die as usize];
-            let (open, stream) = if self.profile.gc_stream && die.collect_superblock == super::NONE {
-                (&mut die.collect_superblock, Stream::Collected)
-            } else if die.host_superblock == super::NONE || self.log_reserve == 0 {
-                (&mut die.host_superblock, Stream::Host)
-            } else {
-                (&mut die.log_superblock, Stream::Log)
-            };
-            if *open != super::NONE {
-                self.valid[superblock as usize] &= !super::NOT_A_CANDIDATE;
-                continue;
-            }
-            *open = superblock;
-            let s = &mut self.superblocks[superblock as usize];
-            s.state = State::Open;
-            s.stream = stream;
-            s.rows = rows as u16;
-            self.programmed[superblock as usize] = rows as u16;
+    /// Finds the newest copy of each mapping page, and reads it.
+    fn read_mapping_pages<M: Medium>(&mut self, store: &mut Store<M>, by: &impl Placement<M>, clock: &mut Clock) {
+        let mut best = Best::new();
+        self.adopt_images(store, &mut best);
+        if !self.flaw.is(Flaw::OldDirectory) {
+            self.adopt_rows(store, by, store.units..store.map.units(), &mut best, &mut Vec::new());
         }
-    }
-
-    /// What the last recovery did, once it has ended.
-    pub fn recovery_report(&self) -> Option<RecoveryReport> {
-        self.recovered
+        let mut rows: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+        for lpn in store.units..store.map.units() {
+            if let Entry::At(ppn) = store.map.get(lpn) {
+                let row = (store.layout.superblock_of(ppn), store.layout.row_of(ppn));
+                *rows.entry(row).or_default() |= 1 << store.layout.unit_of(ppn);
+            }
+        }
+        for ((superblock, row), units) in rows {
+            self.read(store, clock, superblock, row, units);
+        }
     }
 }
 
-impl super::Layout {
+fn is_map(kind: Option<PageKind>) -> bool {
+    matches!(kind, Some(PageKind::Map | PageKind::Trim))
+}
+
+/// Takes one entry as it was on flash.
+fn adopt_entry<M: Medium>(store: &mut Store<M>, lpn: u32, entry: u32, best: &mut Best) {
+    if entry == u32::MAX {
+        store.map.set(lpn, Entry::Lost);
+    } else if entry != 0
+        && store.layout.is_whole(store.layout.superblock_of(entry - 1))
+        // If the unit was moved since, its old place has the stamp of another page, or none; the scan finds the
+        // copy.
+        && let Some(stamp) = store.stamp_at(entry - 1).filter(|s| s.lpn == lpn)
+    {
+        store.map.set(lpn, Entry::At(entry - 1));
+        let row = store.row_header(store.layout.superblock_of(entry - 1), store.layout.row_of(entry - 1));
+        best.insert(lpn, (stamp.sequence, row.map_or(0, |h| h.program_sequence)));
+    }
+}
+
+/// Takes the entries of the mapping pages that were read.
+fn adopt_mapping_pages<M: Medium>(store: &mut Store<M>, shift: u32, best: &mut Best) {
+    for page in 0..store.map.units() - store.units {
+        let Entry::At(ppn) = store.map.get(store.units + page) else { continue };
+        let first = store.layout.block(store.layout.superblock_of(ppn), 0);
+        let Some(images) = store.medium.own_payload(first, store.layout.row_of(ppn)) else { continue };
+        let at = (store.layout.unit_of(ppn) as usize) << shift;
+        for (i, &entry) in images.iter().skip(at).take(1 << shift).enumerate() {
+            let lpn = (page << shift) + i as u32;
+            if lpn < store.units {
+                adopt_entry(store, lpn, entry, best);
+            }
+        }
+    }
+}
+
+impl Layout {
     /// Finds out which block stands in for which, from the headers of programmed pages; erased blocks fill what is
     /// left.
     pub(super) fn recover<M: Medium>(&mut self, medium: &M) {
@@ -567,11 +512,13 @@ const _: () = assert!(Nand::NO_LPN == u32::MAX);
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Ftl, Plan};
     use super::*;
     use crate::device::plan;
-    use crate::events::Event;
+    use crate::events::{Event, EventQueue};
     use crate::owner::Owner;
-    use tidewater_nand::Cell;
+    use crate::profile::Profile;
+    use tidewater_nand::{Cell, Stamps};
 
     /// A translation layer of four dies with blocks of four pages, which writes no checkpoints to speak of.
     struct Drive {

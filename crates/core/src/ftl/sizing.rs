@@ -54,14 +54,8 @@ pub fn map_superblocks(profile: &Profile, units: u64) -> u64 {
         0 => units,
         pages => pages,
     };
-    let segments = entries.div_ceil(u64::from(super::checkpoint::entries_per_segment(profile)));
-    map_superblocks_of(segments, profile.nand.pages_per_block)
-}
-
-/// As [`map_superblocks`], for so many rows of map in superblocks of so many rows: the newest image of each, one that
-/// is written and two whose images are being overtaken.
-pub(super) fn map_superblocks_of(segments: u64, rows: u32) -> u64 {
-    segments.div_ceil(u64::from(rows)) + 3
+    let segments = entries.div_ceil(u64::from(super::journal::entries_per_segment(profile)));
+    super::journal::map_superblocks_of(segments, profile.nand.pages_per_block)
 }
 
 /// Sizes a drive. With `[nand] blocks_per_plane` given, the capacity is what it allows (or what is asked for, if that

@@ -1,97 +1,95 @@
 //! A hybrid mapping comes back after a power loss: roles from the headers of what is on flash.
 
-use super::{Ftl, Hybrid, Role, RowRole};
-use crate::events::EventQueue;
+use super::state::{Hybrid, Role, RowRole};
 use crate::flash::NONE;
-use crate::ftl::{Entry, NOT_A_CANDIDATE, State, Stream};
+use crate::ftl::map::Entry;
+use crate::ftl::space::{State, Stream};
+use crate::ftl::store::{Clock, Store};
 use std::collections::BTreeMap;
-use tidewater_base::Instant;
 use tidewater_nand::Medium;
 
-impl<M: Medium> Ftl<M> {
+impl Hybrid {
     /// What a row was written for, if all of it can be read.
-    fn row_role(&self, superblock: u32, row: u32) -> Option<RowRole> {
-        let planes = 0..self.layout.planes();
-        let mut headers = planes.map(|p| self.medium.header(self.layout.block(superblock, p), row));
+    fn row_role<M: Medium>(&self, store: &Store<M>, superblock: u32, row: u32) -> Option<RowRole> {
+        let planes = 0..store.layout.planes();
+        let mut headers = planes.map(|p| store.medium.header(store.layout.block(superblock, p), row));
         let first = headers.next()??;
         headers.all(|h| h.is_some()).then_some(RowRole::of(first))
     }
 
     /// Whether a row was copied by a merge that was not committed: what it was copied from is still there.
-    pub(in crate::ftl) fn is_uncommitted_copy(&self, superblock: u32, row: u32, rows: u32) -> bool {
-        if self.hybrid.is_none() {
-            return false;
-        }
+    pub(super) fn is_uncommitted_copy<M: Medium>(
+        &self,
+        store: &Store<M>,
+        superblock: u32,
+        row: u32,
+        rows: u32,
+    ) -> bool {
         let is_copy = |role| matches!(role, Some(RowRole::Copy(_) | RowRole::LastCopy(_)));
         let is_last = |role| matches!(role, Some(RowRole::LastCopy(_)));
-        let header = self.row_header(superblock, row).map(RowRole::of);
-        is_copy(header) && !is_last(self.row_role(superblock, rows - 1))
+        let header = store.row_header(superblock, row).map(RowRole::of);
+        is_copy(header) && !is_last(self.row_role(store, superblock, rows - 1))
     }
 
     /// For [`Flaw::CutMerges`](crate::ftl::Flaw): what data blocks hold of logical blocks whose merge was cut is gone.
-    pub(in crate::ftl) fn give_up_sources_of_cut_merges(&mut self) {
-        let per_block = self.layout.units_per_superblock;
-        for superblock in 0..self.layout.superblocks() {
-            let rows = if self.layout.is_whole(superblock) { self.rows_programmed(superblock) } else { 0 };
-            if rows == 0 || !self.is_uncommitted_copy(superblock, rows - 1, rows) {
+    pub(super) fn give_up_sources_of_cut_merges<M: Medium>(&mut self, store: &mut Store<M>) {
+        let per_block = store.layout.units_per_superblock;
+        for superblock in 0..store.layout.superblocks() {
+            let rows = if store.layout.is_whole(superblock) { store.rows_programmed(superblock) } else { 0 };
+            if rows == 0 || !self.is_uncommitted_copy(store, superblock, rows - 1, rows) {
                 continue;
             }
             let Some(RowRole::Copy(block) | RowRole::LastCopy(block)) =
-                self.row_header(superblock, rows - 1).map(RowRole::of)
+                store.row_header(superblock, rows - 1).map(RowRole::of)
             else {
                 continue;
             };
-            for lpn in block * per_block..((block + 1) * per_block).min(self.map.units()) {
-                let Entry::At(ppn) = self.map.get(lpn) else { continue };
-                let at = self.layout.superblock_of(ppn);
-                let role = self.row_header(at, self.layout.row_of(ppn)).map(RowRole::of);
+            for lpn in block * per_block..((block + 1) * per_block).min(store.map.units()) {
+                let Entry::At(ppn) = store.map.get(lpn) else { continue };
+                let at = store.layout.superblock_of(ppn);
+                let role = store.row_header(at, store.layout.row_of(ppn)).map(RowRole::of);
                 if at != superblock && !matches!(role, Some(RowRole::Log | RowRole::Isolated)) {
-                    self.map.set(lpn, Entry::Unmapped);
+                    store.map.set(lpn, Entry::Unmapped);
                 }
             }
         }
     }
 
     /// RW log blocks that were being filled go on behind the torn row, as many as are filled at once.
-    pub(in crate::ftl) fn reopen_log(&mut self, partial: &[(u32, u32)]) {
+    pub(super) fn reopen_log<M: Medium>(&mut self, store: &mut Store<M>, partial: &[(u32, u32)]) {
         for &(rows, superblock) in partial {
-            let role = (0..rows).find_map(|row| self.row_header(superblock, row)).map(RowRole::of);
-            let hybrid = self.hybrid();
-            let point = hybrid.points.iter().position(|&p| p == NONE);
+            let role = (0..rows).find_map(|row| store.row_header(superblock, row)).map(RowRole::of);
+            let point = self.points.iter().position(|&p| p == NONE);
             match (role, point) {
-                (Some(RowRole::Log), Some(point)) => hybrid.set_point(point, superblock),
-                (Some(RowRole::Isolated), _) if hybrid.isolation.open == NONE && hybrid.isolation.blocks_max > 0 => {
-                    hybrid.isolation.open = superblock;
+                (Some(RowRole::Log), Some(point)) => self.set_point(point, superblock),
+                (Some(RowRole::Isolated), _) if self.isolation.open == NONE && self.isolation.blocks_max > 0 => {
+                    self.isolation.open = superblock;
                 }
                 _ => {
-                    self.valid[superblock as usize] &= !NOT_A_CANDIDATE;
+                    store.space.may_collect(superblock);
                     continue;
                 }
             }
-            let s = &mut self.superblocks[superblock as usize];
-            s.state = State::Open;
-            s.stream = Stream::Host;
-            s.rows = rows as u16;
-            self.programmed[superblock as usize] = rows as u16;
+            store.space.reopen(superblock, Stream::Host, rows);
         }
     }
 
     /// Gives every superblock of data its role; the map is there already.
-    pub(in crate::ftl) fn adopt_roles(&mut self, now: Instant, events: &mut EventQueue) {
+    pub(super) fn adopt_roles<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
         let mut log: Vec<(u64, u32)> = Vec::new();
         let mut isolated: Vec<(u64, u32)> = Vec::new();
         let mut in_place: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for superblock in 0..self.layout.superblocks() {
-            let s = &self.superblocks[superblock as usize];
+        for superblock in 0..store.layout.superblocks() {
+            let s = &store.space.superblocks[superblock as usize];
             if s.stream == Stream::Map || !matches!(s.state, State::Closed | State::Open) {
                 continue;
             }
             let is_open = s.state == State::Open;
-            let rows = self.rows_programmed(superblock);
-            let header = (0..rows).find_map(|row| self.row_header(superblock, row));
+            let rows = store.rows_programmed(superblock);
+            let header = (0..rows).find_map(|row| store.row_header(superblock, row));
             match header.map(|h| (RowRole::of(h), h.program_sequence)) {
-                _ if self.valid[superblock as usize] & !NOT_A_CANDIDATE == 0 && !is_open => {
-                    self.drain(now, events, superblock);
+                _ if store.space.valid_units(superblock) == 0 && !is_open => {
+                    self.drain(store, clock, superblock);
                 }
                 Some((RowRole::Log, sequence)) => log.push((sequence, superblock)),
                 Some((RowRole::Isolated, sequence)) => isolated.push((sequence, superblock)),
@@ -103,9 +101,7 @@ impl<M: Medium> Ftl<M> {
         }
         log.sort_unstable();
         isolated.sort_unstable();
-        let valid = &self.valid;
-        let Hybrid { roles, data, retired, log: order, isolation, .. } =
-            self.hybrid.as_deref_mut().expect("asked before");
+        let Hybrid { roles, data, retired, log: order, isolation, .. } = self;
         for (_, superblock) in log {
             roles[superblock as usize] = Role::Log;
             order.push_back(superblock);
@@ -116,7 +112,7 @@ impl<M: Medium> Ftl<M> {
         }
         for (block, superblocks) in in_place {
             // Where most of it is counts as its data block; what else there is of it is merged into a new one.
-            let most = superblocks.iter().copied().max_by_key(|&s| valid[s as usize] & !NOT_A_CANDIDATE);
+            let most = superblocks.iter().copied().max_by_key(|&s| store.space.valid_units(s));
             data[block as usize] = most.expect("there is one");
             for superblock in superblocks {
                 roles[superblock as usize] = Role::InPlace(block);
@@ -125,6 +121,6 @@ impl<M: Medium> Ftl<M> {
                 }
             }
         }
-        self.erase_drained(now, events);
+        store.erase_drained(clock);
     }
 }

@@ -1,36 +1,41 @@
 //! A past that is constructed: data blocks in order, and a log in its steady state.
 
-use super::{Ftl, Role};
+use super::state::{Hybrid, RESERVE, Role, RowRole};
 use crate::flash::NONE;
-use crate::ftl::{Entry, Precondition, Stream};
+use crate::ftl::map::Entry;
+use crate::ftl::precondition::{Precondition, TOO_FEW_TO_FILL};
+use crate::ftl::space::Stream;
+use crate::ftl::store::Store;
 use std::collections::VecDeque;
 use tidewater_base::Rng;
 use tidewater_nand::{Medium, Nand};
 
-const TOO_FEW: &str =
-    "factory-bad blocks took more than filling the drive leaves over; give a larger [ftl] spare_blocks";
-
-impl<M: Medium> Ftl<M> {
+impl Hybrid {
     /// Data blocks in order, each on the die that has most room; in the steady state, a log on top of them.
-    pub(in crate::ftl) fn construct_blocks(&mut self, past: Precondition, seed: u64, tag: u64) -> Result<(), String> {
+    pub(super) fn construct_blocks<M: Medium>(
+        &mut self,
+        store: &mut Store<M>,
+        past: Precondition,
+        seed: u64,
+        tag: u64,
+    ) -> Result<(), String> {
         let share = match past {
             Precondition::Fresh => 0.0,
             Precondition::Filled(share) => share.clamp(0.0, 1.0),
             Precondition::Steady => 1.0,
         };
-        let units = (f64::from(self.data_units()) * share) as u32;
-        for block in 0..units.div_ceil(self.layout.units_per_superblock) {
-            self.place_block(block, units, tag).ok_or(TOO_FEW)?;
+        let units = (f64::from(store.data_units) * share) as u32;
+        for block in 0..units.div_ceil(store.layout.units_per_superblock) {
+            self.place_block(store, block, units, tag).ok_or(TOO_FEW_TO_FILL)?;
         }
-        if past == Precondition::Steady { self.construct_log(seed, tag) } else { Ok(()) }
+        if past == Precondition::Steady { self.construct_log(store, seed, tag) } else { Ok(()) }
     }
 
     /// The log after it was turned over twice by random writes, evenly over all pages, with a full merge of every
     /// logical block in each victim; up to where the next row makes another block the victim.
-    fn construct_log(&mut self, seed: u64, tag: u64) -> Result<(), String> {
-        let hybrid = self.hybrid.as_ref().expect("only called under hybrid mapping");
-        let blocks = self.log_limit(hybrid).saturating_sub(hybrid.points.len() as u32);
-        let (per_block, units) = (self.layout.units_per_superblock, self.data_units());
+    fn construct_log<M: Medium>(&mut self, store: &mut Store<M>, seed: u64, tag: u64) -> Result<(), String> {
+        let blocks = self.log_limit(store).saturating_sub(self.points.len() as u32);
+        let (per_block, units) = (store.layout.units_per_superblock, store.data_units);
         let mut rng = Rng::new(seed, b"steady log");
         // The newest copy of each page in the log, by its number in the order of writing, and what is in the log.
         let mut newest = vec![u64::MAX; units as usize];
@@ -50,57 +55,60 @@ impl<M: Medium> Ftl<M> {
             newest[lpn as usize] = number;
             log.push_back(lpn);
         }
-        let per_row = self.layout.units_per_row as usize;
+        let per_row = store.layout.units_per_row as usize;
         let mut row_of_log = [Nand::NO_LPN; 64];
         let mut pages = (turns - log.len() as u64..).zip(log);
         for _ in 0..blocks {
-            let die = self.roomiest_die().ok_or(TOO_FEW)?;
-            let superblock = self.open_superblock(die, Stream::Host).ok_or(TOO_FEW)?;
-            let hybrid = self.hybrid();
-            hybrid.roles[superblock as usize] = Role::Log;
-            hybrid.log.push_back(superblock);
-            for row in 0..self.layout.rows {
+            let die = self.roomiest_die(store).ok_or(TOO_FEW_TO_FILL)?;
+            let superblock = store.space.open(die, Stream::Host).ok_or(TOO_FEW_TO_FILL)?;
+            self.roles[superblock as usize] = Role::Log;
+            self.log.push_back(superblock);
+            for row in 0..store.layout.rows {
                 for (unit, (age, lpn)) in row_of_log[..per_row].iter_mut().zip(&mut pages) {
                     *unit = if newest[lpn as usize] == age { lpn } else { Nand::NO_LPN };
                 }
-                self.superblocks[superblock as usize].rows += 1;
-                self.place(superblock, row, &row_of_log[..per_row], super::RowRole::Log.index(), tag);
+                store.space.superblocks[superblock as usize].rows += 1;
+                store.place(superblock, row, &row_of_log[..per_row], RowRole::Log.index(), tag);
             }
-            self.settle(superblock);
+            store.space.settle(superblock);
         }
         Ok(())
     }
 
     /// Programs the pages of a logical block below `end` that were never written, at once, as its data block. `None`:
     /// it has one, or there is no superblock to spare.
-    pub(in crate::ftl) fn place_block(&mut self, block: u32, end: u32, tag: u64) -> Option<u32> {
-        let hybrid = self.hybrid();
-        let has_data = hybrid.data[block as usize] != NONE || hybrid.is_merging(block);
-        if has_data || self.free_superblocks <= super::RESERVE {
+    pub(super) fn place_block<M: Medium>(
+        &mut self,
+        store: &mut Store<M>,
+        block: u32,
+        end: u32,
+        tag: u64,
+    ) -> Option<u32> {
+        let has_data = self.data[block as usize] != NONE || self.is_merging(block);
+        if has_data || store.space.free_superblocks <= RESERVE {
             return None;
         }
-        let (per_block, per_row) = (self.layout.units_per_superblock, self.layout.units_per_row);
+        let (per_block, per_row) = (store.layout.units_per_superblock, store.layout.units_per_row);
         let first = block * per_block;
         let end = end.min(first + per_block);
-        let die = self.roomiest_die()?;
-        let superblock = self.open_superblock(die, Stream::Host)?;
-        let hybrid = self.hybrid();
-        hybrid.roles[superblock as usize] = Role::InPlace(block);
-        hybrid.data[block as usize] = superblock;
+        let die = self.roomiest_die(store)?;
+        let superblock = store.space.open(die, Stream::Host)?;
+        self.roles[superblock as usize] = Role::InPlace(block);
+        self.data[block as usize] = superblock;
         let mut placed = 0;
         for row in 0..(end - first).div_ceil(per_row) {
             let mut lpns = [Nand::NO_LPN; 64];
             for unit in 0..per_row {
                 let lpn = first + row * per_row + unit;
-                if lpn < end && self.map.is_virgin(lpn) && self.map.get(lpn) == Entry::Unmapped {
+                if lpn < end && store.map.is_virgin(lpn) && store.map.get(lpn) == Entry::Unmapped {
                     lpns[unit as usize] = lpn;
                     placed += 1;
                 }
             }
-            self.superblocks[superblock as usize].rows += 1;
-            self.place(superblock, row, &lpns[..per_row as usize], super::RowRole::LastCopy(block).index(), tag);
+            store.space.superblocks[superblock as usize].rows += 1;
+            store.place(superblock, row, &lpns[..per_row as usize], RowRole::LastCopy(block).index(), tag);
         }
-        self.settle(superblock);
+        store.space.settle(superblock);
         Some(placed)
     }
 }

@@ -1,8 +1,10 @@
-use super::Role;
+use super::Hybrid;
+use super::state::Role;
 use crate::device::plan;
 use crate::events::{Event, EventQueue};
+use crate::flash::NONE;
 use crate::flaw::Injected;
-use crate::ftl::{Ftl, NOT_A_CANDIDATE, Plan, Precondition};
+use crate::ftl::{Ftl, Placed, Plan, Precondition};
 use crate::owner::Owner;
 use crate::profile::{Mapping, Profile};
 use tidewater_base::{Instant, Rng};
@@ -69,6 +71,13 @@ impl Drive {
         };
         drive.believe();
         drive
+    }
+
+    fn hybrid(&self) -> &Hybrid {
+        match &self.ftl.placed {
+            Placed::Hybrid(hybrid) => hybrid,
+            Placed::Page(_) => panic!("the mapping is hybrid"),
+        }
     }
 
     /// Takes what is there for the truth.
@@ -409,10 +418,10 @@ fn merges_that_are_cut_again_and_again_leave_nothing_behind() {
     let mut merging = 0;
     for loss in 0..60 {
         (0..8 + loss % 12).all(|_| drive.step());
-        merging += u32::from(drive.ftl.hybrid.as_ref().unwrap().first_uncommitted().is_some());
+        merging += u32::from(drive.hybrid().merges.iter().any(|merge| merge.block != NONE));
         drive = drive.after_power_loss();
-        let roles = (0..).zip(&drive.ftl.hybrid.as_ref().unwrap().roles);
-        let holds = roles.filter(|&(superblock, _): &(usize, _)| drive.ftl.valid[superblock] & !NOT_A_CANDIDATE > 0);
+        let roles = (0..).zip(&drive.hybrid().roles);
+        let holds = roles.filter(|&(superblock, _): &(u32, _)| drive.ftl.space.valid_units(superblock) > 0);
         let mut blocks = std::collections::BTreeSet::new();
         for (_, role) in holds {
             assert!(
@@ -513,7 +522,7 @@ fn an_isolated_page_that_is_overwritten_is_not_merged() {
     // The area's first block holds nothing that counts any more, and is erased.
     [1, 5, 2, 13].into_iter().chain([9; 8]).for_each(|lpn| drive.write(lpn));
     drive.rest();
-    assert!(drive.ftl.hybrid.as_ref().unwrap().isolation.blocks.is_empty());
+    assert!(drive.hybrid().isolation.blocks.is_empty());
     assert_eq!(drive.merges(), (0, 0, 0));
     drive.check();
 }

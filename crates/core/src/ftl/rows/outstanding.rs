@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// Rows of one kind, in the order they were opened: which was the last before which all are done?
 #[derive(Clone, Debug, Default)]
-pub(super) struct Outstanding {
+pub(in crate::ftl) struct Outstanding {
     opened: u64,
     /// The last row before which all are done, itself included.
     first: u64,
@@ -15,13 +15,13 @@ pub(super) struct Outstanding {
 }
 
 impl Outstanding {
-    pub(super) fn open(&mut self) -> u64 {
+    pub(in crate::ftl) fn open(&mut self) -> u64 {
         self.opened += 1;
         self.opened
     }
 
     #[inline]
-    pub(super) fn finish(&mut self, number: u64) {
+    pub(in crate::ftl) fn finish(&mut self, number: u64) {
         if number == self.first + 1 && self.done.is_empty() {
             self.first = number;
         } else {
@@ -45,13 +45,13 @@ impl Outstanding {
 
     /// Whether what all rows up to this number held is programmed, there or elsewhere.
     #[inline]
-    pub(super) fn is_settled(&self, number: u64) -> bool {
+    pub(in crate::ftl) fn is_settled(&self, number: u64) -> bool {
         self.first >= number
             && (self.rewritten.is_empty() || self.rewritten.iter().all(|&(from, to)| from > number || self.first >= to))
     }
 
     /// The row `from` failed, and its units went to rows up to `to`.
-    pub(super) fn rewrite(&mut self, from: u64, to: u64) {
+    pub(in crate::ftl) fn rewrite(&mut self, from: u64, to: u64) {
         let first = self.first;
         // A chain of failures: what may have gone to `from` now waits for `to`.
         self.rewritten.iter_mut().filter(|r| (r.0..=r.1).contains(&from)).for_each(|r| r.1 = r.1.max(to));
@@ -60,7 +60,7 @@ impl Outstanding {
     }
 
     /// The number of the last row that was opened.
-    pub(super) fn last(&self) -> u64 {
+    pub(in crate::ftl) fn last(&self) -> u64 {
         self.opened
     }
 }

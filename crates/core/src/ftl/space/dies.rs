@@ -2,19 +2,19 @@
 
 /// A set of dies, with a way to find the next one after another.
 #[derive(Clone, Debug)]
-pub(super) struct DieSet {
+pub(in crate::ftl) struct DieSet {
     words: Vec<u64>,
     /// How many there are: most often none, and that is asked after each operation of flash.
     count: u32,
 }
 
 impl DieSet {
-    pub(super) fn new(dies: u32) -> DieSet {
+    pub(in crate::ftl) fn new(dies: u32) -> DieSet {
         DieSet { words: vec![0; dies.div_ceil(64) as usize], count: 0 }
     }
 
     #[inline]
-    pub(super) fn set(&mut self, die: u32, member: bool) {
+    pub(in crate::ftl) fn set(&mut self, die: u32, member: bool) {
         if !member && self.is_empty() {
             return;
         }
@@ -26,13 +26,13 @@ impl DieSet {
     }
 
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::ftl) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// The first member at or after `from`, going round.
     #[inline]
-    pub(super) fn next(&self, from: u32) -> Option<u32> {
+    pub(in crate::ftl) fn next(&self, from: u32) -> Option<u32> {
         if self.is_empty() {
             return None;
         }

@@ -7,7 +7,7 @@
 //!
 //! What a mapping page says is in the simulator's own table; the cache decides what an access costs.
 //!
-//! [ADR 14]: ../../../../../docs/adr/0014-mapping-cache.md
+//! [ADR 14]: ../../../../../../docs/adr/0014-mapping-cache.md
 
 mod lent;
 mod load;
@@ -16,12 +16,12 @@ mod room;
 #[cfg(test)]
 mod tests;
 
-use super::NONE;
+use crate::flash::NONE;
 use crate::profile::{MemoryKind, Profile};
 pub(crate) use lent::LentWork;
 use lent::{Lent, OnHost};
 use room::MapDie;
-pub(super) use room::pool_per_die;
+pub(in crate::ftl) use room::pool_per_die;
 use std::collections::VecDeque;
 
 /// Bytes of a map entry.
@@ -45,7 +45,7 @@ pub enum LookUp {
     },
     /// It was never written, or is on its way to flash: it is at hand from now on, without a read.
     Empty,
-    /// It is read from flash; the owner learns it from [`super::Ftl::take_translated`].
+    /// It is read from flash; the owner learns it from [`crate::ftl::Ftl::take_translated`].
     Waits,
 }
 
@@ -225,6 +225,10 @@ pub struct MapCache {
     chosen: Vec<u32>,
     dies: Vec<MapDie>,
     next_die: u32,
+    /// Superblocks in the pool of each die.
+    pool: u32,
+    /// Pages have moved since the wait for changed entries was weighed.
+    has_moved: bool,
     /// The program sequence of the first row that was given a past after the mapping pages were: it is on none of them.
     past: u64,
     /// Counters.
@@ -232,7 +236,7 @@ pub struct MapCache {
 }
 
 /// Whether a profile has a mapping cache.
-pub(super) fn is_enabled(profile: &Profile) -> bool {
+pub(in crate::ftl) fn is_enabled(profile: &Profile) -> bool {
     profile.ftl.map_memory != "all"
 }
 
@@ -242,13 +246,13 @@ fn entries_shift(profile: &Profile) -> u32 {
 }
 
 /// Mapping pages that so many logical pages have.
-pub(super) fn mapping_pages(profile: &Profile, units: u64) -> u64 {
+pub(in crate::ftl) fn mapping_pages(profile: &Profile, units: u64) -> u64 {
     if is_enabled(profile) { units.div_ceil(1 << entries_shift(profile)) } else { 0 }
 }
 
 impl MapCache {
     /// The cache of a drive of `units` logical pages; `None`: the whole map is at hand.
-    pub(super) fn new(profile: &Profile, units: u32, dies: u32) -> Option<Box<MapCache>> {
+    pub(in crate::ftl) fn new(profile: &Profile, units: u32, dies: u32) -> Option<Box<MapCache>> {
         if !is_enabled(profile) {
             return None;
         }
@@ -290,6 +294,8 @@ impl MapCache {
             chosen: Vec::with_capacity(64),
             dies: vec![MapDie::default(); dies as usize],
             next_die: 0,
+            pool: pool_per_die(profile, units.into()),
+            has_moved: false,
             past: u64::MAX,
             statistics: MapStatistics::default(),
         }))
@@ -341,13 +347,23 @@ impl MapCache {
         )
     }
 
+    /// Superblocks in the pool of each die.
+    pub(in crate::ftl) fn pool(&self) -> u32 {
+        self.pool
+    }
+
+    /// Entries of a mapping page, as a power of two.
+    pub(in crate::ftl) fn shift(&self) -> u32 {
+        self.shift
+    }
+
     /// Whether the host must wait until changed entries have found their pages.
-    pub(super) fn holds_host_back(&self) -> bool {
+    pub(in crate::ftl) fn holds_host_back(&self) -> bool {
         self.holding.0
     }
 
     /// Whether collection must.
-    pub(super) fn holds_collection_back(&self) -> bool {
+    pub(in crate::ftl) fn holds_collection_back(&self) -> bool {
         self.holding.1
     }
 

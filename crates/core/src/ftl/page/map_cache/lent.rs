@@ -11,12 +11,10 @@
 //!
 //! [ADR 21]: ../../../../../docs/adr/0021-map-in-host-memory.md
 
-use super::{LookUp, MapCache, NONE, WANTED};
-use crate::events::EventQueue;
-use crate::flash::Source;
-use crate::ftl::Ftl;
+use super::{LookUp, MapCache, WANTED};
+use crate::flash::{NONE, Source};
+use crate::ftl::store::{Clock, Store};
 use std::collections::VecDeque;
-use tidewater_base::Instant;
 use tidewater_nand::Medium;
 
 /// In the owner of a read of a mapping page: it is for a page that comes home, and the rest is its place.
@@ -339,55 +337,58 @@ impl MapCache {
         None
     }
 
-    /// Whether there is something for [`Ftl::go_on_with_lent`] to do.
+    /// Whether there is something for the device to do.
     pub(crate) fn has_lent_work(&self) -> bool {
         !self.lent.work.is_empty() || !self.translated.is_empty()
     }
-}
-
-impl<M: Medium> Ftl<M> {
-    /// The mapping cache, for what the device does with host memory.
-    pub(crate) fn map_cache_mut(&mut self) -> Option<&mut MapCache> {
-        self.map_cache.as_deref_mut()
-    }
 
     /// So many units of host memory are the mapping cache's from now on; what was there is gone.
-    pub(crate) fn lend_to_map(&mut self, now: Instant, events: &mut EventQueue, units: u32) {
-        if let Some(cache) = &mut self.map_cache {
-            cache.lend(units);
-            self.move_map_pages(now, events);
-        }
+    pub(in crate::ftl) fn lend_to_map<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, units: u32) {
+        self.lend(units);
+        self.move_map_pages(store, clock);
     }
 
     /// A command has read a page in host memory. Not `good`: it is not there any more.
-    pub(crate) fn on_lent_read(&mut self, now: Instant, events: &mut EventQueue, unit: u32, page: u32, good: bool) {
-        let Some(cache) = &mut self.map_cache else { return };
-        if let Some(slot) = cache.place_of(unit, page) {
-            let host = &mut cache.slots[slot as usize].host;
+    pub(in crate::ftl) fn on_lent_read<M: Medium>(
+        &mut self,
+        store: &mut Store<M>,
+        clock: &mut Clock,
+        unit: u32,
+        page: u32,
+        good: bool,
+    ) {
+        if let Some(slot) = self.place_of(unit, page) {
+            let host = &mut self.slots[slot as usize].host;
             host.readers = host.readers.saturating_sub(1);
             if !good && !host.home && !host.fetching {
-                cache.move_out(slot);
+                self.move_out(slot);
             }
         }
-        if !good || !cache.queue.is_empty() {
-            self.move_map_pages(now, events);
+        if !good || !self.queue.is_empty() {
+            self.move_map_pages(store, clock);
         }
     }
 
     /// A page that is to be programmed was read from host memory. Not `good`: it is read from flash.
-    pub(crate) fn on_lent_home(&mut self, now: Instant, events: &mut EventQueue, unit: u32, page: u32, good: bool) {
-        let place = self.mapping_place(page);
-        let Some(cache) = &mut self.map_cache else { return };
-        let Some(slot) = cache.place_of(unit, page).filter(|&slot| cache.slots[slot as usize].host.fetching) else {
+    pub(in crate::ftl) fn on_lent_home<M: Medium>(
+        &mut self,
+        store: &mut Store<M>,
+        clock: &mut Clock,
+        unit: u32,
+        page: u32,
+        good: bool,
+    ) {
+        let place = self.mapping_place(store, page);
+        let Some(slot) = self.place_of(unit, page).filter(|&slot| self.slots[slot as usize].host.fetching) else {
             return;
         };
         if let Some((superblock, row, unit)) = place.filter(|_| !good) {
-            cache.statistics.loads += 1;
-            let die = self.layout.die_of(superblock);
-            self.flash.enqueue(now, events, Source::MapRead, die, superblock, row, 1 << unit, HOME | slot);
+            self.statistics.loads += 1;
+            let die = store.layout.die_of(superblock);
+            store.flash.enqueue(clock.now, clock.events, Source::MapRead, die, superblock, row, 1 << unit, HOME | slot);
             return;
         }
-        cache.come_home(slot);
-        self.move_map_pages(now, events);
+        self.come_home(slot);
+        self.move_map_pages(store, clock);
     }
 }
