@@ -7,8 +7,7 @@
 
 use super::journal::{MapSuperblock, Own, OwnRow};
 use super::placement::Placement;
-use super::space::{State, Stream};
-use super::store::{Clock, Store};
+use super::store::{Clock, State, Store, Stream};
 use crate::flash::{NONE, Source};
 use std::sync::Arc;
 use tidewater_nand::{Medium, Nand};
@@ -66,13 +65,11 @@ impl<M: Medium> Store<M> {
             let (first, last) = self.checkpoint.pages_of(segment, self.map.units());
             if !self.map.is_untouched(first, last) {
                 let superblock = self.open_for_map(by, 0).expect("there is room for all");
-                let row = u32::from(self.space.superblocks[superblock as usize].rows);
                 let payload = self.stamps.then(|| self.image(floor, first, last));
-                self.space.superblocks[superblock as usize].rows += 1;
-                self.place_own(superblock, row, Own::Segment(segment).page_kind(), payload);
+                let full = self.place_own(superblock, Own::Segment(segment), payload);
                 self.checkpoint.locations[segment as usize] = superblock;
                 self.checkpoint.ring.back_mut().expect("it was opened for this").live += 1;
-                if self.space.is_full(superblock) {
+                if full {
                     self.checkpoint.open = NONE;
                     self.space.close(superblock);
                 }

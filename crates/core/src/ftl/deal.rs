@@ -11,7 +11,7 @@ pub(super) struct Shuffle {
 }
 
 impl Shuffle {
-    pub(super) fn new(n: u32, seed: u64) -> Shuffle {
+    pub fn new(n: u32, seed: u64) -> Shuffle {
         let bits = (32 - n.saturating_sub(1).leading_zeros()).max(2).next_multiple_of(2);
         let mut rng = Rng::new(seed, b"shuffle");
         Shuffle { n, half: bits / 2, keys: std::array::from_fn(|_| rng.next_u64()) }
@@ -48,7 +48,7 @@ pub(super) struct Dealer {
 
 impl Dealer {
     /// The first are about to be dealt: each is passed to `expect`.
-    pub(super) fn new(shuffle: Shuffle, expect: impl Fn(u32)) -> Dealer {
+    pub fn new(shuffle: Shuffle, expect: impl Fn(u32)) -> Dealer {
         let mut dealer = Dealer { shuffle, dealt: 0, known: [0; KNOWN] };
         (0..KNOWN as u32).for_each(|i| dealer.learn(i, &expect));
         dealer
@@ -63,7 +63,7 @@ impl Dealer {
     }
 
     /// The next, of which there must be one; another that will be dealt before long is passed to `expect`.
-    pub(super) fn deal(&mut self, expect: impl Fn(u32)) -> u32 {
+    pub fn deal(&mut self, expect: impl Fn(u32)) -> u32 {
         let number = self.known[self.dealt as usize % KNOWN];
         self.learn(self.dealt + KNOWN as u32, expect);
         self.dealt += 1;

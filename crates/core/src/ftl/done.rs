@@ -1,8 +1,8 @@
-//! What the end of a program or an erase means.
+//! Ends of programs and erases.
 
 use super::placement::{Placement, Programmed};
-use super::space::{State, Stream, Superblock};
-use super::store::{Clock, Store};
+use super::space::Superblock;
+use super::store::{Clock, State, Store, Stream};
 use crate::flash::Operation;
 use crate::owner::Owner;
 use tidewater_nand::{Medium, Page, PageHeader, PageKind};

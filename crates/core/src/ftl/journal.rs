@@ -1,5 +1,5 @@
-//! What is known of the map's checkpoints and of the log of deallocations: which rows of the firmware's own hold them,
-//! and how far they are complete.
+//! The state of the map's checkpoints and of the log of deallocations: which rows of the firmware's own hold them, and
+//! how far they are complete.
 
 use crate::flash::NONE;
 use crate::profile::Profile;
@@ -14,7 +14,7 @@ pub fn entries_per_segment(profile: &Profile) -> u32 {
 
 /// Superblocks of so many rows that checkpoints of so many segments take: the newest image of each, one that is written
 /// and two whose images are being overtaken.
-pub(in crate::ftl) fn map_superblocks_of(segments: u64, rows: u32) -> u64 {
+pub fn map_superblocks_of(segments: u64, rows: u32) -> u64 {
     segments.div_ceil(u64::from(rows)) + 3
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Own {
 
 impl Own {
     /// What its page headers say.
-    pub(super) fn page_kind(self) -> (PageKind, u32) {
+    pub fn page_kind(self) -> (PageKind, u32) {
         match self {
             Own::Segment(index) => (PageKind::Map, index),
             Own::Deallocations => (PageKind::Trim, 0),
@@ -50,7 +50,7 @@ impl Own {
 
 impl OwnRow {
     /// The deallocations that it logs, if it does: first page, pages, write sequence.
-    pub(super) fn deallocations(&self) -> impl Iterator<Item = (u32, u32, u64)> {
+    pub fn deallocations(&self) -> impl Iterator<Item = (u32, u32, u64)> {
         let payload = self.payload.iter().filter(|_| self.what == Own::Deallocations);
         payload.flat_map(|p| p.chunks_exact(4).map(|r| (r[0], r[1], u64::from(r[2]) | u64::from(r[3]) << 32)))
     }
@@ -66,7 +66,7 @@ pub(super) struct MapSuperblock {
 }
 
 /// The state of checkpointing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Checkpoint {
     pub(super) interval: u32,
     pub(super) rows: u32,
@@ -100,7 +100,7 @@ pub(super) struct Checkpoint {
 /// Through which program sequence the newest image of each segment is complete. A large drive has a hundred thousand
 /// segments, and each image asks for the least of the others: so the least of every group of segments is kept, and of
 /// every group of groups.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Complete {
     /// By segment, then by group, up to a level of one group.
     levels: Vec<Vec<u64>>,
@@ -120,7 +120,7 @@ impl Complete {
         Complete { levels }
     }
 
-    pub(super) fn set(&mut self, segment: u32, sequence: u64) {
+    pub fn set(&mut self, segment: u32, sequence: u64) {
         let (mut at, mut least) = (segment as usize, sequence);
         for level in &mut self.levels {
             if std::mem::replace(&mut level[at], least) == least {
@@ -138,7 +138,7 @@ impl Complete {
     }
 
     /// `u64::MAX`: there are no others.
-    pub(super) fn least_of_others(&self, segment: u32) -> u64 {
+    pub fn least_of_others(&self, segment: u32) -> u64 {
         let (mut at, mut least) = (segment as usize, u64::MAX);
         for level in &self.levels {
             let first = at - at % Self::GROUP;
@@ -153,55 +153,48 @@ impl Complete {
 
 impl Checkpoint {
     /// All images that were found count through the floor.
-    pub(super) fn begin_at(&mut self, floor: u64) {
+    pub fn begin_at(&mut self, floor: u64) {
         self.complete.fill(floor);
     }
 
     /// Of the logical pages from `first` to before `units`.
-    pub(super) fn new(profile: &Profile, first: u32, units: u32) -> Checkpoint {
+    pub fn new(profile: &Profile, first: u32, units: u32) -> Checkpoint {
         let entries = entries_per_segment(profile);
         let segments = (units - first).div_ceil(entries);
         Checkpoint {
             interval: profile.ftl.checkpoint_interval,
-            rows: 0,
             first,
             entries,
             segments,
-            next: 0,
             open: NONE,
-            ring: VecDeque::new(),
             locations: vec![NONE; segments as usize],
             complete: Complete::new(segments),
-            pending: Vec::new(),
-            logging: Vec::new(),
-            queued: 0,
-            log_waits: false,
-            floor: 0,
             ring_planned: segments.div_ceil(profile.nand.pages_per_block) as usize + 2,
+            ..Checkpoint::default()
         }
     }
 
     /// Remembers a deallocation until it is logged. Without checkpoints there is no log: then a deallocation is lost at
     /// a power loss, and old data may come back.
-    pub(super) fn log_deallocation(&mut self, first: u32, count: u32, sequence: u64) {
+    pub fn log_deallocation(&mut self, first: u32, count: u32, sequence: u64) {
         if self.interval > 0 {
             self.pending.push((first, count, sequence));
         }
     }
 
     /// Whether all deallocations through this write sequence are on flash.
-    pub(super) fn is_logged(&self, sequence: u64) -> bool {
+    pub fn is_logged(&self, sequence: u64) -> bool {
         let pending = self.pending.iter().map(|p| p.2);
         sequence == 0 || pending.chain(self.logging.iter().copied()).all(|s| s > sequence)
     }
 
     /// The first and the last page of a segment, of `units` that have entries.
-    pub(super) fn pages_of(&self, segment: u32, units: u32) -> (u32, u32) {
+    pub fn pages_of(&self, segment: u32, units: u32) -> (u32, u32) {
         let first = self.first + segment * self.entries;
         (first, (first + (self.entries - 1)).min(units - 1))
     }
 
-    pub(super) fn forget_open(&mut self, superblock: u32) {
+    pub fn forget_open(&mut self, superblock: u32) {
         if self.open == superblock {
             self.open = NONE;
         }

@@ -1,9 +1,10 @@
 //! The flash translation layer: where host data goes, and how space comes back.
 //!
-//! A [`Store`] has what is on flash: the map, the superblocks (`space`), the rows under way (`rows`) and what is known
-//! of checkpoints (`journal`). A [`Placement`] says where data goes: `page` maps every page by itself, with an SLC
-//! cache before it and a mapping cache beside it where the profile says so; `hybrid` is FAST and FASTer. What both need
-//! is written once above the trait: ends of operations (`done`), rows that failed (`rewrite`), `checkpoint`, `recover`.
+//! A [`Store`] has the map, the superblocks (`space`), the rows under way (`rows`) and the state of checkpoints
+//! (`journal`). A `Placement` decides where data goes: `page` maps every page by itself, with an SLC cache before it
+//! and a mapping cache beside it where the profile says so; `hybrid` is FAST and FASTer. The rest is written once for
+//! both, above the trait: host reads (`read`), ends of operations (`done`), failures (`rewrite`), `checkpoint`,
+//! `recover`.
 //!
 //! Three rules keep data safe over a power loss, and everything else follows from them:
 //! 1. A unit's map entry moves when the unit is put into a row, but the superblock it leaves is not erased before that
@@ -33,11 +34,10 @@ mod statistics;
 mod store;
 
 pub use hybrid::LOG_BLOCKS_MIN;
-pub use journal::entries_per_segment;
 pub use map::{Entry, Map};
 pub(crate) use page::map_cache::LentWork;
 pub use page::map_cache::{ENTRY_BYTES, LookUp, MapCache, MapStatistics};
-pub use page::{SlcFill, reserve_per_die, slc_reserve, slc_rows};
+pub use page::{SlcFill, slc_reserve, slc_rows};
 pub use precondition::{Precondition, write_amplification};
 pub use recover::{Flaw, RecoveryReport};
 pub use sizing::{Plan, Reserved, plan};
@@ -60,10 +60,9 @@ use tidewater_nand::{Medium, Stamps};
 
 /// Where data goes on a drive.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a drive has one, and page mapping is what must be near")]
 enum Placed {
     Page(PageMapping),
-    Hybrid(Box<Hybrid>),
+    Hybrid(Hybrid),
 }
 
 /// The translation layer, with the flash below it.
@@ -92,32 +91,14 @@ impl<M> DerefMut for Ftl<M> {
     }
 }
 
-/// Calls a method of the placement, whichever it is, with the store.
+/// Asks the placement, whichever it is.
 macro_rules! placed {
-    ($ftl:expr, |$by:ident, $store:ident| $call:expr) => {{
-        let $store = &mut $ftl.store;
-        match &mut $ftl.placed {
+    ($placed:expr, $by:ident => $call:expr) => {
+        match $placed {
             Placed::Page($by) => $call,
-            Placed::Hybrid(boxed) => {
-                let $by = &mut **boxed;
-                $call
-            }
+            Placed::Hybrid($by) => $call,
         }
-    }};
-}
-
-/// As [`placed`], without changing anything.
-macro_rules! asked {
-    ($ftl:expr, |$by:ident, $store:ident| $call:expr) => {{
-        let $store = &$ftl.store;
-        match &$ftl.placed {
-            Placed::Page($by) => $call,
-            Placed::Hybrid(boxed) => {
-                let $by = &**boxed;
-                $call
-            }
-        }
-    }};
+    };
 }
 
 impl<M: Medium> Ftl<M> {
@@ -140,10 +121,11 @@ impl<M: Medium> Ftl<M> {
                 let slc = Slc::new(profile, gc_start, gc_reserve);
                 Placed::Page(PageMapping::new(dies, sizing::log_reserve(profile), slc, cache))
             }
-            Mapping::Fast | Mapping::Faster => Placed::Hybrid(Box::new(Hybrid::new(profile, &store.layout, units))),
+            Mapping::Fast | Mapping::Faster => Placed::Hybrid(Hybrid::new(profile, &store.layout, units)),
         };
         let mut ftl = Ftl { store, placed, recovery: None, recovered: None };
-        placed!(ftl, |by, store| {
+        placed!(&mut ftl.placed, by => {
+            let store = &mut ftl.store;
             for die in 0..dies {
                 by.size(store, die);
                 by.update_ready(store, die);
@@ -166,7 +148,7 @@ impl<M: Medium> Ftl<M> {
     ) -> Ftl<M> {
         let mut ftl = Ftl::new(profile, medium, plan, Stamps::Full);
         let clock = &mut Clock { now, events };
-        let recovery = placed!(ftl, |by, store| Recovery::begin(store, by, clock, flaw, deallocations));
+        let recovery = placed!(&mut ftl.placed, by => Recovery::begin(&mut ftl.store, by, clock, flaw, deallocations));
         ftl.recovery = Some(Box::new(recovery));
         ftl.recover(clock);
         ftl
@@ -175,7 +157,7 @@ impl<M: Medium> Ftl<M> {
     /// Goes on with recovery where its reads are done.
     fn recover(&mut self, clock: &mut Clock) {
         if let Some(recovery) = &mut self.recovery
-            && let Some(report) = placed!(self, |by, store| recovery.go_on(store, by, clock))
+            && let Some(report) = placed!(&mut self.placed, by => recovery.go_on(&mut self.store, by, clock))
         {
             self.recovered = Some(report);
             self.recovery = None;
@@ -207,7 +189,8 @@ impl<M: Medium> Ftl<M> {
             self.store.map.expect_all();
             self.store.valid_bits.expect_all();
         }
-        placed!(self, |by, store| {
+        placed!(&mut self.placed, by => {
+            let store = &mut self.store;
             if past != Precondition::Fresh {
                 by.precondition(store, past, seed, tag)?;
                 store.place_checkpoint(by);
@@ -221,7 +204,7 @@ impl<M: Medium> Ftl<M> {
     /// Maps a page that is read before it was written, with unmapped neighbours of it, as if they had been written
     /// before the run. False: there is no room to do so without collecting first.
     pub fn premap(&mut self, lpn: u32, tag: u64) -> bool {
-        let placed = placed!(self, |by, store| by.premap(store, lpn, tag));
+        let placed = placed!(&mut self.placed, by => by.premap(&mut self.store, lpn, tag));
         self.store.statistics.premapped += u64::from(placed.unwrap_or(0));
         placed.is_some()
     }
@@ -229,7 +212,7 @@ impl<M: Medium> Ftl<M> {
     /// Charges the flash read of a page that was written before the run but has no place of its own: a unit of its die
     /// is read in its stead. False: nothing on that die was ever programmed.
     pub fn read_past(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, owner: Owner) -> bool {
-        placed!(self, |by, store| store.read_past(by, &mut Clock { now, events }, lpn, owner))
+        placed!(&mut self.placed, by => self.store.read_past(by, &mut Clock { now, events }, lpn, owner))
     }
 
     /// Reads logical pages for the host: queues one operation for each row that holds some of them, and returns how
@@ -244,31 +227,31 @@ impl<M: Medium> Ftl<M> {
         lpns: impl Iterator<Item = u32>,
         owner: Owner,
     ) -> Result<u32, u32> {
-        placed!(self, |by, store| store.read(by, &mut Clock { now, events }, lpns, owner))
+        placed!(&mut self.placed, by => self.store.read(by, &mut Clock { now, events }, lpns, owner))
     }
 
     /// Whether a host unit can be taken now. When not, ask again after a program or an erase is done.
     #[inline(always)]
     pub fn can_write(&mut self) -> bool {
-        placed!(self, |by, store| by.can_write(store))
+        placed!(&mut self.placed, by => by.can_write(&mut self.store))
     }
 
     /// Whether [`Ftl::can_write`] may say yes.
     #[inline(always)]
     pub fn may_write(&self) -> bool {
-        asked!(self, |by, _store| Placement::<M>::may_write(by))
+        placed!(&self.placed, by => Placement::<M>::may_write(by))
     }
 
     /// Whether a host row is open, or a die is ready for one: as [`Ftl::can_write`], but without opening it.
     #[inline]
     pub fn has_ready_die(&self) -> bool {
-        asked!(self, |by, store| by.has_ready_die(store))
+        placed!(&self.placed, by => by.has_ready_die(&self.store))
     }
 
     /// Units that the open host row still takes, 0 when none is open.
     #[inline]
     pub fn row_room(&self) -> u32 {
-        asked!(self, |by, store| by.row_room(store))
+        placed!(&self.placed, by => by.row_room(&self.store))
     }
 
     /// Puts a host unit into the open row; [`Ftl::can_write`] must have said yes. `owner` is acknowledged once the unit
@@ -279,17 +262,17 @@ impl<M: Medium> Ftl<M> {
         self.store.statistics.host += 1;
         self.store.space.host_clock += 1;
         let stamp = (version, self.store.write_sequence);
-        placed!(self, |by, store| by.write(store, &mut Clock { now, events }, lpn, stamp, owner));
+        placed!(&mut self.placed, by => by.write(&mut self.store, &mut Clock { now, events }, lpn, stamp, owner));
     }
 
     /// The open host row is programmed as it is, if it holds anything.
     pub fn pad_host_row(&mut self, now: Instant, events: &mut EventQueue) {
-        placed!(self, |by, store| by.pad(store, &mut Clock { now, events }));
+        placed!(&mut self.placed, by => by.pad(&mut self.store, &mut Clock { now, events }));
     }
 
     /// A row's time to be filled is over.
     pub fn on_fill_timeout(&mut self, now: Instant, events: &mut EventQueue, row: u32, generation: u32) {
-        placed!(self, |by, store| by.on_fill_timeout(store, &mut Clock { now, events }, row, generation));
+        placed!(&mut self.placed, by => by.on_fill_timeout(&mut self.store, &mut Clock { now, events }, row, generation));
     }
 
     /// What a flush must wait for: pass it to [`Ftl::is_durable`]. Pads the open row and logs deallocations.
@@ -309,12 +292,13 @@ impl<M: Medium> Ftl<M> {
     /// Logs the deallocations that are not logged yet, as far as there is room; while as many rows of the firmware's
     /// own are under way as may be, with the end of one of them.
     pub fn log_deallocations(&mut self, now: Instant, events: &mut EventQueue) {
-        placed!(self, |by, store| store.log_deallocations(by, &mut Clock { now, events }));
+        placed!(&mut self.placed, by => self.store.log_deallocations(by, &mut Clock { now, events }));
     }
 
     /// Deallocates logical pages: they read as zeroes from now on, for good once a flush has ended.
     pub fn deallocate(&mut self, first: u32, count: u32) {
-        placed!(self, |by, store| {
+        placed!(&mut self.placed, by => {
+            let store = &mut self.store;
             if store.deallocate(first, count) {
                 by.on_deallocated(store, first, first + count);
             }
@@ -323,7 +307,7 @@ impl<M: Medium> Ftl<M> {
 
     /// Goes on with collection where something other than an operation of the die has given it a reason.
     pub fn wake_collection(&mut self, now: Instant, events: &mut EventQueue) {
-        placed!(self, |by, store| by.wake(store, &mut Clock { now, events }));
+        placed!(&mut self.placed, by => by.wake(&mut self.store, &mut Clock { now, events }));
     }
 
     /// The host may have been quiet for long enough to fold the SLC cache.
@@ -368,12 +352,12 @@ impl<M: Medium> Ftl<M> {
         let clock = &mut Clock { now, events };
         match kind {
             Kind::Program if self.store.layout.has_single_rows() => {
-                placed!(self, |by, store| store.on_programmed::<true, _>(by, clock, done));
+                placed!(&mut self.placed, by => self.store.on_programmed::<true, _>(by, clock, done));
             }
-            Kind::Program => placed!(self, |by, store| store.on_programmed::<false, _>(by, clock, done)),
-            Kind::Erase => placed!(self, |by, store| store.on_erased(by, clock, done)),
+            Kind::Program => placed!(&mut self.placed, by => self.store.on_programmed::<false, _>(by, clock, done)),
+            Kind::Erase => placed!(&mut self.placed, by => self.store.on_erased(by, clock, done)),
             Kind::Read if self.store.flash.operation(done).source == Source::Recovery => self.on_recovery_read(clock),
-            Kind::Read => placed!(self, |by, store| by.on_read(store, clock, done)),
+            Kind::Read => placed!(&mut self.placed, by => by.on_read(&mut self.store, clock, done)),
         }
     }
 
@@ -388,7 +372,7 @@ impl<M: Medium> Ftl<M> {
     /// Flash beyond the logical capacity that may hold data, as a share of the capacity. On a small drive it is far
     /// more than `[ftl] over_provisioning`, because every die has whole superblocks.
     pub fn spare_share(&self) -> f64 {
-        asked!(self, |by, store| by.spare_share(store))
+        placed!(&self.placed, by => by.spare_share(&self.store))
     }
 
     /// The power fails: programs and erases under way are torn. What is left is the medium.
@@ -403,7 +387,7 @@ impl<M: Medium> Ftl<M> {
     pub fn assert_consistent(&self) {
         self.store.assert_consistent();
         if self.recovery.is_none() {
-            asked!(self, |by, store| by.assert_consistent(store));
+            placed!(&self.placed, by => by.assert_consistent(&self.store));
         }
     }
 
@@ -453,7 +437,7 @@ impl<M: Medium> Ftl<M> {
 
     /// The open row of the log is programmed as it is, if it holds anything.
     pub fn pad_log_row(&mut self, now: Instant, events: &mut EventQueue) {
-        placed!(self, |by, store| by.pad_log(store, &mut Clock { now, events }));
+        placed!(&mut self.placed, by => by.pad_log(&mut self.store, &mut Clock { now, events }));
     }
 }
 

@@ -1,12 +1,11 @@
-//! What a placement of data is asked: where a unit goes that the host writes, and how space comes back.
+//! Placements of data: where a unit goes that the host writes, and how space comes back.
 //!
 //! A placement owns what it knows of its own; what is on flash, and on its way there, it changes by the methods of
 //! [`Store`]. Checkpoints, recovery, failures and the ends of programs and erases are the same for all of them.
 
 use super::precondition::Precondition;
 use super::rows::Row;
-use super::space::Stream;
-use super::store::{Clock, Store};
+use super::store::{Clock, Store, Stream};
 use crate::owner::Owner;
 use tidewater_nand::Medium;
 

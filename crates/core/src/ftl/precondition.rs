@@ -1,4 +1,4 @@
-//! What a drive has been through before a run, and the write amplification that it then has.
+//! Pasts that a drive can have before a run, and the write amplification of a steady state.
 
 /// Why a drive can't be filled.
 pub(super) const TOO_FEW_TO_FILL: &str =

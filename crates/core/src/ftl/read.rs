@@ -1,9 +1,7 @@
 //! Flash reads for the host.
 
-use super::map::Entry;
 use super::placement::Placement;
-use super::space::State;
-use super::store::{Clock, Store};
+use super::store::{Clock, Entry, State, Store};
 use crate::flash::{NONE, Source};
 use crate::owner::Owner;
 use tidewater_nand::Medium;

@@ -10,10 +10,8 @@
 //! Until the last step nothing is written, so a power loss during recovery changes nothing.
 
 use super::journal::{HEADER_WORDS, MapSuperblock};
-use super::map::Entry;
 use super::placement::Placement;
-use super::space::{State, Stream};
-use super::store::{Clock, Store};
+use super::store::{Clock, Entry, State, Store, Stream};
 use crate::flash::Source;
 use crate::flaw::Injected;
 use crate::layout::Layout;
@@ -81,7 +79,7 @@ pub(super) struct Recovery {
 
 impl Recovery {
     /// Begins to recover a store whose medium has lived. `deallocations` have survived in memory and are not on flash.
-    pub(super) fn begin<M: Medium>(
+    pub fn begin<M: Medium>(
         store: &mut Store<M>,
         by: &mut impl Placement<M>,
         clock: &mut Clock,
@@ -119,7 +117,7 @@ impl Recovery {
     }
 
     /// Flash reads so far.
-    pub(super) fn reads(&self) -> u64 {
+    pub fn reads(&self) -> u64 {
         self.report.reads
     }
 
@@ -131,12 +129,12 @@ impl Recovery {
     }
 
     /// One of its reads is done.
-    pub(super) fn on_read(&mut self) {
+    pub fn on_read(&mut self) {
         self.outstanding -= 1;
     }
 
     /// Goes on where all reads are done. Returns what it did once it has ended.
-    pub(super) fn go_on<M: Medium>(
+    pub fn go_on<M: Medium>(
         &mut self,
         store: &mut Store<M>,
         by: &mut impl Placement<M>,
@@ -469,7 +467,7 @@ fn adopt_mapping_pages<M: Medium>(store: &mut Store<M>, shift: u32, best: &mut B
 impl Layout {
     /// Finds out which block stands in for which, from the headers of programmed pages; erased blocks fill what is
     /// left.
-    pub(super) fn recover<M: Medium>(&mut self, medium: &M) {
+    pub fn recover<M: Medium>(&mut self, medium: &M) {
         let mut claims: BTreeMap<(u32, u32), (u64, u32)> = BTreeMap::new();
         let mut claimed: BTreeMap<(u32, u32, u32), (u32, u32)> = BTreeMap::new();
         let config = medium.config();

@@ -1,9 +1,7 @@
 //! Blocks that turn bad: rows that failed are written elsewhere, and in the end the drive goes read-only.
 
-use super::map::Entry;
 use super::placement::Placement;
-use super::space::{NOT_A_CANDIDATE, State, Stream};
-use super::store::{Clock, Store};
+use super::store::{Clock, Entry, NOT_A_CANDIDATE, State, Store, Stream};
 use crate::flash::NONE;
 use crate::owner::Owner;
 use tidewater_nand::{Medium, Nand, Origin};

@@ -1,6 +1,6 @@
 //! How much flash a drive needs for a capacity, and what of it is kept back.
 
-use crate::profile::{FtlProfile, Mapping, Profile};
+use crate::profile::{Mapping, Profile};
 
 /// Logical pages behind the usable capacity, which other rooms have a use for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,13 +24,6 @@ pub struct Plan {
     pub reserved: Reserved,
 }
 
-/// Superblocks of a die that hold no host data at rest, rounded up: collection keeps about as many free as it starts
-/// at, one is being collected or erased, and the two that are open for host and collected data are half empty on
-/// average.
-pub fn reserve_per_die(profile: &FtlProfile) -> u32 {
-    profile.gc_start + 2
-}
-
 /// Superblocks of a die that the fast side's log has besides: the one that is open for what is destaged.
 pub(super) fn log_reserve(profile: &Profile) -> u32 {
     u32::from(profile.fast.is_enabled())
@@ -50,7 +43,7 @@ pub fn map_superblocks(profile: &Profile, units: u64) -> u64 {
         return 0;
     }
     // Where the map itself is in mapping pages, checkpoints are of their directory.
-    let entries = match super::map_cache::mapping_pages(profile, units) {
+    let entries = match super::page::map_cache::mapping_pages(profile, units) {
         0 => units,
         pages => pages,
     };
@@ -75,11 +68,11 @@ fn plan_within(profile: &Profile, capacity: u64, reserved: Reserved, explain: bo
     let unit = u64::from(profile.ftl.unit_size);
     let dies = u64::from(nand.dies());
     let per_superblock = u64::from(nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size));
-    let slc = super::slc_reserve(profile);
+    let slc = super::page::slc_reserve(profile);
     let dump = dump_reserve(profile, reserved.dump_pages);
     let reserve_of = |units: u64| {
-        let mapping = super::map_cache::pool_per_die(profile, units);
-        u64::from(reserve_per_die(&profile.ftl) + log_reserve(profile) + dump + slc + mapping) * dies
+        let mapping = super::page::map_cache::pool_per_die(profile, units);
+        u64::from(super::page::reserve_per_die(&profile.ftl) + log_reserve(profile) + dump + slc + mapping) * dies
     };
     let held_back = u64::from(super::hybrid::superblocks_beside(&profile.ftl));
     let spares = |blocks: u64| (blocks as f64 * profile.ftl.spare_blocks).ceil() as u64;

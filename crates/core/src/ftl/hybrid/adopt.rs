@@ -2,61 +2,21 @@
 
 use super::state::{Hybrid, Role, RowRole};
 use crate::flash::NONE;
-use crate::ftl::map::Entry;
-use crate::ftl::space::{State, Stream};
-use crate::ftl::store::{Clock, Store};
+use crate::ftl::store::{Clock, State, Store, Stream};
 use std::collections::BTreeMap;
 use tidewater_nand::Medium;
 
 impl Hybrid {
     /// What a row was written for, if all of it can be read.
-    fn row_role<M: Medium>(&self, store: &Store<M>, superblock: u32, row: u32) -> Option<RowRole> {
+    pub(super) fn row_role<M: Medium>(&self, store: &Store<M>, superblock: u32, row: u32) -> Option<RowRole> {
         let planes = 0..store.layout.planes();
         let mut headers = planes.map(|p| store.medium.header(store.layout.block(superblock, p), row));
         let first = headers.next()??;
         headers.all(|h| h.is_some()).then_some(RowRole::of(first))
     }
 
-    /// Whether a row was copied by a merge that was not committed: what it was copied from is still there.
-    pub(super) fn is_uncommitted_copy<M: Medium>(
-        &self,
-        store: &Store<M>,
-        superblock: u32,
-        row: u32,
-        rows: u32,
-    ) -> bool {
-        let is_copy = |role| matches!(role, Some(RowRole::Copy(_) | RowRole::LastCopy(_)));
-        let is_last = |role| matches!(role, Some(RowRole::LastCopy(_)));
-        let header = store.row_header(superblock, row).map(RowRole::of);
-        is_copy(header) && !is_last(self.row_role(store, superblock, rows - 1))
-    }
-
-    /// For [`Flaw::CutMerges`](crate::ftl::Flaw): what data blocks hold of logical blocks whose merge was cut is gone.
-    pub(super) fn give_up_sources_of_cut_merges<M: Medium>(&mut self, store: &mut Store<M>) {
-        let per_block = store.layout.units_per_superblock;
-        for superblock in 0..store.layout.superblocks() {
-            let rows = if store.layout.is_whole(superblock) { store.rows_programmed(superblock) } else { 0 };
-            if rows == 0 || !self.is_uncommitted_copy(store, superblock, rows - 1, rows) {
-                continue;
-            }
-            let Some(RowRole::Copy(block) | RowRole::LastCopy(block)) =
-                store.row_header(superblock, rows - 1).map(RowRole::of)
-            else {
-                continue;
-            };
-            for lpn in block * per_block..((block + 1) * per_block).min(store.map.units()) {
-                let Entry::At(ppn) = store.map.get(lpn) else { continue };
-                let at = store.layout.superblock_of(ppn);
-                let role = store.row_header(at, store.layout.row_of(ppn)).map(RowRole::of);
-                if at != superblock && !matches!(role, Some(RowRole::Log | RowRole::Isolated)) {
-                    store.map.set(lpn, Entry::Unmapped);
-                }
-            }
-        }
-    }
-
     /// RW log blocks that were being filled go on behind the torn row, as many as are filled at once.
-    pub(super) fn reopen_log<M: Medium>(&mut self, store: &mut Store<M>, partial: &[(u32, u32)]) {
+    pub fn reopen_log<M: Medium>(&mut self, store: &mut Store<M>, partial: &[(u32, u32)]) {
         for &(rows, superblock) in partial {
             let role = (0..rows).find_map(|row| store.row_header(superblock, row)).map(RowRole::of);
             let point = self.points.iter().position(|&p| p == NONE);
@@ -75,7 +35,7 @@ impl Hybrid {
     }
 
     /// Gives every superblock of data its role; the map is there already.
-    pub(super) fn adopt_roles<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
+    pub fn adopt_roles<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
         let mut log: Vec<(u64, u32)> = Vec::new();
         let mut isolated: Vec<(u64, u32)> = Vec::new();
         let mut in_place: BTreeMap<u32, Vec<u32>> = BTreeMap::new();

@@ -8,19 +8,18 @@
 
 use super::state::{Hybrid, Isolation, RESERVE, Role, RowRole, least_log};
 use crate::flash::NONE;
-use crate::ftl::space::{State, Stream};
-use crate::ftl::store::{Clock, Store};
+use crate::ftl::store::{Clock, State, Store, Stream};
 use tidewater_nand::Medium;
 
 impl Hybrid {
     /// RW log blocks that the isolation area may have now: of a log that shrinks, what hot pages need stays.
-    pub(super) fn isolation_limit<M: Medium>(&self, store: &Store<M>) -> u32 {
+    pub fn isolation_limit<M: Medium>(&self, store: &Store<M>) -> u32 {
         let least = least_log(self.points.len() as u32);
         self.isolation.blocks_max.min(self.whole_log_limit(store).saturating_sub(least))
     }
 
     /// Whether the isolation area takes another page without a superblock that merges need.
-    pub(super) fn has_room_in_isolation<M: Medium>(&self, store: &Store<M>) -> bool {
+    pub fn has_room_in_isolation<M: Medium>(&self, store: &Store<M>) -> bool {
         let Isolation { open, row, ref blocks, .. } = self.isolation;
         let may_open = || (blocks.len() as u32) < self.isolation_limit(store) && store.space.free_superblocks > RESERVE;
         row != NONE || open != NONE || may_open()
@@ -28,13 +27,13 @@ impl Hybrid {
 
     /// Whether cold pages should wait for merges: there is no room before those have given some back, or more are due
     /// than can be under way. Else a victim would one day wait for all merges of a block at once.
-    pub(super) fn isolation_lags<M: Medium>(&self, store: &Store<M>) -> bool {
+    pub fn isolation_lags<M: Medium>(&self, store: &Store<M>) -> bool {
         let merges = self.merges.len() as u32;
         self.isolation_due(store).is_some_and(|(_, due)| due > merges || !self.has_room_in_isolation(store))
     }
 
     /// The row that takes cold pages; [`Hybrid::has_room_in_isolation`] has said that there is one.
-    pub(super) fn isolated_row<M: Medium>(&mut self, store: &mut Store<M>) -> u32 {
+    pub fn isolated_row<M: Medium>(&mut self, store: &mut Store<M>) -> u32 {
         let Isolation { mut open, row, .. } = self.isolation;
         if row != NONE {
             return row;
@@ -55,7 +54,7 @@ impl Hybrid {
 
     /// Merges the next logical block of the area's oldest superblock, if that is due. False: it is not, or there is no
     /// room.
-    pub(super) fn merge_isolated<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, slot: usize) -> bool {
+    pub fn merge_isolated<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, slot: usize) -> bool {
         while let Some((oldest, _)) = self.isolation_due(store) {
             if store.space.valid_units(oldest) == 0 {
                 let area = &mut self.isolation;

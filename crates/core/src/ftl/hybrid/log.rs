@@ -2,27 +2,25 @@
 
 use super::state::{Hybrid, LOG_BLOCKS_MIN, RESERVE, Role, RowRole, Sequential, superblocks_beside};
 use crate::flash::NONE;
-use crate::ftl::map::Entry;
 use crate::ftl::placement::Placement;
-use crate::ftl::space::{NOT_A_CANDIDATE, State, Stream};
-use crate::ftl::store::{Clock, Store};
+use crate::ftl::store::{Clock, NOT_A_CANDIDATE, State, Store, Stream};
 use tidewater_nand::Medium;
 
 impl Hybrid {
     /// RW log blocks that the log may have now besides the isolation area.
-    pub(super) fn log_limit<M: Medium>(&self, store: &Store<M>) -> u32 {
+    pub fn log_limit<M: Medium>(&self, store: &Store<M>) -> u32 {
         self.whole_log_limit(store) - self.isolation_limit(store)
     }
 
     /// RW log blocks that there may be now: blocks that turned bad make the log smaller.
-    pub(super) fn whole_log_limit<M: Medium>(&self, store: &Store<M>) -> u32 {
+    pub fn whole_log_limit<M: Medium>(&self, store: &Store<M>) -> u32 {
         let others = self.data.len() as u32 + superblocks_beside(&store.profile) + store.map_superblocks();
         self.log_blocks.min(store.space.good_superblocks.saturating_sub(others)).max(LOG_BLOCKS_MIN)
     }
 
     /// Whether any logical page can be written now, wherever it has to go.
     #[cold]
-    pub(super) fn takes_any<M: Medium>(&self, store: &Store<M>) -> bool {
+    pub fn takes_any<M: Medium>(&self, store: &Store<M>) -> bool {
         let is_sequential_ready = match &self.sequential {
             Some(s) => {
                 s.row != NONE || store.flash.programs(store.layout.die_of(s.superblock)) < store.programs_per_die
@@ -37,7 +35,7 @@ impl Hybrid {
 
     /// The next of the log's write points that can take a row.
     #[inline]
-    pub(super) fn ready_point<M: Medium>(&self, store: &Store<M>) -> Option<usize> {
+    pub fn ready_point<M: Medium>(&self, store: &Store<M>) -> Option<usize> {
         let points = self.points.len();
         let may_open = store.space.free_superblocks > RESERVE && (self.log.len() as u32) < self.log_limit(store);
         if self.open_points == 0 && !may_open {
@@ -50,7 +48,7 @@ impl Hybrid {
     }
 
     /// The SW log block takes no more: it waits for its merge.
-    pub(super) fn retire_sequential<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
+    pub fn retire_sequential<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
         let Some(s) = self.sequential.take() else { return };
         if s.row != NONE {
             self.submit(store, clock, s.row);
@@ -59,7 +57,7 @@ impl Hybrid {
     }
 
     /// The row of the SW log block that takes the next page of `block`: of a new one, if there is none.
-    pub(super) fn sequential_row<M: Medium>(&mut self, store: &mut Store<M>, block: u32) -> u32 {
+    pub fn sequential_row<M: Medium>(&mut self, store: &mut Store<M>, block: u32) -> u32 {
         let s = match self.sequential {
             Some(s) => s,
             None => {
@@ -78,7 +76,7 @@ impl Hybrid {
     }
 
     /// The row that takes random writes.
-    pub(super) fn random_row<M: Medium>(&mut self, store: &mut Store<M>) -> u32 {
+    pub fn random_row<M: Medium>(&mut self, store: &mut Store<M>) -> u32 {
         if self.random_row != NONE {
             return self.random_row;
         }
@@ -90,7 +88,7 @@ impl Hybrid {
     }
 
     /// Opens a row at a write point of the log, and a superblock for it if need be.
-    pub(super) fn open_random_row<M: Medium>(&mut self, store: &mut Store<M>, point: usize) -> u32 {
+    pub fn open_random_row<M: Medium>(&mut self, store: &mut Store<M>, point: usize) -> u32 {
         let mut superblock = self.points[point];
         if superblock == NONE {
             let die = self.roomiest_die(store).expect("a superblock is free");
@@ -118,7 +116,7 @@ impl Hybrid {
 
     /// The row of random writes, or one opened wherever there is a superblock, the reserve included.
     #[cold]
-    pub(super) fn any_random_row<M: Medium>(&mut self, store: &mut Store<M>) -> Option<u32> {
+    pub fn any_random_row<M: Medium>(&mut self, store: &mut Store<M>) -> Option<u32> {
         let free = store.space.free_superblocks > 0;
         if self.random_row != NONE {
             return Some(self.random_row);
@@ -130,7 +128,7 @@ impl Hybrid {
     }
 
     /// The die with the most free superblocks, of those that have the least to program; they take turns.
-    pub(super) fn roomiest_die<M: Medium>(&mut self, store: &mut Store<M>) -> Option<u32> {
+    pub fn roomiest_die<M: Medium>(&mut self, store: &mut Store<M>) -> Option<u32> {
         let dies = store.layout.dies;
         let from = self.next_die;
         let mut best: Option<(u32, (bool, usize))> = None;
@@ -147,7 +145,7 @@ impl Hybrid {
     }
 
     /// Programs a row as it is; an SW log block with a hole takes no more.
-    pub(super) fn pad_log_row_of<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, row: u32) {
+    pub fn pad_log_row_of<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, row: u32) {
         let units = store.layout.units_per_row;
         let hole = units - store.rows.staged[row as usize].count;
         if let Some(s) = self.sequential.as_mut().filter(|s| s.row == row) {
@@ -158,7 +156,7 @@ impl Hybrid {
     }
 
     /// A superblock holds nothing that counts any more: it is erased once what replaced its data is programmed.
-    pub(super) fn drain<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, superblock: u32) {
+    pub fn drain<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, superblock: u32) {
         assert_eq!(store.space.valid_units(superblock), 0, "superblock {superblock} still holds data");
         store.space.valid[superblock as usize] = NOT_A_CANDIDATE;
         store.space.superblocks[superblock as usize].state = State::Draining;
@@ -172,39 +170,5 @@ impl Hybrid {
         if !store.checkpoint.is_logged(store.space.superblocks[superblock as usize].log_hazard) {
             store.log_deallocations(self, clock);
         }
-    }
-
-    /// Checks what must always hold of a hybrid mapping; for tests, since it walks everything.
-    ///
-    /// # Panics
-    /// When something does not hold.
-    pub(super) fn assert_hybrid_consistent<M: Medium>(&self, store: &Store<M>) {
-        let per_block = store.layout.units_per_superblock;
-        for lpn in 0..store.map.units() {
-            let Entry::At(ppn) = store.map.get(lpn) else { continue };
-            let superblock = store.layout.superblock_of(ppn);
-            let place = store.layout.row_of(ppn) * store.layout.units_per_row + store.layout.unit_of(ppn);
-            match self.roles[superblock as usize] {
-                Role::Log => {}
-                Role::InPlace(block) => assert_eq!(
-                    (block, place),
-                    (lpn / per_block, lpn % per_block),
-                    "{lpn} is out of its place in superblock {superblock}"
-                ),
-                Role::None => panic!("{lpn} is in superblock {superblock}, which has no role"),
-            }
-        }
-        let free: usize = store.space.dies.iter().map(|d| d.free.len()).sum();
-        assert_eq!(store.space.free_superblocks as usize, free, "free superblocks are counted wrong");
-        let role = |superblock: u32| self.roles[superblock as usize];
-        let open = self.points.iter().filter(|&&p| p != NONE).count();
-        assert_eq!(self.open_points as usize, open, "write points are counted wrong");
-        let area = &self.isolation.blocks;
-        assert!(self.log.iter().chain(area).all(|&s| role(s) == Role::Log), "{:?}, {area:?}", self.log);
-        for (block, &superblock) in (0..).zip(&self.data) {
-            assert!(superblock == NONE || role(superblock) == Role::InPlace(block), "block {block} in {superblock}");
-        }
-        assert!(!self.is_stuck || !self.takes_any(store), "a write could be taken without notice");
-        assert!(self.retired.iter().all(|&(block, s)| role(s) == Role::InPlace(block)), "{:?}", self.retired);
     }
 }

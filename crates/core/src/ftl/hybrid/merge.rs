@@ -3,12 +3,10 @@
 //! Up to `[ftl] merges_max` logical blocks are merged at once, each row by row: what a row of the data block consists
 //! of is read, wherever it is, then the row is programmed. The map moves when the last row is programmed, all at once.
 
-use super::state::{Hybrid, MOVE, Merge, MergeKind, RESERVE, Role, RowRole, WINDOW};
-use crate::flash::{NONE, Operation, Source};
-use crate::ftl::map::Entry;
+use super::state::{Hybrid, Merge, MergeKind, RESERVE, Role, RowRole, WINDOW};
+use crate::flash::{NONE, Source};
 use crate::ftl::placement::Placement;
-use crate::ftl::space::{State, Stream};
-use crate::ftl::store::{Clock, Store};
+use crate::ftl::store::{Clock, Entry, State, Store, Stream};
 use tidewater_nand::{Medium, Nand};
 
 /// Rows of a merge that wait for their program, at most.
@@ -17,7 +15,7 @@ const PROGRAMS: u32 = 2;
 impl Hybrid {
     /// Starts whatever merges can be started now.
     #[cold]
-    pub(super) fn go_on_merging<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
+    pub fn go_on_merging<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
         if store.recovering {
             return;
         }
@@ -114,13 +112,7 @@ impl Hybrid {
     }
 
     /// Gathers all of a logical block, SW log blocks of it included, into a free superblock. False: there is none.
-    pub(super) fn merge_fully<M: Medium>(
-        &mut self,
-        store: &mut Store<M>,
-        clock: &mut Clock,
-        slot: usize,
-        block: u32,
-    ) -> bool {
+    pub fn merge_fully<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, slot: usize, block: u32) -> bool {
         if store.space.free_superblocks == 0 {
             return false;
         }
@@ -163,7 +155,7 @@ impl Hybrid {
     }
 
     /// Takes a merge as far as it can go now.
-    fn advance_merge<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, slot: usize) {
+    pub fn advance_merge<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, slot: usize) {
         loop {
             let m = &self.merges[slot];
             let next_is_here = m.submitted < m.read && m.reads[(m.submitted % WINDOW) as usize] == 0;
@@ -253,29 +245,6 @@ impl Hybrid {
         }
     }
 
-    /// A read for a merge, or of what leaves a victim for elsewhere in the log, is done.
-    #[cold]
-    pub(super) fn on_merge_read<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, operation: &Operation) {
-        let mut left = operation.uncorrectable;
-        while left != 0 {
-            let unit = left.trailing_zeros();
-            left &= left - 1;
-            let ppn = store.layout.ppn(operation.superblock, operation.row, unit);
-            if store.valid_bits.get(ppn) {
-                let per_page = store.layout.units_per_page;
-                let at = store.layout.block(operation.superblock, unit / per_page);
-                let lpn = store.medium.lpn(at, operation.row, unit % per_page);
-                self.lose(store, lpn, ppn);
-            }
-        }
-        if operation.tag == MOVE {
-            return self.on_victim_read(store, clock, operation);
-        }
-        let (slot, row) = ((operation.tag / WINDOW) as usize, operation.tag % WINDOW);
-        self.merges[slot].reads[row as usize] -= 1;
-        self.advance_merge(store, clock, slot);
-    }
-
     /// Programs the next row of a merge: what was overwritten or deallocated since it was read is left out.
     fn program_merged_row<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, slot: usize) {
         let m = &self.merges[slot];
@@ -310,45 +279,6 @@ impl Hybrid {
         let (die, all) = (store.layout.die_of(to), u64::MAX >> (64 - per_row));
         store.flash.enqueue(clock.now, clock.events, Source::CollectProgram, die, to, index, all, row);
         store.checkpoint_step(self, clock);
-    }
-
-    /// Tells where the units of a merge's row come from, now that it is programmed: what was in the controller's memory
-    /// when it was read may be on flash by now. What was overwritten since is left out: the place that it was read from
-    /// may be erased, and a copy without bytes must not be found in place of what overwrote it.
-    #[cold]
-    pub(super) fn find_origins_of<M: Medium>(&mut self, store: &mut Store<M>, row: u32) {
-        let r = &store.rows.staged[row as usize];
-        let (slot, index, per_row) = (r.number as usize, r.row, store.layout.units_per_row);
-        let block = self.merges[slot].block;
-        for unit in 0..per_row {
-            let at = (row * per_row + unit) as usize;
-            let lpn = store.rows.lpns[at];
-            if lpn == Nand::NO_LPN {
-                continue;
-            }
-            debug_assert_eq!(lpn / store.layout.units_per_superblock, block);
-            let source = self.merges[slot].sources[(index * per_row + unit) as usize];
-            if source == NONE || store.map.get(lpn) != Entry::At(source) {
-                store.rows.lpns[at] = Nand::NO_LPN;
-            } else {
-                store.rows.origins[at] = store.origin_of(source);
-            }
-        }
-    }
-
-    /// A row of a merge is on flash, or its program failed.
-    #[cold]
-    pub(super) fn on_merged_row<M: Medium>(
-        &mut self,
-        store: &mut Store<M>,
-        clock: &mut Clock,
-        slot: usize,
-        failed: bool,
-    ) {
-        let m = &mut self.merges[slot];
-        m.programmed += 1;
-        m.failed |= failed;
-        self.advance_merge(store, clock, slot);
     }
 
     /// All rows are programmed: the logical block has a new data block.

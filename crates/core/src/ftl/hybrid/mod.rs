@@ -14,11 +14,8 @@
 //!   in which they were opened, by a full merge of every logical block that has a unit in them. FASTer first moves what
 //!   is still valid to the log's end, and what has been there before to its isolation area.
 //!
-//! What is below is that of the page-mapped layer: rows, stamps, hazards, bad blocks, the log of deallocations,
-//! recovery, and an index from logical pages to units. What differs is where a unit goes, and how space comes back. ADR
-//! 9 says why.
-//!
-//! What the shared layer calls is marked cold, which keeps the page-mapped path as short as it was.
+//! Rows, stamps, hazards, bad blocks, the log of deallocations, recovery and an index from logical pages to units are
+//! the store's, as for page mapping. The differences: where a unit goes, and how space comes back. ADR 9 says why.
 //!
 //! A merge moves no map entry before all its rows are programmed: until then all that it copies from is in place, so an
 //! interrupted or failed merge leaves nothing behind but a superblock to erase.

@@ -2,38 +2,16 @@
 
 use super::state::{Hybrid, RESERVE, Role, RowRole};
 use crate::flash::NONE;
-use crate::ftl::map::Entry;
-use crate::ftl::precondition::{Precondition, TOO_FEW_TO_FILL};
-use crate::ftl::space::Stream;
-use crate::ftl::store::Store;
+use crate::ftl::precondition::TOO_FEW_TO_FILL;
+use crate::ftl::store::{Entry, Store, Stream};
 use std::collections::VecDeque;
 use tidewater_base::Rng;
 use tidewater_nand::{Medium, Nand};
 
 impl Hybrid {
-    /// Data blocks in order, each on the die that has most room; in the steady state, a log on top of them.
-    pub(super) fn construct_blocks<M: Medium>(
-        &mut self,
-        store: &mut Store<M>,
-        past: Precondition,
-        seed: u64,
-        tag: u64,
-    ) -> Result<(), String> {
-        let share = match past {
-            Precondition::Fresh => 0.0,
-            Precondition::Filled(share) => share.clamp(0.0, 1.0),
-            Precondition::Steady => 1.0,
-        };
-        let units = (f64::from(store.data_units) * share) as u32;
-        for block in 0..units.div_ceil(store.layout.units_per_superblock) {
-            self.place_block(store, block, units, tag).ok_or(TOO_FEW_TO_FILL)?;
-        }
-        if past == Precondition::Steady { self.construct_log(store, seed, tag) } else { Ok(()) }
-    }
-
     /// The log after it was turned over twice by random writes, evenly over all pages, with a full merge of every
     /// logical block in each victim; up to where the next row makes another block the victim.
-    fn construct_log<M: Medium>(&mut self, store: &mut Store<M>, seed: u64, tag: u64) -> Result<(), String> {
+    pub fn construct_log<M: Medium>(&mut self, store: &mut Store<M>, seed: u64, tag: u64) -> Result<(), String> {
         let blocks = self.log_limit(store).saturating_sub(self.points.len() as u32);
         let (per_block, units) = (store.layout.units_per_superblock, store.data_units);
         let mut rng = Rng::new(seed, b"steady log");
@@ -63,12 +41,11 @@ impl Hybrid {
             let superblock = store.space.open(die, Stream::Host).ok_or(TOO_FEW_TO_FILL)?;
             self.roles[superblock as usize] = Role::Log;
             self.log.push_back(superblock);
-            for row in 0..store.layout.rows {
+            for _ in 0..store.layout.rows {
                 for (unit, (age, lpn)) in row_of_log[..per_row].iter_mut().zip(&mut pages) {
                     *unit = if newest[lpn as usize] == age { lpn } else { Nand::NO_LPN };
                 }
-                store.space.superblocks[superblock as usize].rows += 1;
-                store.place(superblock, row, &row_of_log[..per_row], RowRole::Log.index(), tag);
+                store.place(superblock, &row_of_log[..per_row], RowRole::Log.index(), tag, None);
             }
             store.space.settle(superblock);
         }
@@ -77,13 +54,7 @@ impl Hybrid {
 
     /// Programs the pages of a logical block below `end` that were never written, at once, as its data block. `None`:
     /// it has one, or there is no superblock to spare.
-    pub(super) fn place_block<M: Medium>(
-        &mut self,
-        store: &mut Store<M>,
-        block: u32,
-        end: u32,
-        tag: u64,
-    ) -> Option<u32> {
+    pub fn place_block<M: Medium>(&mut self, store: &mut Store<M>, block: u32, end: u32, tag: u64) -> Option<u32> {
         let has_data = self.data[block as usize] != NONE || self.is_merging(block);
         if has_data || store.space.free_superblocks <= RESERVE {
             return None;
@@ -105,8 +76,7 @@ impl Hybrid {
                     placed += 1;
                 }
             }
-            store.space.superblocks[superblock as usize].rows += 1;
-            store.place(superblock, row, &lpns[..per_row as usize], RowRole::LastCopy(block).index(), tag);
+            store.place(superblock, &lpns[..per_row as usize], RowRole::LastCopy(block).index(), tag, None);
         }
         store.space.settle(superblock);
         Some(placed)

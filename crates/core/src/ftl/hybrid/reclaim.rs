@@ -9,8 +9,7 @@
 use super::state::{Hybrid, MOVE, RESERVE, Reclaim};
 use crate::flash::{NONE, Operation, Source};
 use crate::ftl::placement::Placement;
-use crate::ftl::space::{NOT_A_CANDIDATE, State};
-use crate::ftl::store::{Clock, Store};
+use crate::ftl::store::{Clock, NOT_A_CANDIDATE, State, Store};
 use crate::owner::Owner;
 use tidewater_nand::{Medium, Origin};
 
@@ -23,7 +22,7 @@ const WEAR_BLOCKS: usize = 2_048;
 impl Hybrid {
     /// Takes reclaiming as far as it gets without a merge: chooses a victim, moves what of it stays in the log, ends
     /// it.
-    pub(super) fn go_on_reclaiming<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
+    pub fn go_on_reclaiming<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
         loop {
             let Reclaim { victim, reads, .. } = self.reclaim;
             if victim == NONE {
@@ -40,7 +39,7 @@ impl Hybrid {
 
     /// Merges the next logical block that wear levelling, the isolation area or the victim has. False: there is nothing
     /// to do now, or no room.
-    pub(super) fn reclaim_next<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, slot: usize) -> bool {
+    pub fn reclaim_next<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, slot: usize) -> bool {
         if std::mem::take(&mut self.reclaim.looks_for_wear)
             && let Some(block) = self.coldest_block(store)
         {
@@ -99,7 +98,7 @@ impl Hybrid {
 
     /// The next logical block that has a unit in a superblock of the log and is not being merged, with the unit's row;
     /// from a row on.
-    pub(super) fn next_block_of<M: Medium>(&self, store: &Store<M>, superblock: u32, from: u32) -> Option<(u32, u32)> {
+    pub fn next_block_of<M: Medium>(&self, store: &Store<M>, superblock: u32, from: u32) -> Option<(u32, u32)> {
         let per_page = store.layout.units_per_page;
         // From the top again, for merges that failed.
         for row in (from..store.layout.rows).chain(0..from) {
@@ -168,7 +167,7 @@ impl Hybrid {
     }
 
     /// Units of the victim have been read: what is still valid goes to the end of the log, or to the isolation area.
-    pub(super) fn on_victim_read<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, operation: &Operation) {
+    pub fn on_victim_read<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, operation: &Operation) {
         let mut left = operation.units;
         while left != 0 {
             let unit = left.trailing_zeros();

@@ -1,4 +1,4 @@
-//! What a hybrid mapping knows of its own.
+//! The state of a hybrid mapping.
 
 use crate::flash::NONE;
 use crate::ftl::map::ValidBits;
@@ -40,7 +40,7 @@ pub(super) enum RowRole {
 }
 
 impl RowRole {
-    pub(super) fn index(self) -> u32 {
+    pub fn index(self) -> u32 {
         match self {
             RowRole::Log => 0,
             RowRole::Isolated => 4,
@@ -50,7 +50,7 @@ impl RowRole {
         }
     }
 
-    pub(super) fn of(header: PageHeader) -> RowRole {
+    pub fn of(header: PageHeader) -> RowRole {
         let block = header.index / 4;
         match header.index % 4 {
             0 if block == 0 => RowRole::Log,
@@ -103,7 +103,7 @@ pub(in crate::ftl) struct Hybrid {
 }
 
 /// RW log blocks of a drive with so many logical blocks.
-pub(in crate::ftl) fn log_blocks(ftl: &FtlProfile, blocks: u64) -> u64 {
+pub fn log_blocks(ftl: &FtlProfile, blocks: u64) -> u64 {
     match ftl.log_blocks {
         0 => ((blocks as f64 * ftl.over_provisioning).ceil() as u64).max(LOG_BLOCKS_MIN.into()),
         given => given.into(),
@@ -111,20 +111,20 @@ pub(in crate::ftl) fn log_blocks(ftl: &FtlProfile, blocks: u64) -> u64 {
 }
 
 /// RW log blocks without which that many write points can't go on.
-pub(super) fn least_log(points: u32) -> u32 {
+pub fn least_log(points: u32) -> u32 {
     LOG_BLOCKS_MIN.max(2 * points)
 }
 
 /// Superblocks besides data blocks, RW log blocks and the map's that a hybrid mapping must have so as never to run out:
 /// the SW log block, as many that wait for their merge as there are merges, one to merge into for each, the reserve,
 /// and one more so that the reserve is not all there is.
-pub(in crate::ftl) fn superblocks_beside(ftl: &FtlProfile) -> u32 {
+pub fn superblocks_beside(ftl: &FtlProfile) -> u32 {
     1 + 2 * ftl.merges_max + RESERVE + 1
 }
 
 impl Hybrid {
     /// For a drive of so many logical pages.
-    pub(in crate::ftl) fn new(profile: &Profile, layout: &Layout, units: u32) -> Hybrid {
+    pub fn new(profile: &Profile, layout: &Layout, units: u32) -> Hybrid {
         let ftl = &profile.ftl;
         let (superblocks, dies, per_block) = (layout.superblocks(), layout.dies, layout.units_per_superblock);
         let blocks = units.div_ceil(per_block);
@@ -160,12 +160,12 @@ impl Hybrid {
         }
     }
 
-    pub(super) fn is_merging(&self, block: u32) -> bool {
+    pub fn is_merging(&self, block: u32) -> bool {
         self.merges.iter().any(|m| m.block == block)
     }
 
     /// Another superblock, or none, is open at a write point.
-    pub(super) fn set_point(&mut self, point: usize, superblock: u32) {
+    pub fn set_point(&mut self, point: usize, superblock: u32) {
         let old = std::mem::replace(&mut self.points[point], superblock);
         self.open_points = self.open_points + u32::from(superblock != NONE) - u32::from(old != NONE);
     }
@@ -191,13 +191,13 @@ pub(super) struct Isolation {
 }
 
 impl Isolation {
-    pub(super) fn new(blocks_max: u32) -> Isolation {
+    pub fn new(blocks_max: u32) -> Isolation {
         let blocks = VecDeque::with_capacity(blocks_max as usize);
         Isolation { blocks_max, blocks, open: NONE, row: NONE, next_row: 0, exhausted: false }
     }
 
     /// A merge has ended.
-    pub(super) fn on_merged(&mut self) {
+    pub fn on_merged(&mut self) {
         self.exhausted = false;
     }
 }
@@ -206,15 +206,16 @@ impl Isolation {
 pub(super) const WINDOW: u32 = 4;
 
 /// What a merge costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum MergeKind {
     Switch,
     Partial,
+    #[default]
     Full,
 }
 
 /// One logical block that is being merged, or a place for one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Merge {
     /// The logical block, or [`NONE`].
     pub(super) block: u32,
@@ -242,32 +243,18 @@ pub(super) struct Merge {
 
 impl Merge {
     /// A place for a merge of logical blocks of so many units.
-    pub(super) fn idle(units: u32) -> Merge {
-        Merge {
-            block: NONE,
-            kind: MergeKind::Full,
-            to: NONE,
-            first: 0,
-            end: 0,
-            read: 0,
-            submitted: 0,
-            programmed: 0,
-            reads: [0; WINDOW as usize],
-            sources: vec![NONE; units as usize],
-            absorbed: Vec::new(),
-            first_sequence: 0,
-            failed: false,
-        }
+    pub fn idle(units: u32) -> Merge {
+        Merge { block: NONE, to: NONE, sources: vec![NONE; units as usize], ..Merge::default() }
     }
 
     /// Does without the units at these places: what they hold does not count any more.
-    pub(super) fn forget_sources(&mut self, is_gone: impl Fn(u32) -> bool) {
+    pub fn forget_sources(&mut self, is_gone: impl Fn(u32) -> bool) {
         self.sources.iter_mut().filter(|s| **s != NONE && is_gone(**s)).for_each(|s| *s = NONE);
     }
 }
 
 /// The RW log block that is being reclaimed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Reclaim {
     /// It, or [`NONE`].
     pub(super) victim: u32,
@@ -295,29 +282,17 @@ pub(super) struct Reclaim {
 
 impl Reclaim {
     /// Nothing is being reclaimed.
-    pub(super) fn new(had_chance: Option<ValidBits>) -> Reclaim {
-        Reclaim {
-            victim: NONE,
-            row: 0,
-            exhausted: false,
-            moving: false,
-            reads: 0,
-            chances: 0,
-            next_move: 0,
-            had_chance,
-            victims: 0,
-            looks_for_wear: false,
-            wear_next: 0,
-        }
+    pub fn new(had_chance: Option<ValidBits>) -> Reclaim {
+        Reclaim { victim: NONE, had_chance, ..Reclaim::default() }
     }
 
     /// A merge has ended.
-    pub(super) fn on_merged(&mut self) {
+    pub fn on_merged(&mut self) {
         self.exhausted = false;
     }
 
     /// What is written to a superblock from now on has had no second chance.
-    pub(super) fn forget_chances(&mut self, layout: &Layout, superblock: u32) {
+    pub fn forget_chances(&mut self, layout: &Layout, superblock: u32) {
         let Some(bits) = &mut self.had_chance else { return };
         for row in 0..layout.rows {
             (0..layout.units_per_row).for_each(|unit| bits.clear(layout.ppn(superblock, row, unit)));

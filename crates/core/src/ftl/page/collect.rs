@@ -4,14 +4,14 @@ use super::state::{PageDie, PageMapping};
 use super::victim;
 use crate::flash::{NONE, Operation, Source, count_units};
 use crate::ftl::placement::Placement;
-use crate::ftl::space::{NOT_A_CANDIDATE, State, Stream};
-use crate::ftl::store::{Clock, Store, each_lpn, lowest};
+use crate::ftl::store::copies::{each_lpn, lowest};
+use crate::ftl::store::{Clock, NOT_A_CANDIDATE, State, Store, Stream};
 use tidewater_nand::Medium;
 
 /// Fractions of a unit that credit is counted in.
 const CREDIT: i64 = 256;
 /// Reads of collection under way on one die: one on the array while the other is on the bus.
-const READS: u32 = 2;
+pub(super) const READS: u32 = 2;
 /// Rows of collected data that may wait on a die beyond the host's.
 const ROWS_AHEAD: u32 = 2;
 /// Host rows that collection may be behind on a die.
@@ -24,7 +24,7 @@ const WEAR_LOOK: u32 = 8;
 impl PageMapping {
     /// The host has written a row to this die: collection may move as much as frees the same space again, and half as
     /// much more for each superblock that is missing, so that it ends up neither ahead nor behind.
-    pub(super) fn pace_collection<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, die: u32, units: u32) {
+    pub fn pace_collection<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, die: u32, units: u32) {
         let start = store.profile.gc_start as usize;
         let free = store.space.dies[die as usize].free_beyond();
         if free > start {
@@ -39,7 +39,7 @@ impl PageMapping {
     /// Whether collection on a die is behind what the host's writes were to pay for: then the host waits, a little each
     /// time, instead of long once the last superblock is gone.
     #[inline]
-    pub(super) fn is_behind<M: Medium>(&self, store: &Store<M>, die: u32) -> bool {
+    pub fn is_behind<M: Medium>(&self, store: &Store<M>, die: u32) -> bool {
         let d = &self.dies[die as usize];
         d.credit > d.behind && store.space.dies[die as usize].free_beyond() <= store.profile.gc_start as usize
     }
@@ -55,21 +55,13 @@ impl PageMapping {
             && (d.credit > 0 || free <= store.profile.gc_reserve || d.ratio == 0 || store.flash.is_idle(die))
     }
 
-    /// Collects on a die as far as it may now.
-    #[inline]
-    pub(super) fn collect_now<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, die: u32) {
-        // Most often as many reads are under way as may be.
-        if self.dies[die as usize].reads < READS {
-            if store.layout.has_single_rows() {
-                self.go_on_collecting::<M, true>(store, clock, die);
-            } else {
-                self.go_on_collecting::<M, false>(store, clock, die);
-            }
-        }
-    }
-
     #[inline(never)]
-    fn go_on_collecting<M: Medium, const SINGLE: bool>(&mut self, store: &mut Store<M>, clock: &mut Clock, die: u32) {
+    pub fn go_on_collecting<M: Medium, const SINGLE: bool>(
+        &mut self,
+        store: &mut Store<M>,
+        clock: &mut Clock,
+        die: u32,
+    ) {
         self.collect_rows::<M, SINGLE>(store, clock, die);
     }
 
@@ -147,7 +139,7 @@ impl PageMapping {
     }
 
     /// The host may have been quiet for long enough to fold the SLC cache.
-    pub(in crate::ftl) fn on_fold_timer<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
+    pub fn on_fold_timer<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
         if self.slc.as_mut().is_some_and(|slc| slc.on_timer(clock)) {
             (0..store.layout.dies).for_each(|die| self.collect(store, clock, die));
         }
@@ -172,14 +164,7 @@ impl PageMapping {
     }
 
     /// A die collects this superblock from a row on. So many of its units were valid when that began.
-    pub(super) fn go_on_with_victim<M: Medium>(
-        &mut self,
-        store: &mut Store<M>,
-        die: u32,
-        victim: u32,
-        row: u32,
-        valid: u32,
-    ) {
+    pub fn go_on_with_victim<M: Medium>(&mut self, store: &mut Store<M>, die: u32, victim: u32, row: u32, valid: u32) {
         let (all, valid) = (i64::from(store.layout.units_per_superblock), i64::from(valid));
         store.space.superblocks[victim as usize].state = State::Victim;
         store.space.valid[victim as usize] |= NOT_A_CANDIDATE;
@@ -239,7 +224,7 @@ impl PageMapping {
     /// needed once these have been moved to the controller, some events from now; those asked for earlier would have
     /// left the cache by then. A hint that changes nothing but speed.
     #[inline(always)]
-    pub(in crate::ftl) fn expect_copies<M: Medium>(&self, store: &Store<M>, die: u32) {
+    pub fn expect_copies<M: Medium>(&self, store: &Store<M>, die: u32) {
         if self.dies[die as usize].reads > 0
             && let Some(operation) = store.flash.in_array(die)
             && operation.unit_count > 1
@@ -253,7 +238,7 @@ impl PageMapping {
 
     /// A row of a victim has been read: what is still valid goes to the die's row of collected data.
     #[inline(never)]
-    pub(super) fn on_collect_read<M: Medium, const SINGLE: bool>(
+    pub fn on_collect_read<M: Medium, const SINGLE: bool>(
         &mut self,
         store: &mut Store<M>,
         clock: &mut Clock,
@@ -328,7 +313,7 @@ impl PageMapping {
 
     /// Nothing more can be collected: the units that wait for company are programmed without it, if a superblock waits
     /// for them.
-    pub(super) fn pad_collected_row<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, die: u32) {
+    pub fn pad_collected_row<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, die: u32) {
         let row = self.dies[die as usize].collect_row;
         if row != NONE
             && store.rows.staged[row as usize].count > 0
@@ -363,7 +348,7 @@ impl PageMapping {
 
     /// Whether there is a place for one more row of what collection moves on a die, besides those that are being read.
     #[inline]
-    pub(super) fn has_room_to_collect<M: Medium>(&self, store: &Store<M>, die: u32) -> bool {
+    pub fn has_room_to_collect<M: Medium>(&self, store: &Store<M>, die: u32) -> bool {
         // Nearly always there is.
         store.profile.gc_stream
             && !store.space.dies[die as usize].free.is_empty()
@@ -398,7 +383,7 @@ impl PageMapping {
 
     /// Collection on a die waits until an erase gives it a superblock. Where none will, because too many blocks turned
     /// bad, the drive has come to its end.
-    pub(super) fn wait_for_room<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, die: u32) {
+    pub fn wait_for_room<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, die: u32) {
         store.space.starve(die);
         if self.dies[die as usize].reads == 0 {
             self.pad_collected_row(store, clock, die);
@@ -409,11 +394,7 @@ impl PageMapping {
     /// The row of collected data that a die is filling, opened if need be. `None`: its rows queue is full, or there is
     /// no superblock left.
     #[inline(always)]
-    pub(super) fn collected_row<M: Medium, const SINGLE: bool>(
-        &mut self,
-        store: &mut Store<M>,
-        die: u32,
-    ) -> Option<u32> {
+    pub fn collected_row<M: Medium, const SINGLE: bool>(&mut self, store: &mut Store<M>, die: u32) -> Option<u32> {
         let PageDie { collect_row, collect_superblock, .. } = self.dies[die as usize];
         if collect_row != NONE {
             return Some(collect_row);

@@ -4,15 +4,14 @@
 use super::state::PageMapping;
 use crate::flash::NONE;
 use crate::ftl::placement::Placement;
-use crate::ftl::space::Stream;
-use crate::ftl::store::{Clock, Store};
+use crate::ftl::store::{Clock, Store, Stream};
 use crate::owner::Owner;
 use tidewater_nand::Medium;
 
 impl PageMapping {
     /// Whether a page of the log can be taken now. When not, ask again after a program or an erase is done.
     #[inline]
-    pub(in crate::ftl) fn can_write_log<M: Medium>(&mut self, store: &mut Store<M>) -> bool {
+    pub fn can_write_log<M: Medium>(&mut self, store: &mut Store<M>) -> bool {
         if self.log_row != NONE {
             return true;
         }
@@ -26,7 +25,7 @@ impl PageMapping {
     }
 
     /// Units in the row of the log that is being filled.
-    pub(in crate::ftl) fn log_row_fill<M: Medium>(&self, store: &Store<M>) -> u32 {
+    pub fn log_row_fill<M: Medium>(&self, store: &Store<M>) -> u32 {
         match self.log_row {
             NONE => 0,
             row => store.rows.staged[row as usize].count,
@@ -35,7 +34,7 @@ impl PageMapping {
 
     /// Puts a page of the log into the open row; [`PageMapping::can_write_log`] must have said yes. `owner` is acknowledged
     /// once it is programmed. Returns the page's write sequence, which no other page ever has.
-    pub(in crate::ftl) fn write_log<M: Medium>(
+    pub fn write_log<M: Medium>(
         &mut self,
         store: &mut Store<M>,
         clock: &mut Clock,
@@ -54,7 +53,7 @@ impl PageMapping {
     }
 
     #[inline(never)]
-    pub(super) fn update_log_ready<M: Medium>(&mut self, store: &mut Store<M>, die: u32) {
+    pub fn update_log_ready<M: Medium>(&mut self, store: &mut Store<M>, die: u32) {
         let room = self.dies[die as usize].log_superblock != NONE
             || store.space.dies[die as usize].free_beyond() > store.profile.gc_reserve as usize;
         let queues_row = store.flash.log_programs(die) < store.programs_per_die;
@@ -62,7 +61,7 @@ impl PageMapping {
     }
 
     /// The open row of the log, or one opened wherever there is a superblock, the reserve included; `die` first.
-    pub(super) fn any_log_row<M: Medium>(&mut self, store: &mut Store<M>, die: u32) -> Option<u32> {
+    pub fn any_log_row<M: Medium>(&mut self, store: &mut Store<M>, die: u32) -> Option<u32> {
         if self.log_row != NONE {
             return Some(self.log_row);
         }

@@ -13,7 +13,7 @@ mod slc;
 mod state;
 mod victim;
 
-pub use placement::reserve_per_die;
+pub(super) use placement::reserve_per_die;
 pub(super) use slc::Slc;
 pub use slc::{SlcFill, slc_reserve, slc_rows};
 pub(super) use state::PageMapping;

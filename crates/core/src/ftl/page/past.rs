@@ -4,9 +4,8 @@ use super::state::PageMapping;
 use crate::flash::NONE;
 use crate::ftl::deal::{Dealer, Shuffle};
 use crate::ftl::placement::Placement;
-use crate::ftl::precondition::{Precondition, TOO_FEW_TO_FILL, write_amplification};
-use crate::ftl::space::{State, Stream};
-use crate::ftl::store::Store;
+use crate::ftl::precondition::write_amplification;
+use crate::ftl::store::{State, Store, Stream};
 use std::ops::Range;
 use tidewater_base::Rng;
 use tidewater_nand::{Medium, Nand};
@@ -26,38 +25,8 @@ struct Aged {
 }
 
 impl PageMapping {
-    /// Constructs a past that is not fresh.
-    pub(super) fn construct<M: Medium>(
-        &mut self,
-        store: &mut Store<M>,
-        past: Precondition,
-        seed: u64,
-        tag: u64,
-    ) -> Result<(), String> {
-        match past {
-            Precondition::Fresh => return Ok(()),
-            Precondition::Filled(share) => {
-                let units = (f64::from(store.data_units) * share.clamp(0.0, 1.0)) as u32;
-                let per_row = store.layout.units_per_row as usize;
-                for first in (0..units).step_by(per_row) {
-                    let row: Vec<u32> = (first..units.min(first + per_row as u32)).collect();
-                    if !self.place_row(store, &row, tag) {
-                        return Err(TOO_FEW_TO_FILL.into());
-                    }
-                }
-            }
-            Precondition::Steady => self.construct_steady(store, seed, tag)?,
-        }
-        if let Some(cache) = &mut self.map_cache {
-            cache.place_mapping_pages(store, false, tag);
-        }
-        // The host goes on where the past ended.
-        self.dies.iter_mut().for_each(|d| d.host_superblock = std::mem::replace(&mut d.past_superblock, NONE));
-        Ok(())
-    }
-
     /// Places up to a row of units on flash at once, on the next die in turn that has room.
-    pub(super) fn place_row<M: Medium>(&mut self, store: &mut Store<M>, lpns: &[u32], tag: u64) -> bool {
+    pub fn place_row<M: Medium>(&mut self, store: &mut Store<M>, lpns: &[u32], tag: u64) -> bool {
         let dies = store.layout.dies;
         let from = self.next_die;
         // A superblock of its own on each die: the host's may have rows under way, and these are programmed at once.
@@ -72,11 +41,8 @@ impl PageMapping {
             superblock = store.space.open(die, Stream::Host).expect("it has room");
             store.space.wake.push(die);
         }
-        let row = u32::from(store.space.superblocks[superblock as usize].rows);
-        store.space.superblocks[superblock as usize].rows += 1;
-        let full = store.space.is_full(superblock);
+        let full = store.place(superblock, lpns, 0, tag, None);
         self.dies[die as usize].past_superblock = if full { NONE } else { superblock };
-        store.place(superblock, row, lpns, 0, tag);
         if full {
             store.space.settle(superblock);
         }
@@ -92,7 +58,7 @@ impl PageMapping {
     /// The drive is in the midst of it: on each die as many superblocks are free as collection begins at, one is partly
     /// filled by the host and one by collection, and one is partly collected, each how far by chance. Dies are out of
     /// step therefore, as those of a drive that has been written for long.
-    fn construct_steady<M: Medium>(&mut self, store: &mut Store<M>, seed: u64, tag: u64) -> Result<(), String> {
+    pub fn construct_steady<M: Medium>(&mut self, store: &mut Store<M>, seed: u64, tag: u64) -> Result<(), String> {
         let dies = store.layout.dies;
         let total = store.data_units;
         let keep = store.profile.gc_start as usize;
@@ -131,8 +97,7 @@ impl PageMapping {
                     *lpn = if take { pages.deal(|lpn| store.map.prefetch(lpn)) } else { Nand::NO_LPN };
                     left -= u32::from(take);
                 }
-                store.space.superblocks[superblock as usize].rows += 1;
-                store.place(superblock, index, &row[..units], 0, tag);
+                store.place(superblock, &row[..units], 0, tag, None);
             }
             if store.space.is_full(superblock) && store.space.superblocks[superblock as usize].state == State::Open {
                 store.space.settle(superblock);
@@ -214,7 +179,7 @@ impl PageMapping {
 
     /// Superblocks that were not full go on where they were, behind the torn row: if each power loss closed one for the
     /// host and one for collection, losses in quick succession would leave no superblock to collect with.
-    pub(super) fn reopen<M: Medium>(&mut self, store: &mut Store<M>, partial: &mut [(u32, u32)]) {
+    pub fn reopen<M: Medium>(&mut self, store: &mut Store<M>, partial: &mut [(u32, u32)]) {
         partial.sort_unstable();
         for &mut (rows, superblock) in partial {
             if let Some(slc) = self.slc.as_mut().filter(|_| store.space.is_slc(superblock)) {

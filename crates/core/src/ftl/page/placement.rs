@@ -1,14 +1,14 @@
 //! Page mapping as a placement.
 
+use super::collect::READS;
 use super::slc::Slc;
 use super::state::PageMapping;
-use crate::events::{Event, lane};
 use crate::flash::{NONE, Source};
 use crate::ftl::placement::{Placement, Programmed};
-use crate::ftl::precondition::Precondition;
+use crate::ftl::precondition::{Precondition, TOO_FEW_TO_FILL};
 use crate::ftl::rows::Row;
-use crate::ftl::space::{Stream, Superblock};
-use crate::ftl::store::{Clock, Store};
+use crate::ftl::space::Superblock;
+use crate::ftl::store::{Clock, Store, Stream};
 use crate::owner::Owner;
 use crate::profile::FtlProfile;
 use tidewater_nand::Medium;
@@ -40,12 +40,7 @@ impl<M: Medium> Placement<M> for PageMapping {
     #[inline(always)]
     fn write(&mut self, store: &mut Store<M>, clock: &mut Clock, lpn: u32, stamp: (u64, u64), owner: Owner) {
         let row = self.host_row;
-        if owner != Owner::None && !store.rows.staged[row as usize].timed {
-            store.rows.staged[row as usize].timed = true;
-            let generation = store.rows.staged[row as usize].generation;
-            let due = clock.now + store.profile.fill_timeout;
-            clock.events.push(due, lane::SUSPEND, Event::Fill { row, generation });
-        }
+        store.time_row(clock, row, owner);
         if store.put(row, lpn, stamp, owner) {
             self.submit(store, clock, row);
         }
@@ -78,6 +73,7 @@ impl<M: Medium> Placement<M> for PageMapping {
         match store.rows.staged[row as usize].stream {
             // Most are of this one, and what concerns the others is left out for it.
             Stream::Collected => self.submit_to(store, clock, row, Stream::Collected),
+            Stream::Mapping => store.queue_program(clock, Source::Map, row),
             stream => self.submit_to(store, clock, row, stream),
         }
     }
@@ -208,7 +204,14 @@ impl<M: Medium> Placement<M> for PageMapping {
 
     #[inline]
     fn collect(&mut self, store: &mut Store<M>, clock: &mut Clock, die: u32) {
-        self.collect_now(store, clock, die);
+        // Most often as many reads are under way as may be.
+        if self.dies[die as usize].reads < READS {
+            if store.layout.has_single_rows() {
+                self.go_on_collecting::<M, true>(store, clock, die);
+            } else {
+                self.go_on_collecting::<M, false>(store, clock, die);
+            }
+        }
     }
 
     fn wake(&mut self, store: &mut Store<M>, clock: &mut Clock) {
@@ -245,7 +248,26 @@ impl<M: Medium> Placement<M> for PageMapping {
     }
 
     fn precondition(&mut self, store: &mut Store<M>, past: Precondition, seed: u64, tag: u64) -> Result<(), String> {
-        self.construct(store, past, seed, tag)
+        match past {
+            Precondition::Fresh => return Ok(()),
+            Precondition::Filled(share) => {
+                let units = (f64::from(store.data_units) * share.clamp(0.0, 1.0)) as u32;
+                let per_row = store.layout.units_per_row as usize;
+                for first in (0..units).step_by(per_row) {
+                    let row: Vec<u32> = (first..units.min(first + per_row as u32)).collect();
+                    if !self.place_row(store, &row, tag) {
+                        return Err(TOO_FEW_TO_FILL.into());
+                    }
+                }
+            }
+            Precondition::Steady => self.construct_steady(store, seed, tag)?,
+        }
+        if let Some(cache) = &mut self.map_cache {
+            cache.place_mapping_pages(store, false, tag);
+        }
+        // The host goes on where the past ended.
+        self.dies.iter_mut().for_each(|d| d.host_superblock = std::mem::replace(&mut d.past_superblock, NONE));
+        Ok(())
     }
 
     fn premap(&mut self, store: &mut Store<M>, lpn: u32, tag: u64) -> Option<u32> {

@@ -17,8 +17,8 @@
 
 use crate::events::{Event, lane};
 use crate::flash::{Flash, NONE};
-use crate::ftl::space::{NOT_A_CANDIDATE, Space, State, Stream};
-use crate::ftl::store::{Clock, Store};
+use crate::ftl::space::Space;
+use crate::ftl::store::{Clock, NOT_A_CANDIDATE, State, Store, Stream};
 use crate::profile::{Profile, SlcProfile, WhenFull};
 use std::collections::VecDeque;
 use tidewater_base::Instant;
@@ -84,7 +84,7 @@ pub(in crate::ftl) struct Slc {
 
 impl Slc {
     /// The cache of a drive; `None`: it has none. `gc_start` and `gc_reserve`: what collection keeps free on a die.
-    pub(in crate::ftl) fn new(profile: &Profile, gc_start: u32, gc_reserve: u32) -> Option<Box<Slc>> {
+    pub fn new(profile: &Profile, gc_start: u32, gc_reserve: u32) -> Option<Box<Slc>> {
         let SlcProfile { dynamic, when_full, fold_after, .. } = profile.slc;
         let die = SlcDie { fixed: 0, count: 0, open: NONE, closed: VecDeque::new() };
         profile.slc.is_enabled().then(|| {
@@ -105,7 +105,7 @@ impl Slc {
     }
 
     /// How full it is.
-    pub(in crate::ftl) fn fill(&self, space: &Space, units_per_row: u32) -> SlcFill {
+    pub fn fill(&self, space: &Space, units_per_row: u32) -> SlcFill {
         let max = |(die, s): (usize, &SlcDie)| (s.fixed + self.dynamic_max(space, die as u32)).max(s.count);
         let superblocks = space.superblocks.iter().zip(&space.valid).filter(|(s, _)| s.stream == Stream::Slc);
         let in_use = superblocks.filter(|(s, _)| !matches!(s.state, State::Free | State::Bad));
@@ -136,17 +136,17 @@ impl Slc {
     }
 
     /// Whether the next host row of a die goes to the cache.
-    pub(super) fn has_room(&self, space: &Space, die: u32) -> bool {
+    pub fn has_room(&self, space: &Space, die: u32) -> bool {
         self.dies[die as usize].open != NONE || self.may_open(space, die)
     }
 
     /// Whether a host row of this die must wait until something has been folded.
-    pub(super) fn waits_for_folding(&self, space: &Space, die: u32) -> bool {
+    pub fn waits_for_folding(&self, space: &Space, die: u32) -> bool {
         self.when_full == WhenFull::Fold && self.dies[die as usize].count > 0 && !self.has_room(space, die)
     }
 
     /// The superblock that takes the next host row of a die, if one does.
-    pub(super) fn superblock(&mut self, space: &mut Space, flash: &mut Flash, die: u32) -> Option<u32> {
+    pub fn superblock(&mut self, space: &mut Space, flash: &mut Flash, die: u32) -> Option<u32> {
         if !self.has_room(space, die) {
             return None;
         }
@@ -161,7 +161,7 @@ impl Slc {
     }
 
     /// A superblock of a die takes no more rows.
-    pub(super) fn forget_open(&mut self, die: u32, superblock: u32) {
+    pub fn forget_open(&mut self, die: u32, superblock: u32) {
         let open = &mut self.dies[die as usize].open;
         if *open == superblock {
             *open = NONE;
@@ -176,7 +176,7 @@ impl Slc {
 
     /// A superblock is full: if it is one of the cache that has not failed, it waits for folding. False: for
     /// collection.
-    pub(super) fn close(&mut self, space: &Space, superblock: u32) -> bool {
+    pub fn close(&mut self, space: &Space, superblock: u32) -> bool {
         let s = &space.superblocks[superblock as usize];
         let waits = s.stream == Stream::Slc && !s.failed;
         if waits {
@@ -186,7 +186,7 @@ impl Slc {
     }
 
     /// A superblock has been erased, or is out of use: it is none of the cache any more.
-    pub(super) fn leave(&mut self, space: &mut Space, flash: &mut Flash, superblock: u32) {
+    pub fn leave(&mut self, space: &mut Space, flash: &mut Flash, superblock: u32) {
         if space.is_slc(superblock) {
             let s = &mut space.superblocks[superblock as usize];
             s.stream = Stream::Host;
@@ -199,26 +199,26 @@ impl Slc {
 
     /// The fixed part of a die is what the superblocks that went bad leave of it: the cache gives up before the
     /// capacity does.
-    pub(super) fn size(&mut self, space: &mut Space, die: u32) {
+    pub fn size(&mut self, space: &mut Space, die: u32) {
         let bad = space.on_die(die).iter().filter(|s| s.state == State::Bad).count() as u32;
         self.dies[die as usize].fixed = self.fixed.saturating_sub(bad);
         self.keep(space, die);
     }
 
     /// A superblock in single-level mode that collection may take in its need, because it belongs to the dynamic part.
-    pub(super) fn in_the_way(&self, die: u32) -> Option<u32> {
+    pub fn in_the_way(&self, die: u32) -> Option<u32> {
         let s = &self.dies[die as usize];
         if s.count > s.fixed { s.closed.front().copied() } else { None }
     }
 
     /// A superblock of a die has become collection's victim.
-    pub(super) fn take(&mut self, die: u32, superblock: u32) {
+    pub fn take(&mut self, die: u32, superblock: u32) {
         self.dies[die as usize].closed.retain(|&s| s != superblock);
     }
 
     /// The superblock to fold next on a die, if one is to be folded now: the oldest; without a place for host rows, one
     /// that has nothing valid may go at any time.
-    pub(super) fn choose_fold(&self, space: &Space, die: u32) -> Option<u32> {
+    pub fn choose_fold(&self, space: &Space, die: u32) -> Option<u32> {
         let closed = &self.dies[die as usize].closed;
         let oldest = *closed.front()?;
         if self.must_fold(space, die) {
@@ -229,20 +229,20 @@ impl Slc {
     }
 
     /// Whether a die is to fold now: the host is quiet, or waits for it.
-    pub(super) fn must_fold(&self, space: &Space, die: u32) -> bool {
+    pub fn must_fold(&self, space: &Space, die: u32) -> bool {
         self.folding || self.waits_for_folding(space, die)
     }
 
     /// Whether the cache is folded in the background, because the host is quiet.
     #[inline]
-    pub(super) fn is_folding(&self) -> bool {
+    pub fn is_folding(&self) -> bool {
         self.folding
     }
 
     /// The host reads or writes flash: folding in the background stops, and starts again some time after the last of
     /// these.
     #[inline]
-    pub(super) fn touch(&mut self, clock: &mut Clock) {
+    pub fn touch(&mut self, clock: &mut Clock) {
         self.folding = false;
         self.last_host = clock.now;
         if !self.timed && self.dies.iter().any(|d| d.count > 0) {
@@ -252,7 +252,7 @@ impl Slc {
     }
 
     /// Whether the host has been quiet for long enough.
-    pub(super) fn on_timer(&mut self, clock: &mut Clock) -> bool {
+    pub fn on_timer(&mut self, clock: &mut Clock) -> bool {
         let due = self.last_host + self.fold_after;
         if due > clock.now {
             clock.events.push(due, lane::OTHER, Event::Fold);
@@ -263,7 +263,7 @@ impl Slc {
     }
 
     /// Recovery has read a row of each superblock, and knows in which mode to read the others.
-    pub(super) fn learn_modes<M: Medium>(store: &mut Store<M>) {
+    pub fn learn_modes<M: Medium>(store: &mut Store<M>) {
         for superblock in 0..store.layout.superblocks() {
             if store.layout.is_whole(superblock) {
                 store.flash.set_slc(superblock, was_slc(store, superblock));
@@ -272,7 +272,7 @@ impl Slc {
     }
 
     /// Recovery has found a superblock: is it one of the cache?
-    pub(super) fn adopt<M: Medium>(&mut self, store: &mut Store<M>, superblock: u32) {
+    pub fn adopt<M: Medium>(&mut self, store: &mut Store<M>, superblock: u32) {
         if was_slc(store, superblock) {
             let s = &mut store.space.superblocks[superblock as usize];
             s.stream = Stream::Slc;
@@ -281,7 +281,7 @@ impl Slc {
     }
 
     /// A superblock of the cache that was not full goes on behind so many rows, if none of its die does already.
-    pub(super) fn reopen(&mut self, space: &mut Space, superblock: u32, rows: u32) {
+    pub fn reopen(&mut self, space: &mut Space, superblock: u32, rows: u32) {
         let open = &mut self.dies[usize::from(space.superblocks[superblock as usize].die)].open;
         if *open == NONE {
             *open = superblock;
@@ -290,7 +290,7 @@ impl Slc {
     }
 
     /// Recovery has found all superblocks of the cache: those that are full wait for folding, the oldest first.
-    pub(super) fn settle<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
+    pub fn settle<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
         let newest = |s: u32| (0..store.rows_programmed(s)).rev().find_map(|row| store.row_header(s, row));
         let closed = |s: &u32| {
             let found = &store.space.superblocks[*s as usize];

@@ -1,12 +1,12 @@
-//! What page mapping knows of its own.
+//! The state of page mapping.
 
 use super::map_cache::MapCache;
 use super::slc::Slc;
 use crate::flash::NONE;
 use crate::ftl::space::DieSet;
 
-/// What a die has open, and what it collects.
-#[derive(Clone, Debug)]
+/// Superblocks and rows that a die has open, and the superblock that it collects.
+#[derive(Clone, Debug, Default)]
 pub(super) struct PageDie {
     pub(super) host_superblock: u32,
     /// Takes what the fast side destages.
@@ -28,24 +28,6 @@ pub(super) struct PageDie {
     /// Superblocks in which a program failed.
     pub(super) failed: Vec<u32>,
     pub(super) victims: u32,
-}
-
-impl PageDie {
-    const NEW: PageDie = PageDie {
-        host_superblock: NONE,
-        log_superblock: NONE,
-        past_superblock: NONE,
-        collect_superblock: NONE,
-        collect_row: NONE,
-        victim: NONE,
-        victim_row: 0,
-        reads: 0,
-        credit: 0,
-        ratio: 0,
-        behind: 0,
-        failed: Vec::new(),
-        victims: 0,
-    };
 }
 
 /// Every page is mapped by itself.
@@ -70,14 +52,18 @@ pub(in crate::ftl) struct PageMapping {
 
 impl PageMapping {
     /// Page mapping on so many dies, with nothing open.
-    pub(in crate::ftl) fn new(
-        dies: u32,
-        log_reserve: u32,
-        slc: Option<Box<Slc>>,
-        map_cache: Option<Box<MapCache>>,
-    ) -> PageMapping {
+    pub fn new(dies: u32, log_reserve: u32, slc: Option<Box<Slc>>, map_cache: Option<Box<MapCache>>) -> PageMapping {
+        let die = PageDie {
+            host_superblock: NONE,
+            log_superblock: NONE,
+            past_superblock: NONE,
+            collect_superblock: NONE,
+            collect_row: NONE,
+            victim: NONE,
+            ..PageDie::default()
+        };
         PageMapping {
-            dies: vec![PageDie::NEW; dies as usize],
+            dies: vec![die; dies as usize],
             ready: DieSet::new(dies),
             next_die: 0,
             host_row: NONE,

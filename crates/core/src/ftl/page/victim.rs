@@ -9,7 +9,7 @@ use std::ops::Range;
 const CHUNK: usize = 64;
 
 /// The superblock of a range that a policy takes. `None`: none of them would give space back, of `all` units each.
-pub(super) fn choose_by_policy(space: &Space, policy: GcVictim, range: Range<usize>, all: u32) -> Option<u32> {
+pub fn choose_by_policy(space: &Space, policy: GcVictim, range: Range<usize>, all: u32) -> Option<u32> {
     let victim = match policy {
         GcVictim::Greedy => {
             let first = range.start;
@@ -36,7 +36,7 @@ pub(super) fn choose_by_policy(space: &Space, policy: GcVictim, range: Range<usi
 }
 
 /// The least worn full superblock of a die, if it is left behind by more than this gap.
-pub(super) fn coldest(space: &Space, die: u32, range: Range<usize>, gap_max: u32) -> Option<u32> {
+pub fn coldest(space: &Space, die: u32, range: Range<usize>, gap_max: u32) -> Option<u32> {
     let on_die = &space.dies[die as usize];
     if on_die.free.len() < 2 {
         return None;

@@ -4,7 +4,6 @@ mod outstanding;
 
 use super::journal::OwnRow;
 use super::space::Stream;
-use crate::flash::NONE;
 use crate::layout::Layout;
 use crate::owner::Owner;
 use outstanding::Outstanding;
@@ -17,7 +16,7 @@ pub(in crate::ftl) const NOWHERE: u32 = u32::MAX;
 pub(in crate::ftl) const LOST: u32 = u32::MAX - 1;
 
 /// A row that is being filled or programmed: its units live in the controller's memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::ftl) struct Row {
     pub(in crate::ftl) superblock: u32,
     pub(in crate::ftl) row: u32,
@@ -44,7 +43,7 @@ pub(in crate::ftl) struct Row {
 impl Row {
     /// What the firmware itself writes into it.
     #[inline(always)]
-    pub(in crate::ftl) fn own_payload(&self) -> Option<Arc<[u32]>> {
+    pub fn own_payload(&self) -> Option<Arc<[u32]>> {
         if self.own.is_none() && self.images.is_empty() { None } else { self.some_payload() }
     }
 
@@ -58,7 +57,7 @@ impl Row {
 }
 
 /// All rows that are filled or programmed, and what their units are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::ftl) struct Rows {
     pub(in crate::ftl) staged: Vec<Row>,
     /// Those of them that are not in use.
@@ -93,36 +92,24 @@ pub(in crate::ftl) struct Rows {
 
 impl Rows {
     /// No rows are under way.
-    pub(in crate::ftl) fn new(layout: &Layout, has_stamps: bool) -> Rows {
+    pub fn new(layout: &Layout, has_stamps: bool) -> Rows {
         Rows {
-            staged: Vec::new(),
-            free: Vec::new(),
-            lpns: Vec::new(),
-            owners: Vec::new(),
-            previous: Vec::new(),
-            stamps: Vec::new(),
-            origins: Vec::new(),
-            host: Outstanding::default(),
-            log: Outstanding::default(),
             collected: vec![Outstanding::default(); layout.dies as usize],
-            sequence: 0,
             acknowledged: Vec::with_capacity(64),
-            rejected: Vec::new(),
-            rewritten: Vec::new(),
             units: layout.units_per_row,
             has_stamps,
-            payload: false,
+            ..Rows::default()
         }
     }
 
     /// The staged row at a place.
-    pub(in crate::ftl) fn at(&self, superblock: u32, row: u32) -> Option<u32> {
+    pub fn at(&self, superblock: u32, row: u32) -> Option<u32> {
         self.staged.iter().position(|r| r.in_use && r.superblock == superblock && r.row == row).map(|i| i as u32)
     }
 
     /// A host waits for this unit of a row.
     #[inline(never)]
-    pub(in crate::ftl) fn set_owner(&mut self, row: u32, at: usize, owner: Owner) {
+    pub fn set_owner(&mut self, row: u32, at: usize, owner: Owner) {
         if !std::mem::replace(&mut self.staged[row as usize].owned, true) {
             let first = (row * self.units) as usize;
             self.owners[first..first + self.units as usize].fill(Owner::None.pack());
@@ -131,14 +118,7 @@ impl Rows {
     }
 
     /// Puts a unit that was overtaken into a row: it is on flash for recovery to find, but not current.
-    pub(in crate::ftl) fn put_overtaken(
-        &mut self,
-        row: u32,
-        lpn: u32,
-        stamp: (u64, u64),
-        owner: Owner,
-        previous: u32,
-    ) -> bool {
+    pub fn put_overtaken(&mut self, row: u32, lpn: u32, stamp: (u64, u64), owner: Owner, previous: u32) -> bool {
         let r = &mut self.staged[row as usize];
         let at = (row * self.units + r.count) as usize;
         r.count += 1;
@@ -155,7 +135,7 @@ impl Rows {
     }
 
     /// The unit that was put into a row last comes from there.
-    pub(in crate::ftl) fn set_origin(&mut self, row: u32, origin: Origin) {
+    pub fn set_origin(&mut self, row: u32, origin: Origin) {
         if self.payload {
             let last = row * self.units + self.staged[row as usize].count - 1;
             self.origins[last as usize] = origin;
@@ -163,14 +143,14 @@ impl Rows {
     }
 
     /// Rows say from now on where their units come from.
-    pub(in crate::ftl) fn keep_sources(&mut self) {
+    pub fn keep_sources(&mut self) {
         self.payload = true;
         self.origins.resize(self.lpns.len(), Origin::Memory);
     }
 
     /// Begins a row: the next of its superblock, of this stream.
     #[inline(always)]
-    pub(in crate::ftl) fn begin(&mut self, superblock: u32, row: u32, stream: Stream, number: u64) -> u32 {
+    pub fn begin(&mut self, superblock: u32, row: u32, stream: Stream, number: u64) -> u32 {
         self.sequence += 1;
         let id = match self.free.pop() {
             Some(id) => id,
@@ -206,26 +186,12 @@ impl Rows {
         if self.payload {
             self.origins.resize(self.lpns.len(), Origin::Memory);
         }
-        self.staged.push(Row {
-            superblock: NONE,
-            row: 0,
-            stream: Stream::Host,
-            count: 0,
-            number: 0,
-            program_sequence: 0,
-            index: 0,
-            generation: 0,
-            in_use: false,
-            timed: false,
-            owned: false,
-            own: None,
-            images: Vec::new(),
-        });
+        self.staged.push(Row::default());
         (self.staged.len() - 1) as u32
     }
 
     /// The owners of the units in a row that is under way.
-    pub(in crate::ftl) fn owners_of(&self, row: u32) -> impl Iterator<Item = Owner> {
+    pub fn owners_of(&self, row: u32) -> impl Iterator<Item = Owner> {
         let first = (row * self.units) as usize;
         let r = &self.staged[row as usize];
         let owners = if r.owned { &self.owners[first..first + r.count as usize] } else { &[] };

@@ -15,13 +15,13 @@ pub(in crate::ftl) struct Outstanding {
 }
 
 impl Outstanding {
-    pub(in crate::ftl) fn open(&mut self) -> u64 {
+    pub fn open(&mut self) -> u64 {
         self.opened += 1;
         self.opened
     }
 
     #[inline]
-    pub(in crate::ftl) fn finish(&mut self, number: u64) {
+    pub fn finish(&mut self, number: u64) {
         if number == self.first + 1 && self.done.is_empty() {
             self.first = number;
         } else {
@@ -45,13 +45,13 @@ impl Outstanding {
 
     /// Whether what all rows up to this number held is programmed, there or elsewhere.
     #[inline]
-    pub(in crate::ftl) fn is_settled(&self, number: u64) -> bool {
+    pub fn is_settled(&self, number: u64) -> bool {
         self.first >= number
             && (self.rewritten.is_empty() || self.rewritten.iter().all(|&(from, to)| from > number || self.first >= to))
     }
 
     /// The row `from` failed, and its units went to rows up to `to`.
-    pub(in crate::ftl) fn rewrite(&mut self, from: u64, to: u64) {
+    pub fn rewrite(&mut self, from: u64, to: u64) {
         let first = self.first;
         // A chain of failures: what may have gone to `from` now waits for `to`.
         self.rewritten.iter_mut().filter(|r| (r.0..=r.1).contains(&from)).for_each(|r| r.1 = r.1.max(to));
@@ -60,7 +60,7 @@ impl Outstanding {
     }
 
     /// The number of the last row that was opened.
-    pub(in crate::ftl) fn last(&self) -> u64 {
+    pub fn last(&self) -> u64 {
         self.opened
     }
 }

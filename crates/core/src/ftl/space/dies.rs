@@ -9,12 +9,12 @@ pub(in crate::ftl) struct DieSet {
 }
 
 impl DieSet {
-    pub(in crate::ftl) fn new(dies: u32) -> DieSet {
+    pub fn new(dies: u32) -> DieSet {
         DieSet { words: vec![0; dies.div_ceil(64) as usize], count: 0 }
     }
 
     #[inline]
-    pub(in crate::ftl) fn set(&mut self, die: u32, member: bool) {
+    pub fn set(&mut self, die: u32, member: bool) {
         if !member && self.is_empty() {
             return;
         }
@@ -26,13 +26,13 @@ impl DieSet {
     }
 
     #[inline]
-    pub(in crate::ftl) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// The first member at or after `from`, going round.
     #[inline]
-    pub(in crate::ftl) fn next(&self, from: u32) -> Option<u32> {
+    pub fn next(&self, from: u32) -> Option<u32> {
         if self.is_empty() {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Superblocks: what each is used for, which are free, which wait for their erase, and how many are left.
+//! Superblocks: the use of each, which are free, which wait for their erase, and how many are left.
 
 mod dies;
 
@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// What a superblock is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum State {
     /// Erased.
     Free,
@@ -24,13 +24,15 @@ pub enum State {
     /// An erase is queued or under way.
     Erasing,
     /// A plane has no block left, or never had one.
+    #[default]
     Bad,
 }
 
 /// Which data goes to a superblock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Stream {
     /// Written by the host.
+    #[default]
     Host,
     /// Written by the host too, in single-level mode. Of superblocks: their rows are the host's.
     Slc,
@@ -47,7 +49,7 @@ pub enum Stream {
 }
 
 /// One superblock.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Superblock {
     pub(in crate::ftl) state: State,
     pub(in crate::ftl) stream: Stream,
@@ -71,7 +73,7 @@ pub struct Superblock {
     pub(in crate::ftl) closed_at: u64,
 }
 
-/// What a die knows of its superblocks.
+/// Free superblocks of a die, and its wear.
 #[derive(Clone, Debug, Default)]
 pub(in crate::ftl) struct DieSpace {
     /// Free ones, by their wear and by how long they have been free.
@@ -86,13 +88,13 @@ pub(in crate::ftl) struct DieSpace {
 impl DieSpace {
     /// Free superblocks, without those that the SLC cache keeps.
     #[inline]
-    pub(in crate::ftl) fn free_beyond(&self) -> usize {
+    pub fn free_beyond(&self) -> usize {
         self.free.len().saturating_sub(self.kept as usize)
     }
 }
 
 /// All superblocks of the drive.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::ftl) struct Space {
     pub(in crate::ftl) superblocks: Vec<Superblock>,
     /// Rows of each superblock whose program is done; later ones are read from the controller's memory.
@@ -125,42 +127,23 @@ pub(in crate::ftl) const NOT_A_CANDIDATE: u32 = 1 << 31;
 
 impl Space {
     /// Superblocks of which none is usable yet.
-    pub(in crate::ftl) fn new(layout: &Layout, slc_rows: u32, by_wear: bool) -> Space {
-        let superblock = |i: u32| Superblock {
-            state: State::Bad,
-            stream: Stream::Host,
-            failed: false,
-            die: layout.die_of(i) as u16,
-            rows: 0,
-            erases: 0,
-            host_hazard: 0,
-            log_row_hazard: 0,
-            collect_hazard: 0,
-            log_hazard: 0,
-            closed_at: 0,
-        };
+    pub fn new(layout: &Layout, slc_rows: u32, by_wear: bool) -> Space {
+        let superblock = |i: u32| Superblock { die: layout.die_of(i) as u16, ..Superblock::default() };
         let count = layout.superblocks();
         Space {
             superblocks: (0..count).map(superblock).collect(),
             programmed: vec![0; count as usize],
             valid: vec![NOT_A_CANDIDATE; count as usize],
             dies: vec![DieSpace::default(); layout.dies as usize],
-            free_superblocks: 0,
-            good_superblocks: 0,
-            draining: Vec::new(),
-            starved: 0,
-            wake: Vec::new(),
-            host_clock: 0,
-            read_only: false,
-            free_order: 0,
             rows: layout.rows,
             slc_rows,
             by_wear,
+            ..Space::default()
         }
     }
 
     /// Forgets what is free: recovery finds it anew.
-    pub(in crate::ftl) fn forget_free(&mut self) {
+    pub fn forget_free(&mut self) {
         for die in &mut self.dies {
             die.free.clear();
             die.erases_max = 0;
@@ -169,17 +152,12 @@ impl Space {
     }
 
     /// An erased superblock of so many erases is free.
-    pub(in crate::ftl) fn put_free(&mut self, superblock: u32) {
+    pub fn put_free(&mut self, superblock: u32) {
         self.free_order += 1;
         let s = &mut self.superblocks[superblock as usize];
-        s.state = State::Free;
-        s.failed = false;
-        s.rows = 0;
+        let &mut Superblock { stream, die, erases, closed_at, .. } = s;
+        *s = Superblock { state: State::Free, stream, die, erases, closed_at, ..Superblock::default() };
         self.programmed[superblock as usize] = 0;
-        s.host_hazard = 0;
-        s.log_row_hazard = 0;
-        s.collect_hazard = 0;
-        s.log_hazard = 0;
         let wear = if self.by_wear { s.erases } else { 0 };
         self.free_superblocks += 1;
         let die = &mut self.dies[s.die as usize];
@@ -189,7 +167,7 @@ impl Space {
     }
 
     /// Takes a free superblock of a die; the caller has checked what it must leave.
-    pub(in crate::ftl) fn open(&mut self, die: u32, stream: Stream) -> Option<u32> {
+    pub fn open(&mut self, die: u32, stream: Stream) -> Option<u32> {
         let Reverse((_, _, superblock)) = self.dies[die as usize].free.pop()?;
         self.free_superblocks -= 1;
         let s = &mut self.superblocks[superblock as usize];
@@ -201,18 +179,18 @@ impl Space {
 
     /// Rows that a superblock has in the mode it is used in.
     #[inline]
-    pub(in crate::ftl) fn rows_of(&self, superblock: u32) -> u32 {
+    pub fn rows_of(&self, superblock: u32) -> u32 {
         if self.is_slc(superblock) { self.slc_rows } else { self.rows }
     }
 
     /// Whether all rows of a superblock are given out.
-    pub(in crate::ftl) fn is_full(&self, superblock: u32) -> bool {
+    pub fn is_full(&self, superblock: u32) -> bool {
         u32::from(self.superblocks[superblock as usize].rows) == self.rows_of(superblock)
     }
 
     /// Gives out the next row of a superblock. Returns whether it was the last of them, too.
     #[inline(always)]
-    pub(in crate::ftl) fn next_row(&mut self, superblock: u32) -> (u32, bool) {
+    pub fn next_row(&mut self, superblock: u32) -> (u32, bool) {
         let s = &mut self.superblocks[superblock as usize];
         let row = u32::from(s.rows);
         s.rows += 1;
@@ -221,7 +199,7 @@ impl Space {
 
     /// A superblock takes no more rows.
     #[inline]
-    pub(in crate::ftl) fn close(&mut self, superblock: u32) -> &Superblock {
+    pub fn close(&mut self, superblock: u32) -> &Superblock {
         let s = &mut self.superblocks[superblock as usize];
         s.state = State::Closed;
         s.closed_at = self.host_clock;
@@ -229,44 +207,44 @@ impl Space {
     }
 
     /// A superblock goes on behind so many rows, which a power loss has left of it.
-    pub(in crate::ftl) fn reopen(&mut self, superblock: u32, stream: Stream, rows: u32) {
+    pub fn reopen(&mut self, superblock: u32, stream: Stream, rows: u32) {
         let s = &mut self.superblocks[superblock as usize];
         (s.state, s.stream, s.rows) = (State::Open, stream, rows as u16);
         self.programmed[superblock as usize] = rows as u16;
     }
 
     /// What is valid in a superblock may be collected.
-    pub(in crate::ftl) fn may_collect(&mut self, superblock: u32) {
+    pub fn may_collect(&mut self, superblock: u32) {
         self.valid[superblock as usize] &= !NOT_A_CANDIDATE;
     }
 
     /// All rows of a superblock that has a past are programmed: it may be collected.
-    pub(in crate::ftl) fn settle(&mut self, superblock: u32) {
+    pub fn settle(&mut self, superblock: u32) {
         self.close(superblock);
         self.may_collect(superblock);
     }
 
     /// Units of a superblock that are valid.
     #[inline(always)]
-    pub(in crate::ftl) fn valid_units(&self, superblock: u32) -> u32 {
+    pub fn valid_units(&self, superblock: u32) -> u32 {
         self.valid[superblock as usize] & !NOT_A_CANDIDATE
     }
 
     /// Whether a superblock is of the SLC cache.
     #[inline(always)]
-    pub(in crate::ftl) fn is_slc(&self, superblock: u32) -> bool {
+    pub fn is_slc(&self, superblock: u32) -> bool {
         self.superblocks[superblock as usize].stream == Stream::Slc
     }
 
     /// Collection on a die can do nothing.
-    pub(in crate::ftl) fn starve(&mut self, die: u32) {
+    pub fn starve(&mut self, die: u32) {
         self.starved += u32::from(!std::mem::replace(&mut self.dies[die as usize].starved, true));
     }
 
     /// A unit of a die has become invalid: if it was starved, it is no more. Nothing else may ever happen on it, so
     /// what is collected there must be looked at before long.
     #[cold]
-    pub(in crate::ftl) fn wake_if_starved(&mut self, die: u32) {
+    pub fn wake_if_starved(&mut self, die: u32) {
         if std::mem::replace(&mut self.dies[die as usize].starved, false) {
             self.starved -= 1;
             self.wake.push(die);
@@ -274,13 +252,13 @@ impl Space {
     }
 
     /// Whether an erase will give a die a superblock.
-    pub(in crate::ftl) fn gives_back(&self, die: u32) -> bool {
+    pub fn gives_back(&self, die: u32) -> bool {
         let is_coming = |s: &Superblock| matches!(s.state, State::Draining | State::Erasing);
         self.on_die(die).iter().any(is_coming)
     }
 
     /// The superblocks of a die.
-    pub(in crate::ftl) fn on_die(&self, die: u32) -> &[Superblock] {
+    pub fn on_die(&self, die: u32) -> &[Superblock] {
         let per_die = self.superblocks.len() / self.dies.len();
         &self.superblocks[die as usize * per_die..][..per_die]
     }

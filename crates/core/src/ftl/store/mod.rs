@@ -1,20 +1,21 @@
-//! What is on flash and on its way there: the map, the superblocks and the rows, with the flash below. Whoever places
-//! data does it by these: a unit is put into a row, a row is programmed, a superblock is erased.
+//! The map, the superblocks and the rows under way, with the flash below. A placement changes them by these steps: a
+//! unit is put into a row, a row is programmed, a superblock is erased.
 
 mod bad;
-mod copies;
+pub(super) mod copies;
 mod find;
 mod preset;
 mod staged;
 
-pub(in crate::ftl) use copies::{each_lpn, lowest};
+pub(super) use super::map::Entry;
+pub(super) use super::space::{NOT_A_CANDIDATE, State, Stream};
 
 use super::journal::{Checkpoint, map_superblocks_of};
-use super::map::{Entry, Map, ValidBits};
+use super::map::{Map, ValidBits};
 use super::rows::{LOST, NOWHERE, Row, Rows};
-use super::space::{NOT_A_CANDIDATE, Space, State, Stream, Superblock};
+use super::space::{Space, Superblock};
 use super::statistics::FtlStatistics;
-use crate::events::EventQueue;
+use crate::events::{Event, EventQueue, lane};
 use crate::flash::{Flash, Operation, Source};
 use crate::layout::Layout;
 use crate::owner::Owner;
@@ -23,12 +24,12 @@ use tidewater_base::Instant;
 use tidewater_nand::{Medium, Nand, Origin, PageHeader, PageKind, Place, Stamp, Stamps};
 
 /// The time, and what falls due later.
-pub(in crate::ftl) struct Clock<'a> {
-    pub(in crate::ftl) now: Instant,
-    pub(in crate::ftl) events: &'a mut EventQueue,
+pub(crate) struct Clock<'a> {
+    pub now: Instant,
+    pub events: &'a mut EventQueue,
 }
 
-/// What every placement of data shares.
+/// The state that all placements of data share, with the methods that change it.
 #[derive(Clone, Debug)]
 pub struct Store<M> {
     /// The scheduler.
@@ -60,7 +61,7 @@ pub struct Store<M> {
 impl<M: Medium> Store<M> {
     /// An erased medium with `units` logical pages, of which the last `reserved` are no data, and `mapping_pages`
     /// behind them. `ftl`: the settings, with what a plan adds to them.
-    pub(in crate::ftl) fn new(
+    pub(super) fn new(
         profile: &Profile,
         ftl: FtlProfile,
         medium: M,
@@ -99,14 +100,14 @@ impl<M: Medium> Store<M> {
     }
 
     /// Erases of a superblock's most worn block.
-    pub(in crate::ftl) fn erases_of(&self, superblock: u32) -> u32 {
+    pub(super) fn erases_of(&self, superblock: u32) -> u32 {
         let planes = 0..self.layout.planes();
         planes.map(|p| self.medium.erase_count(self.layout.block(superblock, p))).max().unwrap_or(0)
     }
 
     /// Puts a unit into a row and moves its map entry. True: the row is full.
     #[inline(always)]
-    pub(in crate::ftl) fn put(&mut self, row: u32, lpn: u32, stamp: (u64, u64), owner: Owner) -> bool {
+    pub(super) fn put(&mut self, row: u32, lpn: u32, stamp: (u64, u64), owner: Owner) -> bool {
         let r = &mut self.rows.staged[row as usize];
         let (unit, number, stream) = (r.count, r.number, r.stream);
         let collected = stream == Stream::Collected;
@@ -149,14 +150,14 @@ impl<M: Medium> Store<M> {
 
     /// Opens the next row of a superblock. Returns whether it was the last of them, too.
     #[inline(always)]
-    pub(in crate::ftl) fn open_row(&mut self, superblock: u32, stream: Stream, number: u64) -> (u32, bool) {
+    pub(super) fn open_row(&mut self, superblock: u32, stream: Stream, number: u64) -> (u32, bool) {
         let (row, full) = self.space.next_row(superblock);
         (self.rows.begin(superblock, row, stream, number), full)
     }
 
     /// Marks a unit as overtaken by the row with this number.
     #[inline(always)]
-    pub(in crate::ftl) fn invalidate(&mut self, ppn: u32, host_row: u64) {
+    pub(super) fn invalidate(&mut self, ppn: u32, host_row: u64) {
         let superblock = self.layout.superblock_of(ppn) as usize;
         debug_assert!(self.valid_bits.get(ppn));
         self.valid_bits.clear(ppn);
@@ -172,7 +173,7 @@ impl<M: Medium> Store<M> {
     /// A unit of a row that was read: where it is, and whose. `None`: it was overwritten, lost or moved while it was
     /// read.
     #[inline]
-    pub(in crate::ftl) fn still_valid(&self, operation: &Operation, unit: u32) -> Option<(u32, Place, u32)> {
+    pub(super) fn still_valid(&self, operation: &Operation, unit: u32) -> Option<(u32, Place, u32)> {
         let ppn = self.layout.ppn(operation.superblock, operation.row, unit);
         if !self.valid_bits.get(ppn) {
             return None;
@@ -183,13 +184,24 @@ impl<M: Medium> Store<M> {
 
     /// What a copy of a unit on flash is stamped with: version and sequence; zeroes where stamps are not kept.
     #[inline]
-    pub(in crate::ftl) fn stamp_of_copy(&self, ppn: u32) -> (u64, u64) {
+    pub(super) fn stamp_of_copy(&self, ppn: u32) -> (u64, u64) {
         let stamp = if self.stamps { self.stamp_at(ppn) } else { None };
         stamp.map_or((0, 0), |s| (s.version, s.sequence))
     }
 
+    /// A host waits for a row to be filled: a timer runs that pads it.
+    #[inline(always)]
+    pub(super) fn time_row(&mut self, clock: &mut Clock, row: u32, owner: Owner) {
+        let r = &mut self.rows.staged[row as usize];
+        if owner != Owner::None && !r.timed {
+            r.timed = true;
+            let fill = Event::Fill { row, generation: r.generation };
+            clock.events.push(clock.now + self.profile.fill_timeout, lane::SUSPEND, fill);
+        }
+    }
+
     /// Queues the program of a row; what is missing is filler.
-    pub(in crate::ftl) fn queue_program(&mut self, clock: &mut Clock, source: Source, row: u32) {
+    pub(super) fn queue_program(&mut self, clock: &mut Clock, source: Source, row: u32) {
         let r = &self.rows.staged[row as usize];
         let (superblock, index, count, units) = (r.superblock, r.row, r.count, self.layout.units_per_row);
         let first = row * units;
@@ -199,7 +211,7 @@ impl<M: Medium> Store<M> {
     }
 
     /// Erases the superblocks whose data is safe elsewhere.
-    pub(in crate::ftl) fn erase_drained(&mut self, clock: &mut Clock) {
+    pub(super) fn erase_drained(&mut self, clock: &mut Clock) {
         let mut i = 0;
         while i < self.space.draining.len() {
             let superblock = self.space.draining[i];
@@ -220,24 +232,24 @@ impl<M: Medium> Store<M> {
         }
     }
 
-    pub(in crate::ftl) fn queue_erase(&mut self, clock: &mut Clock, superblock: u32) {
+    pub(super) fn queue_erase(&mut self, clock: &mut Clock, superblock: u32) {
         let s = &mut self.space.superblocks[superblock as usize];
         s.state = State::Erasing;
         let die = u32::from(s.die);
         self.flash.enqueue(clock.now, clock.events, Source::Erase, die, superblock, 0, 0, superblock);
     }
 
-    pub(in crate::ftl) fn one_unit_per_page(&self) -> u64 {
+    pub(super) fn one_unit_per_page(&self) -> u64 {
         (0..self.layout.planes()).fold(0, |units, plane| units | 1 << (plane * self.layout.units_per_page))
     }
 
     /// Rows of a superblock that a program reached, torn ones included.
-    pub(in crate::ftl) fn rows_programmed(&self, superblock: u32) -> u32 {
+    pub(super) fn rows_programmed(&self, superblock: u32) -> u32 {
         (0..self.layout.planes()).map(|p| self.medium.programmed(self.layout.block(superblock, p))).max().unwrap_or(0)
     }
 
     /// The newest header of a row; planes of one program agree.
-    pub(in crate::ftl) fn row_header(&self, superblock: u32, row: u32) -> Option<PageHeader> {
+    pub(super) fn row_header(&self, superblock: u32, row: u32) -> Option<PageHeader> {
         let planes = 0..self.layout.planes();
         planes
             .filter_map(|p| self.medium.header(self.layout.block(superblock, p), row))
@@ -245,12 +257,12 @@ impl<M: Medium> Store<M> {
     }
 
     /// What a superblock is for, from its first readable row.
-    pub(in crate::ftl) fn content(&self, superblock: u32) -> Option<PageKind> {
+    pub(super) fn content(&self, superblock: u32) -> Option<PageKind> {
         (0..self.rows_programmed(superblock)).find_map(|row| self.row_header(superblock, row)).map(|h| h.kind)
     }
 
     /// The stamp of a unit on flash.
-    pub(in crate::ftl) fn stamp_at(&self, ppn: u32) -> Option<Stamp> {
+    pub(super) fn stamp_at(&self, ppn: u32) -> Option<Stamp> {
         let (superblock, row, unit) =
             (self.layout.superblock_of(ppn), self.layout.row_of(ppn), self.layout.unit_of(ppn));
         let at = self.layout.block(superblock, unit / self.layout.units_per_page);
@@ -258,14 +270,14 @@ impl<M: Medium> Store<M> {
     }
 
     /// Where on the medium a unit is.
-    pub(in crate::ftl) fn place_of(&self, ppn: u32) -> Place {
+    pub(super) fn place_of(&self, ppn: u32) -> Place {
         let (unit, per_page) = (self.layout.unit_of(ppn), self.layout.units_per_page);
         let at = self.layout.block(self.layout.superblock_of(ppn), unit / per_page);
         Place { at, page: self.layout.row_of(ppn), unit: unit % per_page }
     }
 
     /// Where a unit's bytes are that is mapped.
-    pub(in crate::ftl) fn origin_of(&self, ppn: u32) -> Origin {
+    pub(super) fn origin_of(&self, ppn: u32) -> Origin {
         let (superblock, row) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
         if row < u32::from(self.space.programmed[superblock as usize]) {
             return Origin::Copy(self.place_of(ppn));
@@ -279,7 +291,7 @@ impl<M: Medium> Store<M> {
 
     /// What an entry says of what is on flash: 0 for nothing, all ones for what was lost, else the unit's number plus
     /// one.
-    pub(in crate::ftl) fn durable_entry(&self, lpn: u32) -> u32 {
+    pub(super) fn durable_entry(&self, lpn: u32) -> u32 {
         match self.map.get(lpn) {
             Entry::Unmapped => 0,
             Entry::Lost => u32::MAX,
@@ -298,7 +310,7 @@ impl<M: Medium> Store<M> {
     }
 
     /// Where a unit is on flash, or was before the rows that are under way; or [`NOWHERE`], or [`LOST`].
-    pub(in crate::ftl) fn durable_place(&self, mut ppn: u32) -> u32 {
+    pub(super) fn durable_place(&self, mut ppn: u32) -> u32 {
         loop {
             let (superblock, row) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
             let is_programmed = row < u32::from(self.space.programmed[superblock as usize]);
@@ -316,13 +328,13 @@ impl<M: Medium> Store<M> {
 
     /// The program sequence through which every row is programmed, and is known to the map: `uncommitted` is the first
     /// that is not.
-    pub(in crate::ftl) fn complete_through(&self, uncommitted: Option<u64>) -> u64 {
+    pub(super) fn complete_through(&self, uncommitted: Option<u64>) -> u64 {
         let open = self.rows.staged.iter().filter(|r| r.in_use && r.stream != Stream::Map).map(|r| r.program_sequence);
         open.chain(uncommitted).min().map_or(self.rows.sequence, |first| first - 1)
     }
 
     /// Superblocks that the map takes, at most.
-    pub(in crate::ftl) fn map_superblocks(&self) -> u32 {
+    pub(super) fn map_superblocks(&self) -> u32 {
         let c = &self.checkpoint;
         if c.interval == 0 { 0 } else { map_superblocks_of(u64::from(c.segments), self.layout.rows) as u32 }
     }
@@ -407,7 +419,7 @@ impl<M: Medium> Store<M> {
     }
 
     /// Deallocates logical pages. Returns whether any of them was mapped.
-    pub(in crate::ftl) fn deallocate(&mut self, first: u32, count: u32) -> bool {
+    pub(super) fn deallocate(&mut self, first: u32, count: u32) -> bool {
         self.write_sequence += 1;
         let end = first + count;
         let mut any = false;
@@ -435,7 +447,7 @@ impl<M: Medium> Store<M> {
     }
 
     /// A unit can't be read any more: reads of it fail, until it is written again.
-    pub(in crate::ftl) fn lose(&mut self, lpn: u32, ppn: u32) {
+    pub(super) fn lose(&mut self, lpn: u32, ppn: u32) {
         self.statistics.lost += 1;
         self.map.set(lpn, Entry::Lost);
         self.invalidate(ppn, 0);
@@ -495,7 +507,7 @@ impl<M: Medium> Store<M> {
     }
 
     /// Checks what must always hold; for tests, since it walks everything.
-    pub(in crate::ftl) fn assert_consistent(&self) {
+    pub(super) fn assert_consistent(&self) {
         let mut valid = vec![0u32; self.space.superblocks.len()];
         for lpn in 0..self.map.units() {
             if let Entry::At(ppn) = self.map.get(lpn) {

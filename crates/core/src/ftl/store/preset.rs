@@ -1,26 +1,23 @@
 //! Rows that are on flash at once, as if they had been programmed before the run.
 
 use super::Store;
+use crate::ftl::journal::Own;
 use crate::ftl::map::Entry;
 use std::sync::Arc;
 use tidewater_nand::{Medium, Nand, Page, PageHeader, PageKind};
 
 impl<M: Medium> Store<M> {
-    /// Programs a row with these units; all that are not [`Nand::NO_LPN`] and not mapped yet become valid.
-    pub(in crate::ftl) fn place(&mut self, superblock: u32, row: u32, lpns: &[u32], index: u32, tag: u64) {
-        self.place_with(superblock, row, lpns, index, tag, None);
-    }
-
-    /// As [`Ftl::place`], with what the firmware's own pages among them say.
-    pub(in crate::ftl) fn place_with(
+    /// Programs the next row of a superblock with these units; all that are not [`Nand::NO_LPN`] become valid.
+    /// `own_payload`: what the firmware's own pages among them say. True: it was the last row.
+    pub(in crate::ftl) fn place(
         &mut self,
         superblock: u32,
-        row: u32,
         lpns: &[u32],
         index: u32,
         tag: u64,
         own_payload: Option<Arc<[u32]>>,
-    ) {
+    ) -> bool {
+        let (row, full) = self.space.next_row(superblock);
         self.rows.sequence += 1;
         let mut units = [Nand::NO_LPN; 64];
         units[..lpns.len()].copy_from_slice(lpns);
@@ -39,18 +36,16 @@ impl<M: Medium> Store<M> {
             self.space.valid[superblock as usize] += 1;
         }
         self.preset_row(superblock, row, (PageKind::Data, index), &units, &stamps, own_payload);
+        full
     }
 
-    /// Programs a row with what the firmware itself keeps: no logical pages, and headers that say so.
-    pub(in crate::ftl) fn place_own(
-        &mut self,
-        superblock: u32,
-        row: u32,
-        kind: (PageKind, u32),
-        own_payload: Option<Arc<[u32]>>,
-    ) {
+    /// Programs the next row of a superblock with what the firmware itself keeps: no logical pages, and headers that
+    /// say so. True: it was the last row.
+    pub(in crate::ftl) fn place_own(&mut self, superblock: u32, own: Own, own_payload: Option<Arc<[u32]>>) -> bool {
         self.rows.sequence += 1;
-        self.preset_row(superblock, row, kind, &[Nand::NO_LPN; 64], &[(0, 0); 64], own_payload);
+        let (row, full) = self.space.next_row(superblock);
+        self.preset_row(superblock, row, own.page_kind(), &[Nand::NO_LPN; 64], &[(0, 0); 64], own_payload);
+        full
     }
 
     fn preset_row(

@@ -11,72 +11,14 @@
 //!
 //! [ADR 21]: ../../../../../docs/adr/0021-map-in-host-memory.md
 
+use super::parts::LentWork;
 use super::{LookUp, MapCache, WANTED};
 use crate::flash::{NONE, Source};
 use crate::ftl::store::{Clock, Store};
-use std::collections::VecDeque;
 use tidewater_nand::Medium;
 
 /// In the owner of a read of a mapping page: it is for a page that comes home, and the rest is its place.
 pub(super) const HOME: u32 = 1 << 31;
-
-/// What host memory has to do with a place.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct OnHost {
-    /// Changed entries that no chosen copy has: they are in the journal.
-    updates: u32,
-    /// Changed entries of the copy that is being programmed: they are in the journal until it is on flash.
-    leaving: u32,
-    /// Commands that read its unit: another page must not come to its place meanwhile.
-    readers: u32,
-    /// The page is in the drive, to be programmed.
-    home: bool,
-    /// It is on its way there.
-    fetching: bool,
-    /// Its unit is gone.
-    lost: bool,
-}
-
-impl OnHost {
-    /// Nothing.
-    pub(super) const NONE: OnHost =
-        OnHost { updates: 0, leaving: 0, readers: 0, home: false, fetching: false, lost: false };
-}
-
-/// What is wanted of host memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LentWork {
-    /// A page is written to its unit.
-    Write {
-        /// The unit.
-        unit: u32,
-        /// The mapping page.
-        page: u32,
-    },
-    /// A page is read from its unit, to be programmed.
-    Fetch {
-        /// The unit.
-        unit: u32,
-        /// The mapping page.
-        page: u32,
-    },
-}
-
-/// The part of the cache that is in host memory.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Lent {
-    /// Units that are lent now.
-    units: u32,
-    /// Changed entries in the journal whose page is in host memory, and that no chosen copy has.
-    journal: u64,
-    /// The pages of the next row, when some of them must come home first.
-    gathering: Vec<u32>,
-    /// How many of those are on their way.
-    fetching: u32,
-    /// Commands that need them, with their places.
-    waiting: Vec<(u32, u32)>,
-    work: VecDeque<LentWork>,
-}
 
 impl MapCache {
     /// Whether a place is in host memory.
@@ -343,13 +285,13 @@ impl MapCache {
     }
 
     /// So many units of host memory are the mapping cache's from now on; what was there is gone.
-    pub(in crate::ftl) fn lend_to_map<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, units: u32) {
+    pub(crate) fn lend_to_map<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, units: u32) {
         self.lend(units);
         self.move_map_pages(store, clock);
     }
 
     /// A command has read a page in host memory. Not `good`: it is not there any more.
-    pub(in crate::ftl) fn on_lent_read<M: Medium>(
+    pub(crate) fn on_lent_read<M: Medium>(
         &mut self,
         store: &mut Store<M>,
         clock: &mut Clock,
@@ -370,7 +312,7 @@ impl MapCache {
     }
 
     /// A page that is to be programmed was read from host memory. Not `good`: it is read from flash.
-    pub(in crate::ftl) fn on_lent_home<M: Medium>(
+    pub(crate) fn on_lent_home<M: Medium>(
         &mut self,
         store: &mut Store<M>,
         clock: &mut Clock,

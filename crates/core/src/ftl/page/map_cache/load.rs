@@ -2,15 +2,14 @@
 
 use super::{LookUp, MapCache, lent};
 use crate::flash::{NONE, Operation, Source};
-use crate::ftl::map::Entry;
-use crate::ftl::store::{Clock, Store};
+use crate::ftl::store::{Clock, Entry, Store};
 use crate::owner::Owner;
 use tidewater_nand::Medium;
 
 impl MapCache {
     /// Looks for the mapping page of a logical page, for a command that needs its entry. The whole map is at hand: a
     /// hit.
-    pub(in crate::ftl) fn look_up<M: Medium>(
+    pub(crate) fn look_up<M: Medium>(
         &mut self,
         store: &mut Store<M>,
         clock: &mut Clock,
@@ -53,12 +52,12 @@ impl MapCache {
 
     /// Takes an owner whose mapping page has come since the last call.
     #[inline]
-    pub(in crate::ftl) fn take_translated(&mut self) -> Option<u32> {
+    pub(crate) fn take_translated(&mut self) -> Option<u32> {
         self.translated.pop()
     }
 
     /// Bytes read from and written to the cache's memory since the last call.
-    pub(in crate::ftl) fn take_traffic(&mut self) -> (u64, u64) {
+    pub(crate) fn take_traffic(&mut self) -> (u64, u64) {
         std::mem::take(&mut self.traffic)
     }
 
@@ -72,7 +71,7 @@ impl MapCache {
     }
 
     /// Starts the loads that have a place, and programs what has changed where there is none.
-    pub(in crate::ftl) fn move_map_pages<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
+    pub(crate) fn move_map_pages<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) {
         if store.emergency || store.recovering {
             return;
         }
@@ -111,12 +110,7 @@ impl MapCache {
     }
 
     /// A mapping page has been read.
-    pub(in crate::ftl) fn on_map_read<M: Medium>(
-        &mut self,
-        store: &mut Store<M>,
-        clock: &mut Clock,
-        operation: &Operation,
-    ) {
+    pub(crate) fn on_map_read<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, operation: &Operation) {
         let sequence = store.complete_through(None) + 1;
         let request = operation.tag;
         if request & lent::HOME != 0 {
@@ -134,12 +128,7 @@ impl MapCache {
 
     /// A row of data is programmed: its entries change on their mapping pages, or wait for them.
     #[inline(never)]
-    pub(in crate::ftl) fn change_entries_of_row<M: Medium>(
-        &mut self,
-        store: &mut Store<M>,
-        clock: &mut Clock,
-        row: u32,
-    ) {
+    pub(crate) fn change_entries_of_row<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, row: u32) {
         // Every row before is on flash, in what its entries say too; this one was the first that was not, if it was.
         let sequence = store.rows.staged[row as usize].program_sequence.min(store.complete_through(None) + 1);
         let first = (row * store.layout.units_per_row) as usize;
@@ -162,7 +151,7 @@ impl MapCache {
     }
 
     /// An entry changes without a program. [`MapCache::move_map_pages`] must be called before long.
-    pub(in crate::ftl) fn change_entry<M: Medium>(&mut self, store: &mut Store<M>, lpn: u32) {
+    pub(crate) fn change_entry<M: Medium>(&mut self, store: &mut Store<M>, lpn: u32) {
         let sequence = store.complete_through(None) + 1;
         if lpn < self.first {
             self.change_entries(self.page_of(lpn), 1, sequence);
@@ -170,7 +159,7 @@ impl MapCache {
     }
 
     /// Logical pages were deallocated: mapping pages that lie within as a whole are gone, the others have changed.
-    pub(in crate::ftl) fn change_deallocated<M: Medium>(&mut self, store: &mut Store<M>, first: u32, end: u32) {
+    pub(crate) fn change_deallocated<M: Medium>(&mut self, store: &mut Store<M>, first: u32, end: u32) {
         let (shift, pages) = (self.shift, self.pages);
         // The last page may be cut short by the end of the drive.
         let whole_end = if end == self.first { pages } else { end >> shift };
@@ -194,12 +183,7 @@ impl MapCache {
 
     /// Programs a row of mapping pages that have changed: for their places, or the oldest changes. False: none has
     /// changed, or none can be programmed now.
-    pub(in crate::ftl) fn write_changed<M: Medium>(
-        &mut self,
-        store: &mut Store<M>,
-        clock: &mut Clock,
-        oldest: bool,
-    ) -> bool {
+    pub(crate) fn write_changed<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, oldest: bool) -> bool {
         let units = store.layout.units_per_row as usize;
         let dies = store.layout.dies;
         if self.rows_writing >= dies || self.is_gathering() {
@@ -252,7 +236,7 @@ impl MapCache {
 
     /// A row of mapping pages is done.
     #[inline(never)]
-    pub(in crate::ftl) fn on_mapping_row<M: Medium>(
+    pub(crate) fn on_mapping_row<M: Medium>(
         &mut self,
         store: &mut Store<M>,
         clock: &mut Clock,
@@ -278,7 +262,7 @@ impl MapCache {
 
     /// Decides, after pages have moved, whether the host and collection wait until changed entries have found their
     /// pages. Returns whether that has changed for the host, and whether collection may go on that could not.
-    pub(in crate::ftl) fn weigh_updates(&mut self) -> (bool, bool) {
+    pub(crate) fn weigh_updates(&mut self) -> (bool, bool) {
         if !std::mem::take(&mut self.has_moved) {
             return (false, false);
         }

@@ -11,6 +11,7 @@
 
 mod lent;
 mod load;
+mod parts;
 mod recover;
 mod room;
 #[cfg(test)]
@@ -18,10 +19,8 @@ mod tests;
 
 use crate::flash::NONE;
 use crate::profile::{MemoryKind, Profile};
-pub(crate) use lent::LentWork;
-use lent::{Lent, OnHost};
-use room::MapDie;
-pub(in crate::ftl) use room::pool_per_die;
+pub(crate) use parts::LentWork;
+use parts::{Lent, MapDie, OnHost};
 use std::collections::VecDeque;
 
 /// Bytes of a map entry.
@@ -236,7 +235,7 @@ pub struct MapCache {
 }
 
 /// Whether a profile has a mapping cache.
-pub(in crate::ftl) fn is_enabled(profile: &Profile) -> bool {
+pub(crate) fn is_enabled(profile: &Profile) -> bool {
     profile.ftl.map_memory != "all"
 }
 
@@ -246,13 +245,27 @@ fn entries_shift(profile: &Profile) -> u32 {
 }
 
 /// Mapping pages that so many logical pages have.
-pub(in crate::ftl) fn mapping_pages(profile: &Profile, units: u64) -> u64 {
+pub(crate) fn mapping_pages(profile: &Profile, units: u64) -> u64 {
     if is_enabled(profile) { units.div_ceil(1 << entries_shift(profile)) } else { 0 }
+}
+
+/// Superblocks that a die has for the mapping pages of so many logical pages: room for them and a quarter more, so that
+/// collection finds something to give back; one that is open, and one to move pages to.
+pub(crate) fn pool_per_die(profile: &Profile, units: u64) -> u32 {
+    let pages = mapping_pages(profile, units);
+    if pages == 0 {
+        return 0;
+    }
+    let nand = &profile.nand;
+    let per_superblock =
+        u64::from(nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size).max(1));
+    let closed = (pages + pages / 4).div_ceil(u64::from(nand.dies()) * per_superblock.max(1));
+    2 + closed as u32
 }
 
 impl MapCache {
     /// The cache of a drive of `units` logical pages; `None`: the whole map is at hand.
-    pub(in crate::ftl) fn new(profile: &Profile, units: u32, dies: u32) -> Option<Box<MapCache>> {
+    pub(crate) fn new(profile: &Profile, units: u32, dies: u32) -> Option<Box<MapCache>> {
         if !is_enabled(profile) {
             return None;
         }
@@ -348,22 +361,22 @@ impl MapCache {
     }
 
     /// Superblocks in the pool of each die.
-    pub(in crate::ftl) fn pool(&self) -> u32 {
+    pub(crate) fn pool(&self) -> u32 {
         self.pool
     }
 
     /// Entries of a mapping page, as a power of two.
-    pub(in crate::ftl) fn shift(&self) -> u32 {
+    pub(crate) fn shift(&self) -> u32 {
         self.shift
     }
 
     /// Whether the host must wait until changed entries have found their pages.
-    pub(in crate::ftl) fn holds_host_back(&self) -> bool {
+    pub(crate) fn holds_host_back(&self) -> bool {
         self.holding.0
     }
 
     /// Whether collection must.
-    pub(in crate::ftl) fn holds_collection_back(&self) -> bool {
+    pub(crate) fn holds_collection_back(&self) -> bool {
         self.holding.1
     }
 

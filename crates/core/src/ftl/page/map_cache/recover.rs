@@ -5,13 +5,12 @@
 
 use super::{MapCache, WANTED};
 use crate::flash::NONE;
-use crate::ftl::space::Stream;
-use crate::ftl::store::Store;
+use crate::ftl::store::{Store, Stream};
 use tidewater_nand::Medium;
 
 impl MapCache {
     /// Adds what a mapping page says of what is on flash now.
-    pub(in crate::ftl) fn add_image<M: Medium>(&self, store: &Store<M>, lpn: u32, images: &mut Vec<u32>) {
+    pub(crate) fn add_image<M: Medium>(&self, store: &Store<M>, lpn: u32, images: &mut Vec<u32>) {
         let first = (lpn - self.first) << self.shift;
         let entries =
             (first..first + (1 << self.shift)).map(|of| if of < self.first { store.durable_entry(of) } else { 0 });
@@ -19,7 +18,7 @@ impl MapCache {
     }
 
     /// Adds a unit's image, as it is, to a row that it was put into.
-    pub(in crate::ftl) fn carry_image<M: Medium>(&self, store: &mut Store<M>, images: &[u32], unit: u32, to: u32) {
+    pub(crate) fn carry_image<M: Medium>(&self, store: &mut Store<M>, images: &[u32], unit: u32, to: u32) {
         let to = &mut store.rows.staged[to as usize];
         if store.stamps && to.stream == Stream::Mapping {
             let entries = 1 << self.shift;
@@ -31,14 +30,14 @@ impl MapCache {
     }
 
     /// Pages that are read before they were written get a place now: no mapping page says so, and none will.
-    pub(in crate::ftl) fn hold_past<M: Medium>(&mut self, store: &mut Store<M>) {
+    pub(crate) fn hold_past<M: Medium>(&mut self, store: &mut Store<M>) {
         let next = store.rows.sequence + 1;
         self.past = self.past.min(next);
     }
 
     /// The program sequence through which every row's entries are on mapping pages on flash, or in rows that are not
     /// done.
-    pub(in crate::ftl) fn saved_through<M: Medium>(&self, store: &Store<M>) -> u64 {
+    pub(crate) fn saved_through<M: Medium>(&self, store: &Store<M>) -> u64 {
         let oldest = self.slots.get(self.changes.oldest as usize).map(|slot| slot.changed);
         let wanted =
             self.requests.iter().enumerate().filter(|&(id, request)| {
@@ -59,7 +58,7 @@ impl MapCache {
     }
 
     /// Recovery has found these entries elsewhere than on their mapping pages, which must get to know them.
-    pub(in crate::ftl) fn change_recovered(&mut self, floor: u64, mut lpns: Vec<u32>) {
+    pub(crate) fn change_recovered(&mut self, floor: u64, mut lpns: Vec<u32>) {
         lpns.sort_unstable();
         lpns.dedup();
         let (mut page, mut entries) = (NONE, 0);

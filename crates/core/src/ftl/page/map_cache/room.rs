@@ -5,73 +5,25 @@
 //! something to give back, and there is always one to move its pages to.
 
 use super::MapCache;
+use super::parts::MapDie;
 use crate::flash::{NONE, Operation, Source};
-use crate::ftl::map::Entry;
-use crate::ftl::space::{State, Stream};
-use crate::ftl::store::{Clock, Store};
+use crate::ftl::store::{Clock, Entry, State, Store, Stream};
 use crate::owner::Owner;
-use crate::profile::Profile;
 use tidewater_nand::{Medium, Nand, Origin};
 
 /// Reads of collection under way on one die, as for data.
 const READS: u32 = 2;
 
-/// What a die has for mapping pages.
-#[derive(Clone, Debug)]
-pub(super) struct MapDie {
-    /// All superblocks of its pool.
-    members: Vec<u32>,
-    /// Those of them that are erased and not open.
-    spare: Vec<u32>,
-    open: u32,
-    victim: u32,
-    victim_row: u32,
-    reads: u32,
-    /// The row that takes what is moved.
-    row: u32,
-    /// Nothing can be moved until a superblock is erased.
-    is_stuck: bool,
-}
-
-impl Default for MapDie {
-    fn default() -> MapDie {
-        MapDie {
-            members: Vec::new(),
-            spare: Vec::new(),
-            open: NONE,
-            victim: NONE,
-            victim_row: 0,
-            reads: 0,
-            row: NONE,
-            is_stuck: false,
-        }
-    }
-}
-
-/// Superblocks that a die has for the mapping pages of so many logical pages: room for them and a quarter more, so that
-/// collection finds something to give back; one that is open, and one to move pages to.
-pub(in crate::ftl) fn pool_per_die(profile: &Profile, units: u64) -> u32 {
-    let pages = super::mapping_pages(profile, units);
-    if pages == 0 {
-        return 0;
-    }
-    let nand = &profile.nand;
-    let per_superblock =
-        u64::from(nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size).max(1));
-    let closed = (pages + pages / 4).div_ceil(u64::from(nand.dies()) * per_superblock.max(1));
-    2 + closed as u32
-}
-
 impl MapCache {
     /// Fills the pool of every die from its erased superblocks.
-    pub(in crate::ftl) fn fill_mapping_pools<M: Medium>(&mut self, store: &mut Store<M>) {
+    pub(crate) fn fill_mapping_pools<M: Medium>(&mut self, store: &mut Store<M>) {
         for die in 0..store.layout.dies {
             while (self.dies[die as usize].members.len() as u32) < self.pool && self.give_to_pool(store, die) {}
         }
     }
 
     /// Forgets what the pools have: recovery finds it anew.
-    pub(in crate::ftl) fn empty_mapping_pools<M: Medium>(&mut self, store: &mut Store<M>) {
+    pub(crate) fn empty_mapping_pools<M: Medium>(&mut self, store: &mut Store<M>) {
         self.dies.fill(MapDie::default());
         for s in store.space.superblocks.iter_mut().filter(|s| s.stream == Stream::Mapping) {
             (s.state, s.stream) = (State::Bad, Stream::Host);
@@ -79,7 +31,7 @@ impl MapCache {
     }
 
     /// Whether the units of a superblock are mapping pages, by what stands beside the first that can be read.
-    pub(in crate::ftl) fn holds_mapping_pages<M: Medium>(&self, store: &Store<M>, superblock: u32) -> bool {
+    pub(crate) fn holds_mapping_pages<M: Medium>(&self, store: &Store<M>, superblock: u32) -> bool {
         let rows = 0..store.rows_programmed(superblock);
         let mut units = rows.flat_map(|row| {
             (0..store.layout.units_per_row)
@@ -90,7 +42,7 @@ impl MapCache {
 
     /// A superblock of mapping pages has come through a power loss: it is in its die's pool, and goes on behind its
     /// last row where it can.
-    pub(in crate::ftl) fn adopt_mapping<M: Medium>(
+    pub(crate) fn adopt_mapping<M: Medium>(
         &mut self,
         store: &mut Store<M>,
         superblock: u32,
@@ -119,7 +71,7 @@ impl MapCache {
     }
 
     /// A superblock of mapping pages is erased: it, or a less worn one, stays in the pool.
-    pub(in crate::ftl) fn on_mapping_erased<M: Medium>(
+    pub(crate) fn on_mapping_erased<M: Medium>(
         &mut self,
         store: &mut Store<M>,
         clock: &mut Clock,
@@ -135,7 +87,7 @@ impl MapCache {
     }
 
     /// A superblock of a die is not written any more.
-    pub(in crate::ftl) fn forget_mapping_open(&mut self, die: u32, superblock: u32) {
+    pub(crate) fn forget_mapping_open(&mut self, die: u32, superblock: u32) {
         let open = &mut self.dies[die as usize].open;
         if *open == superblock {
             *open = NONE;
@@ -143,7 +95,7 @@ impl MapCache {
     }
 
     /// A row for mapping pages, on the next die that has room. `None`: all are collecting.
-    pub(in crate::ftl) fn mapping_row<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) -> Option<u32> {
+    pub(crate) fn mapping_row<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock) -> Option<u32> {
         let dies = store.layout.dies;
         for turn in 0..dies {
             let die = (self.next_die + turn) % dies;
@@ -160,7 +112,7 @@ impl MapCache {
     }
 
     /// A row for mapping pages whose program has failed, wherever there is a superblock; `die` first.
-    pub(in crate::ftl) fn any_mapping_row<M: Medium>(&mut self, store: &mut Store<M>, die: u32) -> Option<u32> {
+    pub(crate) fn any_mapping_row<M: Medium>(&mut self, store: &mut Store<M>, die: u32) -> Option<u32> {
         let dies = store.layout.dies;
         for die in (0..dies).map(|turn| (die + turn) % dies) {
             if let Some(row) = self.open_mapping_row(store, die) {
@@ -190,7 +142,7 @@ impl MapCache {
     }
 
     /// Collects mapping pages on a die as far as it must and may.
-    pub(in crate::ftl) fn collect_mapping<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, die: u32) {
+    pub(crate) fn collect_mapping<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, die: u32) {
         if store.emergency || store.recovering {
             return;
         }
@@ -253,7 +205,7 @@ impl MapCache {
     }
 
     /// A row of a superblock of mapping pages has been read: what is still valid goes to another.
-    pub(in crate::ftl) fn on_mapping_collect_read<M: Medium>(
+    pub(crate) fn on_mapping_collect_read<M: Medium>(
         &mut self,
         store: &mut Store<M>,
         clock: &mut Clock,
@@ -335,15 +287,12 @@ impl MapCache {
             if superblock == NONE {
                 continue;
             }
-            let row = u32::from(store.space.superblocks[superblock as usize].rows);
-            store.space.superblocks[superblock as usize].rows += 1;
             let mut images = Vec::new();
             if store.stamps {
                 lpns.iter().for_each(|&lpn| self.add_image(store, lpn, &mut images));
             }
             let images = store.stamps.then(|| images.into());
-            store.place_with(superblock, row, lpns, 0, tag, images);
-            if store.space.is_full(superblock) {
+            if store.place(superblock, lpns, 0, tag, images) {
                 self.forget_mapping_open(die, superblock);
                 store.space.close(superblock);
             }
