@@ -60,6 +60,7 @@ use tidewater_nand::{Medium, Stamps};
 
 /// Where data goes on a drive.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a drive has one of them")]
 enum Placed {
     Page(PageMapping),
     Hybrid(Hybrid),
@@ -157,7 +158,7 @@ impl<M: Medium> Ftl<M> {
     /// Goes on with recovery where its reads are done.
     fn recover(&mut self, clock: &mut Clock) {
         if let Some(recovery) = &mut self.recovery
-            && let Some(report) = placed!(&mut self.placed, by => recovery.go_on(&mut self.store, by, clock))
+            && let Some(report) = placed!(&mut self.placed, by => recovery.resume(&mut self.store, by, clock))
         {
             self.recovered = Some(report);
             self.recovery = None;

@@ -160,8 +160,8 @@ pub(super) trait Placement<M: Medium> {
     /// Recovery has read a row of each superblock, and the others may be read.
     fn learn_modes(&mut self, _store: &mut Store<M>) {}
 
-    /// Recovery looks at a superblock, before it is counted.
-    fn find(&mut self, _store: &mut Store<M>, _superblock: u32) {}
+    /// Recovery has found a superblock: says in which mode it is.
+    fn adopt_mode(&mut self, _store: &mut Store<M>, _superblock: u32) {}
 
     /// Takes a superblock of the placement's own pages, and goes on behind `rows` where that can be. False: it is none.
     fn adopt_own(&mut self, _store: &mut Store<M>, _superblock: u32, _rows: Option<u32>, _bad: bool) -> bool {
@@ -174,13 +174,13 @@ pub(super) trait Placement<M: Medium> {
     /// All superblocks have their states; those in `partial`, with their rows, were not full.
     fn adopt(&mut self, store: &mut Store<M>, clock: &mut Clock, partial: &mut Vec<(u32, u32)>);
 
-    /// Recovery has ended.
-    fn resume(&mut self, store: &mut Store<M>, clock: &mut Clock) {
+    /// Recovery has ended: gives space back where that is due.
+    fn on_recovered(&mut self, store: &mut Store<M>, clock: &mut Clock) {
         (0..store.layout.dies).for_each(|die| self.collect(store, clock, die));
     }
 
     /// Recovery has found these entries elsewhere than where the map is kept, complete through `floor`.
-    fn on_recovered(&mut self, _floor: u64, _lpns: Vec<u32>) {}
+    fn on_unsaved(&mut self, _floor: u64, _lpns: Vec<u32>) {}
 
     /// Checks what must always hold; for tests.
     fn assert_consistent(&self, _store: &Store<M>) {}

@@ -134,7 +134,7 @@ impl Recovery {
     }
 
     /// Goes on where all reads are done. Returns what it did once it has ended.
-    pub fn go_on<M: Medium>(
+    pub fn resume<M: Medium>(
         &mut self,
         store: &mut Store<M>,
         by: &mut impl Placement<M>,
@@ -268,7 +268,7 @@ impl Recovery {
             by.break_merges(store);
         }
         self.adopt_all(store, by, clock);
-        by.on_recovered(self.floor, unsaved);
+        by.on_unsaved(self.floor, unsaved);
         self.report.time = clock.now - self.began;
         self.report.scanned_superblocks = self.scanned.len() as u64;
         let directory = (store.units..store.map.units()).filter(|&lpn| store.map.get(lpn) != Entry::Unmapped).count();
@@ -278,7 +278,7 @@ impl Recovery {
         }
         store.check_end_of_life(by);
         store.recycle_map(clock);
-        by.resume(store, clock);
+        by.on_recovered(store, clock);
     }
 
     /// Takes the entries that the checkpoints hold.
@@ -357,7 +357,7 @@ impl Recovery {
             let content = store.content(superblock);
             store.space.good_superblocks += 1;
             let all_rows = store.layout.rows as u16;
-            by.find(store, superblock);
+            by.adopt_mode(store, superblock);
             let rows_of = store.space.rows_of(superblock);
             let s = &mut store.space.superblocks[superblock as usize];
             s.erases = erases;

@@ -141,6 +141,9 @@ impl<M: Medium> Placement<M> for Hybrid {
     #[cold]
     fn on_read(&mut self, store: &mut Store<M>, clock: &mut Clock, operation: u32) {
         let operation = *store.flash.operation(operation);
+        if operation.source != Source::CollectRead {
+            return;
+        }
         let mut left = operation.uncorrectable;
         while left != 0 {
             let unit = left.trailing_zeros();

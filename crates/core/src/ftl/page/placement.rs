@@ -296,7 +296,7 @@ impl<M: Medium> Placement<M> for PageMapping {
         }
     }
 
-    fn find(&mut self, store: &mut Store<M>, superblock: u32) {
+    fn adopt_mode(&mut self, store: &mut Store<M>, superblock: u32) {
         if let Some(slc) = &mut self.slc {
             slc.adopt(store, superblock);
         }
@@ -321,7 +321,7 @@ impl<M: Medium> Placement<M> for PageMapping {
         }
     }
 
-    fn resume(&mut self, store: &mut Store<M>, clock: &mut Clock) {
+    fn on_recovered(&mut self, store: &mut Store<M>, clock: &mut Clock) {
         for die in 0..store.layout.dies {
             self.collect(store, clock, die);
             if let Some(cache) = &mut self.map_cache {
@@ -331,7 +331,7 @@ impl<M: Medium> Placement<M> for PageMapping {
         self.by_map(store, clock, |cache, store, clock| cache.move_map_pages(store, clock));
     }
 
-    fn on_recovered(&mut self, floor: u64, lpns: Vec<u32>) {
+    fn on_unsaved(&mut self, floor: u64, lpns: Vec<u32>) {
         if let Some(cache) = &mut self.map_cache {
             cache.change_recovered(floor, lpns);
         }
