@@ -273,7 +273,8 @@ impl<M: Medium> Ftl<M> {
 
     /// A row's time to be filled is over.
     pub fn on_fill_timeout(&mut self, now: Instant, events: &mut EventQueue, row: u32, generation: u32) {
-        placed!(&mut self.placed, by => by.on_fill_timeout(&mut self.store, &mut Clock { now, events }, row, generation));
+        let clock = &mut Clock { now, events };
+        placed!(&mut self.placed, by => by.on_fill_timeout(&mut self.store, clock, row, generation));
     }
 
     /// What a flush must wait for: pass it to [`Ftl::is_durable`]. Pads the open row and logs deallocations.

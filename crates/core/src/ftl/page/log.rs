@@ -32,8 +32,8 @@ impl PageMapping {
         }
     }
 
-    /// Puts a page of the log into the open row; [`PageMapping::can_write_log`] must have said yes. `owner` is acknowledged
-    /// once it is programmed. Returns the page's write sequence, which no other page ever has.
+    /// Puts a page of the log into the open row; [`PageMapping::can_write_log`] must have said yes. `owner` is
+    /// acknowledged once it is programmed. Returns the page's write sequence, which no other page ever has.
     pub fn write_log<M: Medium>(
         &mut self,
         store: &mut Store<M>,
