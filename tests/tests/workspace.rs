@@ -149,7 +149,7 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
          NVMe commands",
     ),
     (
-        "crates/serve/src/engine/sched.rs",
+        "crates/serve/src/engine/server/scheduling.rs",
         "one system call that no library wraps: the scheduler's slice of the device's thread",
     ),
     (

@@ -1,6 +1,6 @@
 //! A served run once more, under the virtual clock.
 
-use super::served::Served;
+use super::firmware::Firmware;
 use super::setup::DriveSetup;
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -165,7 +165,7 @@ impl Recorded<'_> {
     }
 }
 
-impl World<Served> for Recorded<'_> {
+impl World<Firmware> for Recorded<'_> {
     fn next_at(&self) -> Instant {
         self.next.as_ref().map_or(Instant::NEVER, |next| next.at)
     }
@@ -201,13 +201,13 @@ impl World<Served> for Recorded<'_> {
         match refused {}
     }
 
-    fn take(&mut self, _: Instant, output: Output, machine: &Served) {
-        machine.subsystem.device().medium().take_changes(&mut self.changes);
+    fn take(&mut self, _: Instant, output: Output, firmware: &Firmware) {
+        firmware.subsystem.device().medium().take_changes(&mut self.changes);
         self.outputs.add(&output);
         self.asked.by(&output);
     }
 
-    fn stop(&mut self, _: Instant, _: &Served) -> bool {
+    fn stop(&mut self, _: Instant, _: &Firmware) -> bool {
         if self.next.is_none() && self.wrong.is_none() && self.cut.is_none() {
             self.advance();
         }
@@ -218,24 +218,24 @@ impl World<Served> for Recorded<'_> {
 
 /// The drive goes on for so many events, loses its power, and comes back.
 fn cut(
-    mut machine: Served,
+    mut firmware: Firmware,
     setup: &DriveSetup,
     world: &mut Recorded<'_>,
     timers: u64,
     said: (u64, u32),
-) -> Result<Served, RerunError> {
+) -> Result<Firmware, RerunError> {
     let wrong = |what: String| RerunError(what);
     for _ in 0..timers {
-        let at = machine.deadline().ok_or_else(|| {
+        let at = firmware.deadline().ok_or_else(|| {
             wrong(
                 "the log has a power cut after more events than the rerun \
              has"
                 .into(),
             )
         })?;
-        machine.on_deadline(at);
-        while let Some(output) = machine.poll() {
-            world.take(at, output, &machine);
+        firmware.on_deadline(at);
+        while let Some(output) = firmware.poll() {
+            world.take(at, output, &firmware);
         }
     }
     let (count, checksum) = world.outputs.take();
@@ -247,27 +247,27 @@ fn cut(
     }
     world.result.outputs += count;
     world.asked = Asked::default();
-    let (state, next_version) = (machine.subsystem.state(), machine.subsystem.next_version());
+    let (state, next_version) = (firmware.subsystem.state(), firmware.subsystem.next_version());
     let profile = Profile::parse(&setup.profile, "the log's profile").map_err(|error| wrong(error.to_string()))?;
-    let remains = machine.subsystem.into_device().cut_power();
+    let remains = firmware.subsystem.into_device().cut_power();
     let dumped: HashMap<(u32, u64), Box<[u8]>> =
         remains.dumped().iter().map(|page| ((page.lpn, page.version), page.bytes.clone())).collect();
     let device = Device::power_on(&profile, remains).map_err(|error| wrong(error.to_string()))?;
     let options = setup.subsystem_options(&profile, device.capacity(), setup.seed, next_version, state);
     let subsystem = Subsystem::new(device, options).map_err(|error| wrong(error.to_string()))?;
-    let mut machine = Served { subsystem, timing: Timing::Model, log: None, passed: Instant::ZERO, hurries: false };
-    while machine.subsystem.device().is_recovering() {
-        let at = machine.deadline().ok_or_else(|| wrong("recovery stands still".into()))?;
-        machine.on_deadline(at);
-        machine.subsystem.device().medium().take_changes(&mut world.changes);
-        while let Some((lpn, place)) = machine.subsystem.take_window_load() {
+    let mut firmware = Firmware { subsystem, timing: Timing::Model, log: None, passed: Instant::ZERO, hurries: false };
+    while firmware.subsystem.device().is_recovering() {
+        let at = firmware.deadline().ok_or_else(|| wrong("recovery stands still".into()))?;
+        firmware.on_deadline(at);
+        firmware.subsystem.device().medium().take_changes(&mut world.changes);
+        while let Some((lpn, place)) = firmware.subsystem.take_window_load() {
             // Only dumps are read before the drive has recovered.
             let bytes = place.version().and_then(|version| dumped.get(&(lpn, version)));
             let content = bytes.map_or(Content::Absent(0), |bytes| Content::Bytes(bytes));
-            machine.subsystem.handle(at, Input::WindowFill { lpn, content });
+            firmware.subsystem.handle(at, Input::WindowFill { lpn, content });
         }
     }
-    Ok(machine)
+    Ok(firmware)
 }
 
 /// Runs a log again and compares every output.
@@ -285,7 +285,7 @@ pub fn rerun(log: &[u8]) -> Result<Rerun, RerunError> {
         serde_json::from_slice(setup).map_err(|error| RerunError(format!("its header: {error}")))?;
     let subsystem = setup.fresh_subsystem().map_err(RerunError)?;
     let functions = setup.functions.max(1) + setup.fabrics;
-    let mut machine = Served { subsystem, timing: Timing::Model, log: None, passed: Instant::ZERO, hurries: false };
+    let mut firmware = Firmware { subsystem, timing: Timing::Model, log: None, passed: Instant::ZERO, hurries: false };
     let entries = Entries::new(log, MAGIC.len() + 4 + len);
     let result = Rerun { inputs: 0, outputs: 0, time: Duration::ZERO };
     let mut world = Recorded {
@@ -300,11 +300,11 @@ pub fn rerun(log: &[u8]) -> Result<Rerun, RerunError> {
         wrong: None,
     };
     let mut clock = VirtualClock::at(Instant::ZERO);
-    drive(&mut machine, &mut clock, &mut world);
+    drive(&mut firmware, &mut clock, &mut world);
     while let Some((timers, said)) = world.cut.take() {
-        machine = cut(machine, &setup, &mut world, timers, said)?;
-        clock = VirtualClock::at(machine.subsystem.device().now());
-        drive(&mut machine, &mut clock, &mut world);
+        firmware = cut(firmware, &setup, &mut world, timers, said)?;
+        clock = VirtualClock::at(firmware.subsystem.device().now());
+        drive(&mut firmware, &mut clock, &mut world);
     }
     match world.wrong {
         Some(wrong) => Err(RerunError(wrong)),

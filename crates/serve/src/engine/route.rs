@@ -1,15 +1,15 @@
 //! What surrounds a subsystem: hosts' memory, the backing store, connections. It carries out what the subsystem says,
 //! and hands in what comes of it.
 
-use super::Served;
-use super::courier::{Done, Far, Then, Way};
-use super::doorbells::Doorbells;
-use super::lag::Marks;
-use super::lent::Lent;
-use super::peers::Asked;
-use super::port::{Port, Reached};
-use super::start::Event;
-use super::transfer::{Carried, bring, dma_read};
+use super::events::Event;
+use super::firmware::Firmware;
+use super::group::Asked;
+use super::group::replica_lag::Marks;
+use super::hosts::dma::{Carried, bring, dma_read};
+use super::hosts::dma_messages::{Done, Far, Then, Way};
+use super::hosts::function::{Port, Reached};
+use super::hosts::host_memory::Lent;
+use super::hosts::shadow_doorbells::Doorbells;
 use crate::commands::Tap;
 use crate::image::Payload;
 use crate::inbox::Inbox;
@@ -33,7 +33,7 @@ use tidewater_wire::replication::LANES_MAX;
 
 /// An input that waits for its turn, with its bytes.
 #[derive(Debug)]
-pub(super) enum Pending {
+pub(crate) enum Pending {
     Plain(Input<'static>),
     DmaRead(Token, Option<Vec<u8>>),
     Gathered(Slot, Option<Vec<u8>>),
@@ -45,9 +45,9 @@ pub(super) enum Pending {
 
 /// Data of a command that comes over a connection, for the firmware itself.
 #[derive(Debug)]
-pub(super) struct Gathering {
-    pub(super) slot: Slot,
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Gathering {
+    pub(crate) slot: Slot,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// What a served device has counted, beside what the firmware counts itself.
@@ -67,64 +67,64 @@ pub struct Counters {
 
 /// The surroundings of a subsystem.
 pub struct World<M> {
-    pub(super) ports: Vec<Port>,
-    pub(super) target: Option<Target>,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) target: Option<Target>,
     /// The connections to peers.
-    pub(super) peers: Option<Box<dyn Carrier>>,
+    pub(crate) peers: Option<Box<dyn Carrier>>,
     /// A primary's trims are not followed while there is room: a reader on this machine trims.
-    pub(super) holds_log: bool,
+    pub(crate) holds_log: bool,
     /// For each function and lane the end of what is to be synced for its primary's host.
-    pub(super) flush_goals: Vec<[u64; LANES_MAX]>,
+    pub(crate) flush_goals: Vec<[u64; LANES_MAX]>,
     /// For each function where its log ended, from time to time.
-    pub(super) marks: Vec<Marks>,
+    pub(crate) marks: Vec<Marks>,
     /// For each function the version of what it promised to peers that is durable.
-    pub(super) promised: Vec<Option<u64>>,
+    pub(crate) promised: Vec<Option<u64>>,
     /// Who waits for each command of a group, if an operator does, and what the firmware has answered, each in order.
-    pub(super) asked: VecDeque<Option<Asked>>,
-    pub(super) grouped: VecDeque<(u8, Result<(), CommandError>)>,
-    pub(super) payload: Payload,
-    pub(super) mail: Inbox<M>,
-    pub(super) pending: VecDeque<(Instant, Pending)>,
+    pub(crate) asked: VecDeque<Option<Asked>>,
+    pub(crate) grouped: VecDeque<(u8, Result<(), CommandError>)>,
+    pub(crate) payload: Payload,
+    pub(crate) mail: Inbox<M>,
+    pub(crate) pending: VecDeque<(Instant, Pending)>,
     /// The time of the last look at the clock: what comes in is stamped with it.
-    pub(super) now: Instant,
-    pub(super) gathering: Vec<Gathering>,
+    pub(crate) now: Instant,
+    pub(crate) gathering: Vec<Gathering>,
     /// The memory that a host lends.
-    pub(super) lent: Lent,
+    pub(crate) lent: Lent,
     /// Transfers by messages that have ended.
-    pub(super) transfers: Inbox<Done>,
+    pub(crate) transfers: Inbox<Done>,
     /// Power cuts: what was under way before one is dropped.
-    pub(super) cuts: u64,
+    pub(crate) cuts: u64,
     /// The bytes of what was handed in last: they are borrowed until the next.
     current: Vec<u8>,
     changes: Changes,
     /// Buffers that come back after use.
     spare: Vec<Vec<u8>>,
-    pub(super) doorbells: Doorbells,
-    pub(super) counters: Counters,
-    pub(super) latencies: Latencies,
-    pub(super) trace: Option<TraceWriter>,
+    pub(crate) doorbells: Doorbells,
+    pub(crate) counters: Counters,
+    pub(crate) latencies: Latencies,
+    pub(crate) trace: Option<TraceWriter>,
     /// Why the trace is not whole.
-    pub(super) trace_error: Option<io::Error>,
+    pub(crate) trace_error: Option<io::Error>,
     /// Where commands are written as they come and end, and why that is not whole.
-    pub(super) commands: Option<Tap>,
-    pub(super) commands_error: Option<io::Error>,
+    pub(crate) commands: Option<Tap>,
+    pub(crate) commands_error: Option<io::Error>,
     /// The store has failed: said once.
-    pub(super) store_failed: bool,
+    pub(crate) store_failed: bool,
     /// There is an input log.
-    pub(super) is_recorded: bool,
+    pub(crate) is_recorded: bool,
     /// The firmware's credit is limited to what is stored of the logs.
-    pub(super) is_credit_limited: bool,
+    pub(crate) is_credit_limited: bool,
     /// How often it may go on with bytes that no client waits for before the engine polls its inputs.
-    pub(super) unpaced_turns: u32,
+    pub(crate) unpaced_turns: u32,
     /// When mapped rings are looked at.
-    pub(super) watch: crate::ring::Watch,
+    pub(crate) watch: crate::ring::Watch,
 }
 
 /// Buffers kept for reuse, at most.
 const SPARE_MAX: usize = 256;
 
 impl<M> World<M> {
-    pub(super) fn new(
+    pub(crate) fn new(
         ports: Vec<Port>,
         target: Option<Target>,
         payload: Payload,
@@ -167,15 +167,15 @@ impl<M> World<M> {
         }
     }
 
-    pub(super) fn push(&mut self, input: Input<'static>) {
+    pub(crate) fn push(&mut self, input: Input<'static>) {
         self.put(Pending::Plain(input));
     }
 
-    pub(super) fn put(&mut self, pending: Pending) {
+    pub(crate) fn put(&mut self, pending: Pending) {
         self.pending.push_back((self.now, pending));
     }
 
-    pub(super) fn buffer(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn buffer(&mut self, len: usize) -> Vec<u8> {
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.clear();
         buffer.resize(len, 0);
@@ -183,15 +183,15 @@ impl<M> World<M> {
     }
 
     /// Takes a buffer back.
-    pub(super) fn spare(&mut self, buffer: Vec<u8>) {
+    pub(crate) fn spare(&mut self, buffer: Vec<u8>) {
         if self.spare.len() < SPARE_MAX && buffer.capacity() > 0 {
             self.spare.push(buffer);
         }
     }
 
     /// What was done to the flash goes to the backing store.
-    fn store_changes(&mut self, machine: &Served) {
-        let medium = machine.subsystem.device().medium();
+    fn store_changes(&mut self, firmware: &Firmware) {
+        let medium = firmware.subsystem.device().medium();
         if !medium.has_changes() {
             return;
         }
@@ -203,14 +203,14 @@ impl<M> World<M> {
 
     /// Stores the fast side's persistent memory, after the changes of the flash and before any client gets an answer
     /// that depends on it.
-    pub(super) fn store_logs(&mut self, machine: &Served) {
-        let device = machine.subsystem.device();
+    pub(crate) fn store_logs(&mut self, firmware: &Firmware) {
+        let device = firmware.subsystem.device();
         let has_window = device.window().is_enabled() && !device.is_recovering();
         let sequence = device.ftl().write_sequence();
         if has_window && self.payload.image_mut().store_window_marks(device.window(), sequence).is_err() {
             self.fail_store();
         }
-        self.store_changes(machine);
+        self.store_changes(firmware);
         if has_window && self.payload.image_mut().store_window(device.window(), sequence).is_err() {
             self.fail_store();
         }
@@ -226,13 +226,13 @@ impl<M> World<M> {
         if self.payload.image_mut().store_logs(fast, kept).is_err() {
             self.fail_store();
         }
-        self.limit_credit(machine);
+        self.limit_credit(firmware);
     }
 
     /// As [`World::store_logs`], with the contents of clients' rings: they may be gone at the next start.
-    pub(super) fn store_logs_and_rings(&mut self, machine: &Served) {
-        self.store_logs(machine);
-        let device = machine.subsystem.device();
+    pub(crate) fn store_logs_and_rings(&mut self, firmware: &Firmware) {
+        self.store_logs(firmware);
+        let device = firmware.subsystem.device();
         if !device.is_recovering() && self.payload.image_mut().store_logs(device.fast(), |_, _| false).is_err() {
             self.fail_store();
         }
@@ -240,7 +240,7 @@ impl<M> World<M> {
 
     /// A barrier of a function's persistent memory region: all that was stored into it is safe when this returns.
     /// False: it is not.
-    pub(super) fn pmr_barrier(&mut self, function: usize) -> bool {
+    pub(crate) fn pmr_barrier(&mut self, function: usize) -> bool {
         let Some(pmr) = self.ports.get(function).and_then(|port| port.pmr.as_ref()) else { return true };
         let image = self.payload.image_mut();
         let stored = pmr.store(image).and_then(|_| image.sync());
@@ -251,8 +251,8 @@ impl<M> World<M> {
     }
 
     /// A load from the byte window: all that was stored into it before is safe when this returns. False: it is not.
-    pub(super) fn window_barrier(&mut self, machine: &Served) -> bool {
-        self.store_logs(machine);
+    pub(crate) fn window_barrier(&mut self, firmware: &Firmware) -> bool {
+        self.store_logs(firmware);
         let image = self.payload.image_mut();
         let synced = if image.window_needs_sync() { image.sync() } else { Ok(()) };
         if synced.is_err() {
@@ -262,24 +262,24 @@ impl<M> World<M> {
     }
 
     /// Bytes of a page for the byte window.
-    fn load_window(&mut self, machine: &Served, lpn: u32, place: Whereabouts) {
-        let mut bytes = self.buffer(machine.subsystem.device().profile().ftl.unit_size as usize);
+    fn load_window(&mut self, firmware: &Firmware, lpn: u32, place: Whereabouts) {
+        let mut bytes = self.buffer(firmware.subsystem.device().profile().ftl.unit_size as usize);
         let unit = Unit { lpn, skip: 0, len: bytes.len() as u32, at: 0 };
         let is_good = self.payload.read(unit, place, &mut bytes).is_ok();
         self.put(Pending::WindowFill { lpn, bytes: is_good.then_some(bytes) });
     }
 
-    fn fetch(&mut self, machine: &Served, slot: Slot, len: u32) {
-        let command = command_of(machine, slot);
+    fn fetch(&mut self, firmware: &Firmware, slot: Slot, len: u32) {
+        let command = command_of(firmware, slot);
         self.count_moved(command.queue, 1, len);
         let staging = &mut self.payload.staging(slot)[..len as usize];
         let result = if usize::from(command.function) < self.ports.len() {
-            match bring(&self.ports, machine, slot, staging) {
+            match bring(&self.ports, firmware, slot, staging) {
                 Carried::Done => Ok(()),
                 Carried::Failed => Err(MoveError::Host),
                 Carried::Far(far) => {
                     let bytes = staging.to_vec();
-                    return self.begin(machine, command.function, (Way::FromHost, far), Then::Fetched(slot), bytes);
+                    return self.begin(firmware, command.function, (Way::FromHost, far), Then::Fetched(slot), bytes);
                 }
             }
         } else {
@@ -296,15 +296,15 @@ impl<M> World<M> {
         self.push(Input::Moved { slot, result });
     }
 
-    fn gather(&mut self, machine: &Served, slot: Slot, len: u32) {
-        let command = command_of(machine, slot);
+    fn gather(&mut self, firmware: &Firmware, slot: Slot, len: u32) {
+        let command = command_of(firmware, slot);
         let mut bytes = self.buffer(len as usize);
         let good = if usize::from(command.function) < self.ports.len() {
-            match bring(&self.ports, machine, slot, &mut bytes) {
+            match bring(&self.ports, firmware, slot, &mut bytes) {
                 Carried::Done => true,
                 Carried::Failed => false,
                 Carried::Far(far) => {
-                    return self.begin(machine, command.function, (Way::FromHost, far), Then::Gathered(slot), bytes);
+                    return self.begin(firmware, command.function, (Way::FromHost, far), Then::Gathered(slot), bytes);
                 }
             }
         } else {
@@ -321,7 +321,7 @@ impl<M> World<M> {
     }
 
     /// Bytes of a command's data that came over a connection.
-    pub(super) fn stage(&mut self, slot: Slot, at: u32, bytes: &[u8]) {
+    pub(crate) fn stage(&mut self, slot: Slot, at: u32, bytes: &[u8]) {
         let to = match self.gathering.iter_mut().find(|gathering| gathering.slot == slot) {
             Some(gathering) => &mut gathering.bytes[..],
             None => self.payload.staging(slot),
@@ -330,7 +330,7 @@ impl<M> World<M> {
     }
 
     /// An input of a connection; the end of data that the firmware gathers goes to it with the data.
-    pub(super) fn on_target_input(&mut self, input: Input<'_>) {
+    pub(crate) fn on_target_input(&mut self, input: Input<'_>) {
         let input = match input {
             Input::Moved { slot, result } => {
                 let place = self.gathering.iter().position(|gathering| gathering.slot == slot);
@@ -354,18 +354,18 @@ impl<M> World<M> {
         self.push(input);
     }
 
-    fn data(&mut self, machine: &Served, slot: Slot, unit: Unit, place: Whereabouts, compare: bool) {
+    fn data(&mut self, firmware: &Firmware, slot: Slot, unit: Unit, place: Whereabouts, compare: bool) {
         let (place, found) = match place {
             Whereabouts::Host { serial, .. } => match self.lent.take(serial) {
                 Some(found) => (place, Some(found)),
-                None => (machine.subsystem.device().locate(unit.lpn), None),
+                None => (firmware.subsystem.device().locate(unit.lpn), None),
             },
             _ => (place, None),
         };
         let result = if let Some(found) = found {
             let bytes = &found[unit.skip as usize..][..unit.len as usize];
             if !compare {
-                match self.take_to_host(machine, slot, unit.at, bytes) {
+                match self.take_to_host(firmware, slot, unit.at, bytes) {
                     Some(result) => result,
                     None => return,
                 }
@@ -377,7 +377,7 @@ impl<M> World<M> {
         } else if compare {
             self.payload.compare(slot, unit, place)
         } else {
-            match self.read_to_host(machine, slot, unit, place) {
+            match self.read_to_host(firmware, slot, unit, place) {
                 Some(result) => result,
                 None => return,
             }
@@ -385,20 +385,20 @@ impl<M> World<M> {
         self.push(Input::Moved { slot, result });
     }
 
-    fn complete(&mut self, machine: &Served, function: u8, queue: u16, cqe: &Cqe, address: Option<u64>) {
+    fn complete(&mut self, firmware: &Firmware, function: u8, queue: u16, cqe: &Cqe, address: Option<u64>) {
         if !cqe.status.is_success() {
             self.counters.errors += 1;
         }
         match address {
             Some(address) => {
-                let region = machine.subsystem.region(function, address, Cqe::SIZE as u32);
+                let region = firmware.subsystem.region(function, address, Cqe::SIZE as u32);
                 let entry = cqe.to_bytes();
                 let port = self.ports.get(usize::from(function));
                 match port.map(|port| port.write_entry(region, address, &entry)) {
                     Some(Reached::Done) => {}
                     Some(Reached::Far) => {
                         let far = vec![Far { address, at: 0, len: entry.len() }];
-                        self.begin(machine, function, (Way::ToHost, far), Then::Posted, entry.to_vec());
+                        self.begin(firmware, function, (Way::ToHost, far), Then::Posted, entry.to_vec());
                     }
                     Some(Reached::Nothing) | None => self.push(Input::PostFailed { function }),
                 }
@@ -412,9 +412,9 @@ impl<M> World<M> {
     }
 
     /// Counts a command that has ended, and writes it to the trace if it ended well.
-    fn note(&mut self, machine: &Served, now: Instant, queue: u16, slot: Option<Slot>, well: bool) {
+    fn note(&mut self, firmware: &Firmware, now: Instant, queue: u16, slot: Option<Slot>, well: bool) {
         let Some(slot) = slot.filter(|_| queue != 0) else { return };
-        let command = machine.subsystem.last_command(slot);
+        let command = firmware.subsystem.last_command(slot);
         let kind = match command.sqe.opcode() {
             opcode::READ => 0,
             opcode::WRITE => 1,
@@ -425,7 +425,7 @@ impl<M> World<M> {
         self.latencies.record(kind, now.since(command.begun));
         let Some(trace) = &mut self.trace else { return };
         if well {
-            let block = machine.subsystem.block_size(command.sqe.nsid());
+            let block = firmware.subsystem.block_size(command.sqe.nsid());
             let written = trace.command(now.as_ps() / 1_000_000, &command.sqe, block, Some(slot));
             self.traced(written);
         } else {
@@ -434,9 +434,9 @@ impl<M> World<M> {
     }
 
     /// Ranges of a Dataset Management command that begins, for the trace.
-    pub(super) fn note_ranges(&mut self, machine: &Served, slot: Slot, bytes: &[u8]) {
+    pub(crate) fn note_ranges(&mut self, firmware: &Firmware, slot: Slot, bytes: &[u8]) {
         let Some(trace) = &mut self.trace else { return };
-        let Some(command) = machine.subsystem.command(slot) else { return };
+        let Some(command) = firmware.subsystem.command(slot) else { return };
         if command.queue == 0 || command.sqe.opcode() != opcode::DATASET_MANAGEMENT || command.sqe.cdw11() & 4 == 0 {
             return;
         }
@@ -454,19 +454,19 @@ impl<M> World<M> {
     }
 
     /// Stores what of the subsystem outlives a power cut: before the sync that makes it safe is asked for.
-    fn save_state(&mut self, machine: &Served) {
-        if self.payload.image_mut().save_metadata(&machine.subsystem.state()).is_err() {
+    fn save_state(&mut self, firmware: &Firmware) {
+        if self.payload.image_mut().save_metadata(&firmware.subsystem.state()).is_err() {
             self.fail_store();
         }
     }
 
     /// Nothing that no page of the drive stands for any more is left in the image.
-    fn purge(&mut self, machine: &Served) {
+    fn purge(&mut self, firmware: &Firmware) {
         let purged = self.payload.image_mut().purge_window();
-        if purged.and_then(|()| self.payload.purge(machine.subsystem.device())).is_err() {
+        if purged.and_then(|()| self.payload.purge(firmware.subsystem.device())).is_err() {
             return self.fail_store();
         }
-        if machine.subsystem.is_sanitizing() {
+        if firmware.subsystem.is_sanitizing() {
             // Persistent memory regions are part of what a sanitize is about (NVM Express 1.4, section 8.15). None was
             // enabled when it began.
             let image = self.payload.image_mut();
@@ -478,7 +478,7 @@ impl<M> World<M> {
     }
 
     /// Resumes commands whose syncs have ended.
-    pub(super) fn resume_synced(&mut self) {
+    pub(crate) fn resume_synced(&mut self) {
         while let Some((slot, result)) = self.payload.take_synced() {
             if result.is_err() {
                 self.fail_store();
@@ -488,7 +488,7 @@ impl<M> World<M> {
     }
 
     /// The power has failed: what was under way is gone, and connections with it.
-    pub(super) fn power_lost(&mut self) {
+    pub(crate) fn power_lost(&mut self) {
         self.cuts += 1;
         if let Some(tap) = &mut self.commands {
             tap.all_gone();
@@ -504,22 +504,22 @@ impl<M> World<M> {
     }
 
     /// Whether a message from outside waits.
-    pub(super) fn has_mail(&self) -> bool {
+    pub(crate) fn has_mail(&self) -> bool {
         self.mail.has_messages()
             || self.transfers.has_messages()
             || self.ports.iter().any(|port| !port.mailbox.is_empty())
     }
 }
 
-pub(super) fn command_of(machine: &Served, slot: Slot) -> Outstanding {
-    machine.subsystem.command(slot).expect("what the subsystem says of a slot is about the command in it")
+pub(crate) fn command_of(firmware: &Firmware, slot: Slot) -> Outstanding {
+    firmware.subsystem.command(slot).expect("what the subsystem says of a slot is about the command in it")
 }
 
-pub(super) fn id_of(command: &Outstanding) -> CommandId {
+pub(crate) fn id_of(command: &Outstanding) -> CommandId {
     CommandId { function: command.function, queue: command.queue, cid: command.sqe.cid() }
 }
 
-impl<M> Surroundings<Served> for World<M> {
+impl<M> Surroundings<Firmware> for World<M> {
     fn next_at(&self) -> Instant {
         self.pending.front().map_or(Instant::NEVER, |(at, _)| *at)
     }
@@ -567,40 +567,40 @@ impl<M> Surroundings<Served> for World<M> {
         match refused {}
     }
 
-    fn take(&mut self, now: Instant, output: Output, machine: &Served) {
+    fn take(&mut self, now: Instant, output: Output, firmware: &Firmware) {
         self.now = now;
-        self.store_logs(machine);
+        self.store_logs(firmware);
         match output {
             Output::DmaRead { token, function, address, len } => {
                 let mut bytes = self.buffer(len as usize);
-                match dma_read(&self.ports, machine, function, address, &mut bytes) {
+                match dma_read(&self.ports, firmware, function, address, &mut bytes) {
                     Carried::Done => self.put(Pending::DmaRead(token, Some(bytes))),
                     Carried::Failed => self.put(Pending::DmaRead(token, None)),
                     Carried::Far(far) => {
-                        self.begin(machine, function, (Way::FromHost, far), Then::DmaRead(token), bytes)
+                        self.begin(firmware, function, (Way::FromHost, far), Then::DmaRead(token), bytes)
                     }
                 }
             }
             Output::Gather { slot, len } => {
-                self.gather(machine, slot, len);
+                self.gather(firmware, slot, len);
                 if self.trace.is_some()
                     && let Some((_, Pending::Gathered(of, Some(bytes)))) = self.pending.back()
                     && *of == slot
                 {
                     let bytes = bytes.clone();
-                    self.note_ranges(machine, slot, &bytes);
+                    self.note_ranges(firmware, slot, &bytes);
                 }
             }
-            Output::EventIndex { function, address, value } => self.index_changed(machine, function, address, value),
-            Output::Fetch { slot, len } => self.fetch(machine, slot, len),
+            Output::EventIndex { function, address, value } => self.index_changed(firmware, function, address, value),
+            Output::Fetch { slot, len } => self.fetch(firmware, slot, len),
             Output::Taken { slot, unit, version, zeroes, previous } => {
                 self.payload.taken(slot, unit, version, zeroes, previous);
             }
-            Output::Data { slot, unit, place, compare } => self.data(machine, slot, unit, place, compare),
+            Output::Data { slot, unit, place, compare } => self.data(firmware, slot, unit, place, compare),
             Output::HostMemory { function, access } => {
-                match self.lent.access(machine, &self.ports, &mut self.payload, function, &access) {
+                match self.lent.access(firmware, &self.ports, &mut self.payload, function, &access) {
                     Ok(answer) => self.push(Input::HostMemory { ticket: access.ticket, answer }),
-                    Err((way, far, unit)) => self.begin(machine, function, (way, far), Then::HostMemory(access), unit),
+                    Err((way, far, unit)) => self.begin(firmware, function, (way, far), Then::HostMemory(access), unit),
                 }
             }
             Output::Sync { slot } => {
@@ -608,23 +608,23 @@ impl<M> Surroundings<Served> for World<M> {
                 self.payload.request_sync(slot);
             }
             Output::Purge { slot } => {
-                self.purge(machine);
+                self.purge(firmware);
                 self.payload.request_sync(slot);
             }
-            Output::Send { slot, at, bytes, log } => self.send(machine, slot, at, &bytes, log),
-            Output::SaveState => self.save_state(machine),
+            Output::Send { slot, at, bytes, log } => self.send(firmware, slot, at, &bytes, log),
+            Output::SaveState => self.save_state(firmware),
             Output::Complete { function, queue, cqe, address, slot } => {
                 // Queues come and go by admin commands.
                 if queue == 0 {
                     self.doorbells.may_change(true);
-                    self.look_at_queues(machine, function);
+                    self.look_at_queues(firmware, function);
                 }
-                self.note(machine, now, queue, slot, cqe.status.is_success());
-                let cqe = self.within_credit_limit(machine, slot, cqe);
+                self.note(firmware, now, queue, slot, cqe.status.is_success());
+                let cqe = self.within_credit_limit(firmware, slot, cqe);
                 if self.commands.is_some() {
                     self.see_end(function, queue, &cqe);
                 }
-                self.complete(machine, function, queue, &cqe, address);
+                self.complete(firmware, function, queue, &cqe, address);
             }
             Output::Interrupt { function, vector } => {
                 self.counters.interrupts += 1;
@@ -644,19 +644,19 @@ impl<M> Surroundings<Served> for World<M> {
             }
             // The target itself watches its hosts, by the wall's clock.
             Output::KeepAliveExpired { .. } => {}
-            Output::LoadWindow { lpn, place } => self.load_window(machine, lpn, place),
+            Output::LoadWindow { lpn, place } => self.load_window(firmware, lpn, place),
             Output::StoreWindow { lpn, version, offset } => {
-                let device = machine.subsystem.device();
+                let device = firmware.subsystem.device();
                 let mut bytes = self.buffer(device.profile().ftl.unit_size as usize);
                 device.window().read(offset, &mut bytes);
                 self.payload.keep_window(lpn, version, &bytes);
                 self.spare(bytes);
             }
-            Output::Frame { frame, from, after, .. } => self.send_to_peer(machine, &frame, from, after),
+            Output::Frame { frame, from, after, .. } => self.send_to_peer(firmware, &frame, from, after),
             Output::Grouped { function, result } => self.grouped.push_back((function, result)),
             Output::StoreLog { function, lpn, number, page, epoch } => {
                 let mut bytes = self.buffer(page.len as usize);
-                let fast = machine.subsystem.device().fast();
+                let fast = firmware.subsystem.device().fast();
                 fast.read_ring(function.into(), page.lane.into(), page.offset, &mut bytes);
                 self.payload.keep_log(lpn, &page.header(function, number, epoch, &bytes), &bytes);
                 self.spare(bytes);
@@ -664,25 +664,25 @@ impl<M> Surroundings<Served> for World<M> {
         }
     }
 
-    fn stop(&mut self, now: Instant, machine: &Served) -> bool {
+    fn stop(&mut self, now: Instant, firmware: &Firmware) -> bool {
         self.now = now;
-        self.store_logs(machine);
-        self.look_at_doorbells(machine);
+        self.store_logs(firmware);
+        self.look_at_doorbells(firmware);
         self.resume_synced();
         if !self.pending.is_empty() {
             return false;
         }
-        if self.has_time(machine) {
+        if self.has_time(firmware) {
             return true;
         }
         // While no host waits for a command, the thread need not stay awake until the drive's own work is due. In an
         // unpaced drive nothing takes time: log bytes move on to flash at once. Inputs are polled between, all the
         // same.
-        if self.unpaced_turns > 0 && machine.timing == Timing::None && machine.subsystem.device().fast().is_moving() {
+        if self.unpaced_turns > 0 && firmware.timing == Timing::None && firmware.subsystem.device().fast().is_moving() {
             self.unpaced_turns -= 1;
             return self.has_mail();
         }
-        let idle = machine.subsystem.outstanding() == 0 && machine.deadline().is_some_and(|due| due > now);
-        idle && !self.rings_wait(machine, false) || self.has_mail()
+        let idle = firmware.subsystem.outstanding() == 0 && firmware.deadline().is_some_and(|due| due > now);
+        idle && !self.rings_wait(firmware, false) || self.has_mail()
     }
 }

@@ -1,11 +1,11 @@
 //! Doorbells that hosts ring in memory (Doorbell Buffer Config): their addresses, their values, and the event indices
 //! that the device writes for the hosts.
 
-use super::courier::{Far, Then, Way};
-use super::port::{Port, Reached};
-use super::served::Served;
-use super::transfer::{Carried, dma_read};
-use super::world::World;
+use super::dma::{Carried, dma_read};
+use super::dma_messages::{Far, Then, Way};
+use super::function::{Port, Reached};
+use crate::engine::firmware::Firmware;
+use crate::engine::route::World;
 use tidewater_core::subsystem::{Input, ShadowDoorbells};
 use tidewater_wire::nvme::register::offset::DOORBELLS;
 
@@ -25,7 +25,7 @@ struct Shadow {
 
 /// The doorbells in memory of all functions.
 #[derive(Debug)]
-pub(super) struct Doorbells {
+pub(crate) struct Doorbells {
     /// Event indices to write before the thread sleeps: while it polls the doorbells in memory, hosts need not ring by
     /// message.
     indices: Vec<(u8, u64, u32)>,
@@ -40,25 +40,25 @@ pub(super) struct Doorbells {
 }
 
 impl Doorbells {
-    pub(super) fn new() -> Doorbells {
+    pub(crate) fn new() -> Doorbells {
         Doorbells { indices: Vec::new(), shadows: Vec::new(), changed: true, far: Vec::new(), asked: Vec::new() }
     }
 
     /// Something has happened by which there may be others.
     #[inline]
-    pub(super) fn may_change(&mut self, is_so: bool) {
+    pub(crate) fn may_change(&mut self, is_so: bool) {
         self.changed |= is_so;
     }
 
     /// The power has failed.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.indices.clear();
         self.asked.clear();
         self.changed = true;
     }
 
     /// A function may have rung.
-    pub(super) fn ask(&mut self, function: u8) {
+    pub(crate) fn ask(&mut self, function: u8) {
         if self.far.contains(&function) && !self.asked.contains(&function) {
             self.asked.push(function);
         }
@@ -66,12 +66,12 @@ impl Doorbells {
 
     /// Finds out which there are.
     #[cold]
-    fn find(&mut self, machine: &Served, ports: &[Port]) {
+    fn find(&mut self, firmware: &Firmware, ports: &[Port]) {
         self.shadows.clear();
         self.far.clear();
         for (function, port) in (0..).zip(ports) {
             let Some(ShadowDoorbells { address: first, submission, completion }) =
-                machine.subsystem.shadow_doorbells(function)
+                firmware.subsystem.shadow_doorbells(function)
             else {
                 continue;
             };
@@ -94,8 +94,8 @@ impl Doorbells {
 impl Shadow {
     /// Whether its value is new to the controller.
     #[inline]
-    fn is_new(&mut self, machine: &Served, value: u16) -> bool {
-        let known = machine.subsystem.doorbell(self.function, self.queue, self.completion);
+    fn is_new(&mut self, firmware: &Firmware, value: u16) -> bool {
+        let known = firmware.subsystem.doorbell(self.function, self.queue, self.completion);
         // A rejected value is not submitted again.
         let is_new = value != known && (value, known) != self.submitted;
         if is_new {
@@ -113,10 +113,10 @@ impl Shadow {
 impl<M> World<M> {
     /// Looks at the shadow doorbells of all functions. True: one has changed.
     #[inline]
-    pub(super) fn look_at_doorbells(&mut self, machine: &Served) -> bool {
-        let mut changed = self.look_at_pages(machine);
+    pub(crate) fn look_at_doorbells(&mut self, firmware: &Firmware) -> bool {
+        let mut changed = self.look_at_pages(firmware);
         if std::mem::take(&mut self.doorbells.changed) {
-            self.doorbells.find(machine, &self.ports);
+            self.doorbells.find(firmware, &self.ports);
         }
         if self.doorbells.shadows.is_empty() {
             return changed;
@@ -124,40 +124,40 @@ impl<M> World<M> {
         let mut shadows = std::mem::take(&mut self.doorbells.shadows);
         for shadow in &mut shadows {
             let Some(value) = self.ports[usize::from(shadow.function)].load_u32(shadow.address) else { continue };
-            if shadow.is_new(machine, value as u16) {
+            if shadow.is_new(firmware, value as u16) {
                 changed = true;
                 self.push(shadow.input(value as u16));
             }
         }
         self.doorbells.shadows = shadows;
         while let Some(function) = self.doorbells.asked.pop() {
-            self.fetch_shadows(machine, function);
+            self.fetch_shadows(firmware, function);
         }
         changed
     }
 
     /// Fetches the shadow doorbells of a function that this process has not mapped: all at once, by one message.
     #[cold]
-    fn fetch_shadows(&mut self, machine: &Served, function: u8) {
-        let Some(of) = machine.subsystem.shadow_doorbells(function) else { return };
+    fn fetch_shadows(&mut self, firmware: &Firmware, function: u8) {
+        let Some(of) = firmware.subsystem.shadow_doorbells(function) else { return };
         let mut bytes = vec![0; 4 * DOORBELLS_MAX];
-        match dma_read(&self.ports, machine, function, of.address, &mut bytes) {
-            Carried::Done => self.shadows_came(machine, function, of.address, Some(&bytes)),
-            Carried::Far(far) => self.begin(machine, function, (Way::FromHost, far), Then::Shadows(of.address), bytes),
+        match dma_read(&self.ports, firmware, function, of.address, &mut bytes) {
+            Carried::Done => self.shadows_came(firmware, function, of.address, Some(&bytes)),
+            Carried::Far(far) => self.begin(firmware, function, (Way::FromHost, far), Then::Shadows(of.address), bytes),
             Carried::Failed => {}
         }
     }
 
     /// A function's doorbells have come, as they were from this bus address on.
-    pub(super) fn shadows_came(&mut self, machine: &Served, function: u8, first: u64, bytes: Option<&Vec<u8>>) {
-        let is_there = machine.subsystem.shadow_doorbells(function).is_some_and(|of| of.address == first);
+    pub(crate) fn shadows_came(&mut self, firmware: &Firmware, function: u8, first: u64, bytes: Option<&Vec<u8>>) {
+        let is_there = firmware.subsystem.shadow_doorbells(function).is_some_and(|of| of.address == first);
         let Some(bytes) = bytes.filter(|_| is_there) else { return };
         let mut shadows = std::mem::take(&mut self.doorbells.shadows);
         for shadow in shadows.iter_mut().filter(|shadow| shadow.function == function) {
             let at = shadow.address.wrapping_sub(first) as usize;
             let Some(&[low, high]) = bytes.get(at..).and_then(|from| from.first_chunk()) else { continue };
             let value = u16::from_le_bytes([low, high]);
-            if shadow.is_new(machine, value) {
+            if shadow.is_new(firmware, value) {
                 self.push(shadow.input(value));
             }
         }
@@ -165,9 +165,9 @@ impl<M> World<M> {
     }
 
     /// An event index has changed: up to where a doorbell has been seen.
-    pub(super) fn index_changed(&mut self, machine: &Served, function: u8, address: u64, value: u32) {
+    pub(crate) fn index_changed(&mut self, firmware: &Firmware, function: u8, address: u64, value: u32) {
         if self.doorbells.far.contains(&function) {
-            return self.write_event_index(machine, function, address, value);
+            return self.write_event_index(firmware, function, address, value);
         }
         let indices = &mut self.doorbells.indices;
         match indices.iter_mut().find(|index| (index.0, index.1) == (function, address)) {
@@ -177,20 +177,20 @@ impl<M> World<M> {
     }
 
     /// Writes event indices to hosts: up to where their doorbells have been seen.
-    pub(super) fn write_event_indices(&mut self, machine: &Served) {
+    pub(crate) fn write_event_indices(&mut self, firmware: &Firmware) {
         for (function, address, value) in std::mem::take(&mut self.doorbells.indices) {
-            self.write_event_index(machine, function, address, value);
+            self.write_event_index(firmware, function, address, value);
         }
     }
 
-    fn write_event_index(&mut self, machine: &Served, function: u8, address: u64, value: u32) {
+    fn write_event_index(&mut self, firmware: &Firmware, function: u8, address: u64, value: u32) {
         let Some(port) = self.ports.get(usize::from(function)) else { return };
         if !port.store_u32(address, value) {
-            let region = machine.subsystem.region(function, address, 4);
+            let region = firmware.subsystem.region(function, address, 4);
             // A host that took its memory away does not miss it.
             if port.write(region, address, &value.to_le_bytes()) == Reached::Far {
                 let far = vec![Far { address, at: 0, len: 4 }];
-                self.begin(machine, function, (Way::ToHost, far), Then::Nothing, value.to_le_bytes().to_vec());
+                self.begin(firmware, function, (Way::ToHost, far), Then::Nothing, value.to_le_bytes().to_vec());
             }
         }
         // What it rang before it saw this.
@@ -200,9 +200,9 @@ impl<M> World<M> {
 
 /// Whether a register write is a doorbell that only says that its shadow has changed. Its value may be older than the
 /// shadow's, and is not looked at.
-pub(super) fn is_kick(machine: &Served, function: u8, offset: u64) -> bool {
+pub(crate) fn is_kick(firmware: &Firmware, function: u8, offset: u64) -> bool {
     let Some(index) = offset.checked_sub(u64::from(DOORBELLS)).map(|from| from / 4) else { return false };
-    let shadow = machine.subsystem.shadow_doorbells(function).filter(|_| index < DOORBELLS_MAX as u64);
+    let shadow = firmware.subsystem.shadow_doorbells(function).filter(|_| index < DOORBELLS_MAX as u64);
     let of = |shadow: ShadowDoorbells| if index % 2 == 1 { shadow.completion } else { shadow.submission };
     shadow.is_some_and(|shadow| of(shadow) >> (index / 2) & 1 == 1)
 }

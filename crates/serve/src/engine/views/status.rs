@@ -1,8 +1,8 @@
 //! The status of a served device: an object for `tidewater status`, a page for Prometheus.
 
-use super::exposition;
-use super::served::Served;
-use super::world::World;
+use super::metrics as exposition;
+use crate::engine::firmware::Firmware;
+use crate::engine::route::World;
 use crate::image::Disk;
 use crate::metrics::Page;
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use tidewater_core::profile::Timing;
 use tidewater_gauges::{Drive, LEVELS, Lane};
 
 /// What neither the drive nor its surroundings know.
-pub(super) struct About {
+pub(crate) struct About {
     pub name: String,
     pub timing: Timing,
     pub wall: WallDuration,
@@ -24,23 +24,23 @@ pub(super) struct About {
 }
 
 /// What it does, in a word or two.
-pub(super) fn state_of<M>(machine: Option<&Served>, world: &World<M>, about: &About) -> &'static str {
-    match machine {
+pub(crate) fn state_of<M>(firmware: Option<&Firmware>, world: &World<M>, about: &About) -> &'static str {
+    match firmware {
         _ if about.ending => "shutting down",
         None => "without power",
-        Some(machine) if world.store_failed || machine.subsystem.device().ftl().is_read_only() => "read-only",
+        Some(firmware) if world.store_failed || firmware.subsystem.device().ftl().is_read_only() => "read-only",
         Some(_) => "serving",
     }
 }
 
 /// How it is doing.
-pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About) -> Map<String, Value> {
+pub(crate) fn status<M>(firmware: Option<&Firmware>, world: &World<M>, about: About) -> Map<String, Value> {
     let counters = &world.counters;
     let mut status = Map::new();
     let mut put = |name: &str, value: Value| {
         status.insert(name.to_owned(), value);
     };
-    let state = state_of(machine, world, &about);
+    let state = state_of(firmware, world, &about);
     put("state", state.into());
     put("profile", about.name.into());
     put("timing", if about.timing == Timing::Model { "model" } else { "none" }.into());
@@ -54,10 +54,10 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
     }
     put("disk", world.disk_status());
     put("image", path.map_or_else(|| image.to_owned(), |path| path.display().to_string()).into());
-    if let Some(machine) = machine {
-        let device = machine.subsystem.device();
+    if let Some(firmware) = firmware {
+        let device = firmware.subsystem.device();
         put("capacity", format_bytes(device.capacity()).into());
-        put("outstanding_commands", machine.subsystem.outstanding().into());
+        put("outstanding_commands", firmware.subsystem.outstanding().into());
         put("pages_only_in_volatile_memory", world.payload.held().into());
         put("units_written_by_hosts", device.ftl().statistics.host.into());
         put("units_collected", device.ftl().statistics.collected.into());
@@ -93,18 +93,18 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
             put(&name, if ring.file().has_writer(lane) { "has a program" } else { "free" }.into());
         }
     }
-    let lanes = machine.map(|machine| Lane::all(machine.subsystem.device())).unwrap_or_default();
+    let lanes = firmware.map(|firmware| Lane::all(firmware.subsystem.device())).unwrap_or_default();
     if !lanes.is_empty() {
         put("lanes", lanes.iter().map(|lane| json!(lane)).collect());
     }
     if world.ports.iter().any(|port| port.ring.is_some()) {
-        let waits = super::moment::waits(world);
+        let waits = crate::engine::views::live::waits(world);
         let of = |at: usize| json!({ "count": waits.count(at), "sum_us": (waits.sum_s(at) * 1e6) as u64 });
         let all = LEVELS.iter().enumerate().map(|(at, level)| ((*level).to_owned(), of(at)));
         put("log_waits", Value::Object(all.collect()));
     }
     let wall = Instant::ZERO + Duration::from_ns(about.wall.as_nanos() as u64);
-    if let Some(peers) = machine.and_then(|machine| world.peers_status(machine, wall)) {
+    if let Some(peers) = firmware.and_then(|firmware| world.peers_status(firmware, wall)) {
         put("peers", peers);
     }
     if let Some(target) = &world.target {
@@ -114,10 +114,10 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
 }
 
 /// The page of metrics.
-pub(super) fn metrics<M>(machine: Option<&Served>, world: &World<M>, about: About) -> String {
+pub(crate) fn metrics<M>(firmware: Option<&Firmware>, world: &World<M>, about: About) -> String {
     let counters = &world.counters;
     let mut page = Page::default();
-    page.add("gauge", "tidewater_powered", "1 while the drive has power.", f64::from(machine.is_some()));
+    page.add("gauge", "tidewater_powered", "1 while the drive has power.", f64::from(firmware.is_some()));
     page.add(
         "counter",
         "tidewater_uptime_seconds_total",
@@ -158,20 +158,20 @@ pub(super) fn metrics<M>(machine: Option<&Served>, world: &World<M>, about: Abou
     page.add("counter", "tidewater_interrupts_total", "Interrupts raised.", counters.interrupts as f64);
     let held = world.payload.held() as f64;
     page.add("gauge", "tidewater_volatile_pages", "Pages held only in volatile memory.", held);
-    if let Some(machine) = machine {
-        let device = machine.subsystem.device();
+    if let Some(firmware) = firmware {
+        let device = firmware.subsystem.device();
         let only_reads = world.store_failed || device.ftl().is_read_only();
         page.add("gauge", "tidewater_read_only", "1 while the drive is read-only.", f64::from(only_reads));
         page.add("gauge", "tidewater_capacity_bytes", "Usable bytes.", device.capacity() as f64);
-        let outstanding = f64::from(machine.subsystem.outstanding());
+        let outstanding = f64::from(firmware.subsystem.outstanding());
         page.add("gauge", "tidewater_outstanding_commands", "I/O commands in progress.", outstanding);
-        exposition::queues(&mut page, super::moment::queues(&machine.subsystem));
+        exposition::queues(&mut page, crate::engine::views::live::queues(&firmware.subsystem));
         let rings = world.ports.iter().enumerate();
         exposition::waits(&mut page, rings.filter_map(|(at, port)| Some((at, &port.ring.as_ref()?.waits))));
         let endurance = device.profile().nand.endurance;
         exposition::drive(&mut page, &Drive::of(device, about.now), endurance);
         exposition::host_memory(&mut page, device.host_memory());
-        world.peers_metrics(machine, &mut page);
+        world.peers_metrics(firmware, &mut page);
     }
     page.into_text()
 }

@@ -6,9 +6,9 @@
 //! deleted are cleared before the host learns of it, and all of them after a reset of the controller: what the page
 //! held before never rings.
 
-use super::doorbells::is_kick;
-use super::served::Served;
-use super::world::World;
+use super::shadow_doorbells::is_kick;
+use crate::engine::firmware::Firmware;
+use crate::engine::route::World;
 use crate::vfio_user::DOORBELL_PAGE;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ const NAP_MIN: Duration = Duration::from_micros(20);
 const NAP_MAX: Duration = Duration::from_millis(2);
 
 /// How long the thread may sleep when nothing has rung for `idle`.
-pub(super) fn nap(idle: Duration) -> Duration {
+pub(crate) fn nap(idle: Duration) -> Duration {
     (idle / NAP_SHARE).clamp(NAP_MIN, NAP_MAX)
 }
 
@@ -70,7 +70,7 @@ impl DoorbellPage {
     }
 
     /// Another controller comes, after a power cut.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.resets = None;
     }
 
@@ -90,7 +90,7 @@ impl DoorbellPage {
 
     /// An admin command has ended: there may be other queues, and their doorbells may have shadows now.
     #[cold]
-    pub(super) fn look_at_queues(&mut self, resets: u32, queues: Queues) {
+    pub(crate) fn look_at_queues(&mut self, resets: u32, queues: Queues) {
         if self.resets != Some(resets) {
             return; // The next look clears all.
         }
@@ -149,29 +149,29 @@ enum Which {
 impl<M> World<M> {
     /// Takes what clients have stored into their doorbell pages. True: something has changed.
     #[inline]
-    pub(super) fn look_at_pages(&mut self, machine: &Served) -> bool {
+    pub(crate) fn look_at_pages(&mut self, firmware: &Firmware) -> bool {
         let mut changed = false;
         for function in 0..self.ports.len() {
-            changed |= self.look_at_page(machine, function, Which::Polled, true);
+            changed |= self.look_at_page(firmware, function, Which::Polled, true);
         }
         changed
     }
 
     /// Takes what a function's client stored before it sent the message that is about to be handled.
-    pub(super) fn look_before_message(&mut self, machine: &Served, function: usize) {
-        self.look_at_page(machine, function, Which::Polled, false);
+    pub(crate) fn look_before_message(&mut self, firmware: &Firmware, function: usize) {
+        self.look_at_page(firmware, function, Which::Polled, false);
     }
 
     /// `waits`: what has rung behind messages that are not yet handled is left for the next look.
     #[inline]
-    fn look_at_page(&mut self, machine: &Served, function: usize, which: Which, waits: bool) -> bool {
+    fn look_at_page(&mut self, firmware: &Firmware, function: usize, which: Which, waits: bool) -> bool {
         let World { ports, pending, doorbells, now, .. } = self;
         let port = &mut ports[function];
         let Some(page) = &mut port.page else { return false };
         let number = function as u8;
-        let resets = machine.subsystem.resets(number);
+        let resets = firmware.subsystem.resets(number);
         if page.resets != Some(resets) {
-            page.start_anew(resets, machine.subsystem.queues(number));
+            page.start_anew(resets, firmware.subsystem.queues(number));
         }
         let mut changed = false;
         let count = if which == Which::Polled { page.polled.len() } else { WORDS };
@@ -184,42 +184,42 @@ impl<M> World<M> {
             page.taken(word, value);
             changed = true;
             let offset = DOORBELLS + 4 * word as u32;
-            if is_kick(machine, number, offset.into()) {
+            if is_kick(firmware, number, offset.into()) {
                 doorbells.ask(number);
             } else {
                 let input = Input::Register { function: number, offset, len: 4, value: value.into() };
-                pending.push_back((*now, super::world::Pending::Plain(input)));
+                pending.push_back((*now, crate::engine::route::Pending::Plain(input)));
             }
         }
         changed
     }
 
     /// Looks at the words of queues that there are not, which are not polled. True: one has changed.
-    pub(super) fn look_at_other_words(&mut self, machine: &Served) -> bool {
+    pub(crate) fn look_at_other_words(&mut self, firmware: &Firmware) -> bool {
         let mut changed = false;
         for function in 0..self.ports.len() {
-            if machine.subsystem.is_ready(function as u8) {
-                changed |= self.look_at_page(machine, function, Which::Others, true);
+            if firmware.subsystem.is_ready(function as u8) {
+                changed |= self.look_at_page(firmware, function, Which::Others, true);
             }
         }
         changed
     }
 
     /// Whether a doorbell page has to be polled: a controller that is ready has one.
-    pub(super) fn polls_pages(&self, machine: &Served) -> bool {
+    pub(crate) fn polls_pages(&self, firmware: &Firmware) -> bool {
         let mut ports = (0..).zip(&self.ports);
-        ports.any(|(function, port)| port.page.is_some() && machine.subsystem.is_ready(function))
+        ports.any(|(function, port)| port.page.is_some() && firmware.subsystem.is_ready(function))
     }
 
     /// Whether a doorbell in a page has rung.
-    pub(super) fn page_has_rung(&self) -> bool {
+    pub(crate) fn page_has_rung(&self) -> bool {
         self.ports.iter().filter_map(|port| port.page.as_ref()).any(DoorbellPage::has_rung)
     }
 
     /// An admin command of a function ends, and its host is about to learn of it.
-    pub(super) fn look_at_queues(&mut self, machine: &Served, function: u8) {
+    pub(crate) fn look_at_queues(&mut self, firmware: &Firmware, function: u8) {
         if let Some(page) = self.ports.get_mut(usize::from(function)).and_then(|port| port.page.as_mut()) {
-            page.look_at_queues(machine.subsystem.resets(function), machine.subsystem.queues(function));
+            page.look_at_queues(firmware.subsystem.resets(function), firmware.subsystem.queues(function));
         }
     }
 }

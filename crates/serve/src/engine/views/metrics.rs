@@ -6,7 +6,7 @@ use tidewater_core::host_memory::HostMemory;
 use tidewater_gauges::{Drive, KINDS, LEVELS, Latencies};
 
 /// How long commands took, from when the device read their entry.
-pub(super) fn latencies(page: &mut Page, of: &Latencies) {
+pub(crate) fn latencies(page: &mut Page, of: &Latencies) {
     let name = "tidewater_command_duration_seconds";
     page.family("histogram", name, "From reading a command to its completion.");
     for (kind, word) in KINDS.iter().enumerate() {
@@ -15,7 +15,7 @@ pub(super) fn latencies(page: &mut Page, of: &Latencies) {
 }
 
 /// How long programs waited for levels of their logs, by function.
-pub(super) fn waits<'a>(page: &mut Page, rings: impl Iterator<Item = (usize, &'a Latencies)>) {
+pub(crate) fn waits<'a>(page: &mut Page, rings: impl Iterator<Item = (usize, &'a Latencies)>) {
     let name = "tidewater_log_wait_seconds";
     let mut rings = rings.peekable();
     if rings.peek().is_none() {
@@ -40,7 +40,7 @@ fn histogram(page: &mut Page, name: &str, labels: &[(&str, &str)], of: &Latencie
 }
 
 /// Commands in progress by queue.
-pub(super) fn queues(page: &mut Page, queues: BTreeMap<(u8, u16), u32>) {
+pub(crate) fn queues(page: &mut Page, queues: BTreeMap<(u8, u16), u32>) {
     let name = "tidewater_queue_outstanding_commands";
     page.family("gauge", name, "Commands in progress of a submission queue, the admin queue included.");
     for ((function, queue), count) in queues {
@@ -58,7 +58,7 @@ fn family(page: &mut Page, kind: &str, name: &str, help: &str, label: &str, samp
 }
 
 /// The drive; `endurance`: erasures of a block that its flash is made for.
-pub(super) fn drive(page: &mut Page, drive: &Drive, endurance: u32) {
+pub(crate) fn drive(page: &mut Page, drive: &Drive, endurance: u32) {
     let Drive { units, wear, .. } = drive;
     let samples = [
         ("host", units.host),
@@ -124,7 +124,7 @@ pub(super) fn drive(page: &mut Page, drive: &Drive, endurance: u32) {
 }
 
 /// The host memory buffer: 0 where the host lends none.
-pub(super) fn host_memory(page: &mut Page, memory: &HostMemory) {
+pub(crate) fn host_memory(page: &mut Page, memory: &HostMemory) {
     let (counts, bytes) = (memory.statistics, if memory.is_used() { memory.bytes() } else { 0 });
     page.add("gauge", "tidewater_host_memory_bytes", "Bytes of the host memory buffer.", bytes as f64);
     let name = "tidewater_host_memory_units_total";

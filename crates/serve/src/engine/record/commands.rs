@@ -1,16 +1,16 @@
 //! Commands for `tidewater serve --commands`: what the world hands in and takes shows them all.
 
-use super::setup::Setup;
-use super::start::{Event, ServeError, wrong};
-use super::world::{Pending, World};
 use crate::commands::{Tap, socket};
+use crate::engine::events::{Event, ServeError, wrong};
+use crate::engine::route::{Pending, World};
+use crate::engine::setup::Setup;
 use std::path::PathBuf;
 use tidewater_core::subsystem::Input;
 use tidewater_wire::nvme::Cqe;
 use tidewater_wire::nvme::register::{Cc, NSSR_RESET, offset};
 
 /// The file of commands, if one is wanted. `nqn`: the subsystem's name; `made`: gets the file if it is new.
-pub(super) fn tap(setup: &Setup, nqn: &str, made: &mut Vec<PathBuf>) -> Result<Option<Tap>, ServeError> {
+pub(crate) fn tap(setup: &Setup, nqn: &str, made: &mut Vec<PathBuf>) -> Result<Option<Tap>, ServeError> {
     let Some(path) = &setup.commands else { return Ok(None) };
     // A socket goes with those who listen on it.
     let is_socket = socket(path).is_some();
@@ -27,7 +27,7 @@ pub(super) fn tap(setup: &Setup, nqn: &str, made: &mut Vec<PathBuf>) -> Result<O
 impl<M> World<M> {
     /// An input on its way to the firmware: entries of queues, and what ends queues.
     #[cold]
-    pub(super) fn see_input(&mut self, pending: &Pending) {
+    pub(crate) fn see_input(&mut self, pending: &Pending) {
         let Some(tap) = &mut self.commands else { return };
         match pending {
             Pending::DmaRead(token, Some(bytes)) => {
@@ -55,7 +55,7 @@ impl<M> World<M> {
 
     /// A completion.
     #[cold]
-    pub(super) fn see_end(&mut self, function: u8, queue: u16, cqe: &Cqe) {
+    pub(crate) fn see_end(&mut self, function: u8, queue: u16, cqe: &Cqe) {
         if let Some(tap) = &mut self.commands {
             tap.ended(function, queue, *cqe);
         }
@@ -76,7 +76,7 @@ impl<M> World<M> {
     ///
     /// # Errors
     /// When it is not whole.
-    pub(super) fn end_tap(&mut self) -> std::io::Result<()> {
+    pub(crate) fn end_tap(&mut self) -> std::io::Result<()> {
         self.commands.as_mut().map_or(Ok(()), Tap::end)
     }
 }

@@ -1,14 +1,16 @@
 //! Peers in the engine's loop: frames of the firmware leave once what they promise is durable, and frames that came go
 //! in with the time at which they did.
 
-use super::lag::behind;
-use super::port::Port;
-use super::run::Server;
-use super::served::Served;
-use super::start::Event;
-use super::world::{Pending, World};
+pub(crate) mod replica_lag;
+
+use self::replica_lag::behind;
 use crate::clock;
 use crate::control::{Answer, GroupMode, Request};
+use crate::engine::events::Event;
+use crate::engine::firmware::Firmware;
+use crate::engine::hosts::function::Port;
+use crate::engine::route::{Pending, World};
+use crate::engine::server::Server;
 use crate::image::Disk;
 use crate::peers::carrier::Carrier;
 use crate::peers::{Incoming, Note};
@@ -24,14 +26,14 @@ use tidewater_wire::replication::{Body, Epoch, Frame, Group, LANES_MAX, Mode};
 use tidewater_wire::vendor::{Role, TransportStatus};
 
 /// Whether a frame is a trim that a replica need not follow yet.
-fn is_held(machine: &Served, frame: &Frame) -> bool {
-    let of = machine.subsystem.device().fast().function(frame.function.into());
+fn is_held(firmware: &Firmware, frame: &Frame) -> bool {
+    let of = firmware.subsystem.device().fast().function(frame.function.into());
     matches!(frame.body, Body::Trim { .. }) && of.is_some_and(|of| !of.status().has(TransportStatus::WAITS_FOR_TRIM))
 }
 
 /// What has come from peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Came {
+pub(crate) enum Came {
     /// Nothing.
     Nothing,
     /// Frames without log bytes, or a change of a connection.
@@ -47,11 +49,11 @@ const LEAD_MS_MAX: u64 = 86_400_000;
 const EPOCHS: u64 = 1 << 56;
 
 /// What an operator asked a function's group for, until it is answered.
-pub(super) type Asked = Sender<Answer>;
+pub(crate) type Asked = Sender<Answer>;
 
 impl<M> World<M> {
     /// Takes in what peers have sent. `now`: the wall's time, by which peers are judged.
-    pub(super) fn poll_peers(&mut self, now: Instant, machine: &Served) -> Came {
+    pub(crate) fn poll_peers(&mut self, now: Instant, firmware: &Firmware) -> Came {
         let Some(mut peers) = self.peers.take() else { return Came::Nothing };
         let (mut any, mut has_log) = (peers.poll(), false);
         while let Some(note) = peers.take_note() {
@@ -60,8 +62,8 @@ impl<M> World<M> {
                 Note::Bad(text) => Event::Warning(text),
             });
         }
-        let functions = machine.subsystem.device().fast().functions().len() as u8;
-        let is_due = machine.subsystem.device().fast().peers_deadline().is_some_and(|at| at <= now);
+        let functions = firmware.subsystem.device().fast().functions().len() as u8;
+        let is_due = firmware.subsystem.device().fast().peers_deadline().is_some_and(|at| at <= now);
         let mut first = peers.take();
         if is_due || first.is_some() {
             self.push(Input::PeersTime { now });
@@ -70,7 +72,7 @@ impl<M> World<M> {
         while let Some(incoming) = first.take().or_else(|| peers.take()) {
             match incoming {
                 // Sent anew now and then: one comes when there is no room left.
-                Incoming::Frame(frame, bytes) if self.holds_log && is_held(machine, &frame) => self.spare(bytes),
+                Incoming::Frame(frame, bytes) if self.holds_log && is_held(firmware, &frame) => self.spare(bytes),
                 Incoming::Frame(frame, bytes) => {
                     has_log |= !bytes.is_empty();
                     self.put(Pending::Frame { frame, bytes });
@@ -104,16 +106,16 @@ impl<M> World<M> {
 
     /// Sends a frame, once what it promises is durable in the image: a node that forgot a promise in a crash could
     /// break it.
-    pub(super) fn send_to_peer(&mut self, machine: &Served, frame: &Frame, from: Option<Place>, after: u64) {
+    pub(crate) fn send_to_peer(&mut self, firmware: &Firmware, frame: &Frame, from: Option<Place>, after: u64) {
         let function = usize::from(frame.function);
-        if self.peers.is_none() || !self.is_promise_durable(machine, function, after) {
+        if self.peers.is_none() || !self.is_promise_durable(firmware, function, after) {
             return;
         }
         let mut bytes = Vec::new();
         if let (&Body::Data { lane, offset, len, .. }, Some(from)) = (&frame.body, from) {
             bytes = self.buffer(len as usize);
             let piece = LogPiece { function: frame.function, lane, offset, len, from };
-            if self.log_bytes(machine, piece, &mut bytes).is_err() {
+            if self.log_bytes(firmware, piece, &mut bytes).is_err() {
                 return; // A replica asks for it again.
             }
         }
@@ -124,8 +126,8 @@ impl<M> World<M> {
     }
 
     /// Whether what a function has promised, up to a version of it, is durable in the image; it is synced if it is not.
-    pub(super) fn is_promise_durable(&mut self, machine: &Served, function: usize, after: u64) -> bool {
-        let Some(of) = machine.subsystem.device().fast().function(function) else { return false };
+    pub(crate) fn is_promise_durable(&mut self, firmware: &Firmware, function: usize, after: u64) -> bool {
+        let Some(of) = firmware.subsystem.device().fast().function(function) else { return false };
         if self.promised.get(function).copied().flatten().is_some_and(|version| version >= after) {
             return !self.store_failed;
         }
@@ -143,11 +145,11 @@ impl<M> World<M> {
 
     /// Passes on what clients want peers to sync, and syncs what the peers' clients want of this device: behind the
     /// drive's loop, so that all which came in one turn is synced at once.
-    pub(super) fn flush_for_peers(&mut self, machine: &Served) {
-        if self.peers.is_none() || self.store_failed || machine.subsystem.device().is_recovering() {
+    pub(crate) fn flush_for_peers(&mut self, firmware: &Firmware) {
+        if self.peers.is_none() || self.store_failed || firmware.subsystem.device().is_recovering() {
             return;
         }
-        let fast = machine.subsystem.device().fast();
+        let fast = firmware.subsystem.device().fast();
         let mut is_due = false;
         self.flush_goals.resize(fast.functions().len(), [0; LANES_MAX]);
         for (function, of) in fast.functions().iter().enumerate() {
@@ -196,10 +198,10 @@ impl<M> World<M> {
     }
 
     /// What is known of peers, for the status.
-    pub(super) fn peers_status(&self, machine: &Served, wall: Instant) -> Option<Value> {
+    pub(crate) fn peers_status(&self, firmware: &Firmware, wall: Instant) -> Option<Value> {
         let peers = self.peers.as_ref()?;
         let links = peers.links();
-        let functions = machine.subsystem.device().fast().functions().iter().enumerate();
+        let functions = firmware.subsystem.device().fast().functions().iter().enumerate();
         let groups: Vec<Value> = functions
             .map(|(number, of)| {
                 let (transport, status) = (of.transport(), of.transport().status());
@@ -315,7 +317,7 @@ fn state_of(peer: &tidewater_core::fast::transport::PeerStatus, up: bool, disk: 
     }
 }
 
-pub(super) fn role_of(status: &tidewater_core::fast::transport::Status) -> &'static str {
+pub(crate) fn role_of(status: &tidewater_core::fast::transport::Status) -> &'static str {
     match status.role {
         _ if status.flags & flag::PROMOTING != 0 => "candidate",
         Role::StandAlone => "alone",
@@ -365,8 +367,8 @@ fn flags_of(status: &Status, is_lacking: bool, disk: Disk) -> Vec<&'static str> 
 
 impl Server {
     /// Carries out what an operator wants of a function's group. `None`: the answer comes with the firmware's.
-    pub(super) fn group(&mut self, request: &Request, answer: &Asked) -> Option<Answer> {
-        let Some(machine) = &self.machine else { return Some(Err("the power is off".into())) };
+    pub(crate) fn group(&mut self, request: &Request, answer: &Asked) -> Option<Answer> {
+        let Some(firmware) = &self.firmware else { return Some(Err("the power is off".into())) };
         let Some(peers) = &self.world.peers else {
             return Some(Err("the device has no peers: serve it with --node and --peer".into()));
         };
@@ -379,7 +381,7 @@ impl Server {
             | Request::GroupLead { function, .. } => function,
             _ => return Some(Err("internal error: not a request about a group".into())),
         };
-        if machine.subsystem.device().fast().function(function.into()).is_none() {
+        if firmware.subsystem.device().fast().function(function.into()).is_none() {
             return Some(Err(format!(
                 "function {function} has no log: the profile's fast.functions says how many have"
             )));
@@ -404,7 +406,7 @@ impl Server {
     }
 
     /// Answers what operators have asked, as far as the firmware has.
-    pub(super) fn answer_groups(&mut self) {
+    pub(crate) fn answer_groups(&mut self) {
         while let Some((function, result)) = self.world.grouped.pop_front() {
             let Some(answer) = self.world.asked.pop_front().flatten() else { continue };
             let _ = answer.send(self.carried_out(function.into(), result.map_err(|error| error.to_string())));
@@ -414,9 +416,9 @@ impl Server {
     /// The answer to an operator, once what the command has changed is durable.
     fn carried_out(&mut self, function: usize, result: Result<(), String>) -> Answer {
         result?;
-        if let Some(machine) = &self.machine
-            && let Some(of) = machine.subsystem.device().fast().function(function)
-            && !self.world.is_promise_durable(machine, function, of.transport().version())
+        if let Some(firmware) = &self.firmware
+            && let Some(of) = firmware.subsystem.device().fast().function(function)
+            && !self.world.is_promise_durable(firmware, function, of.transport().version())
         {
             return Err("it was carried out, and can't be stored in the image: see the device's messages".into());
         }

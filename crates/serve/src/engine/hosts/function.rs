@@ -1,7 +1,7 @@
 //! A PCI function as the engine holds it: its mailbox, its memories, and the client that is there.
 
-use super::courier::Courier;
-use super::pages::DoorbellPage;
+use super::dma_messages::Courier;
+use super::doorbell_page::DoorbellPage;
 use super::pmr::Pmr;
 use crate::ring::MappedRing;
 use crate::vfio_user::{Connection, DmaError, Doorbell, GuestMemory, Interrupts, Mailbox};
@@ -13,7 +13,7 @@ use tidewater_wire::pci::{ConfigSpace, command};
 /// Whether bytes could be copied.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reached {
+pub(crate) enum Reached {
     /// They were.
     Done,
     /// Some can be reached by messages to the client alone.
@@ -50,7 +50,7 @@ pub struct Port {
     /// Where interrupts go.
     pub interrupts: Arc<Interrupts>,
     /// Carries what only messages reach.
-    pub(super) courier: Courier,
+    pub(crate) courier: Courier,
     /// The configuration space.
     pub config: ConfigSpace,
     /// The slice for queues of BAR2, with its first byte in the BAR.
@@ -76,7 +76,7 @@ impl Port {
 
     /// Copies from what a bus address means.
     #[inline]
-    pub(super) fn read(&self, region: Region, address: u64, to: &mut [u8]) -> Reached {
+    pub(crate) fn read(&self, region: Region, address: u64, to: &mut [u8]) -> Reached {
         match region {
             Region::Host if !self.is_master() => Reached::Nothing,
             Region::Host => self.memory.read(address, to).into(),
@@ -89,7 +89,7 @@ impl Port {
 
     /// Copies to what a bus address means.
     #[inline]
-    pub(super) fn write(&self, region: Region, address: u64, from: &[u8]) -> Reached {
+    pub(crate) fn write(&self, region: Region, address: u64, from: &[u8]) -> Reached {
         match region {
             Region::Host if !self.is_master() => Reached::Nothing,
             Region::Host => self.memory.write(address, from).into(),
@@ -102,7 +102,7 @@ impl Port {
 
     /// Writes a completion queue entry so that a host that polls it never sees half of it.
     #[inline]
-    pub(super) fn write_entry(&self, region: Region, address: u64, entry: &[u8; 16]) -> Reached {
+    pub(crate) fn write_entry(&self, region: Region, address: u64, entry: &[u8; 16]) -> Reached {
         let (first, second) = entry.split_at(8);
         let word = u64::from_le_bytes(second.try_into().expect("half of 16 bytes"));
         match region {

@@ -1,8 +1,8 @@
 //! How long replicas are behind, and what metrics say of them.
 
-use super::peers::role_of;
-use super::served::Served;
-use super::world::World;
+use crate::engine::firmware::Firmware;
+use crate::engine::group::role_of;
+use crate::engine::route::World;
 use crate::image::Disk;
 use crate::metrics::Page;
 use crate::peers::PeerLink;
@@ -19,7 +19,7 @@ const MARKS: usize = 600;
 
 /// Where the lanes of a function ended, from time to time.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(crate) struct Marks {
     marks: VecDeque<(Instant, Vec<u64>)>,
 }
 
@@ -36,7 +36,7 @@ impl Marks {
     }
 
     /// How old the oldest byte is that a replica with these counters lacks, as far as the notes reach.
-    pub(super) fn lag(&self, now: Instant, shadow: &[u64]) -> Duration {
+    pub(crate) fn lag(&self, now: Instant, shadow: &[u64]) -> Duration {
         let lacks = |(_, ends): &&(Instant, Vec<u64>)| ends.iter().zip(shadow).any(|(end, at)| end > at);
         // Marks only grow: one that a replica lacks is followed by such.
         let first = self.marks.partition_point(|mark| !lacks(&mark));
@@ -46,11 +46,11 @@ impl Marks {
 
 impl<M> World<M> {
     /// Notes where the logs that this device sends to peers end.
-    pub(super) fn note_ends(&mut self, machine: &Served) {
+    pub(crate) fn note_ends(&mut self, firmware: &Firmware) {
         if self.peers.is_none() {
             return;
         }
-        let (now, functions) = (Instant::now(), machine.subsystem.device().fast().functions());
+        let (now, functions) = (Instant::now(), firmware.subsystem.device().fast().functions());
         self.marks.resize_with(functions.len(), Marks::default);
         for (number, of) in functions.iter().enumerate() {
             let ring = self.ports.get(number).and_then(|port| port.ring.as_ref());
@@ -64,17 +64,17 @@ impl<M> World<M> {
     }
 
     /// Where the lanes of a function end by what programs have appended.
-    pub(super) fn appended(&self, function: usize, of: &Function) -> Vec<u64> {
+    pub(crate) fn appended(&self, function: usize, of: &Function) -> Vec<u64> {
         appended(self.ports.get(function).and_then(|port| port.ring.as_ref()), of)
     }
 
     /// How long a replica is behind.
-    pub(super) fn lag(&self, function: usize, shadow: &[u64]) -> Duration {
+    pub(crate) fn lag(&self, function: usize, shadow: &[u64]) -> Duration {
         self.marks.get(function).map_or(Duration::ZERO, |marks| marks.lag(Instant::now(), shadow))
     }
 
     /// What the page of metrics says of peers.
-    pub(super) fn peers_metrics(&self, machine: &Served, page: &mut Page) {
+    pub(crate) fn peers_metrics(&self, firmware: &Firmware, page: &mut Page) {
         let Some(peers) = &self.peers else { return };
         let links: Vec<_> = peers.links().into_iter().map(|link| (link.node.to_string(), link)).collect();
         page.family("gauge", "tidewater_peer_up", "1 while a peer is connected.");
@@ -99,7 +99,7 @@ impl<M> World<M> {
         for (node, link) in &links {
             page.sample("tidewater_peer_dropped_frames_total", &[("peer", node)], link.dropped as f64);
         }
-        let functions = machine.subsystem.device().fast().functions();
+        let functions = firmware.subsystem.device().fast().functions();
         let numbered: Vec<_> = functions.iter().enumerate().map(|(at, of)| (at, at.to_string(), of)).collect();
         page.family("gauge", "tidewater_group_role", "1 for the role that a function has in its group.");
         for (_, function, of) in &numbered {
@@ -149,7 +149,7 @@ fn appended(ring: Option<&MappedRing>, of: &Function) -> Vec<u64> {
 }
 
 /// Bytes that a replica with these counters lacks of lanes that end there.
-pub(super) fn behind(ends: &[u64], shadow: &[u64]) -> u64 {
+pub(crate) fn behind(ends: &[u64], shadow: &[u64]) -> u64 {
     ends.iter().zip(shadow).fold(0, |sum, (end, at)| sum.saturating_add(end.saturating_sub(*at)))
 }
 

@@ -1,8 +1,8 @@
 //! The limit of the fast side's credit once the backing store has failed: a host counts on its credit beyond the end of
 //! this process, so none is given for bytes that are not stored.
 
-use super::served::Served;
-use super::world::{Pending, World};
+use crate::engine::firmware::Firmware;
+use crate::engine::route::{Pending, World};
 use tidewater_core::subsystem::{Input, Slot};
 use tidewater_wire::nvme::{Cqe, Status};
 use tidewater_wire::vendor::opcode;
@@ -10,11 +10,11 @@ use tidewater_wire::vendor::opcode;
 impl<M> World<M> {
     /// Limits each lane's credit to what is stored, once. Until the firmware has taken this input, it may give credit
     /// for more: see [`World::exceeds_credit_limit`].
-    pub(super) fn limit_credit(&mut self, machine: &Served) {
+    pub(crate) fn limit_credit(&mut self, firmware: &Firmware) {
         if !self.store_failed || std::mem::replace(&mut self.is_credit_limited, true) {
             return;
         }
-        let functions = machine.subsystem.device().fast().functions();
+        let functions = firmware.subsystem.device().fast().functions();
         for (function, of) in functions.iter().enumerate() {
             for (lane, l) in of.lanes().iter().enumerate() {
                 let ring = self.ports.get(function).and_then(|port| port.ring.as_ref());
@@ -29,19 +29,19 @@ impl<M> World<M> {
     }
 
     /// Whether a command is about to return credit that was given before the firmware took the limit.
-    pub(super) fn exceeds_credit_limit(&self, machine: &Served, slot: Option<Slot>) -> bool {
+    pub(crate) fn exceeds_credit_limit(&self, firmware: &Firmware, slot: Option<Slot>) -> bool {
         let is_limit = |(_, pending): &(_, Pending)| matches!(pending, Pending::Plain(Input::Withhold { .. }));
         self.store_failed
             && self.pending.iter().any(is_limit)
             && slot.is_some_and(|slot| {
-                let command = machine.subsystem.last_command(slot);
+                let command = firmware.subsystem.last_command(slot);
                 command.queue > 0 && [opcode::WAIT_CREDIT, opcode::READ_CONTROL_PAGE].contains(&command.sqe.opcode())
             })
     }
 
     /// A completion, or Write Fault in place of one that returns too much credit.
-    pub(super) fn within_credit_limit(&self, machine: &Served, slot: Option<Slot>, cqe: Cqe) -> Cqe {
-        let exceeds = cqe.status.is_success() && self.exceeds_credit_limit(machine, slot);
+    pub(crate) fn within_credit_limit(&self, firmware: &Firmware, slot: Option<Slot>, cqe: Cqe) -> Cqe {
+        let exceeds = cqe.status.is_success() && self.exceeds_credit_limit(firmware, slot);
         if exceeds { Cqe { status: Status::WRITE_FAULT, ..cqe } } else { cqe }
     }
 }

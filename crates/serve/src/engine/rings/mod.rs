@@ -7,9 +7,11 @@
 //!
 //! [`Input::Announce`]: tidewater_core::subsystem::Input::Announce
 
-use super::served::Served;
-use super::start::Event;
-use super::world::{Pending, World};
+mod credit_limit;
+
+use crate::engine::events::Event;
+use crate::engine::firmware::Firmware;
+use crate::engine::route::{Pending, World};
 use crate::ring::{Lost, MappedLane, MappedRing, lost};
 use crate::vfio_user::Doorbell;
 use std::time::Instant as Wall;
@@ -29,14 +31,14 @@ struct Snapshot {
 
 impl<M> World<M> {
     /// Looks at the rings whose time has come. True: something was found.
-    pub(super) fn look_at_rings(&mut self, machine: &Served) -> bool {
-        if self.rings_at().is_none_or(|at| Wall::now() < at) || machine.subsystem.device().is_recovering() {
+    pub(crate) fn look_at_rings(&mut self, firmware: &Firmware) -> bool {
+        if self.rings_at().is_none_or(|at| Wall::now() < at) || firmware.subsystem.device().is_recovering() {
             return false;
         }
         let (mut any, mut waited_for) = (false, false);
         for function in 0..self.ports.len() {
             let Some(mut ring) = self.ports[function].ring.take() else { continue };
-            any |= self.look_at_ring(function, &mut ring, machine);
+            any |= self.look_at_ring(function, &mut ring, firmware);
             let waits = |lane: &MappedLane| lane.wishes().iter().any(|(wanted, is)| wanted > is);
             waited_for |= ring.open && ring.lanes.iter().any(waits);
             self.ports[function].ring = Some(ring);
@@ -46,7 +48,7 @@ impl<M> World<M> {
     }
 
     /// Polls the doorbells of clients; the rings of those that rang are looked at in the next turn. True: one has.
-    pub(super) fn poll_doorbells(&mut self) -> bool {
+    pub(crate) fn poll_doorbells(&mut self) -> bool {
         // Each is asked: one that was rung says so once.
         let any = self.doorbells().filter(|doorbell| doorbell.was_rung()).count() > 0;
         if any {
@@ -56,17 +58,19 @@ impl<M> World<M> {
     }
 
     /// What clients of mapped rings ring.
-    pub(super) fn doorbells(&self) -> impl Iterator<Item = &Doorbell> {
+    pub(crate) fn doorbells(&self) -> impl Iterator<Item = &Doorbell> {
         self.ports.iter().filter_map(|port| port.doorbell.as_deref())
     }
 
     /// When rings are looked at next; `None`: there are none.
-    pub(super) fn rings_at(&self) -> Option<Wall> {
+    pub(crate) fn rings_at(&self) -> Option<Wall> {
         self.ports.iter().any(|port| port.ring.is_some()).then_some(self.watch.next)
     }
 
-    fn look_at_ring(&mut self, function: usize, ring: &mut MappedRing, machine: &Served) -> bool {
-        let Some(of) = machine.subsystem.device().fast().function(function).filter(|_| ring.open) else { return false };
+    fn look_at_ring(&mut self, function: usize, ring: &mut MappedRing, firmware: &Firmware) -> bool {
+        let Some(of) = firmware.subsystem.device().fast().function(function).filter(|_| ring.open) else {
+            return false;
+        };
         if !ring.fits(of) {
             // Set up anew: the file is no ring of this function any more.
             ring.open = false;
@@ -74,7 +78,7 @@ impl<M> World<M> {
             return false;
         }
         // Bytes of an epoch whose begin a crash could forget would count as some of the epoch before.
-        if of.is_replicated() && !self.is_promise_durable(machine, function, of.transport().version()) {
+        if of.is_replicated() && !self.is_promise_durable(firmware, function, of.transport().version()) {
             return false;
         }
         let knows = of.transport().version() > 0 || of.transport().persistent().lost;
@@ -83,7 +87,7 @@ impl<M> World<M> {
         }
         let mut any = false;
         for lane in 0..ring.lanes.len() {
-            match self.look_at_lane(function, lane, ring, machine) {
+            match self.look_at_lane(function, lane, ring, firmware) {
                 Ok(found) => any |= found,
                 Err(Lost) => {
                     ring.open = false;
@@ -104,9 +108,9 @@ impl<M> World<M> {
         function: usize,
         lane: usize,
         ring: &mut MappedRing,
-        machine: &Served,
+        firmware: &Firmware,
     ) -> Result<bool, Lost> {
-        let Some(of) = machine.subsystem.device().fast().function(function) else { return Ok(false) };
+        let Some(of) = firmware.subsystem.device().fast().function(function) else { return Ok(false) };
         let (l, client) = (&of.lanes()[lane], ring.file.client_words(lane)?);
         let is = &mut ring.lanes[lane];
         let arrived = l.arrived();
@@ -164,13 +168,13 @@ impl<M> World<M> {
     /// Streams of functions that are in a new epoch begin a generation: records of an epoch must not stand behind those
     /// of a later one, or readers would take them for old ones. One whose client has stored what is not taken yet does
     /// so later.
-    pub(super) fn follow_epochs(&mut self, machine: &Served) {
-        let fast = machine.subsystem.device().fast();
+    pub(crate) fn follow_epochs(&mut self, firmware: &Firmware) {
+        let fast = firmware.subsystem.device().fast();
         for function in 0..self.ports.len() {
             let Some(of) = fast.function(function) else { continue };
             let is_new = |ring: &MappedRing| ring.open && ring.fits(of) && ring.file.header().epoch != of.epoch();
             if !self.ports[function].ring.as_ref().is_some_and(is_new)
-                || !self.is_promise_durable(machine, function, of.transport().version())
+                || !self.is_promise_durable(firmware, function, of.transport().version())
             {
                 continue;
             }
@@ -228,8 +232,8 @@ impl<M> World<M> {
 
     /// Whether a client waits for bytes that came from its ring and that are not where they are safe. `on_flash`: where
     /// only flash is such a place.
-    pub(super) fn rings_wait(&self, machine: &Served, on_flash: bool) -> bool {
-        let fast = machine.subsystem.device().fast();
+    pub(crate) fn rings_wait(&self, firmware: &Firmware, on_flash: bool) -> bool {
+        let fast = firmware.subsystem.device().fast();
         self.ports.iter().enumerate().any(|(function, port)| {
             let (Some(ring), Some(of)) = (&port.ring, fast.function(function)) else { return false };
             let waits = |lane: usize| ring.lanes[lane].wanted.min(of.lanes()[lane].arrived()) > ring.reached(lane, of);
@@ -249,11 +253,11 @@ impl<M> World<M> {
     }
 
     /// Publishes how far rings are taken and synced, behind the drive's loop: it is so by then.
-    pub(super) fn publish_rings(&mut self, machine: &Served) {
+    pub(crate) fn publish_rings(&mut self, firmware: &Firmware) {
         if self.rings_at().is_none() || self.store_failed {
             return;
         }
-        let fast = machine.subsystem.device().fast();
+        let fast = firmware.subsystem.device().fast();
         self.note_taken(fast);
         let any = |is_so: fn(&MappedRing, &Function) -> bool| {
             self.ports.iter().enumerate().any(|(function, port)| {
@@ -294,8 +298,8 @@ impl<M> World<M> {
     }
 
     /// A client's message to a part of BAR2 that it has mapped, or could. False: it is a store as any other.
-    pub(super) fn ring_message(&mut self, function: usize, address: u64, bytes: &[u8], machine: &Served) -> bool {
-        let Some(of) = machine.subsystem.device().fast().function(function) else { return false };
+    pub(crate) fn ring_message(&mut self, function: usize, address: u64, bytes: &[u8], firmware: &Firmware) -> bool {
+        let Some(of) = firmware.subsystem.device().fast().function(function) else { return false };
         let Some(ring) = self.ports[function].ring.as_mut().filter(|ring| ring.fits(of)) else { return false };
         let (lane, at) = match bar::decode(of.setup(), address) {
             bar::Target::Ring { lane, .. } => return ring.lanes[lane].claimed,
@@ -318,13 +322,13 @@ impl<M> World<M> {
     }
 
     /// The drive has power again: streams go on where what survived leads to what the rings hold.
-    pub(super) fn resume_rings(&mut self, machine: &Served, note: &mut dyn FnMut(String)) {
+    pub(crate) fn resume_rings(&mut self, firmware: &Firmware, note: &mut dyn FnMut(String)) {
         if self.ports.iter().any(|port| port.ring.as_ref().is_some_and(MappedRing::needs_sync))
             && self.payload.image_mut().sync().is_err()
         {
             return self.fail_store();
         }
-        let fast = machine.subsystem.device().fast();
+        let fast = firmware.subsystem.device().fast();
         for (function, port) in self.ports.iter_mut().enumerate() {
             let (Some(ring), Some(of)) = (&mut port.ring, fast.function(function)) else { continue };
             if !ring.open || !ring.fits(of) {

@@ -1,9 +1,9 @@
 //! How the device's thread sleeps, and what ends its sleep.
 
-use super::pages;
-use super::run::Server;
-use super::served::Served;
-use super::world::World;
+use crate::engine::firmware::Firmware;
+use crate::engine::hosts::doorbell_page;
+use crate::engine::route::World;
+use crate::engine::server::Server;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,7 +24,7 @@ const SLEEP_MAX: WallDuration = WallDuration::from_millis(200);
 /// from then on, with a new trial from time to time. Polling costs no more for hosts with longer gaps, and nothing on
 /// an idle device.
 #[derive(Debug)]
-pub(super) struct Linger {
+pub(crate) struct Linger {
     time: WallDuration,
     /// A longer time is being tried.
     on_trial: bool,
@@ -38,7 +38,7 @@ pub(super) struct Linger {
 impl Linger {
     /// Where polling does not meet the host.
     const SHORT: WallDuration = WallDuration::from_micros(5);
-    pub(super) const MIN: WallDuration = WallDuration::from_micros(50);
+    pub(crate) const MIN: WallDuration = WallDuration::from_micros(50);
     const MAX: WallDuration = WallDuration::from_micros(200);
     /// A host that comes so soon after the thread has gone to sleep may have waited for that.
     const BEHIND: WallDuration = WallDuration::from_micros(100);
@@ -46,17 +46,17 @@ impl Linger {
     const PAUSE_MIN: u32 = 16;
     const PAUSE_MAX: u32 = 256;
 
-    pub(super) fn new() -> Linger {
+    pub(crate) fn new() -> Linger {
         Linger { time: Linger::MIN, on_trial: false, misses: 0, pause: 0, next_pause: Linger::PAUSE_MIN }
     }
 
     /// How long to poll.
-    pub(super) fn time(&self) -> WallDuration {
+    pub(crate) fn time(&self) -> WallDuration {
         self.time
     }
 
     /// Something came so long after the last event; `slept`: the thread slept meanwhile.
-    pub(super) fn came(&mut self, gap: WallDuration, slept: bool) {
+    pub(crate) fn came(&mut self, gap: WallDuration, slept: bool) {
         let had = self.time;
         let was_on_trial = std::mem::take(&mut self.on_trial);
         if !slept {
@@ -86,41 +86,41 @@ const SOON: Duration = Duration::from_ms(2);
 impl<M> World<M> {
     /// Whether the device does nothing until its next event, at the model's pace, so that the loop returns: remote
     /// hosts get what has ended, and send more. Without any it returns where that event is far away.
-    pub(super) fn has_time(&self, machine: &Served) -> bool {
+    pub(crate) fn has_time(&self, firmware: &Firmware) -> bool {
         let first = if self.target.is_some() { self.now } else { self.now + SOON };
-        machine.timing == Timing::Model && machine.deadline().is_some_and(|due| due > first)
+        firmware.timing == Timing::Model && firmware.deadline().is_some_and(|due| due > first)
     }
 
     /// Whether a command ends so soon that the thread stays awake for it.
-    pub(super) fn ends_soon(&self, machine: &Served) -> bool {
+    pub(crate) fn ends_soon(&self, firmware: &Firmware) -> bool {
         let soon = self.now + SOON;
         self.target.is_some()
-            && self.has_time(machine)
-            && machine.subsystem.outstanding() > 0
-            && machine.deadline().is_some_and(|due| due < soon)
+            && self.has_time(firmware)
+            && firmware.subsystem.outstanding() > 0
+            && firmware.deadline().is_some_and(|due| due < soon)
     }
 }
 
 impl Server {
     /// Sleeps until there may be something to do. Nothing has happened since `last`.
-    pub(super) fn sleep(&mut self, last: Wall) {
-        let polls = self.machine.as_ref().is_some_and(|machine| self.world.polls_pages(machine));
+    pub(crate) fn sleep(&mut self, last: Wall) {
+        let polls = self.firmware.as_ref().is_some_and(|firmware| self.world.polls_pages(firmware));
         if polls && self.profile.serve.doorbells == Doorbells::Polled {
             return std::hint::spin_loop();
         }
-        if let Some(log) = self.machine.as_mut().and_then(|machine| machine.log.as_mut()) {
+        if let Some(log) = self.firmware.as_mut().and_then(|firmware| firmware.log.as_mut()) {
             log.write_out();
         }
         self.waker.doze();
         // From now on, hosts that ring in memory are to ring by message; earlier rings are found by the look below.
-        let machine = self.machine.as_ref();
-        if let Some(machine) = machine {
-            self.world.write_event_indices(machine);
+        let firmware = self.firmware.as_ref();
+        if let Some(firmware) = firmware {
+            self.world.write_event_indices(firmware);
         }
         fence(Ordering::SeqCst);
         let found = self.world.has_mail()
-            || machine.is_some_and(|machine| {
-                self.world.look_at_doorbells(machine) || self.world.look_at_other_words(machine)
+            || firmware.is_some_and(|firmware| {
+                self.world.look_at_doorbells(firmware) || self.world.look_at_other_words(firmware)
             });
         if found {
             return self.waker.rouse();
@@ -130,18 +130,18 @@ impl Server {
             time = time.min(powered_off.until.saturating_duration_since(Wall::now()));
         }
         // What only a host's timers wait for is due in its own time, also when the drive is not paced.
-        let due = machine.and_then(|machine| machine.subsystem.deadline());
+        let due = firmware.and_then(|firmware| firmware.subsystem.deadline());
         if let Some(due) = due {
             let now = self.clock.now();
             let left = if due > now { (due - now).as_ps() / 1_000 } else { 0 };
             time = time.min(WallDuration::from_nanos(left));
         }
-        if let Some(at) = self.world.rings_at().filter(|_| machine.is_some()) {
+        if let Some(at) = self.world.rings_at().filter(|_| firmware.is_some()) {
             time = time.min(at.saturating_duration_since(Wall::now()));
         }
         if let Some(peers) = &self.world.peers {
             time = time.min(peers.deadline().saturating_duration_since(Wall::now()));
-            let due = machine.and_then(|machine| machine.subsystem.device().fast().peers_deadline());
+            let due = firmware.and_then(|firmware| firmware.subsystem.device().fast().peers_deadline());
             let left = due.map_or(SLEEP_MAX, |due| WallDuration::from_nanos(due.since(self.wall()).as_ps() / 1_000));
             time = time.min(left);
         }
@@ -156,7 +156,7 @@ impl Server {
         let end = Wall::now() + time;
         let mut left = time;
         loop {
-            let nap = if polls { left.min(pages::nap(last.elapsed())) } else { left };
+            let nap = if polls { left.min(doorbell_page::nap(last.elapsed())) } else { left };
             let none_came = ppoll(&mut polled, Some(TimeSpec::from_duration(nap)), None) == Ok(0);
             left = end.saturating_duration_since(Wall::now());
             if !none_came || left.is_zero() || self.world.page_has_rung() {

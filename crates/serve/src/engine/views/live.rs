@@ -1,8 +1,8 @@
 //! A moment of a served device, for the live page.
 
-use super::served::Served;
-use super::status::{About, state_of};
-use super::world::World;
+use crate::engine::firmware::Firmware;
+use crate::engine::route::World;
+use crate::engine::views::status::{About, state_of};
 use std::collections::BTreeMap;
 use tidewater_base::units::format_duration;
 use tidewater_base::{Duration, Instant};
@@ -11,9 +11,9 @@ use tidewater_gauges::{Drive, Latencies, Moment};
 use tidewater_nand::Medium;
 
 /// What it is doing now.
-pub(super) fn moment<M>(machine: Option<&Served>, world: &World<M>, about: &About) -> Moment {
+pub(crate) fn moment<M>(firmware: Option<&Firmware>, world: &World<M>, about: &About) -> Moment {
     let wall = Instant::ZERO + Duration::from_ns(about.wall.as_nanos() as u64);
-    let subsystem = machine.map(|machine| &machine.subsystem);
+    let subsystem = firmware.map(|firmware| &firmware.subsystem);
     let drive = subsystem.map(|of| {
         let drive = Drive::of(of.device(), about.now);
         Drive { is_read_only: drive.is_read_only || world.store_failed, ..drive }
@@ -21,7 +21,7 @@ pub(super) fn moment<M>(machine: Option<&Served>, world: &World<M>, about: &Abou
     let resets = subsystem.map_or(0, |of| (0..of.functions()).map(|function| u64::from(of.resets(function))).sum());
     Moment {
         time_s: about.wall.as_secs_f64(),
-        state: state_of(machine, world, about).into(),
+        state: state_of(firmware, world, about).into(),
         commands: world.counters.commands,
         errors: world.counters.errors,
         bytes: world.counters.bytes,
@@ -31,7 +31,7 @@ pub(super) fn moment<M>(machine: Option<&Served>, world: &World<M>, about: &Abou
         faults: subsystem.map(|of| of.armed_faults().iter().map(words).collect()).unwrap_or_default(),
         resets,
         drive,
-        peers: machine.and_then(|machine| world.peers_status(machine, wall)).unwrap_or_default(),
+        peers: firmware.and_then(|firmware| world.peers_status(firmware, wall)).unwrap_or_default(),
         progress: None,
         latencies: world.latencies.clone(),
         waits: waits(world),
@@ -39,7 +39,7 @@ pub(super) fn moment<M>(machine: Option<&Served>, world: &World<M>, about: &Abou
 }
 
 /// Commands in progress of each submission queue, by controller and queue.
-pub(super) fn queues<M: Medium>(subsystem: &Subsystem<M>) -> BTreeMap<(u8, u16), u32> {
+pub(crate) fn queues<M: Medium>(subsystem: &Subsystem<M>) -> BTreeMap<(u8, u16), u32> {
     let mut counts = BTreeMap::new();
     for function in (0..=u8::MAX).filter(|function| subsystem.has_controller(*function)) {
         let live = subsystem.queues(function).submission;
@@ -52,7 +52,7 @@ pub(super) fn queues<M: Medium>(subsystem: &Subsystem<M>) -> BTreeMap<(u8, u16),
 }
 
 /// How long programs waited for the levels of all logs.
-pub(super) fn waits<M>(world: &World<M>) -> Latencies {
+pub(crate) fn waits<M>(world: &World<M>) -> Latencies {
     let mut waits = Latencies::default();
     world.ports.iter().filter_map(|port| port.ring.as_ref()).for_each(|ring| waits.merge(&ring.waits));
     waits

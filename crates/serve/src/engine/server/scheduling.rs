@@ -21,7 +21,7 @@ const SLICE_NS: u64 = 100_000;
 
 /// Asks for a short slice for this thread, whose nice value stays. False: it has the slice it had, because this kernel
 /// knows no other or because the thread was given another policy (real time, idle).
-pub(super) fn shorten() -> bool {
+pub(crate) fn shorten() -> bool {
     let mut attributes = Attributes::default();
     let size = size_of::<Attributes>();
     // SAFETY: the call writes at most `size` bytes into a structure that has as many.
@@ -40,7 +40,7 @@ pub(super) fn shorten() -> bool {
 const TIMER_SLACK_NS: libc::c_ulong = 1_000;
 
 /// Timed sleeps of this thread end on time. False: this kernel refuses that.
-pub(super) fn end_sleeps_on_time() -> bool {
+pub(crate) fn end_sleeps_on_time() -> bool {
     // SAFETY: the call takes a number, and changes only how this thread is woken.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS) == 0 }
 }

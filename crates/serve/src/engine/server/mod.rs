@@ -1,19 +1,23 @@
 //! The device's thread: takes in messages, runs the drive loop, and sleeps when it is idle.
 
-mod messages;
+mod regions;
+mod scheduling;
+mod sleep;
+mod start;
 
-use super::clock::DeviceClock;
-use super::moment::moment;
-use super::peers::Came;
-use super::port::Port;
-use super::served::{InputLog, Served};
-use super::setup::{DriveSetup, Setup, TcpSetup};
-use super::sleep::Linger;
-use super::start::{Event, ServeError, peers, recover, target, wrong};
-use super::status;
-use super::world::{Counters, World};
+use self::sleep::Linger;
+use self::start::{peers, recover, target};
 use crate::control::{Answer, Request};
-use crate::inbox::Inbox;
+use crate::engine::clock::DeviceClock;
+use crate::engine::events::{Event, ServeError, wrong};
+use crate::engine::firmware::{Firmware, InputLog};
+use crate::engine::group::Came;
+use crate::engine::hosts::function::Port;
+use crate::engine::mail::Message;
+use crate::engine::route::{Counters, World};
+use crate::engine::setup::{DriveSetup, Setup, TcpSetup};
+use crate::engine::views::live::moment;
+use crate::engine::views::status;
 use crate::nvme_tcp::Border;
 use crate::peers::PeersSetup;
 use crate::trace::TraceWriter;
@@ -23,14 +27,13 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::Sender;
 use std::time::{Duration as WallDuration, Instant as Wall};
 use tidewater_base::{Duration, Instant};
 use tidewater_core::drive::{Clock as _, Machine as _, drive};
 use tidewater_core::profile::{Profile, Timing};
 use tidewater_core::subsystem::{Fault, Input, Slot, Subsystem};
 use tidewater_core::{Device, Remains};
-use tidewater_gauges::Moment;
 use tidewater_nand::{Nand, Recorder};
 use tidewater_wire::nvme::register::{ShutdownStatus, offset};
 
@@ -44,64 +47,18 @@ const TIMED_TURNS: u32 = 4;
 const UNPACED_TURNS: u32 = 256;
 /// The longest time without power.
 const OFF_MAX: WallDuration = WallDuration::from_secs(86_400);
-/// How long control and metrics wait for the device's thread.
-const ANSWER_TIME: WallDuration = WallDuration::from_secs(30);
-/// How long the live page waits for it.
-const MOMENT_TIME: WallDuration = WallDuration::from_secs(1);
-
-/// What other threads want of the device's thread.
-pub enum Message {
-    /// A request of the control socket.
-    Control(Request, Sender<Answer>),
-    /// What the device is doing now.
-    Moment(Sender<Moment>),
-}
-
-/// Asks a device what it is doing, from other threads.
-#[derive(Clone)]
-pub struct Moments(pub(super) Inbox<Message>);
-
-impl Moments {
-    /// What it is doing now; `None`: it does not answer within a second.
-    pub fn take(&self) -> Option<Moment> {
-        let (sender, receiver) = channel();
-        self.0.send(Message::Moment(sender));
-        receiver.recv_timeout(MOMENT_TIME).ok()
-    }
-}
-
-impl fmt::Debug for Moments {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Moments")
-    }
-}
-
-impl Message {
-    /// Asks, and waits for the answer.
-    pub fn ask(mail: &Inbox<Message>, request: Request) -> Answer {
-        let (sender, receiver) = channel();
-        mail.send(Message::Control(request, sender));
-        receiver.recv_timeout(ANSWER_TIME).unwrap_or_else(|_| Err("the device did not answer".into()))
-    }
-
-    /// The page of metrics.
-    pub fn metrics(mail: &Inbox<Message>) -> Option<String> {
-        let answer = Message::ask(mail, Request::Metrics).ok()?;
-        answer.get("text").and_then(|text| text.as_str()).map(str::to_owned)
-    }
-}
 
 /// A device that is served.
 pub struct Server {
-    pub(super) machine: Option<Served>,
-    pub(super) clock: DeviceClock,
-    pub(super) world: World<Message>,
-    pub(super) waker: Arc<Waker>,
+    pub(crate) firmware: Option<Firmware>,
+    pub(crate) clock: DeviceClock,
+    pub(crate) world: World<Message>,
+    pub(crate) waker: Arc<Waker>,
     /// Dropped to stop serving PCIe functions.
     sockets: Vec<vfio_user::Server>,
-    pub(super) setup: Setup,
+    pub(crate) setup: Setup,
     drive_setup: DriveSetup,
-    pub(super) profile: Profile,
+    pub(crate) profile: Profile,
     started: Wall,
     /// When clients or log bytes of peers came last; noted of devices with peers.
     busy_at: Wall,
@@ -110,7 +67,7 @@ pub struct Server {
     /// Makes serial number and NQN.
     identity: u64,
     /// There is no power: what is left of the drive.
-    pub(super) powered_off: Option<PoweredOff>,
+    pub(crate) powered_off: Option<PoweredOff>,
     tcp_address: Option<SocketAddr>,
     /// Where peers reached it before a power cut.
     peers_address: Option<SocketAddr>,
@@ -118,14 +75,14 @@ pub struct Server {
     /// When time was last let pass, while the drive is not paced and something is due.
     looked: Option<Wall>,
     /// When a device whose disk is full looks for room next.
-    pub(super) looks_for_room_at: Option<Wall>,
+    pub(crate) looks_for_room_at: Option<Wall>,
     /// Turns since the thread has slept.
     turns: u32,
 }
 
 /// A drive without power.
-pub(super) struct PoweredOff {
-    pub(super) until: Wall,
+pub(crate) struct PoweredOff {
+    pub(crate) until: Wall,
     remains: Remains<Recorder<Nand>>,
     state: Vec<u8>,
     next_version: u64,
@@ -158,8 +115,8 @@ impl fmt::Display for Ended {
 
 impl Server {
     #[allow(clippy::too_many_arguments, reason = "called once, by what makes all of them")]
-    pub(super) fn new(
-        machine: Served,
+    pub(crate) fn new(
+        firmware: Firmware,
         clock: DeviceClock,
         world: World<Message>,
         waker: Arc<Waker>,
@@ -170,7 +127,7 @@ impl Server {
         identity: u64,
     ) -> Server {
         Server {
-            machine: Some(machine),
+            firmware: Some(firmware),
             clock,
             world,
             waker,
@@ -197,8 +154,8 @@ impl Server {
     /// # Errors
     /// When the drive can't be brought back after a power cut, or its end could not be stored.
     pub fn run(mut self, notify: &mut dyn FnMut(Event)) -> Result<Ended, ServeError> {
-        super::sched::shorten();
-        super::sched::end_sleeps_on_time();
+        scheduling::shorten();
+        scheduling::end_sleeps_on_time();
         self.publish_registers();
         // Since `last` nothing has happened, in so many turns.
         let (mut last, mut quiet) = (Wall::now(), 0u32);
@@ -256,7 +213,7 @@ impl Server {
             self.power_on(notify)?;
         }
         let mut active = self.take_mail();
-        if self.machine.is_none() {
+        if self.firmware.is_none() {
             self.world.drop_transfers();
             self.refuse_messages();
             return Ok(active);
@@ -266,24 +223,24 @@ impl Server {
         }
         self.turns = self.turns.wrapping_add(1);
         self.world.now = self.clock.now();
-        active |= self.world.take_transfers(self.machine.as_ref().expect("looked at above"));
+        active |= self.world.take_transfers(self.firmware.as_ref().expect("looked at above"));
         active |= self.take_messages();
         active |= self.poll_target();
         let now = self.wall();
-        let came = self.world.poll_peers(now, self.machine.as_ref().expect("looked at above"));
+        let came = self.world.poll_peers(now, self.firmware.as_ref().expect("looked at above"));
 
         self.world.resume_synced();
-        active |= self.world.look_at_doorbells(self.machine.as_ref().expect("looked at above"));
-        active |= self.world.look_at_rings(self.machine.as_ref().expect("looked at above"));
+        active |= self.world.look_at_doorbells(self.firmware.as_ref().expect("looked at above"));
+        active |= self.world.look_at_rings(self.firmware.as_ref().expect("looked at above"));
         self.world.watch.notes.drain(..).for_each(&mut *notify);
         // Signs of life come all the time: they are no reason to stay awake.
         let is_busy = active || came == Came::Log;
         active |= came != Came::Nothing || !self.world.pending.is_empty();
-        let machine = self.machine.as_mut().expect("looked at above");
-        machine.hurries = self.world.rings_wait(machine, true);
+        let firmware = self.firmware.as_mut().expect("looked at above");
+        firmware.hurries = self.world.rings_wait(firmware, true);
         if !self.is_quiet() {
             active |= self.drive();
-            active |= self.world.ends_soon(self.machine.as_ref().expect("looked at above"));
+            active |= self.world.ends_soon(self.firmware.as_ref().expect("looked at above"));
         }
         self.housekeeping();
         if is_busy && self.world.peers.is_some() {
@@ -295,8 +252,8 @@ impl Server {
     /// A drive that is not paced does its work at once, but what a host's timers wait for comes in its time: the
     /// wall's, up to the next thing that is due.
     fn pass_time(&mut self) {
-        let machine = self.machine.as_mut().expect("there is power");
-        let due = machine.subsystem.deadline().filter(|_| self.profile.serve.timing == Timing::None);
+        let firmware = self.firmware.as_mut().expect("there is power");
+        let due = firmware.subsystem.deadline().filter(|_| self.profile.serve.timing == Timing::None);
         let Some(due) = due else {
             self.looked = None;
             return;
@@ -306,20 +263,20 @@ impl Server {
             let passed = Duration::from_ps(((wall - before).as_nanos() as u64).saturating_mul(1_000));
             self.clock.skip_to(due.min(self.clock.now() + passed));
         }
-        machine.passed = self.clock.now();
+        firmware.passed = self.clock.now();
     }
 
     /// Whether the drive loop would find nothing to do: on a drive that has neither a log nor a byte window, whose
     /// stores follow from it.
     fn is_quiet(&self) -> bool {
-        let machine = self.machine.as_ref().expect("there is power");
-        let device = machine.subsystem.device();
+        let firmware = self.firmware.as_ref().expect("there is power");
+        let device = firmware.subsystem.device();
         // At the model's pace, what a command waits for is waited for in the loop.
-        let is_early = machine.deadline().is_none_or(|at| {
-            machine.timing == Timing::Model && machine.subsystem.outstanding() == 0 && at > self.world.now
+        let is_early = firmware.deadline().is_none_or(|at| {
+            firmware.timing == Timing::Model && firmware.subsystem.outstanding() == 0 && at > self.world.now
         });
         self.world.pending.is_empty()
-            && !machine.has_output()
+            && !firmware.has_output()
             && is_early
             && !device.fast().is_enabled()
             && !device.window().is_enabled()
@@ -327,25 +284,25 @@ impl Server {
 
     /// Runs the drive loop until nothing is due. True: it did something.
     fn drive(&mut self) -> bool {
-        let machine = self.machine.as_mut().expect("there is power");
-        let before = machine.subsystem.device().events_handled();
+        let firmware = self.firmware.as_mut().expect("there is power");
+        let before = firmware.subsystem.device().events_handled();
         self.world.unpaced_turns = UNPACED_TURNS;
-        drive(machine, &mut self.clock, &mut self.world);
-        self.world.store_logs(machine);
-        self.world.follow_epochs(machine);
-        self.world.flush_for_peers(machine);
-        self.world.note_ends(machine);
-        self.world.publish_rings(machine);
-        let any = machine.subsystem.device().events_handled() != before;
+        drive(firmware, &mut self.clock, &mut self.world);
+        self.world.store_logs(firmware);
+        self.world.follow_epochs(firmware);
+        self.world.flush_for_peers(firmware);
+        self.world.note_ends(firmware);
+        self.world.publish_rings(firmware);
+        let any = firmware.subsystem.device().events_handled() != before;
         self.publish_registers();
         any
     }
 
     /// Housekeeping of a turn: versions of pages that are not needed any more, bytes for connections.
     fn housekeeping(&mut self) {
-        let machine = self.machine.as_ref().expect("there is power");
+        let firmware = self.firmware.as_ref().expect("there is power");
         if self.world.payload.needs_sweep() {
-            self.world.payload.sweep(machine.subsystem.device().unprogrammed());
+            self.world.payload.sweep(firmware.subsystem.device().unprogrammed());
         }
         if let Some(target) = &mut self.world.target {
             target.flush();
@@ -376,7 +333,7 @@ impl Server {
                 }
                 // To look is no reason to stay awake.
                 Message::Moment(answer) => {
-                    let _ = answer.send(moment(self.machine.as_ref(), &self.world, &self.about()));
+                    let _ = answer.send(moment(self.firmware.as_ref(), &self.world, &self.about()));
                 }
             }
         }
@@ -390,8 +347,8 @@ impl Server {
         }
         let text = |text: String| Ok(serde_json::Map::from_iter([("text".to_owned(), text.into())]));
         if let Some(fault) = request.fault() {
-            let Some(machine) = &self.machine else { return Some(Err("the power is off".into())) };
-            if let Err(why) = can_happen(&fault, machine) {
+            let Some(firmware) = &self.firmware else { return Some(Err("the power is off".into())) };
+            if let Err(why) = can_happen(&fault, firmware) {
                 return Some(Err(why));
             }
             self.world.now = self.clock.now();
@@ -399,17 +356,18 @@ impl Server {
             return Some(Ok(Default::default()));
         }
         match *request {
-            Request::Status => Some(Ok(status::status(self.machine.as_ref(), &self.world, self.about()))),
-            Request::Metrics => Some(text(status::metrics(self.machine.as_ref(), &self.world, self.about()))),
+            Request::Status => Some(Ok(status::status(self.firmware.as_ref(), &self.world, self.about()))),
+            Request::Metrics => Some(text(status::metrics(self.firmware.as_ref(), &self.world, self.about()))),
             Request::GroupForm { .. }
             | Request::GroupPromote { .. }
             | Request::GroupDemote { .. }
             | Request::GroupLeave { .. }
             | Request::GroupRebuild { .. }
             | Request::GroupLead { .. } => self.group(request, answer),
-            Request::FaultList => Some(match &self.machine {
-                Some(machine) => {
-                    let armed: Vec<Request> = machine.subsystem.armed_faults().into_iter().map(Request::from).collect();
+            Request::FaultList => Some(match &self.firmware {
+                Some(firmware) => {
+                    let armed: Vec<Request> =
+                        firmware.subsystem.armed_faults().into_iter().map(Request::from).collect();
                     let faults = serde_json::to_value(armed).map_err(|error| error.to_string());
                     faults.map(|faults| serde_json::Map::from_iter([("faults".to_owned(), faults)]))
                 }
@@ -419,7 +377,7 @@ impl Server {
                 self.begin_ending(Some(answer.clone()));
                 None
             }
-            Request::PowerCut { .. } if self.machine.is_none() => Some(Err("the power is off already".into())),
+            Request::PowerCut { .. } if self.firmware.is_none() => Some(Err("the power is off already".into())),
             Request::PowerCut { off_ms } if WallDuration::from_millis(off_ms) > OFF_MAX => {
                 Some(Err(format!("{off_ms} ms without power: the maximum is a day (86400000 ms)")))
             }
@@ -445,7 +403,7 @@ impl Server {
     }
 
     /// The wall's time, for connections: they are of this world, whatever the drive's clock says.
-    pub(super) fn wall(&self) -> Instant {
+    pub(crate) fn wall(&self) -> Instant {
         Instant::ZERO + Duration::from_ps((self.started.elapsed().as_nanos() as u64).saturating_mul(1_000))
     }
 
@@ -464,7 +422,7 @@ impl Server {
     fn poll_target(&mut self) -> bool {
         let Some(mut target) = self.world.target.take() else { return false };
         let now = self.wall();
-        let mut border = Engine { machine: self.machine.as_mut().expect("there is power"), world: &mut self.world };
+        let mut border = Engine { firmware: self.firmware.as_mut().expect("there is power"), world: &mut self.world };
         let active = target.poll(now, &mut border);
         while let Some(note) = target.take_note() {
             self.world.watch.notes.push(Event::Note(note));
@@ -477,10 +435,10 @@ impl Server {
 
     /// Cuts the power: the pages that were only in volatile memory are gone, and how many those were.
     fn cut_power(&mut self, off: WallDuration) -> Result<usize, ServeError> {
-        let machine = self.machine.take().expect("looked at by the caller");
+        let firmware = self.firmware.take().expect("looked at by the caller");
         // What recovery is left with is what the image has.
-        self.world.store_logs_and_rings(&machine);
-        let Served { subsystem, mut log, .. } = machine;
+        self.world.store_logs_and_rings(&firmware);
+        let Firmware { subsystem, mut log, .. } = firmware;
         if let Some(log) = &mut log {
             log.cut(subsystem.device().now());
         }
@@ -527,27 +485,27 @@ impl Server {
             self.drive_setup.subsystem_options(&self.profile, capacity, self.identity, next_version, state)
         };
         let subsystem = Subsystem::new(device, options).map_err(wrong)?;
-        let mut machine = Served { subsystem, timing: Timing::None, log, passed: Instant::ZERO, hurries: false };
-        recover(&mut machine, &mut self.world.payload, notify)?;
-        if let Some(log) = &mut machine.log {
+        let mut firmware = Firmware { subsystem, timing: Timing::None, log, passed: Instant::ZERO, hurries: false };
+        recover(&mut firmware, &mut self.world.payload, notify)?;
+        if let Some(log) = &mut firmware.log {
             log.timers = 0; // Recovery follows from the cut.
         }
-        machine.timing = self.profile.serve.timing;
-        self.clock.reset(machine.subsystem.device().now());
+        firmware.timing = self.profile.serve.timing;
+        self.clock.reset(firmware.subsystem.device().now());
         if let Some(tcp) = &self.setup.nvme_tcp {
             let address = self.tcp_address.unwrap_or(tcp.address);
             let tcp = TcpSetup { address, ..tcp.clone() };
-            self.world.target = Some(target(&tcp, machine.subsystem.options())?);
+            self.world.target = Some(target(&tcp, firmware.subsystem.options())?);
         }
         if let Some(setup) = &self.setup.peers {
             let setup = PeersSetup { listen: self.peers_address.or(setup.listen), ..setup.clone() };
             let image = self.world.payload.image();
-            self.world.peers = Some(peers(&setup, image, &machine, &self.waker)?);
+            self.world.peers = Some(peers(&setup, image, &firmware, &self.waker)?);
             self.world.tell_of_disk();
         }
-        self.world.resume_rings(&machine, &mut |text| notify(Event::Note(text)));
+        self.world.resume_rings(&firmware, &mut |text| notify(Event::Note(text)));
         tracing::info!("the power is back");
-        self.machine = Some(machine);
+        self.firmware = Some(firmware);
         Ok(())
     }
 
@@ -561,10 +519,10 @@ impl Server {
             self.world.peers = None;
             // What clients still wanted comes too late, and that they have gone must not reset what begins now.
             self.refuse_messages();
-            if let Some(machine) = &self.machine {
+            if let Some(firmware) = &self.firmware {
                 self.world.now = self.clock.now();
-                let functions = machine.subsystem.options().functions;
-                for function in 0..functions + machine.subsystem.options().fabrics {
+                let functions = firmware.subsystem.options().functions;
+                for function in 0..functions + firmware.subsystem.options().fabrics {
                     self.world.push(if function < functions {
                         Input::FunctionReset { function }
                     } else {
@@ -582,10 +540,10 @@ impl Server {
     }
 
     fn has_ended(&self) -> bool {
-        match &self.machine {
-            Some(machine) => {
+        match &self.firmware {
+            Some(firmware) => {
                 // SHST, bits 3:2 of CSTS, is 2 when the shutdown is complete.
-                let status = machine.subsystem.register(0, offset::CSTS, 4);
+                let status = firmware.subsystem.register(0, offset::CSTS, 4);
                 status >> 2 & 3 == ShutdownStatus::Complete as u64 && self.world.pending.is_empty()
             }
             None => true,
@@ -596,10 +554,10 @@ impl Server {
         let ended = Ended { counters: self.world.counters, wall: self.started.elapsed(), again: false };
         let mut result = Ok(ended);
         let mut input_log = None;
-        if let Some(machine) = self.machine.take() {
-            self.world.store_logs_and_rings(&machine);
-            let stored = self.world.window_barrier(&machine) && self.world.window_barrier(&machine);
-            let Served { subsystem, log, .. } = machine;
+        if let Some(firmware) = self.firmware.take() {
+            self.world.store_logs_and_rings(&firmware);
+            let stored = self.world.window_barrier(&firmware) && self.world.window_barrier(&firmware);
+            let Firmware { subsystem, log, .. } = firmware;
             let state = subsystem.state();
             let image = self.world.payload.image_mut();
             let mut pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
@@ -634,9 +592,9 @@ impl Server {
 ///
 /// # Errors
 /// In words.
-fn can_happen(fault: &Fault, machine: &Served) -> Result<(), String> {
+fn can_happen(fault: &Fault, firmware: &Firmware) -> Result<(), String> {
     match (*fault, fault.function()) {
-        (_, Some(function)) if !machine.subsystem.has_controller(function) => Err(format!(
+        (_, Some(function)) if !firmware.subsystem.has_controller(function) => Err(format!(
             "there is no controller {function}: PCIe functions are numbered first, from 0, then hosts connected by \
              NVMe/TCP"
         )),
@@ -644,7 +602,7 @@ fn can_happen(fault: &Fault, machine: &Served) -> Result<(), String> {
             Err(format!("the range {first}..{end} of blocks is empty"))
         }
         // A fault that can never come about is a mistake.
-        (Fault::Status { nsid, blocks: (first, _), .. }, _) => match machine.subsystem.namespaces().at(nsid) {
+        (Fault::Status { nsid, blocks: (first, _), .. }, _) => match firmware.subsystem.namespaces().at(nsid) {
             Err(_) => Err(format!("there is no namespace {nsid}")),
             Ok(found) if first >= found.blocks => {
                 Err(format!("namespace {nsid} has blocks 0..{}, and {first} is beyond them", found.blocks))
@@ -657,7 +615,7 @@ fn can_happen(fault: &Fault, machine: &Served) -> Result<(), String> {
 
 /// The engine, as the NVMe/TCP target sees it.
 struct Engine<'a> {
-    machine: &'a mut Served,
+    firmware: &'a mut Firmware,
     world: &'a mut World<Message>,
 }
 
@@ -667,11 +625,11 @@ impl Border for Engine<'_> {
     }
 
     fn register(&mut self, function: u8, offset: u32, len: u8) -> u64 {
-        self.machine.subsystem.register(function, offset, len)
+        self.firmware.subsystem.register(function, offset, len)
     }
 
     fn controller_id(&self, function: u8) -> u16 {
-        self.machine.subsystem.controller_id(function)
+        self.firmware.subsystem.controller_id(function)
     }
 
     fn stage(&mut self, slot: Slot, at: u32, bytes: &[u8]) {

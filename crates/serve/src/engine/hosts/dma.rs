@@ -1,12 +1,12 @@
 //! Bytes between a host's memory and the device: at once where they are within reach, else by the function's
 //! [`Courier`].
 //!
-//! [`Courier`]: super::courier::Courier
+//! [`Courier`]: super::dma_messages::Courier
 
-use super::courier::{Age, Done, Far, Then, Way};
-use super::port::{Port, Reached};
-use super::served::Served;
-use super::world::{Pending, World, command_of, id_of};
+use super::dma_messages::{Age, Done, Far, Then, Way};
+use super::function::{Port, Reached};
+use crate::engine::firmware::Firmware;
+use crate::engine::route::{Pending, World, command_of, id_of};
 use tidewater_core::content::Whereabouts;
 use tidewater_core::fast::{PAGE_HEADER, Place};
 use tidewater_core::subsystem::{Input, LogPiece, MoveError, Outstanding, Segment, Segments, Slot, Unit};
@@ -14,7 +14,7 @@ use tidewater_core::subsystem::{Input, LogPiece, MoveError, Outstanding, Segment
 /// How a transfer went.
 #[must_use]
 #[derive(Debug)]
-pub(super) enum Carried {
+pub(crate) enum Carried {
     Done,
     /// Not all of it is there.
     Failed,
@@ -24,15 +24,15 @@ pub(super) enum Carried {
 
 impl Carried {
     /// All is done but what of `far` there is.
-    pub(super) fn but(far: Vec<Far>) -> Carried {
+    pub(crate) fn but(far: Vec<Far>) -> Carried {
         if far.is_empty() { Carried::Done } else { Carried::Far(far) }
     }
 }
 
 /// Copies bytes that a bus address of a PCI function stands for.
 #[inline]
-pub(super) fn dma_read(ports: &[Port], machine: &Served, function: u8, address: u64, to: &mut [u8]) -> Carried {
-    let region = machine.subsystem.region(function, address, to.len() as u32);
+pub(crate) fn dma_read(ports: &[Port], firmware: &Firmware, function: u8, address: u64, to: &mut [u8]) -> Carried {
+    let region = firmware.subsystem.region(function, address, to.len() as u32);
     match ports.get(usize::from(function)).map(|port| port.read(region, address, to)) {
         Some(Reached::Done) => Carried::Done,
         Some(Reached::Far) => Carried::Far(vec![Far { address, at: 0, len: to.len() }]),
@@ -41,15 +41,15 @@ pub(super) fn dma_read(ports: &[Port], machine: &Served, function: u8, address: 
 }
 
 /// Carries bytes to `at` of a command's data, in the memory of its host.
-pub(super) fn carry(
+pub(crate) fn carry(
     ports: &[Port],
-    machine: &Served,
+    firmware: &Firmware,
     slot: Slot,
     segments: &[Segment],
     at: u32,
     bytes: &[u8],
 ) -> Carried {
-    let Outstanding { function, .. } = command_of(machine, slot);
+    let Outstanding { function, .. } = command_of(firmware, slot);
     let Some(port) = ports.get(usize::from(function)) else { return Carried::Failed };
     let mut far = Vec::new();
     // Where the segment begins in the command's data.
@@ -61,7 +61,7 @@ pub(super) fn carry(
             let (from, to) = (first.max(begins), end.min(ends));
             let (at, behind) = ((from - first) as usize, (to - first) as usize);
             let address = segment.address.wrapping_add(from - begins);
-            let region = machine.subsystem.region(function, address, (behind - at) as u32);
+            let region = firmware.subsystem.region(function, address, (behind - at) as u32);
             match port.write(region, address, &bytes[at..behind]) {
                 Reached::Done => {}
                 Reached::Far => far.push(Far { address, at, len: behind - at }),
@@ -74,9 +74,9 @@ pub(super) fn carry(
 }
 
 /// Brings a command's data from the host's memory.
-pub(super) fn bring(ports: &[Port], machine: &Served, slot: Slot, to: &mut [u8]) -> Carried {
-    let Outstanding { function, .. } = command_of(machine, slot);
-    let Segments::Host(segments) = machine.subsystem.segments(slot) else {
+pub(crate) fn bring(ports: &[Port], firmware: &Firmware, slot: Slot, to: &mut [u8]) -> Carried {
+    let Outstanding { function, .. } = command_of(firmware, slot);
+    let Segments::Host(segments) = firmware.subsystem.segments(slot) else {
         unreachable!("data of a connection comes by the connection")
     };
     let mut far = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn bring(ports: &[Port], machine: &Served, slot: Slot, to: &mut [u8])
     for segment in segments {
         let len = (segment.len as usize).min(to.len() - done);
         if !segment.bit_bucket {
-            match dma_read(ports, machine, function, segment.address, &mut to[done..done + len]) {
+            match dma_read(ports, firmware, function, segment.address, &mut to[done..done + len]) {
                 Carried::Done => {}
                 Carried::Far(parts) => far.extend(parts.into_iter().map(|part| Far { at: done + part.at, ..part })),
                 Carried::Failed => return Carried::Failed,
@@ -98,24 +98,24 @@ pub(super) fn bring(ports: &[Port], machine: &Served, slot: Slot, to: &mut [u8])
 impl<M> World<M> {
     /// Begins what only messages can carry: parts of `bytes`.
     #[cold]
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &mut self,
-        machine: &Served,
+        firmware: &Firmware,
         function: u8,
         (way, far): (Way, Vec<Far>),
         then: Then,
         bytes: Vec<u8>,
     ) {
-        let age = Age { cuts: self.cuts, resets: machine.subsystem.resets(function) };
+        let age = Age { cuts: self.cuts, resets: firmware.subsystem.resets(function) };
         let port = &mut self.ports[usize::from(function)];
         let client = port.connection.clone();
         port.courier.carry(client, way, far, (age, then, bytes));
     }
 
     /// Ends a transfer of a command's data to its host. `None`: it is under way, and its end is said later.
-    pub(super) fn carried(
+    pub(crate) fn carried(
         &mut self,
-        machine: &Served,
+        firmware: &Firmware,
         slot: Slot,
         carried: Carried,
         bytes: &[u8],
@@ -124,15 +124,15 @@ impl<M> World<M> {
             Carried::Done => Some(Ok(())),
             Carried::Failed => Some(Err(MoveError::Host)),
             Carried::Far(far) => {
-                let function = command_of(machine, slot).function;
-                self.begin(machine, function, (Way::ToHost, far), Then::Moved(slot), bytes.to_vec());
+                let function = command_of(firmware, slot).function;
+                self.begin(firmware, function, (Way::ToHost, far), Then::Moved(slot), bytes.to_vec());
                 None
             }
         }
     }
 
     /// Counts bytes that an I/O command moves to its host (`way` 0) or from it (1); `queue`: the command's.
-    pub(super) fn count_moved(&mut self, queue: u16, way: usize, len: u32) {
+    pub(crate) fn count_moved(&mut self, queue: u16, way: usize, len: u32) {
         if queue != 0 {
             self.counters.bytes[way] += u64::from(len);
         }
@@ -140,38 +140,38 @@ impl<M> World<M> {
 
     /// Takes data of a command to its host: `bytes` go to `at` of its data.
     /// `None`: its end is said later.
-    pub(super) fn take_to_host(
+    pub(crate) fn take_to_host(
         &mut self,
-        machine: &Served,
+        firmware: &Firmware,
         slot: Slot,
         at: u32,
         bytes: &[u8],
     ) -> Option<Result<(), MoveError>> {
-        self.count_moved(command_of(machine, slot).queue, 0, bytes.len() as u32);
-        let Segments::Host(segments) = machine.subsystem.segments(slot) else {
+        self.count_moved(command_of(firmware, slot).queue, 0, bytes.len() as u32);
+        let Segments::Host(segments) = firmware.subsystem.segments(slot) else {
             let Some(target) = &mut self.target else { return Some(Err(MoveError::Host)) };
             let fill = |to: &mut [u8]| {
                 to.copy_from_slice(bytes);
                 Ok(())
             };
-            let taken = target.data(id_of(&command_of(machine, slot)), at, bytes.len() as u32, fill);
+            let taken = target.data(id_of(&command_of(firmware, slot)), at, bytes.len() as u32, fill);
             return Some(taken.map_err(|_| MoveError::Host));
         };
-        let carried = carry(&self.ports, machine, slot, segments, at, bytes);
-        self.carried(machine, slot, carried, bytes)
+        let carried = carry(&self.ports, firmware, slot, segments, at, bytes);
+        self.carried(firmware, slot, carried, bytes)
     }
 
     /// `None`: its end is said later.
-    pub(super) fn read_to_host(
+    pub(crate) fn read_to_host(
         &mut self,
-        machine: &Served,
+        firmware: &Firmware,
         slot: Slot,
         unit: Unit,
         place: Whereabouts,
     ) -> Option<Result<(), MoveError>> {
-        self.count_moved(command_of(machine, slot).queue, 0, unit.len);
-        let Segments::Host(segments) = machine.subsystem.segments(slot) else {
-            let id = id_of(&command_of(machine, slot));
+        self.count_moved(command_of(firmware, slot).queue, 0, unit.len);
+        let Segments::Host(segments) = firmware.subsystem.segments(slot) else {
+            let id = id_of(&command_of(firmware, slot));
             let Some(target) = &mut self.target else { return Some(Err(MoveError::Host)) };
             return Some(target.data(id, unit.at, unit.len, |to| self.payload.read(unit, place, to)));
         };
@@ -179,28 +179,28 @@ impl<M> World<M> {
             Ok(bytes) => bytes,
             Err(error) => return Some(Err(error)),
         };
-        match carry(&self.ports, machine, slot, segments, unit.at, bytes) {
+        match carry(&self.ports, firmware, slot, segments, unit.at, bytes) {
             Carried::Done => Some(Ok(())),
             Carried::Failed => Some(Err(MoveError::Host)),
             far => {
                 let bytes = bytes.to_vec();
-                self.carried(machine, slot, far, &bytes)
+                self.carried(firmware, slot, far, &bytes)
             }
         }
     }
 
-    pub(super) fn send(&mut self, machine: &Served, slot: Slot, at: u32, bytes: &[u8], log: Option<LogPiece>) {
-        if self.exceeds_credit_limit(machine, Some(slot)) {
+    pub(crate) fn send(&mut self, firmware: &Firmware, slot: Slot, at: u32, bytes: &[u8], log: Option<LogPiece>) {
+        if self.exceeds_credit_limit(firmware, Some(slot)) {
             return self.push(Input::Moved { slot, result: Err(MoveError::Host) });
         }
         let result = match log {
-            None => self.take_to_host(machine, slot, at, bytes),
+            None => self.take_to_host(firmware, slot, at, bytes),
             Some(piece) => {
                 let mut all = self.buffer(bytes.len() + piece.len as usize);
                 let (head, log) = all.split_at_mut(bytes.len());
                 head.copy_from_slice(bytes);
-                let result = match self.log_bytes(machine, piece, log) {
-                    Ok(()) => self.take_to_host(machine, slot, at, &all),
+                let result = match self.log_bytes(firmware, piece, log) {
+                    Ok(()) => self.take_to_host(firmware, slot, at, &all),
                     Err(error) => Some(Err(error)),
                 };
                 self.spare(all);
@@ -213,8 +213,8 @@ impl<M> World<M> {
     }
 
     /// Bytes of the fast side's log.
-    pub(super) fn log_bytes(&mut self, machine: &Served, piece: LogPiece, to: &mut [u8]) -> Result<(), MoveError> {
-        let device = machine.subsystem.device();
+    pub(crate) fn log_bytes(&mut self, firmware: &Firmware, piece: LogPiece, to: &mut [u8]) -> Result<(), MoveError> {
+        let device = firmware.subsystem.device();
         let (function, lane) = (usize::from(piece.function), usize::from(piece.lane));
         match piece.from {
             Place::Ring => {
@@ -232,7 +232,7 @@ impl<M> World<M> {
     }
 
     /// Takes the transfers that have ended. True: there were some.
-    pub(super) fn take_transfers(&mut self, machine: &Served) -> bool {
+    pub(crate) fn take_transfers(&mut self, firmware: &Firmware) -> bool {
         let mut any = false;
         while let Some(Done { function, age, then, bytes, is_good }) = self.transfers.take() {
             any = true;
@@ -245,7 +245,7 @@ impl<M> World<M> {
                 Then::DmaRead(token) => self.put(Pending::DmaRead(token, is_good.then_some(bytes))),
                 Then::Gathered(slot) => {
                     if is_good {
-                        self.note_ranges(machine, slot, &bytes);
+                        self.note_ranges(firmware, slot, &bytes);
                     }
                     self.put(Pending::Gathered(slot, is_good.then_some(bytes)));
                 }
@@ -255,13 +255,13 @@ impl<M> World<M> {
                 }
                 Then::Moved(slot) => self.push(Input::Moved { slot, result }),
                 // After a reset of the controller, nothing is missed.
-                Then::Posted if is_good || age.resets != machine.subsystem.resets(function) => {}
+                Then::Posted if is_good || age.resets != firmware.subsystem.resets(function) => {}
                 Then::Posted => self.push(Input::PostFailed { function }),
                 Then::HostMemory(access) => {
                     let answer = self.lent.carried(&access, is_good.then_some(&bytes));
                     self.push(Input::HostMemory { ticket: access.ticket, answer });
                 }
-                Then::Shadows(address) => self.shadows_came(machine, function, address, is_good.then_some(&bytes)),
+                Then::Shadows(address) => self.shadows_came(firmware, function, address, is_good.then_some(&bytes)),
                 Then::Nothing => {}
             }
         }
@@ -269,7 +269,7 @@ impl<M> World<M> {
     }
 
     /// Without power, no transfer is for anything.
-    pub(super) fn drop_transfers(&mut self) {
+    pub(crate) fn drop_transfers(&mut self) {
         while let Some(done) = self.transfers.take() {
             self.ports[usize::from(done.function)].courier.came_back();
         }

@@ -1,10 +1,10 @@
 //! Units in the memory that a host has lent (host memory buffer): real bytes at the host's own descriptors, each with a
 //! header that tells what it is and a checksum over all of it.
 
-use super::courier::{Far, Way};
-use super::port::{Port, Reached};
-use super::served::Served;
-use super::transfer::Carried;
+use super::dma::Carried;
+use super::dma_messages::{Far, Way};
+use super::function::{Port, Reached};
+use crate::engine::firmware::Firmware;
 use crate::image::Payload;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
@@ -21,7 +21,7 @@ const CHECKSUM: usize = 4;
 
 /// The units of a host's memory, from the drive's side.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(crate) struct Lent {
     /// Goes into every checksum, so that what another run has left in the same memory is never taken for good.
     salt: u32,
     /// What reads have found, by the serial number of the access, in its order.
@@ -30,14 +30,14 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    pub(super) fn new() -> Lent {
+    pub(crate) fn new() -> Lent {
         Lent { salt: RandomState::new().hash_one(HEADER) as u32, found: VecDeque::new(), unit: Vec::new() }
     }
 
     /// Carries an access out. An error: what only messages carry is left, with the unit's bytes.
-    pub(super) fn access(
+    pub(crate) fn access(
         &mut self,
-        machine: &Served,
+        firmware: &Firmware,
         ports: &[Port],
         payload: &mut Payload,
         function: u8,
@@ -48,15 +48,15 @@ impl Lent {
         unit.resize(access.len as usize, 0);
         let (way, carried) = match access.operation {
             // A page that has changed since has no copy that is good: what is not written fails its check.
-            Operation::Write { content } if !fill(machine, payload, access, content, &mut unit[HEADER as usize..]) => {
+            Operation::Write { content } if !fill(firmware, payload, access, content, &mut unit[HEADER as usize..]) => {
                 (Way::ToHost, Carried::Done)
             }
             Operation::Write { content } => {
                 self.seal(access.stamp, content, &mut unit);
-                (Way::ToHost, carry(machine, ports, function, access.offset, Way::ToHost, &mut unit))
+                (Way::ToHost, carry(firmware, ports, function, access.offset, Way::ToHost, &mut unit))
             }
             Operation::Read => {
-                (Way::FromHost, carry(machine, ports, function, access.offset, Way::FromHost, &mut unit))
+                (Way::FromHost, carry(firmware, ports, function, access.offset, Way::FromHost, &mut unit))
             }
         };
         let answer = match carried {
@@ -69,7 +69,7 @@ impl Lent {
     }
 
     /// The answer to an access, when its bytes have been carried. `None`: they could not be.
-    pub(super) fn carried(&mut self, access: &Access, unit: Option<&Vec<u8>>) -> Answer {
+    pub(crate) fn carried(&mut self, access: &Access, unit: Option<&Vec<u8>>) -> Answer {
         let Some(unit) = unit else { return Answer::Gone };
         if let Operation::Write { .. } = access.operation {
             return Answer::Written;
@@ -87,7 +87,7 @@ impl Lent {
     }
 
     /// The bytes that an access has found, once.
-    pub(super) fn take(&mut self, serial: u64) -> Option<Box<[u8]>> {
+    pub(crate) fn take(&mut self, serial: u64) -> Option<Box<[u8]>> {
         let at = self.found.binary_search_by_key(&serial, |(of, _)| *of).ok()?;
         self.found.remove(at).map(|(_, bytes)| bytes)
     }
@@ -120,8 +120,8 @@ impl Lent {
 }
 
 /// What a unit holds. False: it can't be had any more.
-fn fill(machine: &Served, payload: &mut Payload, access: &Access, content: u64, to: &mut [u8]) -> bool {
-    let device = machine.subsystem.device();
+fn fill(firmware: &Firmware, payload: &mut Payload, access: &Access, content: u64, to: &mut [u8]) -> bool {
+    let device = firmware.subsystem.device();
     let Ok(key) = u32::try_from(access.stamp.key) else { return false };
     if access.stamp.used == Use::MapCache {
         // A page of the map, as it stands: 4 bytes for each entry.
@@ -139,19 +139,19 @@ fn fill(machine: &Served, payload: &mut Payload, access: &Access, content: u64, 
 }
 
 /// Copies bytes to or from `offset` of the memory that a function's host has lent.
-fn carry(machine: &Served, ports: &[Port], function: u8, offset: u64, way: Way, bytes: &mut [u8]) -> Carried {
+fn carry(firmware: &Firmware, ports: &[Port], function: u8, offset: u64, way: Way, bytes: &mut [u8]) -> Carried {
     let Some(port) = ports.get(usize::from(function)) else { return Carried::Failed };
     let len = bytes.len();
     // Where the piece begins in the memory, and how many bytes are done.
     let (mut begins, mut done) = (0u64, 0usize);
     let mut far = Vec::new();
-    for piece in machine.subsystem.host_memory(function) {
+    for piece in firmware.subsystem.host_memory(function) {
         let ends = begins + u64::from(piece.len);
         let at = offset + done as u64;
         if at < ends && done < len {
             let count = ((ends - at) as usize).min(len - done);
             let address = piece.address + (at - begins);
-            let region = machine.subsystem.region(function, address, count as u32);
+            let region = firmware.subsystem.region(function, address, count as u32);
             let part = &mut bytes[done..done + count];
             let reached = match way {
                 Way::ToHost => port.write(region, address, part),

@@ -14,18 +14,18 @@ use tidewater_nand::{Nand, Recorder};
 use crate::runtime;
 
 /// The subsystem as it is served.
-pub struct Served {
+pub struct Firmware {
     /// The controllers and the drive.
     pub subsystem: Subsystem<Recorder<Nand>>,
-    pub(super) timing: Timing,
-    pub(super) log: Option<InputLog>,
+    pub(crate) timing: Timing,
+    pub(crate) log: Option<InputLog>,
     /// Without pacing: up to where time has passed that a host's timers wait for.
-    pub(super) passed: Instant,
+    pub(crate) passed: Instant,
     /// A client waits for bytes that wait for a page to fill.
-    pub(super) hurries: bool,
+    pub(crate) hurries: bool,
 }
 
-impl Served {
+impl Firmware {
     /// Whether anything is due that need not take its time: the drive itself has something to do. A host's timer is
     /// nothing like that, and neither are bytes of the log that wait for a page to fill, unless a client waits for
     /// them: a page that filler completes at once would be one for each commit.
@@ -35,7 +35,7 @@ impl Served {
     }
 }
 
-impl Machine for Served {
+impl Machine for Firmware {
     type Input<'a> = Input<'a>;
     type Output = Output;
     type Refused = Infallible;
@@ -86,20 +86,20 @@ impl Machine for Served {
 
 /// The log of what comes in. A host gets no answer before the file has the inputs that led to it, and the thread does
 /// not sleep before the file has all.
-pub(super) struct InputLog {
+pub(crate) struct InputLog {
     file: BufWriter<File>,
     entry: Vec<u8>,
     sum: Sum,
     outputs: Outputs,
     /// Events of the device since the last input.
-    pub(super) timers: u64,
+    pub(crate) timers: u64,
     /// The first error of the file: nothing is written behind it.
     failed: Option<io::Error>,
 }
 
 impl InputLog {
     /// A new log, which begins with `setup` and only its owner may read: what hosts stored into the fast side is in it.
-    pub(super) fn create(path: &Path, setup: &str) -> io::Result<InputLog> {
+    pub(crate) fn create(path: &Path, setup: &str) -> io::Result<InputLog> {
         let mut file = BufWriter::with_capacity(1 << 20, runtime::private_file(path)?);
         let mut header = [&MAGIC[..], &(setup.len() as u32).to_le_bytes(), setup.as_bytes()].concat();
         let mut sum = Sum::default();
@@ -116,7 +116,7 @@ impl InputLog {
     }
 
     /// Gives the file all that came in: it has it, even if this process is killed.
-    pub(super) fn write_out(&mut self) {
+    pub(crate) fn write_out(&mut self) {
         if self.failed.is_none() && !self.file.buffer().is_empty() {
             self.failed = self.file.flush().err();
         }
@@ -147,7 +147,7 @@ impl InputLog {
     }
 
     /// The power is cut.
-    pub(super) fn cut(&mut self, now: Instant) {
+    pub(crate) fn cut(&mut self, now: Instant) {
         self.check();
         let from = self.entry.len();
         write_cut(&mut self.entry, now, self.timers);
@@ -156,7 +156,7 @@ impl InputLog {
     }
 
     /// Ends the log.
-    pub(super) fn end(mut self) -> io::Result<()> {
+    pub(crate) fn end(mut self) -> io::Result<()> {
         self.check();
         self.write();
         match self.failed {

@@ -1,14 +1,16 @@
 //! From a setup to a device that is there: the image, recovery, sockets.
 
-use super::clock::DeviceClock;
-use super::courier::{Courier, Done};
-use super::pages::DoorbellPage;
-use super::pmr::Pmr;
-use super::port::Port;
-use super::run::{Message, Moments, Server};
-use super::served::{InputLog, Served};
-use super::setup::{Backing, DriveSetup, FABRICS_MAX, MetricsSetup, Setup, TcpSetup};
-use super::world::World;
+use super::Server;
+use crate::engine::clock::DeviceClock;
+use crate::engine::events::{Event, Ready, ServeError, wrong};
+use crate::engine::firmware::{Firmware, InputLog};
+use crate::engine::hosts::dma_messages::{Courier, Done};
+use crate::engine::hosts::doorbell_page::DoorbellPage;
+use crate::engine::hosts::function::Port;
+use crate::engine::hosts::pmr::Pmr;
+use crate::engine::mail::{Message, Moments};
+use crate::engine::route::World;
+use crate::engine::setup::{Backing, DriveSetup, FABRICS_MAX, MetricsSetup, Setup, TcpSetup};
 use crate::image::{Image, ImageOptions, Memory, MemoryKind, Payload, Target as ImageTarget};
 use crate::inbox::Inbox;
 use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
@@ -18,8 +20,6 @@ use crate::ring::{MappedRing, has_led, is_counted_on};
 use crate::trace::TraceWriter;
 use crate::vfio_user::{self, DOORBELL_PAGE, Device as VfioDevice, Doorbell, GuestMemory, Interrupts, Region, Waker};
 use crate::{control, metrics, runtime};
-use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration as WallDuration, Instant as Wall};
@@ -28,7 +28,6 @@ use tidewater_core::Device;
 use tidewater_core::drive::Machine as _;
 use tidewater_core::fast::transport::Command;
 use tidewater_core::fast::{Content, Function};
-use tidewater_core::ftl::RecoveryReport;
 use tidewater_core::memory::{Note, Use};
 use tidewater_core::profile::{
     Access, Doorbells, Interrupts as Kind, MemoryKind as ProfileMemory, MemoryProfile, Profile, Survives, Timing,
@@ -44,76 +43,6 @@ use tidewater_wire::vfio_user::{Area, region};
 
 /// Memory of the rings of a device with peers.
 const PEERS_MEMORY: &str = "replicated-ring";
-
-/// Why a device can't be served, in words that name the place and the way out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServeError(pub String);
-
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ServeError {}
-
-pub(super) fn wrong(error: impl fmt::Display) -> ServeError {
-    ServeError(error.to_string())
-}
-
-/// What happens while a device is served.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// A new drive was made.
-    Made {
-        /// Usable bytes.
-        capacity: u64,
-    },
-    /// A drive was found in its image.
-    Opened {
-        /// Usable bytes.
-        capacity: u64,
-        /// Bytes of flash that hold something.
-        written: u64,
-    },
-    /// Recovery goes on.
-    Recovering {
-        /// Flash reads so far.
-        reads: u64,
-    },
-    /// Recovery has ended.
-    Recovered {
-        /// What it did.
-        report: RecoveryReport,
-        /// How long it took here.
-        wall: WallDuration,
-    },
-    /// Hosts may come.
-    Ready(Ready),
-    /// Something that the user should know.
-    Note(String),
-    /// Something that has failed, or may.
-    Warning(String),
-}
-
-/// How hosts reach the device.
-#[derive(Clone, Debug, Default)]
-pub struct Ready {
-    /// Sockets of PCIe functions.
-    pub vfio_user: Vec<PathBuf>,
-    /// Address and NQN of NVMe/TCP.
-    pub nvme_tcp: Option<(SocketAddr, String)>,
-    /// Metrics.
-    pub metrics: Option<SocketAddr>,
-    /// Where peers reach it.
-    pub peers: Option<SocketAddr>,
-    /// What it is doing, for who asks.
-    pub moments: Option<Moments>,
-    /// In words: which failures what was flushed survives.
-    pub survives: String,
-    /// The same of memories of the drive that the profile places, each in a line.
-    pub memories: Vec<String>,
-}
 
 /// What a start has made. One that does not come to its end takes it away again, so that the next begins as it did.
 #[derive(Default)]
@@ -230,36 +159,36 @@ fn make(setup: &Setup, drive: &DriveSetup, notify: &mut dyn FnMut(Event)) -> Res
 }
 
 /// Lets recovery run to its end, as fast as it goes, and the flash changes that it makes go to the image.
-pub(super) fn recover(
-    machine: &mut Served,
+pub(crate) fn recover(
+    firmware: &mut Firmware,
     payload: &mut Payload,
     notify: &mut dyn FnMut(Event),
 ) -> Result<(), ServeError> {
-    if !machine.subsystem.device().is_recovering() {
+    if !firmware.subsystem.device().is_recovering() {
         return Ok(());
     }
     let (start, mut reported) = (Wall::now(), Wall::now());
     let mut changes = Default::default();
-    let mut page = vec![0; machine.subsystem.device().profile().ftl.unit_size as usize];
-    while machine.subsystem.device().is_recovering() {
-        let Some(at) = machine.deadline() else { return Err(wrong("recovery stands still")) };
-        machine.on_deadline(at);
-        machine.subsystem.device().medium().take_changes(&mut changes);
+    let mut page = vec![0; firmware.subsystem.device().profile().ftl.unit_size as usize];
+    while firmware.subsystem.device().is_recovering() {
+        let Some(at) = firmware.deadline() else { return Err(wrong("recovery stands still")) };
+        firmware.on_deadline(at);
+        firmware.subsystem.device().medium().take_changes(&mut changes);
         payload.apply(&changes).map_err(|_| wrong("the image could not be written during recovery"))?;
-        while let Some((lpn, place)) = machine.subsystem.take_window_load() {
+        while let Some((lpn, place)) = firmware.subsystem.take_window_load() {
             let unit = Unit { lpn, skip: 0, len: page.len() as u32, at: 0 };
             let content = match payload.read(unit, place, &mut page) {
                 Ok(()) => Content::Bytes(&page),
                 Err(_) => Content::Absent(0),
             };
-            machine.subsystem.handle(at, Input::WindowFill { lpn, content });
+            firmware.subsystem.handle(at, Input::WindowFill { lpn, content });
         }
         if reported.elapsed() > WallDuration::from_secs(1) {
             reported = Wall::now();
-            notify(Event::Recovering { reads: machine.subsystem.device().ftl().recovery_reads() });
+            notify(Event::Recovering { reads: firmware.subsystem.device().ftl().recovery_reads() });
         }
     }
-    if let Some(report) = machine.subsystem.device().recovery_report() {
+    if let Some(report) = firmware.subsystem.device().recovery_report() {
         notify(Event::Recovered { report, wall: start.elapsed() });
     }
     Ok(())
@@ -367,7 +296,7 @@ fn ring(
     profile: &Profile,
     function: usize,
     image: &Image,
-    machine: &Served,
+    firmware: &Firmware,
     made: &mut Made,
     notify: &mut dyn FnMut(Event),
 ) -> Result<Option<MappedRing>, ServeError> {
@@ -377,7 +306,7 @@ fn ring(
             "--ring needs a profile whose hosts may map memory; set serve.access=mapped, or leave out --ring",
         ));
     }
-    let fast = machine.subsystem.device().fast();
+    let fast = firmware.subsystem.device().fast();
     if !fast.is_enabled() {
         return Err(wrong(
             "--ring needs a drive with a fast side: set fast.size, or take a profile that has one, such as villars",
@@ -415,7 +344,7 @@ fn ring(
     Ok(Some(ring))
 }
 
-pub(super) fn target(tcp: &TcpSetup, controllers: &Options) -> Result<Target, ServeError> {
+pub(crate) fn target(tcp: &TcpSetup, controllers: &Options) -> Result<Target, ServeError> {
     let name = |name: &str| {
         Nqn::new(name).ok_or_else(|| {
             wrong(format!("`{name}` is not an NVMe qualified name; give one such as nqn.2014-08.org.example:host"))
@@ -455,13 +384,13 @@ fn keep_ring(profile: &mut Profile) {
 }
 
 /// The connections to peers, of this drive.
-pub(super) fn peers(
+pub(crate) fn peers(
     setup: &PeersSetup,
     image: &Image,
-    machine: &Served,
+    firmware: &Firmware,
     waker: &Arc<Waker>,
 ) -> Result<Box<dyn Carrier>, ServeError> {
-    let fast = machine.subsystem.device().fast();
+    let fast = firmware.subsystem.device().fast();
     let Some(first) = fast.function(0) else {
         return Err(wrong("peers replicate the logs of the fast side: take a profile that has one, such as log"));
     };
@@ -588,10 +517,10 @@ impl Server {
         let subsystem = Subsystem::new(device, options).map_err(wrong)?;
         let mut payload = Payload::new(image, subsystem.slots(), transfer_max, unit_size);
         let timing = profile.serve.timing;
-        let mut machine = Served { subsystem, timing: Timing::None, log, passed: Instant::ZERO, hurries: false };
-        recover(&mut machine, &mut payload, notify)?;
-        machine.timing = timing;
-        for text in kept(&profile, machine.subsystem.device().fast().functions()) {
+        let mut firmware = Firmware { subsystem, timing: Timing::None, log, passed: Instant::ZERO, hurries: false };
+        recover(&mut firmware, &mut payload, notify)?;
+        firmware.timing = timing;
+        for text in kept(&profile, firmware.subsystem.device().fast().functions()) {
             notify(Event::Note(text));
         }
 
@@ -607,21 +536,28 @@ impl Server {
         }
         for (i, path) in setup.vfio_user.iter().enumerate() {
             let serial = identity.wrapping_add(i as u64);
-            let ring = ring(&setup, &profile, i, payload.image(), &machine, &mut made, notify)?;
+            let ring = ring(&setup, &profile, i, payload.image(), &firmware, &mut made, notify)?;
             let stored = (payload.image(), pmrs[i]);
-            let (port, device, slot) =
-                function(&profile, &machine.subsystem, (&waker, &transfers), (i as u8, serial), several, stored, ring)?;
+            let (port, device, slot) = function(
+                &profile,
+                &firmware.subsystem,
+                (&waker, &transfers),
+                (i as u8, serial),
+                several,
+                stored,
+                ring,
+            )?;
             ports.push(port);
             functions.push((path, device, slot));
         }
-        let controllers = machine.subsystem.options();
+        let controllers = firmware.subsystem.options();
         let subsystem_name = controllers.nqn.clone();
         let target = setup.nvme_tcp.as_ref().map(|tcp| target(tcp, controllers)).transpose()?;
         let nvme_tcp = target.as_ref().and_then(|target| target.addresses().first().map(|at| (*at, nqn)));
         let connected =
-            setup.peers.as_ref().map(|setup| peers(setup, payload.image(), &machine, &waker)).transpose()?;
+            setup.peers.as_ref().map(|setup| peers(setup, payload.image(), &firmware, &waker)).transpose()?;
         let peers_at = connected.as_ref().and_then(|peers| peers.address());
-        for (number, function) in machine.subsystem.device().fast().functions().iter().enumerate() {
+        for (number, function) in firmware.subsystem.device().fast().functions().iter().enumerate() {
             let ring = ports.get(number).and_then(|port| port.ring.as_ref());
             if is_counted_on(function) && !ring.is_some_and(MappedRing::is_kept) {
                 forgetful.push(number as u8);
@@ -642,13 +578,13 @@ impl Server {
                 }));
             }
         }
-        let clock = DeviceClock::new(timing, machine.subsystem.device().now());
+        let clock = DeviceClock::new(timing, firmware.subsystem.device().now());
         let mut world = World::new(ports, target, payload, mail.clone(), transfers);
         world.peers = connected;
         world.is_recorded = setup.input_log.is_some();
         world.holds_log = setup.peers.as_ref().is_some_and(|peers| peers.holds_log);
         if let Some(bytes_per_second) = setup.peers.as_ref().and_then(|peers| peers.catch_up_rate) {
-            for function in 0..machine.subsystem.device().fast().functions().len() as u8 {
+            for function in 0..firmware.subsystem.device().fast().functions().len() as u8 {
                 world.push(Input::CatchUpRate { function, bytes_per_second });
             }
         }
@@ -660,7 +596,7 @@ impl Server {
             let trace = TraceWriter::create(path);
             world.trace = Some(trace.map_err(|error| wrong(format!("{}: {error}", path.display())))?);
         }
-        world.commands = super::seen::tap(&setup, &subsystem_name, &mut made.files)?;
+        world.commands = crate::engine::record::commands::tap(&setup, &subsystem_name, &mut made.files)?;
 
         let control = runtime::listen(&setup.control).map_err(wrong)?;
         made.files.push(setup.control.clone());
@@ -693,6 +629,6 @@ impl Server {
             survives: survives(&setup.backing),
             memories,
         }));
-        Ok(Server::new(machine, clock, world, waker, sockets, setup, drive_setup, profile, identity))
+        Ok(Server::new(firmware, clock, world, waker, sockets, setup, drive_setup, profile, identity))
     }
 }

@@ -1,8 +1,8 @@
 //! What clients of PCIe functions ask of the engine: reads and writes of regions, resets, and their coming and going.
 
 use super::Server;
-use crate::engine::doorbells::is_kick;
-use crate::engine::world::Pending;
+use crate::engine::hosts::shadow_doorbells::is_kick;
+use crate::engine::route::Pending;
 use crate::vfio_user::{PciMessage, Registers};
 use tidewater_core::subsystem::Input;
 use tidewater_wire::nvme::register::{PmrHealth, PmrSts, offset};
@@ -10,7 +10,7 @@ use tidewater_wire::vfio_user::region;
 
 impl Server {
     /// Takes the messages of clients of PCIe functions, in order.
-    pub(super) fn take_messages(&mut self) -> bool {
+    pub(crate) fn take_messages(&mut self) -> bool {
         let mut any = false;
         for function in 0..self.world.ports.len() {
             while let Some(message) = self.world.ports[function].mailbox.take() {
@@ -22,7 +22,7 @@ impl Server {
     }
 
     /// While there is no power, and at the end, reads find ones and writes are lost.
-    pub(super) fn refuse_messages(&mut self) {
+    pub(crate) fn refuse_messages(&mut self) {
         for port in &mut self.world.ports {
             while let Some(message) = port.mailbox.take() {
                 match message {
@@ -42,13 +42,13 @@ impl Server {
     }
 
     /// Publishes the registers that drivers poll, for reads that this thread answers too late.
-    pub(super) fn publish_registers(&self) {
+    pub(crate) fn publish_registers(&self) {
         if !self.world.pending.is_empty() {
             return; // They may differ once these are handled.
         }
         for (function, port) in (0..).zip(&self.world.ports) {
-            let registers = self.machine.as_ref().map_or(Registers::OFF, |machine| {
-                let read = |offset: u32, len: u8| machine.subsystem.register(function, offset, len);
+            let registers = self.firmware.as_ref().map_or(Registers::OFF, |firmware| {
+                let read = |offset: u32, len: u8| firmware.subsystem.register(function, offset, len);
                 Registers {
                     capabilities: read(offset::CAP, 8),
                     version: read(offset::VS, 4) as u32,
@@ -61,7 +61,7 @@ impl Server {
     }
 
     fn on_message(&mut self, function: usize, message: PciMessage) {
-        self.world.look_before_message(self.machine.as_ref().expect("there is power"), function);
+        self.world.look_before_message(self.firmware.as_ref().expect("there is power"), function);
         match message {
             PciMessage::Read { region, offset, len, reply } => {
                 // Behind all that was written before.
@@ -101,13 +101,13 @@ impl Server {
         let status = u64::from(offset::PMRSTS);
         let is_barrier = region == 0 && (offset..offset.saturating_add(to.len() as u64)).contains(&status);
         let is_safe = !is_barrier || self.world.pmr_barrier(function);
-        let machine = self.machine.as_ref().expect("there is power");
-        let subsystem = &machine.subsystem;
+        let firmware = self.firmware.as_ref().expect("there is power");
+        let subsystem = &firmware.subsystem;
         // A load from the window comes back behind all stores before it, and when they are safe.
         let window = subsystem.bar2().window_offset..subsystem.bar2().window_offset + subsystem.bar2().window_len;
         let touches = offset < window.end && offset.saturating_add(to.len() as u64) > window.start;
         let is_window = region == 2 && function == 0 && touches;
-        let is_stored = !is_window || self.world.window_barrier(machine);
+        let is_stored = !is_window || self.world.window_barrier(firmware);
         let port = &self.world.ports[function];
         match region {
             region::CONFIG => port.config.read(offset, to),
@@ -180,7 +180,7 @@ impl Server {
                     bytes.fill(0);
                     bytes[..piece.len()].copy_from_slice(piece);
                     let (value, len) = (u64::from_le_bytes(bytes), piece.len() as u8);
-                    if is_kick(self.machine.as_ref().expect("there is power"), function as u8, at) {
+                    if is_kick(self.firmware.as_ref().expect("there is power"), function as u8, at) {
                         self.world.doorbells.ask(function as u8);
                         continue;
                     }
@@ -196,8 +196,8 @@ impl Server {
                     let _ = memory.write(offset, from);
                 }
                 _ => {
-                    let machine = self.machine.as_ref().expect("there is power");
-                    if self.world.ring_message(function, offset, from, machine) {
+                    let firmware = self.firmware.as_ref().expect("there is power");
+                    if self.world.ring_message(function, offset, from, firmware) {
                         return;
                     }
                     let mut bytes = self.world.buffer(from.len());

@@ -15,7 +15,7 @@ const MESSAGE_TIME: Duration = Duration::from_secs(1);
 
 /// Part of a transfer's bytes that only messages reach.
 #[derive(Debug)]
-pub(super) struct Far {
+pub(crate) struct Far {
     /// Bus address.
     pub address: u64,
     /// Where it is in the transfer's bytes.
@@ -26,14 +26,14 @@ pub(super) struct Far {
 
 /// Where the bytes of a transfer go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     ToHost,
     FromHost,
 }
 
 /// What a transfer is for.
 #[derive(Debug)]
-pub(super) enum Then {
+pub(crate) enum Then {
     /// What the subsystem reads itself.
     DmaRead(Token),
     /// A command's data, for the subsystem.
@@ -54,7 +54,7 @@ pub(super) enum Then {
 
 /// What tells whether a transfer is still for anything when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Age {
+pub(crate) struct Age {
     /// Power cuts so far.
     pub cuts: u64,
     /// Resets of the controller so far.
@@ -63,7 +63,7 @@ pub(super) struct Age {
 
 /// A transfer that has ended.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(crate) struct Done {
     pub function: u8,
     /// When it began.
     pub age: Age,
@@ -86,7 +86,7 @@ enum Errand {
 }
 
 /// The device's end of a function's thread, which is started with the first transfer.
-pub(super) struct Courier {
+pub(crate) struct Courier {
     function: u8,
     interrupts: Arc<Interrupts>,
     mail: Inbox<Done>,
@@ -97,7 +97,7 @@ pub(super) struct Courier {
 
 impl Courier {
     /// For a function with these interrupts; what has ended goes to `mail`.
-    pub(super) fn new(function: u8, interrupts: Arc<Interrupts>, mail: Inbox<Done>) -> Courier {
+    pub(crate) fn new(function: u8, interrupts: Arc<Interrupts>, mail: Inbox<Done>) -> Courier {
         Courier { function, interrupts, mail, errands: None, under_way: 0 }
     }
 
@@ -118,7 +118,7 @@ impl Courier {
     }
 
     /// Begins a transfer of parts of `bytes`, behind those that are under way.
-    pub(super) fn carry(
+    pub(crate) fn carry(
         &mut self,
         client: Option<Arc<Connection>>,
         way: Way,
@@ -131,13 +131,13 @@ impl Courier {
     }
 
     /// A transfer has come back.
-    pub(super) fn came_back(&mut self) {
+    pub(crate) fn came_back(&mut self) {
         self.under_way -= 1;
     }
 
     /// Raises an interrupt, behind all entries that were written before.
     #[inline]
-    pub(super) fn interrupt(&mut self, vector: u16) {
+    pub(crate) fn interrupt(&mut self, vector: u16) {
         if self.under_way == 0 {
             self.interrupts.raise(vector);
         } else {

@@ -1,8 +1,8 @@
 //! A device whose image can't be written: it freezes, says so, and starts anew once that is safe.
 
-use super::run::Server;
-use super::start::Event;
-use super::world::World;
+use crate::engine::events::Event;
+use crate::engine::route::World;
+use crate::engine::server::Server;
 use crate::image::Disk;
 use crate::trace::TraceWriter;
 use nix::libc::{EDQUOT, EIO, ENOSPC};
@@ -14,7 +14,7 @@ use tidewater_core::subsystem::Input;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl<M> World<M> {
-    pub(super) fn fail_store(&mut self) {
+    pub(crate) fn fail_store(&mut self) {
         if std::mem::replace(&mut self.store_failed, true) {
             return;
         }
@@ -34,7 +34,7 @@ impl<M> World<M> {
     }
 
     /// What is wrong with the disk of the image.
-    pub(super) fn disk(&self) -> Disk {
+    pub(crate) fn disk(&self) -> Disk {
         match (self.store_failed, self.payload.image().disk()) {
             (false, _) => Disk::Works,
             (true, Disk::Works) => Disk::Failed,
@@ -43,7 +43,7 @@ impl<M> World<M> {
     }
 
     /// Clients and peers learn what is wrong with the disk, though nothing else is sent to them any more.
-    pub(super) fn tell_of_disk(&mut self) {
+    pub(crate) fn tell_of_disk(&mut self) {
         let disk = self.disk();
         if let Some(peers) = &mut self.peers {
             peers.set_disk(disk);
@@ -68,7 +68,7 @@ impl<M> World<M> {
     }
 
     /// How fast the disk is, for the status.
-    pub(super) fn disk_status(&self) -> Value {
+    pub(crate) fn disk_status(&self) -> Value {
         let pace = self.payload.image().pace();
         let mut all = Map::new();
         if let Some(word) = self.disk().word() {
@@ -86,7 +86,7 @@ impl<M> World<M> {
 impl Server {
     /// Whether the disk was full and has room again: then the image is as after a crash, with all that was
     /// acknowledged.
-    pub(super) fn is_to_start_anew(&mut self) -> bool {
+    pub(crate) fn is_to_start_anew(&mut self) -> bool {
         if !self.world.store_failed || !self.world.can_start_anew() {
             return false;
         }
@@ -105,7 +105,7 @@ impl Server {
     }
 
     /// Leaves everything as it is: the next start finds what a crash would have left, and this process's files closed.
-    pub(super) fn leave(mut self) {
+    pub(crate) fn leave(mut self) {
         let _ = self.world.trace.as_mut().map_or(Ok(()), TraceWriter::end);
         let _ = self.world.end_tap();
         let _ = std::fs::remove_file(&self.setup.control);

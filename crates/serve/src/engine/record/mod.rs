@@ -1,0 +1,3 @@
+//! What is written down of a run.
+
+pub(crate) mod commands;
