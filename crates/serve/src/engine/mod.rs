@@ -1,6 +1,7 @@
 //! Runs a subsystem under the wall clock: one thread with the one drive loop, whose world holds hosts, connections and
 //! the backing store.
 mod clock;
+mod context;
 mod events;
 mod firmware;
 mod group;

@@ -1,7 +1,7 @@
 //! What surrounds a subsystem: hosts' memory, the backing store, connections. It carries out what the subsystem says,
 //! and hands in what comes of it.
 
-use super::events::Event;
+use super::context::{Context, Pending};
 use super::firmware::Firmware;
 use super::group::Asked;
 use super::group::replica_lag::Marks;
@@ -21,27 +21,13 @@ use std::io;
 use tidewater_base::Instant;
 use tidewater_core::content::Whereabouts;
 use tidewater_core::drive::{Machine as _, World as Surroundings};
-use tidewater_core::fast::Content;
 use tidewater_core::fast::transport::CommandError;
 use tidewater_core::profile::Timing;
-use tidewater_core::subsystem::{Input, MoveError, Output, Outstanding, Slot, StoreFault, Token, Unit};
+use tidewater_core::subsystem::{Input, MoveError, Output, Outstanding, Slot, StoreFault, Unit};
 use tidewater_gauges::Latencies;
 use tidewater_nand::Changes;
 use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
-use tidewater_wire::replication::Frame;
 use tidewater_wire::replication::LANES_MAX;
-
-/// An input that waits for its turn, with its bytes.
-#[derive(Debug)]
-pub(crate) enum Pending {
-    Plain(Input<'static>),
-    DmaRead(Token, Option<Vec<u8>>),
-    Gathered(Slot, Option<Vec<u8>>),
-    Store { function: u8, address: u64, bytes: Vec<u8> },
-    Announce { function: u8, lane: u8, tail: u64, bytes: Vec<u8> },
-    WindowFill { lpn: u32, bytes: Option<Vec<u8>> },
-    Frame { frame: Box<Frame>, bytes: Vec<u8> },
-}
 
 /// Data of a command that comes over a connection, for the firmware itself.
 #[derive(Debug)]
@@ -67,6 +53,7 @@ pub struct Counters {
 
 /// The surroundings of a subsystem.
 pub struct World<M> {
+    pub(crate) cx: Context,
     pub(crate) ports: Vec<Port>,
     pub(crate) target: Option<Target>,
     /// The connections to peers.
@@ -84,9 +71,6 @@ pub struct World<M> {
     pub(crate) grouped: VecDeque<(u8, Result<(), CommandError>)>,
     pub(crate) payload: Payload,
     pub(crate) mail: Inbox<M>,
-    pub(crate) pending: VecDeque<(Instant, Pending)>,
-    /// The time of the last look at the clock: what comes in is stamped with it.
-    pub(crate) now: Instant,
     pub(crate) gathering: Vec<Gathering>,
     /// The memory that a host lends.
     pub(crate) lent: Lent,
@@ -94,11 +78,7 @@ pub struct World<M> {
     pub(crate) transfers: Inbox<Done>,
     /// Power cuts: what was under way before one is dropped.
     pub(crate) cuts: u64,
-    /// The bytes of what was handed in last: they are borrowed until the next.
-    current: Vec<u8>,
     changes: Changes,
-    /// Buffers that come back after use.
-    spare: Vec<Vec<u8>>,
     pub(crate) doorbells: Doorbells,
     pub(crate) counters: Counters,
     pub(crate) latencies: Latencies,
@@ -120,9 +100,6 @@ pub struct World<M> {
     pub(crate) watch: crate::ring::Watch,
 }
 
-/// Buffers kept for reuse, at most.
-const SPARE_MAX: usize = 256;
-
 impl<M> World<M> {
     pub(crate) fn new(
         ports: Vec<Port>,
@@ -132,6 +109,7 @@ impl<M> World<M> {
         transfers: Inbox<Done>,
     ) -> World<M> {
         World {
+            cx: Context::new(),
             ports,
             target,
             peers: None,
@@ -143,15 +121,11 @@ impl<M> World<M> {
             grouped: VecDeque::new(),
             payload,
             mail,
-            pending: VecDeque::with_capacity(1_024),
-            now: Instant::ZERO,
             gathering: Vec::new(),
             lent: Lent::new(),
             transfers,
             cuts: 0,
-            current: Vec::new(),
             changes: Changes::default(),
-            spare: Vec::new(),
             doorbells: Doorbells::new(),
             counters: Counters::default(),
             latencies: Latencies::default(),
@@ -164,28 +138,6 @@ impl<M> World<M> {
             is_credit_limited: false,
             unpaced_turns: 0,
             watch: crate::ring::Watch::default(),
-        }
-    }
-
-    pub(crate) fn push(&mut self, input: Input<'static>) {
-        self.put(Pending::Plain(input));
-    }
-
-    pub(crate) fn put(&mut self, pending: Pending) {
-        self.pending.push_back((self.now, pending));
-    }
-
-    pub(crate) fn buffer(&mut self, len: usize) -> Vec<u8> {
-        let mut buffer = self.spare.pop().unwrap_or_default();
-        buffer.clear();
-        buffer.resize(len, 0);
-        buffer
-    }
-
-    /// Takes a buffer back.
-    pub(crate) fn spare(&mut self, buffer: Vec<u8>) {
-        if self.spare.len() < SPARE_MAX && buffer.capacity() > 0 {
-            self.spare.push(buffer);
         }
     }
 
@@ -263,10 +215,10 @@ impl<M> World<M> {
 
     /// Bytes of a page for the byte window.
     fn load_window(&mut self, firmware: &Firmware, lpn: u32, place: Whereabouts) {
-        let mut bytes = self.buffer(firmware.subsystem.device().profile().ftl.unit_size as usize);
+        let mut bytes = self.cx.buffer(firmware.subsystem.device().profile().ftl.unit_size as usize);
         let unit = Unit { lpn, skip: 0, len: bytes.len() as u32, at: 0 };
         let is_good = self.payload.read(unit, place, &mut bytes).is_ok();
-        self.put(Pending::WindowFill { lpn, bytes: is_good.then_some(bytes) });
+        self.cx.put(Pending::WindowFill { lpn, bytes: is_good.then_some(bytes) });
     }
 
     fn fetch(&mut self, firmware: &Firmware, slot: Slot, len: u32) {
@@ -293,12 +245,12 @@ impl<M> World<M> {
                 None => Err(MoveError::Host),
             }
         };
-        self.push(Input::Moved { slot, result });
+        self.cx.push(Input::Moved { slot, result });
     }
 
     fn gather(&mut self, firmware: &Firmware, slot: Slot, len: u32) {
         let command = command_of(firmware, slot);
-        let mut bytes = self.buffer(len as usize);
+        let mut bytes = self.cx.buffer(len as usize);
         let good = if usize::from(command.function) < self.ports.len() {
             match bring(&self.ports, firmware, slot, &mut bytes) {
                 Carried::Done => true,
@@ -317,7 +269,7 @@ impl<M> World<M> {
                 Some(Err(_)) | None => false,
             }
         };
-        self.put(Pending::Gathered(slot, good.then_some(bytes)));
+        self.cx.put(Pending::Gathered(slot, good.then_some(bytes)));
     }
 
     /// Bytes of a command's data that came over a connection.
@@ -336,7 +288,7 @@ impl<M> World<M> {
                 let place = self.gathering.iter().position(|gathering| gathering.slot == slot);
                 if let Some(place) = place {
                     let Gathering { bytes, .. } = self.gathering.swap_remove(place);
-                    return self.put(Pending::Gathered(slot, result.is_ok().then_some(bytes)));
+                    return self.cx.put(Pending::Gathered(slot, result.is_ok().then_some(bytes)));
                 }
                 Input::Moved { slot, result }
             }
@@ -351,7 +303,7 @@ impl<M> World<M> {
             Input::Capsule { function, queue, sqe } => Input::Capsule { function, queue, sqe },
             other => unreachable!("a target does not say {other:?}"),
         };
-        self.push(input);
+        self.cx.push(input);
     }
 
     fn data(&mut self, firmware: &Firmware, slot: Slot, unit: Unit, place: Whereabouts, compare: bool) {
@@ -382,7 +334,7 @@ impl<M> World<M> {
                 None => return,
             }
         };
-        self.push(Input::Moved { slot, result });
+        self.cx.push(Input::Moved { slot, result });
     }
 
     fn complete(&mut self, firmware: &Firmware, function: u8, queue: u16, cqe: &Cqe, address: Option<u64>) {
@@ -400,7 +352,7 @@ impl<M> World<M> {
                         let far = vec![Far { address, at: 0, len: entry.len() }];
                         self.begin(firmware, function, (Way::ToHost, far), Then::Posted, entry.to_vec());
                     }
-                    Some(Reached::Nothing) | None => self.push(Input::PostFailed { function }),
+                    Some(Reached::Nothing) | None => self.cx.push(Input::PostFailed { function }),
                 }
             }
             None => {
@@ -448,7 +400,7 @@ impl<M> World<M> {
     fn traced(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
             let text = format!("the trace ends here, because it cannot be written: {error}");
-            self.watch.notes.push(Event::Warning(text));
+            self.cx.warn(text);
             (self.trace, self.trace_error) = (None, Some(error));
         }
     }
@@ -483,7 +435,7 @@ impl<M> World<M> {
             if result.is_err() {
                 self.fail_store();
             }
-            self.push(Input::Synced { slot, result });
+            self.cx.push(Input::Synced { slot, result });
         }
     }
 
@@ -493,7 +445,7 @@ impl<M> World<M> {
         if let Some(tap) = &mut self.commands {
             tap.all_gone();
         }
-        self.pending.clear();
+        self.cx.pending.clear();
         self.gathering.clear();
         self.promised.clear();
         // Commands without an answer get none: later answers are of later commands.
@@ -521,46 +473,15 @@ pub(crate) fn id_of(command: &Outstanding) -> CommandId {
 
 impl<M> Surroundings<Firmware> for World<M> {
     fn next_at(&self) -> Instant {
-        self.pending.front().map_or(Instant::NEVER, |(at, _)| *at)
+        self.cx.pending.front().map_or(Instant::NEVER, |(at, _)| *at)
     }
 
     fn submit(&mut self, _: Instant) -> Option<Input<'_>> {
-        let (_, pending) = self.pending.pop_front()?;
+        let (_, pending) = self.cx.pending.pop_front()?;
         if self.commands.is_some() {
             self.see_input(&pending);
         }
-        let before = std::mem::take(&mut self.current);
-        self.spare(before);
-        Some(match pending {
-            Pending::Plain(input) => input,
-            Pending::DmaRead(token, Some(bytes)) => {
-                self.current = bytes;
-                Input::DmaRead { token, bytes: Some(&self.current) }
-            }
-            Pending::DmaRead(token, None) => Input::DmaRead { token, bytes: None },
-            Pending::Gathered(slot, Some(bytes)) => {
-                self.current = bytes;
-                Input::Gathered { slot, bytes: Some(&self.current) }
-            }
-            Pending::Gathered(slot, None) => Input::Gathered { slot, bytes: None },
-            Pending::Store { function, address, bytes } => {
-                self.current = bytes;
-                Input::Store { function, address, content: Content::Bytes(&self.current) }
-            }
-            Pending::Announce { function, lane, tail, bytes } => {
-                self.current = bytes;
-                Input::Announce { function, lane, tail, content: Content::Bytes(&self.current) }
-            }
-            Pending::WindowFill { lpn, bytes: Some(bytes) } => {
-                self.current = bytes;
-                Input::WindowFill { lpn, content: Content::Bytes(&self.current) }
-            }
-            Pending::Frame { frame, bytes } => {
-                self.current = bytes;
-                Input::Frame { function: frame.function, frame, content: Content::Bytes(&self.current) }
-            }
-            Pending::WindowFill { lpn, bytes: None } => Input::WindowFill { lpn, content: Content::Absent(0) },
-        })
+        Some(self.cx.hand_in(pending))
     }
 
     fn refused(&mut self, refused: std::convert::Infallible) {
@@ -568,14 +489,14 @@ impl<M> Surroundings<Firmware> for World<M> {
     }
 
     fn take(&mut self, now: Instant, output: Output, firmware: &Firmware) {
-        self.now = now;
+        self.cx.now = now;
         self.store_logs(firmware);
         match output {
             Output::DmaRead { token, function, address, len } => {
-                let mut bytes = self.buffer(len as usize);
+                let mut bytes = self.cx.buffer(len as usize);
                 match dma_read(&self.ports, firmware, function, address, &mut bytes) {
-                    Carried::Done => self.put(Pending::DmaRead(token, Some(bytes))),
-                    Carried::Failed => self.put(Pending::DmaRead(token, None)),
+                    Carried::Done => self.cx.put(Pending::DmaRead(token, Some(bytes))),
+                    Carried::Failed => self.cx.put(Pending::DmaRead(token, None)),
                     Carried::Far(far) => {
                         self.begin(firmware, function, (Way::FromHost, far), Then::DmaRead(token), bytes)
                     }
@@ -584,7 +505,7 @@ impl<M> Surroundings<Firmware> for World<M> {
             Output::Gather { slot, len } => {
                 self.gather(firmware, slot, len);
                 if self.trace.is_some()
-                    && let Some((_, Pending::Gathered(of, Some(bytes)))) = self.pending.back()
+                    && let Some((_, Pending::Gathered(of, Some(bytes)))) = self.cx.pending.back()
                     && *of == slot
                 {
                     let bytes = bytes.clone();
@@ -599,7 +520,7 @@ impl<M> Surroundings<Firmware> for World<M> {
             Output::Data { slot, unit, place, compare } => self.data(firmware, slot, unit, place, compare),
             Output::HostMemory { function, access } => {
                 match self.lent.access(firmware, &self.ports, &mut self.payload, function, &access) {
-                    Ok(answer) => self.push(Input::HostMemory { ticket: access.ticket, answer }),
+                    Ok(answer) => self.cx.push(Input::HostMemory { ticket: access.ticket, answer }),
                     Err((way, far, unit)) => self.begin(firmware, function, (way, far), Then::HostMemory(access), unit),
                 }
             }
@@ -647,29 +568,29 @@ impl<M> Surroundings<Firmware> for World<M> {
             Output::LoadWindow { lpn, place } => self.load_window(firmware, lpn, place),
             Output::StoreWindow { lpn, version, offset } => {
                 let device = firmware.subsystem.device();
-                let mut bytes = self.buffer(device.profile().ftl.unit_size as usize);
+                let mut bytes = self.cx.buffer(device.profile().ftl.unit_size as usize);
                 device.window().read(offset, &mut bytes);
                 self.payload.keep_window(lpn, version, &bytes);
-                self.spare(bytes);
+                self.cx.spare(bytes);
             }
             Output::Frame { frame, from, after, .. } => self.send_to_peer(firmware, &frame, from, after),
             Output::Grouped { function, result } => self.grouped.push_back((function, result)),
             Output::StoreLog { function, lpn, number, page, epoch } => {
-                let mut bytes = self.buffer(page.len as usize);
+                let mut bytes = self.cx.buffer(page.len as usize);
                 let fast = firmware.subsystem.device().fast();
                 fast.read_ring(function.into(), page.lane.into(), page.offset, &mut bytes);
                 self.payload.keep_log(lpn, &page.header(function, number, epoch, &bytes), &bytes);
-                self.spare(bytes);
+                self.cx.spare(bytes);
             }
         }
     }
 
     fn stop(&mut self, now: Instant, firmware: &Firmware) -> bool {
-        self.now = now;
+        self.cx.now = now;
         self.store_logs(firmware);
         self.look_at_doorbells(firmware);
         self.resume_synced();
-        if !self.pending.is_empty() {
+        if !self.cx.pending.is_empty() {
             return false;
         }
         if self.has_time(firmware) {

@@ -1,6 +1,5 @@
 //! A device whose image can't be written: it freezes, says so, and starts anew once that is safe.
 
-use crate::engine::events::Event;
 use crate::engine::route::World;
 use crate::engine::server::Server;
 use crate::image::Disk;
@@ -18,18 +17,18 @@ impl<M> World<M> {
         if std::mem::replace(&mut self.store_failed, true) {
             return;
         }
-        self.push(Input::StoreFailed);
+        self.cx.push(Input::StoreFailed);
         let image = self.payload.image();
         let next = match image.disk() {
             Disk::Full if self.can_start_anew() => "make room: the device starts itself anew then",
             Disk::Full => "make room, and start the device again",
             _ => "repair the disk and serve the drive again",
         };
-        self.watch.notes.push(Event::Warning(format!(
+        self.cx.warn(format!(
             "{}: {}: the drive is read-only from now on, and flushed data is safe; {next}",
             image.name(),
             image.fault().unwrap_or("cannot be read or written"),
-        )));
+        ));
         self.tell_of_disk();
     }
 

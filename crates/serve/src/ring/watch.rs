@@ -1,7 +1,6 @@
 //! When the engine looks at mapped rings: at once when a client rings, and else after a pause that what it finds makes
 //! shorter or longer.
 
-use crate::engine::Event;
 use std::time::{Duration as WallDuration, Instant as Wall};
 
 /// Pause between two looks while a client waits for what is in a ring.
@@ -23,13 +22,11 @@ pub(crate) struct Watch {
     pub(crate) more: bool,
     /// Bytes that were found since there was a pause.
     pub(crate) bytes: u64,
-    /// What the user should know.
-    pub(crate) notes: Vec<Event>,
 }
 
 impl Default for Watch {
     fn default() -> Watch {
-        Watch { next: Wall::now(), pause: LOOK_MIN, more: false, bytes: 0, notes: Vec::new() }
+        Watch { next: Wall::now(), pause: LOOK_MIN, more: false, bytes: 0 }
     }
 }
 

@@ -6,10 +6,11 @@ pub(crate) mod replica_lag;
 use self::replica_lag::behind;
 use crate::clock;
 use crate::control::{Answer, GroupMode, Request};
+use crate::engine::context::Pending;
 use crate::engine::events::Event;
 use crate::engine::firmware::Firmware;
 use crate::engine::hosts::function::Port;
-use crate::engine::route::{Pending, World};
+use crate::engine::route::World;
 use crate::engine::server::Server;
 use crate::image::Disk;
 use crate::peers::carrier::Carrier;
@@ -57,7 +58,7 @@ impl<M> World<M> {
         let Some(mut peers) = self.peers.take() else { return Came::Nothing };
         let (mut any, mut has_log) = (peers.poll(), false);
         while let Some(note) = peers.take_note() {
-            self.watch.notes.push(match note {
+            self.cx.notes.push(match note {
                 Note::Good(text) => Event::Note(text),
                 Note::Bad(text) => Event::Warning(text),
             });
@@ -66,26 +67,26 @@ impl<M> World<M> {
         let is_due = firmware.subsystem.device().fast().peers_deadline().is_some_and(|at| at <= now);
         let mut first = peers.take();
         if is_due || first.is_some() {
-            self.push(Input::PeersTime { now });
+            self.cx.push(Input::PeersTime { now });
             any = true;
         }
         while let Some(incoming) = first.take().or_else(|| peers.take()) {
             match incoming {
                 // Sent anew now and then: one comes when there is no room left.
-                Incoming::Frame(frame, bytes) if self.holds_log && is_held(firmware, &frame) => self.spare(bytes),
+                Incoming::Frame(frame, bytes) if self.holds_log && is_held(firmware, &frame) => self.cx.spare(bytes),
                 Incoming::Frame(frame, bytes) => {
                     has_log |= !bytes.is_empty();
-                    self.put(Pending::Frame { frame, bytes });
+                    self.cx.put(Pending::Frame { frame, bytes });
                 }
                 Incoming::Link { node, up, restarted } => {
                     for function in 0..functions {
-                        self.push(Input::Link { function, peer: node, up, restarted });
+                        self.cx.push(Input::Link { function, peer: node, up, restarted });
                     }
                 }
                 Incoming::RoundTrip { node, time } => {
                     let time = Duration::from_ns(time.as_nanos() as u64);
                     for function in 0..functions {
-                        self.push(Input::RoundTrip { function, peer: node, time });
+                        self.cx.push(Input::RoundTrip { function, peer: node, time });
                     }
                 }
             }
@@ -113,7 +114,7 @@ impl<M> World<M> {
         }
         let mut bytes = Vec::new();
         if let (&Body::Data { lane, offset, len, .. }, Some(from)) = (&frame.body, from) {
-            bytes = self.buffer(len as usize);
+            bytes = self.cx.buffer(len as usize);
             let piece = LogPiece { function: frame.function, lane, offset, len, from };
             if self.log_bytes(firmware, piece, &mut bytes).is_err() {
                 return; // A replica asks for it again.
@@ -122,7 +123,7 @@ impl<M> World<M> {
         if let Some(peers) = &mut self.peers {
             peers.send(frame, &bytes);
         }
-        self.spare(bytes);
+        self.cx.spare(bytes);
     }
 
     /// Whether what a function has promised, up to a version of it, is durable in the image; it is synced if it is not.
@@ -163,7 +164,7 @@ impl<M> World<M> {
                         let ring = ring.filter(|ring| ring.fits(of));
                         let to = ring.map_or(0, |ring| ring.lanes[lane].replicate_synced.min(l.released()));
                         if to > wanted {
-                            self.push(Input::Flush { function: number, lane: lane as u8, to });
+                            self.cx.push(Input::Flush { function: number, lane: lane as u8, to });
                         }
                     }
                     Role::Secondary => {
@@ -191,7 +192,7 @@ impl<M> World<M> {
             for (lane, l) in of.lanes().iter().enumerate() {
                 let to = reached(fast, l);
                 if of.transport().wanted(lane) > of.flushed(lane) && to > of.flushed(lane) {
-                    self.push(Input::Flushed { function: function as u8, lane: lane as u8, to, version });
+                    self.cx.push(Input::Flushed { function: function as u8, lane: lane as u8, to, version });
                 }
             }
         }
@@ -397,10 +398,10 @@ impl Server {
             Ok(command) => command,
             Err(why) => return Some(Err(why)),
         };
-        self.world.now = self.clock.now();
+        self.world.cx.now = self.clock.now();
         let now = self.wall();
-        self.world.push(Input::PeersTime { now });
-        self.world.push(Input::Group { function, command });
+        self.world.cx.push(Input::PeersTime { now });
+        self.world.cx.push(Input::Group { function, command });
         self.world.asked.push_back(Some(answer.clone()));
         None
     }

@@ -5,8 +5,9 @@
 
 use super::dma_messages::{Age, Done, Far, Then, Way};
 use super::function::{Port, Reached};
+use crate::engine::context::Pending;
 use crate::engine::firmware::Firmware;
-use crate::engine::route::{Pending, World, command_of, id_of};
+use crate::engine::route::{World, command_of, id_of};
 use tidewater_core::content::Whereabouts;
 use tidewater_core::fast::{PAGE_HEADER, Place};
 use tidewater_core::subsystem::{Input, LogPiece, MoveError, Outstanding, Segment, Segments, Slot, Unit};
@@ -191,24 +192,24 @@ impl<M> World<M> {
 
     pub(crate) fn send(&mut self, firmware: &Firmware, slot: Slot, at: u32, bytes: &[u8], log: Option<LogPiece>) {
         if self.exceeds_credit_limit(firmware, Some(slot)) {
-            return self.push(Input::Moved { slot, result: Err(MoveError::Host) });
+            return self.cx.push(Input::Moved { slot, result: Err(MoveError::Host) });
         }
         let result = match log {
             None => self.take_to_host(firmware, slot, at, bytes),
             Some(piece) => {
-                let mut all = self.buffer(bytes.len() + piece.len as usize);
+                let mut all = self.cx.buffer(bytes.len() + piece.len as usize);
                 let (head, log) = all.split_at_mut(bytes.len());
                 head.copy_from_slice(bytes);
                 let result = match self.log_bytes(firmware, piece, log) {
                     Ok(()) => self.take_to_host(firmware, slot, at, &all),
                     Err(error) => Some(Err(error)),
                 };
-                self.spare(all);
+                self.cx.spare(all);
                 result
             }
         };
         if let Some(result) = result {
-            self.push(Input::Moved { slot, result });
+            self.cx.push(Input::Moved { slot, result });
         }
     }
 
@@ -242,24 +243,24 @@ impl<M> World<M> {
             }
             let result = if is_good { Ok(()) } else { Err(MoveError::Host) };
             match then {
-                Then::DmaRead(token) => self.put(Pending::DmaRead(token, is_good.then_some(bytes))),
+                Then::DmaRead(token) => self.cx.put(Pending::DmaRead(token, is_good.then_some(bytes))),
                 Then::Gathered(slot) => {
                     if is_good {
                         self.note_ranges(firmware, slot, &bytes);
                     }
-                    self.put(Pending::Gathered(slot, is_good.then_some(bytes)));
+                    self.cx.put(Pending::Gathered(slot, is_good.then_some(bytes)));
                 }
                 Then::Fetched(slot) => {
                     self.payload.staging(slot)[..bytes.len()].copy_from_slice(&bytes);
-                    self.push(Input::Moved { slot, result });
+                    self.cx.push(Input::Moved { slot, result });
                 }
-                Then::Moved(slot) => self.push(Input::Moved { slot, result }),
+                Then::Moved(slot) => self.cx.push(Input::Moved { slot, result }),
                 // After a reset of the controller, nothing is missed.
                 Then::Posted if is_good || age.resets != firmware.subsystem.resets(function) => {}
-                Then::Posted => self.push(Input::PostFailed { function }),
+                Then::Posted => self.cx.push(Input::PostFailed { function }),
                 Then::HostMemory(access) => {
                     let answer = self.lent.carried(&access, is_good.then_some(&bytes));
-                    self.push(Input::HostMemory { ticket: access.ticket, answer });
+                    self.cx.push(Input::HostMemory { ticket: access.ticket, answer });
                 }
                 Then::Shadows(address) => self.shadows_came(firmware, function, address, is_good.then_some(&bytes)),
                 Then::Nothing => {}

@@ -165,7 +165,7 @@ impl<M> World<M> {
     /// `waits`: what has rung behind messages that are not yet handled is left for the next look.
     #[inline]
     fn look_at_page(&mut self, firmware: &Firmware, function: usize, which: Which, waits: bool) -> bool {
-        let World { ports, pending, doorbells, now, .. } = self;
+        let World { cx, ports, doorbells, .. } = self;
         let port = &mut ports[function];
         let Some(page) = &mut port.page else { return false };
         let number = function as u8;
@@ -188,7 +188,7 @@ impl<M> World<M> {
                 doorbells.ask(number);
             } else {
                 let input = Input::Register { function: number, offset, len: 4, value: value.into() };
-                pending.push_back((*now, crate::engine::route::Pending::Plain(input)));
+                cx.push(input);
             }
         }
         changed

@@ -126,7 +126,7 @@ impl<M> World<M> {
             let Some(value) = self.ports[usize::from(shadow.function)].load_u32(shadow.address) else { continue };
             if shadow.is_new(firmware, value as u16) {
                 changed = true;
-                self.push(shadow.input(value as u16));
+                self.cx.push(shadow.input(value as u16));
             }
         }
         self.doorbells.shadows = shadows;
@@ -158,7 +158,7 @@ impl<M> World<M> {
             let Some(&[low, high]) = bytes.get(at..).and_then(|from| from.first_chunk()) else { continue };
             let value = u16::from_le_bytes([low, high]);
             if shadow.is_new(firmware, value) {
-                self.push(shadow.input(value));
+                self.cx.push(shadow.input(value));
             }
         }
         self.doorbells.shadows = shadows;

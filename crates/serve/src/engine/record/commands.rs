@@ -1,8 +1,9 @@
 //! Commands for `tidewater serve --commands`: what the world hands in and takes shows them all.
 
 use crate::commands::{Tap, socket};
-use crate::engine::events::{Event, ServeError, wrong};
-use crate::engine::route::{Pending, World};
+use crate::engine::context::Pending;
+use crate::engine::events::{ServeError, wrong};
+use crate::engine::route::World;
 use crate::engine::setup::Setup;
 use std::path::PathBuf;
 use tidewater_core::subsystem::Input;
@@ -67,7 +68,7 @@ impl<M> World<M> {
         if self.commands.as_ref().is_some_and(Tap::has_failed) && self.commands_error.is_none() {
             let error = self.end_tap().expect_err("a writer that ended early has failed");
             let text = format!("the file of commands ends here, because it cannot be written: {error}");
-            self.watch.notes.push(Event::Warning(text));
+            self.cx.warn(text);
             self.commands_error = Some(error);
         }
     }

@@ -1,8 +1,9 @@
 //! The limit of the fast side's credit once the backing store has failed: a host counts on its credit beyond the end of
 //! this process, so none is given for bytes that are not stored.
 
+use crate::engine::context::Pending;
 use crate::engine::firmware::Firmware;
-use crate::engine::route::{Pending, World};
+use crate::engine::route::World;
 use tidewater_core::subsystem::{Input, Slot};
 use tidewater_wire::nvme::{Cqe, Status};
 use tidewater_wire::vendor::opcode;
@@ -23,7 +24,7 @@ impl<M> World<M> {
                 let is_kept = ring.is_some_and(|ring| ring.keeps(lane, of));
                 let stored = self.payload.image().stored_log(function, lane).filter(|_| !is_kept);
                 let from = stored.unwrap_or(l.released()).min(l.released());
-                self.push(Input::Withhold { function: function as u8, lane: lane as u8, from });
+                self.cx.push(Input::Withhold { function: function as u8, lane: lane as u8, from });
             }
         }
     }
@@ -32,7 +33,7 @@ impl<M> World<M> {
     pub(crate) fn exceeds_credit_limit(&self, firmware: &Firmware, slot: Option<Slot>) -> bool {
         let is_limit = |(_, pending): &(_, Pending)| matches!(pending, Pending::Plain(Input::Withhold { .. }));
         self.store_failed
-            && self.pending.iter().any(is_limit)
+            && self.cx.pending.iter().any(is_limit)
             && slot.is_some_and(|slot| {
                 let command = firmware.subsystem.last_command(slot);
                 command.queue > 0 && [opcode::WAIT_CREDIT, opcode::READ_CONTROL_PAGE].contains(&command.sqe.opcode())

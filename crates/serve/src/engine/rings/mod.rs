@@ -9,9 +9,9 @@
 
 mod credit_limit;
 
-use crate::engine::events::Event;
+use crate::engine::context::Pending;
 use crate::engine::firmware::Firmware;
-use crate::engine::route::{Pending, World};
+use crate::engine::route::World;
 use crate::ring::{Lost, MappedLane, MappedRing, lost};
 use crate::vfio_user::Doorbell;
 use std::time::Instant as Wall;
@@ -91,7 +91,7 @@ impl<M> World<M> {
                 Ok(found) => any |= found,
                 Err(Lost) => {
                     ring.open = false;
-                    self.watch.notes.push(Event::Warning(lost(ring.file.path())));
+                    self.cx.warn(lost(ring.file.path()));
                     // Their clients learn it from the status register, as of any stream that is broken.
                     for lane in (0..ring.lanes.len()).filter(|&lane| ring.lanes[lane].claimed) {
                         self.break_stream(function, lane, u64::MAX);
@@ -142,7 +142,7 @@ impl<M> World<M> {
         if unneeded > arrived.max(is.skipped) && !of.is_replicated() {
             // It was never taken, and need not be.
             (is.expected, is.skipped) = (unneeded, unneeded);
-            self.push(Input::Skip { function: function as u8, lane: lane as u8, to: unneeded });
+            self.cx.push(Input::Skip { function: function as u8, lane: lane as u8, to: unneeded });
             return Ok(true);
         }
         // Bytes that no client waits for may soon be of no use.
@@ -217,17 +217,17 @@ impl<M> World<M> {
     }
 
     fn take_snapshot(&mut self, function: usize, ring: &mut MappedRing, of: &Snapshot) -> Result<(), Lost> {
-        let mut bytes = self.buffer(of.len as usize);
+        let mut bytes = self.cx.buffer(of.len as usize);
         ring.file.read(of.lane, of.tail - of.len, &mut bytes)?;
         ring.lanes[of.lane].expected = of.tail;
-        self.put(Pending::Announce { function: function as u8, lane: of.lane as u8, tail: of.tail, bytes });
+        self.cx.put(Pending::Announce { function: function as u8, lane: of.lane as u8, tail: of.tail, bytes });
         Ok(())
     }
 
     /// The client of a lane has passed its credit: the firmware marks the stream broken when such a tail is announced
     /// without its bytes.
     fn break_stream(&mut self, function: usize, lane: usize, tail: u64) {
-        self.put(Pending::Announce { function: function as u8, lane: lane as u8, tail, bytes: Vec::new() });
+        self.cx.put(Pending::Announce { function: function as u8, lane: lane as u8, tail, bytes: Vec::new() });
     }
 
     /// Whether a client waits for bytes that came from its ring and that are not where they are safe. `on_flash`: where

@@ -162,7 +162,7 @@ impl Server {
         let (mut linger, mut has_slept) = (Linger::new(), false);
         loop {
             let mut active = self.turn(notify)?;
-            let is_over = self.world.now.since(Instant::ZERO) >= self.setup.serve_time;
+            let is_over = self.world.cx.now.since(Instant::ZERO) >= self.setup.serve_time;
             if (self.setup.stop.load(Ordering::Relaxed) || is_over) && self.ending.is_none() {
                 if is_over && !self.setup.stop.load(Ordering::Relaxed) {
                     notify(Event::Note(format!(
@@ -222,7 +222,7 @@ impl Server {
             self.pass_time();
         }
         self.turns = self.turns.wrapping_add(1);
-        self.world.now = self.clock.now();
+        self.world.cx.now = self.clock.now();
         active |= self.world.take_transfers(self.firmware.as_ref().expect("looked at above"));
         active |= self.take_messages();
         active |= self.poll_target();
@@ -232,10 +232,10 @@ impl Server {
         self.world.resume_synced();
         active |= self.world.look_at_doorbells(self.firmware.as_ref().expect("looked at above"));
         active |= self.world.look_at_rings(self.firmware.as_ref().expect("looked at above"));
-        self.world.watch.notes.drain(..).for_each(&mut *notify);
+        self.world.cx.notes.drain(..).for_each(&mut *notify);
         // Signs of life come all the time: they are no reason to stay awake.
         let is_busy = active || came == Came::Log;
-        active |= came != Came::Nothing || !self.world.pending.is_empty();
+        active |= came != Came::Nothing || !self.world.cx.pending.is_empty();
         let firmware = self.firmware.as_mut().expect("looked at above");
         firmware.hurries = self.world.rings_wait(firmware, true);
         if !self.is_quiet() {
@@ -273,9 +273,9 @@ impl Server {
         let device = firmware.subsystem.device();
         // At the model's pace, what a command waits for is waited for in the loop.
         let is_early = firmware.deadline().is_none_or(|at| {
-            firmware.timing == Timing::Model && firmware.subsystem.outstanding() == 0 && at > self.world.now
+            firmware.timing == Timing::Model && firmware.subsystem.outstanding() == 0 && at > self.world.cx.now
         });
-        self.world.pending.is_empty()
+        self.world.cx.pending.is_empty()
             && !firmware.has_output()
             && is_early
             && !device.fast().is_enabled()
@@ -351,8 +351,8 @@ impl Server {
             if let Err(why) = can_happen(&fault, firmware) {
                 return Some(Err(why));
             }
-            self.world.now = self.clock.now();
-            self.world.push(Input::Inject(fault));
+            self.world.cx.now = self.clock.now();
+            self.world.cx.push(Input::Inject(fault));
             return Some(Ok(Default::default()));
         }
         match *request {
@@ -425,7 +425,7 @@ impl Server {
         let mut border = Engine { firmware: self.firmware.as_mut().expect("there is power"), world: &mut self.world };
         let active = target.poll(now, &mut border);
         while let Some(note) = target.take_note() {
-            self.world.watch.notes.push(Event::Note(note));
+            self.world.cx.notes.push(Event::Note(note));
         }
         self.world.target = Some(target);
         active
@@ -520,20 +520,20 @@ impl Server {
             // What clients still wanted comes too late, and that they have gone must not reset what begins now.
             self.refuse_messages();
             if let Some(firmware) = &self.firmware {
-                self.world.now = self.clock.now();
+                self.world.cx.now = self.clock.now();
                 let functions = firmware.subsystem.options().functions;
                 for function in 0..functions + firmware.subsystem.options().fabrics {
-                    self.world.push(if function < functions {
+                    self.world.cx.push(if function < functions {
                         Input::FunctionReset { function }
                     } else {
                         Input::Disconnect { function }
                     });
                 }
                 // A shutdown that is to be stuck is one of a host's.
-                self.world.push(Input::Inject(Fault::Clear));
+                self.world.cx.push(Input::Inject(Fault::Clear));
                 // A shutdown empties the write buffer, by whatever way it was requested.
                 let value = 1 << 14;
-                self.world.push(Input::Register { function: 0, offset: offset::CC, len: 4, value });
+                self.world.cx.push(Input::Register { function: 0, offset: offset::CC, len: 4, value });
             }
         }
         self.ending.get_or_insert_default().extend(answer);
@@ -544,7 +544,7 @@ impl Server {
             Some(firmware) => {
                 // SHST, bits 3:2 of CSTS, is 2 when the shutdown is complete.
                 let status = firmware.subsystem.register(0, offset::CSTS, 4);
-                status >> 2 & 3 == ShutdownStatus::Complete as u64 && self.world.pending.is_empty()
+                status >> 2 & 3 == ShutdownStatus::Complete as u64 && self.world.cx.pending.is_empty()
             }
             None => true,
         }

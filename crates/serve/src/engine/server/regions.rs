@@ -1,8 +1,8 @@
 //! What clients of PCIe functions ask of the engine: reads and writes of regions, resets, and their coming and going.
 
 use super::Server;
+use crate::engine::context::Pending;
 use crate::engine::hosts::shadow_doorbells::is_kick;
-use crate::engine::route::Pending;
 use crate::vfio_user::{PciMessage, Registers};
 use tidewater_core::subsystem::Input;
 use tidewater_wire::nvme::register::{PmrHealth, PmrSts, offset};
@@ -43,7 +43,7 @@ impl Server {
 
     /// Publishes the registers that drivers poll, for reads that this thread answers too late.
     pub(crate) fn publish_registers(&self) {
-        if !self.world.pending.is_empty() {
+        if !self.world.cx.pending.is_empty() {
             return; // They may differ once these are handled.
         }
         for (function, port) in (0..).zip(&self.world.ports) {
@@ -65,7 +65,7 @@ impl Server {
         match message {
             PciMessage::Read { region, offset, len, reply } => {
                 // Behind all that was written before.
-                if !self.world.pending.is_empty() {
+                if !self.world.cx.pending.is_empty() {
                     self.drive();
                 }
                 let mut bytes = vec![0; len as usize];
@@ -94,7 +94,7 @@ impl Server {
         tracing::debug!(function, "the function is reset");
         self.world.ports[function].config.reset();
         self.world.doorbells.may_change(true);
-        self.world.push(Input::FunctionReset { function: function as u8 });
+        self.world.cx.push(Input::FunctionReset { function: function as u8 });
     }
 
     fn region_read(&mut self, function: usize, region: u32, offset: u64, to: &mut [u8]) {
@@ -139,7 +139,7 @@ impl Server {
                         bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
                     }
                     if is_outside {
-                        self.world.push(Input::LoadedOutside { function: function as u8 });
+                        self.world.cx.push(Input::LoadedOutside { function: function as u8 });
                     }
                     if !is_stored {
                         to.fill(0xff);
@@ -188,7 +188,7 @@ impl Server {
                         tracing::debug!(function, "CC is set to {value:#x}");
                     }
                     self.world.doorbells.may_change(true);
-                    self.world.push(Input::Register { function: function as u8, offset: at as u32, len, value });
+                    self.world.cx.push(Input::Register { function: function as u8, offset: at as u32, len, value });
                 }
             }
             2 => match &self.world.ports[function].cmb {
@@ -200,9 +200,9 @@ impl Server {
                     if self.world.ring_message(function, offset, from, firmware) {
                         return;
                     }
-                    let mut bytes = self.world.buffer(from.len());
+                    let mut bytes = self.world.cx.buffer(from.len());
                     bytes.copy_from_slice(from);
-                    self.world.put(Pending::Store { function: function as u8, address: offset, bytes });
+                    self.world.cx.put(Pending::Store { function: function as u8, address: offset, bytes });
                 }
             },
             4 => {

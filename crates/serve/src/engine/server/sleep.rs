@@ -87,13 +87,13 @@ impl<M> World<M> {
     /// Whether the device does nothing until its next event, at the model's pace, so that the loop returns: remote
     /// hosts get what has ended, and send more. Without any it returns where that event is far away.
     pub(crate) fn has_time(&self, firmware: &Firmware) -> bool {
-        let first = if self.target.is_some() { self.now } else { self.now + SOON };
+        let first = if self.target.is_some() { self.cx.now } else { self.cx.now + SOON };
         firmware.timing == Timing::Model && firmware.deadline().is_some_and(|due| due > first)
     }
 
     /// Whether a command ends so soon that the thread stays awake for it.
     pub(crate) fn ends_soon(&self, firmware: &Firmware) -> bool {
-        let soon = self.now + SOON;
+        let soon = self.cx.now + SOON;
         self.target.is_some()
             && self.has_time(firmware)
             && firmware.subsystem.outstanding() > 0

@@ -585,11 +585,11 @@ impl Server {
         world.holds_log = setup.peers.as_ref().is_some_and(|peers| peers.holds_log);
         if let Some(bytes_per_second) = setup.peers.as_ref().and_then(|peers| peers.catch_up_rate) {
             for function in 0..firmware.subsystem.device().fast().functions().len() as u8 {
-                world.push(Input::CatchUpRate { function, bytes_per_second });
+                world.cx.push(Input::CatchUpRate { function, bytes_per_second });
             }
         }
         for function in forgetful {
-            world.push(Input::Group { function, command: Command::LostMemory });
+            world.cx.push(Input::Group { function, command: Command::LostMemory });
             world.asked.push_back(None);
         }
         if let Some(path) = &setup.trace {
