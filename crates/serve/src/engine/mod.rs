@@ -18,7 +18,7 @@ mod views;
 
 pub use events::{Event, Ready, ServeError};
 pub use mail::Moments;
+pub use record::Counters;
 pub use rerun::{Rerun, RerunError, rerun};
-pub use route::Counters;
 pub use server::{Ended, Server};
 pub use setup::{Backing, DriveSetup, MetricsSetup, NamespaceSetup, SERVE_TIME, Setup, TcpSetup};

@@ -10,23 +10,20 @@ use super::hosts::dma_messages::{Done, Far, Then, Way};
 use super::hosts::function::{Port, Reached};
 use super::hosts::host_memory::Lent;
 use super::hosts::shadow_doorbells::Doorbells;
-use crate::commands::Tap;
+use super::record::Record;
 use crate::image::Payload;
 use crate::inbox::Inbox;
 use crate::nvme_tcp::{CommandId, Target};
 use crate::peers::carrier::Carrier;
-use crate::trace::TraceWriter;
 use std::collections::VecDeque;
-use std::io;
 use tidewater_base::Instant;
 use tidewater_core::content::Whereabouts;
 use tidewater_core::drive::{Machine as _, World as Surroundings};
 use tidewater_core::fast::transport::CommandError;
 use tidewater_core::profile::Timing;
 use tidewater_core::subsystem::{Input, MoveError, Output, Outstanding, Slot, StoreFault, Unit};
-use tidewater_gauges::Latencies;
 use tidewater_nand::Changes;
-use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
+use tidewater_wire::nvme::Cqe;
 use tidewater_wire::replication::LANES_MAX;
 
 /// Data of a command that comes over a connection, for the firmware itself.
@@ -34,21 +31,6 @@ use tidewater_wire::replication::LANES_MAX;
 pub(crate) struct Gathering {
     pub(crate) slot: Slot,
     pub(crate) bytes: Vec<u8>,
-}
-
-/// What a served device has counted, beside what the firmware counts itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Commands completed, by what they were: reads, writes, flushes, others.
-    pub commands: [u64; 4],
-    /// Of these, with an error.
-    pub errors: u64,
-    /// Bytes sent to hosts, and bytes that came from them.
-    pub bytes: [u64; 2],
-    /// Syncs of the backing store that were asked for.
-    pub syncs: u64,
-    /// Interrupts raised.
-    pub interrupts: u64,
 }
 
 /// The surroundings of a subsystem.
@@ -80,14 +62,7 @@ pub struct World<M> {
     pub(crate) cuts: u64,
     changes: Changes,
     pub(crate) doorbells: Doorbells,
-    pub(crate) counters: Counters,
-    pub(crate) latencies: Latencies,
-    pub(crate) trace: Option<TraceWriter>,
-    /// Why the trace is not whole.
-    pub(crate) trace_error: Option<io::Error>,
-    /// Where commands are written as they come and end, and why that is not whole.
-    pub(crate) commands: Option<Tap>,
-    pub(crate) commands_error: Option<io::Error>,
+    pub(crate) record: Record,
     /// The store has failed: said once.
     pub(crate) store_failed: bool,
     /// There is an input log.
@@ -127,12 +102,7 @@ impl<M> World<M> {
             cuts: 0,
             changes: Changes::default(),
             doorbells: Doorbells::new(),
-            counters: Counters::default(),
-            latencies: Latencies::default(),
-            trace: None,
-            trace_error: None,
-            commands: None,
-            commands_error: None,
+            record: Record::default(),
             store_failed: false,
             is_recorded: false,
             is_credit_limited: false,
@@ -223,7 +193,7 @@ impl<M> World<M> {
 
     fn fetch(&mut self, firmware: &Firmware, slot: Slot, len: u32) {
         let command = command_of(firmware, slot);
-        self.count_moved(command.queue, 1, len);
+        self.record.count_moved(command.queue, 1, len);
         let staging = &mut self.payload.staging(slot)[..len as usize];
         let result = if usize::from(command.function) < self.ports.len() {
             match bring(&self.ports, firmware, slot, staging) {
@@ -339,7 +309,7 @@ impl<M> World<M> {
 
     fn complete(&mut self, firmware: &Firmware, function: u8, queue: u16, cqe: &Cqe, address: Option<u64>) {
         if !cqe.status.is_success() {
-            self.counters.errors += 1;
+            self.record.counters.errors += 1;
         }
         match address {
             Some(address) => {
@@ -360,48 +330,6 @@ impl<M> World<M> {
                     self.on_target_input(Input::Moved { slot, result: Err(MoveError::Host) });
                 }
             }
-        }
-    }
-
-    /// Counts a command that has ended, and writes it to the trace if it ended well.
-    fn note(&mut self, firmware: &Firmware, now: Instant, queue: u16, slot: Option<Slot>, well: bool) {
-        let Some(slot) = slot.filter(|_| queue != 0) else { return };
-        let command = firmware.subsystem.last_command(slot);
-        let kind = match command.sqe.opcode() {
-            opcode::READ => 0,
-            opcode::WRITE => 1,
-            opcode::FLUSH => 2,
-            _ => 3,
-        };
-        self.counters.commands[kind] += 1;
-        self.latencies.record(kind, now.since(command.begun));
-        let Some(trace) = &mut self.trace else { return };
-        if well {
-            let block = firmware.subsystem.block_size(command.sqe.nsid());
-            let written = trace.command(now.as_ps() / 1_000_000, &command.sqe, block, Some(slot));
-            self.traced(written);
-        } else {
-            trace.release(slot);
-        }
-    }
-
-    /// Ranges of a Dataset Management command that begins, for the trace.
-    pub(crate) fn note_ranges(&mut self, firmware: &Firmware, slot: Slot, bytes: &[u8]) {
-        let Some(trace) = &mut self.trace else { return };
-        let Some(command) = firmware.subsystem.command(slot) else { return };
-        if command.queue == 0 || command.sqe.opcode() != opcode::DATASET_MANAGEMENT || command.sqe.cdw11() & 4 == 0 {
-            return;
-        }
-        let count = command.sqe.cdw10() as usize & 0xff;
-        trace.hold(slot, bytes.as_chunks().0.iter().take(count + 1).map(DsmRange::from_bytes).collect());
-    }
-
-    /// A line of the trace is written, or there is no room for it: then the trace ends, and the device goes on.
-    fn traced(&mut self, written: io::Result<()>) {
-        if let Err(error) = written {
-            let text = format!("the trace ends here, because it cannot be written: {error}");
-            self.cx.warn(text);
-            (self.trace, self.trace_error) = (None, Some(error));
         }
     }
 
@@ -442,9 +370,7 @@ impl<M> World<M> {
     /// The power has failed: what was under way is gone, and connections with it.
     pub(crate) fn power_lost(&mut self) {
         self.cuts += 1;
-        if let Some(tap) = &mut self.commands {
-            tap.all_gone();
-        }
+        self.record.power_lost();
         self.cx.pending.clear();
         self.gathering.clear();
         self.promised.clear();
@@ -478,8 +404,8 @@ impl<M> Surroundings<Firmware> for World<M> {
 
     fn submit(&mut self, _: Instant) -> Option<Input<'_>> {
         let (_, pending) = self.cx.pending.pop_front()?;
-        if self.commands.is_some() {
-            self.see_input(&pending);
+        if self.record.has_commands() {
+            self.record.see_input(&mut self.cx, &pending);
         }
         Some(self.cx.hand_in(pending))
     }
@@ -504,12 +430,11 @@ impl<M> Surroundings<Firmware> for World<M> {
             }
             Output::Gather { slot, len } => {
                 self.gather(firmware, slot, len);
-                if self.trace.is_some()
+                if self.record.has_trace()
                     && let Some((_, Pending::Gathered(of, Some(bytes)))) = self.cx.pending.back()
                     && *of == slot
                 {
-                    let bytes = bytes.clone();
-                    self.note_ranges(firmware, slot, &bytes);
+                    self.record.see_ranges(firmware, slot, bytes);
                 }
             }
             Output::EventIndex { function, address, value } => self.index_changed(firmware, function, address, value),
@@ -525,7 +450,7 @@ impl<M> Surroundings<Firmware> for World<M> {
                 }
             }
             Output::Sync { slot } => {
-                self.counters.syncs += 1;
+                self.record.counters.syncs += 1;
                 self.payload.request_sync(slot);
             }
             Output::Purge { slot } => {
@@ -540,15 +465,17 @@ impl<M> Surroundings<Firmware> for World<M> {
                     self.doorbells.may_change(true);
                     self.look_at_queues(firmware, function);
                 }
-                self.note(firmware, now, queue, slot, cqe.status.is_success());
+                if let Some(slot) = slot.filter(|_| queue != 0) {
+                    self.record.ended(&mut self.cx, firmware, slot, cqe.status.is_success());
+                }
                 let cqe = self.within_credit_limit(firmware, slot, cqe);
-                if self.commands.is_some() {
-                    self.see_end(function, queue, &cqe);
+                if self.record.has_commands() {
+                    self.record.see_end(&mut self.cx, function, queue, &cqe);
                 }
                 self.complete(firmware, function, queue, &cqe, address);
             }
             Output::Interrupt { function, vector } => {
-                self.counters.interrupts += 1;
+                self.record.counters.interrupts += 1;
                 if let Some(port) = self.ports.get_mut(usize::from(function)) {
                     port.courier.interrupt(vector);
                 }

@@ -3,7 +3,6 @@
 use crate::engine::route::World;
 use crate::engine::server::Server;
 use crate::image::Disk;
-use crate::trace::TraceWriter;
 use nix::libc::{EDQUOT, EIO, ENOSPC};
 use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
@@ -105,8 +104,7 @@ impl Server {
 
     /// Leaves everything as it is: the next start finds what a crash would have left, and this process's files closed.
     pub(crate) fn leave(mut self) {
-        let _ = self.world.trace.as_mut().map_or(Ok(()), TraceWriter::end);
-        let _ = self.world.end_tap();
+        let _ = self.world.record.end();
         let _ = std::fs::remove_file(&self.setup.control);
     }
 }

@@ -186,7 +186,7 @@ impl<M> World<M> {
         if image.store_logs(fast, |_, _| false).and_then(|()| image.sync_here()).is_err() {
             return self.fail_store();
         }
-        self.counters.syncs += 1;
+        self.record.counters.syncs += 1;
         for (function, of) in fast.functions().iter().enumerate() {
             let version = of.transport().version();
             for (lane, l) in of.lanes().iter().enumerate() {

@@ -132,13 +132,6 @@ impl<M> World<M> {
         }
     }
 
-    /// Counts bytes that an I/O command moves to its host (`way` 0) or from it (1); `queue`: the command's.
-    pub(crate) fn count_moved(&mut self, queue: u16, way: usize, len: u32) {
-        if queue != 0 {
-            self.counters.bytes[way] += u64::from(len);
-        }
-    }
-
     /// Takes data of a command to its host: `bytes` go to `at` of its data.
     /// `None`: its end is said later.
     pub(crate) fn take_to_host(
@@ -148,7 +141,7 @@ impl<M> World<M> {
         at: u32,
         bytes: &[u8],
     ) -> Option<Result<(), MoveError>> {
-        self.count_moved(command_of(firmware, slot).queue, 0, bytes.len() as u32);
+        self.record.count_moved(command_of(firmware, slot).queue, 0, bytes.len() as u32);
         let Segments::Host(segments) = firmware.subsystem.segments(slot) else {
             let Some(target) = &mut self.target else { return Some(Err(MoveError::Host)) };
             let fill = |to: &mut [u8]| {
@@ -170,7 +163,7 @@ impl<M> World<M> {
         unit: Unit,
         place: Whereabouts,
     ) -> Option<Result<(), MoveError>> {
-        self.count_moved(command_of(firmware, slot).queue, 0, unit.len);
+        self.record.count_moved(command_of(firmware, slot).queue, 0, unit.len);
         let Segments::Host(segments) = firmware.subsystem.segments(slot) else {
             let id = id_of(&command_of(firmware, slot));
             let Some(target) = &mut self.target else { return Some(Err(MoveError::Host)) };
@@ -246,7 +239,7 @@ impl<M> World<M> {
                 Then::DmaRead(token) => self.cx.put(Pending::DmaRead(token, is_good.then_some(bytes))),
                 Then::Gathered(slot) => {
                     if is_good {
-                        self.note_ranges(firmware, slot, &bytes);
+                        self.record.see_ranges(firmware, slot, &bytes);
                     }
                     self.cx.put(Pending::Gathered(slot, is_good.then_some(bytes)));
                 }

@@ -14,13 +14,13 @@ use crate::engine::firmware::{Firmware, InputLog};
 use crate::engine::group::Came;
 use crate::engine::hosts::function::Port;
 use crate::engine::mail::Message;
-use crate::engine::route::{Counters, World};
+use crate::engine::record::Counters;
+use crate::engine::route::World;
 use crate::engine::setup::{DriveSetup, Setup, TcpSetup};
 use crate::engine::views::live::moment;
 use crate::engine::views::status;
 use crate::nvme_tcp::Border;
 use crate::peers::PeersSetup;
-use crate::trace::TraceWriter;
 use crate::vfio_user;
 use crate::vfio_user::Waker;
 use std::fmt;
@@ -179,7 +179,7 @@ impl Server {
             }
             if self.ending.is_none() && self.is_to_start_anew() {
                 notify(Event::Note("the disk of the image has room again: the device starts itself anew".into()));
-                let ended = Ended { counters: self.world.counters, wall: self.started.elapsed(), again: true };
+                let ended = Ended { counters: self.world.record.counters, wall: self.started.elapsed(), again: true };
                 self.leave();
                 return Ok(ended);
             }
@@ -551,7 +551,7 @@ impl Server {
     }
 
     fn end(mut self) -> Result<Ended, ServeError> {
-        let ended = Ended { counters: self.world.counters, wall: self.started.elapsed(), again: false };
+        let ended = Ended { counters: self.world.record.counters, wall: self.started.elapsed(), again: false };
         let mut result = Ok(ended);
         let mut input_log = None;
         if let Some(firmware) = self.firmware.take() {
@@ -572,13 +572,8 @@ impl Server {
         if let Some(Err(error)) = input_log.map(InputLog::end) {
             result = Err(wrong(format!("the input log: {error}")));
         }
-        let trace = self.world.trace.as_mut().map_or(Ok(()), TraceWriter::end);
-        if let Some(error) = self.world.trace_error.take().or(trace.err()) {
-            result = Err(wrong(format!("the trace is not whole: {error}")));
-        }
-        let commands = self.world.end_tap();
-        if let Some(error) = self.world.commands_error.take().or(commands.err()) {
-            result = Err(wrong(format!("the file of commands is not whole: {error}")));
+        if let Err(why) = self.world.record.end() {
+            result = Err(wrong(why));
         }
         for answer in self.ending.take().unwrap_or_default() {
             let _ = answer.send(result.as_ref().map(|_| Default::default()).map_err(ToString::to_string));

@@ -9,6 +9,7 @@ use crate::engine::hosts::doorbell_page::DoorbellPage;
 use crate::engine::hosts::function::Port;
 use crate::engine::hosts::pmr::Pmr;
 use crate::engine::mail::{Message, Moments};
+use crate::engine::record::Record;
 use crate::engine::route::World;
 use crate::engine::setup::{Backing, DriveSetup, FABRICS_MAX, MetricsSetup, Setup, TcpSetup};
 use crate::image::{Image, ImageOptions, Memory, MemoryKind, Payload, Target as ImageTarget};
@@ -17,7 +18,6 @@ use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
 use crate::peers::carrier::Carrier;
 use crate::peers::{Peers, PeersSetup};
 use crate::ring::{MappedRing, has_led, is_counted_on};
-use crate::trace::TraceWriter;
 use crate::vfio_user::{self, DOORBELL_PAGE, Device as VfioDevice, Doorbell, GuestMemory, Interrupts, Region, Waker};
 use crate::{control, metrics, runtime};
 use std::path::PathBuf;
@@ -592,11 +592,7 @@ impl Server {
             world.cx.push(Input::Group { function, command: Command::LostMemory });
             world.asked.push_back(None);
         }
-        if let Some(path) = &setup.trace {
-            let trace = TraceWriter::create(path);
-            world.trace = Some(trace.map_err(|error| wrong(format!("{}: {error}", path.display())))?);
-        }
-        world.commands = crate::engine::record::commands::tap(&setup, &subsystem_name, &mut made.files)?;
+        world.record = Record::open(&setup, &subsystem_name, &mut made.files)?;
 
         let control = runtime::listen(&setup.control).map_err(wrong)?;
         made.files.push(setup.control.clone());

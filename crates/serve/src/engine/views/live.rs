@@ -22,9 +22,9 @@ pub(crate) fn moment<M>(firmware: Option<&Firmware>, world: &World<M>, about: &A
     Moment {
         time_s: about.wall.as_secs_f64(),
         state: state_of(firmware, world, about).into(),
-        commands: world.counters.commands,
-        errors: world.counters.errors,
-        bytes: world.counters.bytes,
+        commands: world.record.counters.commands,
+        errors: world.record.counters.errors,
+        bytes: world.record.counters.bytes,
         outstanding: subsystem.map_or(0, |of| of.outstanding().into()),
         outstanding_in_a_queue: subsystem.map_or(0, |of| queues(of).into_values().max().unwrap_or(0).into()),
         power_cuts: about.power_cuts,
@@ -33,7 +33,7 @@ pub(crate) fn moment<M>(firmware: Option<&Firmware>, world: &World<M>, about: &A
         drive,
         peers: firmware.and_then(|firmware| world.peers_status(firmware, wall)).unwrap_or_default(),
         progress: None,
-        latencies: world.latencies.clone(),
+        latencies: world.record.latencies.clone(),
         waits: waits(world),
     }
 }

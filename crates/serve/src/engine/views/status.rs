@@ -35,7 +35,7 @@ pub(crate) fn state_of<M>(firmware: Option<&Firmware>, world: &World<M>, about: 
 
 /// How it is doing.
 pub(crate) fn status<M>(firmware: Option<&Firmware>, world: &World<M>, about: About) -> Map<String, Value> {
-    let counters = &world.counters;
+    let counters = &world.record.counters;
     let mut status = Map::new();
     let mut put = |name: &str, value: Value| {
         status.insert(name.to_owned(), value);
@@ -74,11 +74,11 @@ pub(crate) fn status<M>(firmware: Option<&Firmware>, world: &World<M>, about: Ab
         put(name, count.into());
     }
     put("errors", counters.errors.into());
-    if let Some(tap) = &world.commands {
+    if let Some(tap) = &world.record.commands {
         put("command_events_written", tap.written().into());
         put("command_events_dropped", tap.dropped().into());
     }
-    if let Some(error) = &world.commands_error {
+    if let Some(error) = &world.record.commands_error {
         put("command_events_error", error.to_string().into());
     }
     put("bytes_to_hosts", counters.bytes[0].into());
@@ -115,7 +115,7 @@ pub(crate) fn status<M>(firmware: Option<&Firmware>, world: &World<M>, about: Ab
 
 /// The page of metrics.
 pub(crate) fn metrics<M>(firmware: Option<&Firmware>, world: &World<M>, about: About) -> String {
-    let counters = &world.counters;
+    let counters = &world.record.counters;
     let mut page = Page::default();
     page.add("gauge", "tidewater_powered", "1 while the drive has power.", f64::from(firmware.is_some()));
     page.add(
@@ -135,7 +135,7 @@ pub(crate) fn metrics<M>(firmware: Option<&Firmware>, world: &World<M>, about: A
         page.sample("tidewater_bytes_total", &[("to", to)], bytes as f64);
     }
     page.add("counter", "tidewater_syncs_total", "Syncs of the backing store.", counters.syncs as f64);
-    exposition::latencies(&mut page, &world.latencies);
+    exposition::latencies(&mut page, &world.record.latencies);
     let image = world.payload.image();
     let pace = image.pace();
     page.add(

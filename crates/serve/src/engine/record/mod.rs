@@ -1,3 +1,0 @@
-//! What is written down of a run.
-
-pub(crate) mod commands;
