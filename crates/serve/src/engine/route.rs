@@ -11,7 +11,8 @@ use super::hosts::function::{Port, Reached};
 use super::hosts::host_memory::Lent;
 use super::hosts::shadow_doorbells::Doorbells;
 use super::record::Record;
-use crate::image::Payload;
+use super::storage::Storage;
+use crate::image::Disk;
 use crate::inbox::Inbox;
 use crate::nvme_tcp::{CommandId, Target};
 use crate::peers::carrier::Carrier;
@@ -21,8 +22,7 @@ use tidewater_core::content::Whereabouts;
 use tidewater_core::drive::{Machine as _, World as Surroundings};
 use tidewater_core::fast::transport::CommandError;
 use tidewater_core::profile::Timing;
-use tidewater_core::subsystem::{Input, MoveError, Output, Outstanding, Slot, StoreFault, Unit};
-use tidewater_nand::Changes;
+use tidewater_core::subsystem::{Input, MoveError, Output, Outstanding, Slot, Unit};
 use tidewater_wire::nvme::Cqe;
 use tidewater_wire::replication::LANES_MAX;
 
@@ -51,7 +51,7 @@ pub struct World<M> {
     /// Who waits for each command of a group, if an operator does, and what the firmware has answered, each in order.
     pub(crate) asked: VecDeque<Option<Asked>>,
     pub(crate) grouped: VecDeque<(u8, Result<(), CommandError>)>,
-    pub(crate) payload: Payload,
+    pub(crate) storage: Storage,
     pub(crate) mail: Inbox<M>,
     pub(crate) gathering: Vec<Gathering>,
     /// The memory that a host lends.
@@ -60,15 +60,8 @@ pub struct World<M> {
     pub(crate) transfers: Inbox<Done>,
     /// Power cuts: what was under way before one is dropped.
     pub(crate) cuts: u64,
-    changes: Changes,
     pub(crate) doorbells: Doorbells,
     pub(crate) record: Record,
-    /// The store has failed: said once.
-    pub(crate) store_failed: bool,
-    /// There is an input log.
-    pub(crate) is_recorded: bool,
-    /// The firmware's credit is limited to what is stored of the logs.
-    pub(crate) is_credit_limited: bool,
     /// How often it may go on with bytes that no client waits for before the engine polls its inputs.
     pub(crate) unpaced_turns: u32,
     /// When mapped rings are looked at.
@@ -79,7 +72,7 @@ impl<M> World<M> {
     pub(crate) fn new(
         ports: Vec<Port>,
         target: Option<Target>,
-        payload: Payload,
+        storage: Storage,
         mail: Inbox<M>,
         transfers: Inbox<Done>,
     ) -> World<M> {
@@ -94,69 +87,47 @@ impl<M> World<M> {
             promised: Vec::new(),
             asked: VecDeque::new(),
             grouped: VecDeque::new(),
-            payload,
+            storage,
             mail,
             gathering: Vec::new(),
             lent: Lent::new(),
             transfers,
             cuts: 0,
-            changes: Changes::default(),
             doorbells: Doorbells::new(),
             record: Record::default(),
-            store_failed: false,
-            is_recorded: false,
-            is_credit_limited: false,
             unpaced_turns: 0,
             watch: crate::ring::Watch::default(),
         }
     }
 
-    /// What was done to the flash goes to the backing store.
-    fn store_changes(&mut self, firmware: &Firmware) {
-        let medium = firmware.subsystem.device().medium();
-        if !medium.has_changes() {
-            return;
-        }
-        medium.take_changes(&mut self.changes);
-        if let Err(StoreFault) = self.payload.apply(&self.changes) {
-            self.fail_store();
-        }
-    }
-
-    /// Stores the fast side's persistent memory, after the changes of the flash and before any client gets an answer
-    /// that depends on it.
+    /// Stores what the firmware has changed, before any client gets an answer that depends on it.
     pub(crate) fn store_logs(&mut self, firmware: &Firmware) {
-        let device = firmware.subsystem.device();
-        let has_window = device.window().is_enabled() && !device.is_recovering();
-        let sequence = device.ftl().write_sequence();
-        if has_window && self.payload.image_mut().store_window_marks(device.window(), sequence).is_err() {
-            self.fail_store();
-        }
-        self.store_changes(firmware);
-        if has_window && self.payload.image_mut().store_window(device.window(), sequence).is_err() {
-            self.fail_store();
-        }
-        let fast = device.fast();
-        if !fast.is_enabled() || device.is_recovering() {
-            return;
-        }
-        let ports = &self.ports;
+        let (fast, ports) = (firmware.subsystem.device().fast(), &self.ports);
         let kept = |function: usize, lane: usize| {
             let ring = ports.get(function).and_then(|port| port.ring.as_ref());
             ring.zip(fast.function(function)).is_some_and(|(ring, of)| ring.keeps(lane, of))
         };
-        if self.payload.image_mut().store_logs(fast, kept).is_err() {
-            self.fail_store();
-        }
-        self.limit_credit(firmware);
+        self.storage.store_logs(&mut self.cx, firmware, kept);
+        self.tell_of_disk();
     }
 
     /// As [`World::store_logs`], with the contents of clients' rings: they may be gone at the next start.
     pub(crate) fn store_logs_and_rings(&mut self, firmware: &Firmware) {
         self.store_logs(firmware);
-        let device = firmware.subsystem.device();
-        if !device.is_recovering() && self.payload.image_mut().store_logs(device.fast(), |_, _| false).is_err() {
-            self.fail_store();
+        self.storage.store_rings(&mut self.cx, firmware);
+        self.tell_of_disk();
+    }
+
+    /// Clients and peers learn what is wrong with the disk.
+    #[inline]
+    pub(crate) fn tell_of_disk(&mut self) {
+        let Some(disk) = self.storage.take_news() else { return };
+        if let Some(peers) = &mut self.peers {
+            peers.set_disk(disk);
+        }
+        if let Some(number) = self.storage.error_number() {
+            let rings = self.ports.iter_mut().filter_map(|port| port.ring.as_mut());
+            rings.for_each(|ring| ring.publish_store_error(number, disk == Disk::Failed));
         }
     }
 
@@ -164,37 +135,21 @@ impl<M> World<M> {
     /// False: it is not.
     pub(crate) fn pmr_barrier(&mut self, function: usize) -> bool {
         let Some(pmr) = self.ports.get(function).and_then(|port| port.pmr.as_ref()) else { return true };
-        let image = self.payload.image_mut();
+        let image = self.storage.image_mut();
         let stored = pmr.store(image).and_then(|_| image.sync());
-        if stored.is_err() {
-            self.fail_store();
-        }
-        stored.is_ok()
+        self.storage.is_good(&mut self.cx, stored)
     }
 
     /// A load from the byte window: all that was stored into it before is safe when this returns. False: it is not.
     pub(crate) fn window_barrier(&mut self, firmware: &Firmware) -> bool {
         self.store_logs(firmware);
-        let image = self.payload.image_mut();
-        let synced = if image.window_needs_sync() { image.sync() } else { Ok(()) };
-        if synced.is_err() {
-            self.fail_store();
-        }
-        synced.is_ok() && !self.store_failed
-    }
-
-    /// Bytes of a page for the byte window.
-    fn load_window(&mut self, firmware: &Firmware, lpn: u32, place: Whereabouts) {
-        let mut bytes = self.cx.buffer(firmware.subsystem.device().profile().ftl.unit_size as usize);
-        let unit = Unit { lpn, skip: 0, len: bytes.len() as u32, at: 0 };
-        let is_good = self.payload.read(unit, place, &mut bytes).is_ok();
-        self.cx.put(Pending::WindowFill { lpn, bytes: is_good.then_some(bytes) });
+        self.storage.sync_window(&mut self.cx)
     }
 
     fn fetch(&mut self, firmware: &Firmware, slot: Slot, len: u32) {
         let command = command_of(firmware, slot);
         self.record.count_moved(command.queue, 1, len);
-        let staging = &mut self.payload.staging(slot)[..len as usize];
+        let staging = &mut self.storage.payload.staging(slot)[..len as usize];
         let result = if usize::from(command.function) < self.ports.len() {
             match bring(&self.ports, firmware, slot, staging) {
                 Carried::Done => Ok(()),
@@ -246,7 +201,7 @@ impl<M> World<M> {
     pub(crate) fn stage(&mut self, slot: Slot, at: u32, bytes: &[u8]) {
         let to = match self.gathering.iter_mut().find(|gathering| gathering.slot == slot) {
             Some(gathering) => &mut gathering.bytes[..],
-            None => self.payload.staging(slot),
+            None => self.storage.payload.staging(slot),
         };
         to[at as usize..][..bytes.len()].copy_from_slice(bytes);
     }
@@ -291,13 +246,13 @@ impl<M> World<M> {
                     Some(result) => result,
                     None => return,
                 }
-            } else if self.payload.staged(slot)[unit.at as usize..][..bytes.len()] == *bytes {
+            } else if self.storage.payload.staged(slot)[unit.at as usize..][..bytes.len()] == *bytes {
                 Ok(())
             } else {
                 Err(MoveError::Differs)
             }
         } else if compare {
-            self.payload.compare(slot, unit, place)
+            self.storage.payload.compare(slot, unit, place)
         } else {
             match self.read_to_host(firmware, slot, unit, place) {
                 Some(result) => result,
@@ -333,37 +288,15 @@ impl<M> World<M> {
         }
     }
 
-    /// Stores what of the subsystem outlives a power cut: before the sync that makes it safe is asked for.
-    fn save_state(&mut self, firmware: &Firmware) {
-        if self.payload.image_mut().save_metadata(&firmware.subsystem.state()).is_err() {
-            self.fail_store();
-        }
-    }
-
     /// Nothing that no page of the drive stands for any more is left in the image.
     fn purge(&mut self, firmware: &Firmware) {
-        let purged = self.payload.image_mut().purge_window();
-        if purged.and_then(|()| self.payload.purge(firmware.subsystem.device())).is_err() {
-            return self.fail_store();
-        }
-        if firmware.subsystem.is_sanitizing() {
+        if self.storage.purge(&mut self.cx, firmware) && firmware.subsystem.is_sanitizing() {
             // Persistent memory regions are part of what a sanitize is about (NVM Express 1.4, section 8.15). None was
             // enabled when it began.
-            let image = self.payload.image_mut();
+            let image = self.storage.image_mut();
             let mut pmrs = self.ports.iter().filter_map(|port| port.pmr.as_ref());
-            if pmrs.try_for_each(|pmr| pmr.clear(image)).is_err() {
-                self.fail_store();
-            }
-        }
-    }
-
-    /// Resumes commands whose syncs have ended.
-    pub(crate) fn resume_synced(&mut self) {
-        while let Some((slot, result)) = self.payload.take_synced() {
-            if result.is_err() {
-                self.fail_store();
-            }
-            self.cx.push(Input::Synced { slot, result });
+            let cleared = pmrs.try_for_each(|pmr| pmr.clear(image));
+            self.storage.is_good(&mut self.cx, cleared);
         }
     }
 
@@ -440,25 +373,25 @@ impl<M> Surroundings<Firmware> for World<M> {
             Output::EventIndex { function, address, value } => self.index_changed(firmware, function, address, value),
             Output::Fetch { slot, len } => self.fetch(firmware, slot, len),
             Output::Taken { slot, unit, version, zeroes, previous } => {
-                self.payload.taken(slot, unit, version, zeroes, previous);
+                self.storage.payload.taken(slot, unit, version, zeroes, previous);
             }
             Output::Data { slot, unit, place, compare } => self.data(firmware, slot, unit, place, compare),
             Output::HostMemory { function, access } => {
-                match self.lent.access(firmware, &self.ports, &mut self.payload, function, &access) {
+                match self.lent.access(firmware, &self.ports, &mut self.storage.payload, function, &access) {
                     Ok(answer) => self.cx.push(Input::HostMemory { ticket: access.ticket, answer }),
                     Err((way, far, unit)) => self.begin(firmware, function, (way, far), Then::HostMemory(access), unit),
                 }
             }
             Output::Sync { slot } => {
                 self.record.counters.syncs += 1;
-                self.payload.request_sync(slot);
+                self.storage.payload.request_sync(slot);
             }
             Output::Purge { slot } => {
                 self.purge(firmware);
-                self.payload.request_sync(slot);
+                self.storage.payload.request_sync(slot);
             }
             Output::Send { slot, at, bytes, log } => self.send(firmware, slot, at, &bytes, log),
-            Output::SaveState => self.save_state(firmware),
+            Output::SaveState => self.storage.save_state(&mut self.cx, firmware),
             Output::Complete { function, queue, cqe, address, slot } => {
                 // Queues come and go by admin commands.
                 if queue == 0 {
@@ -468,7 +401,7 @@ impl<M> Surroundings<Firmware> for World<M> {
                 if let Some(slot) = slot.filter(|_| queue != 0) {
                     self.record.ended(&mut self.cx, firmware, slot, cqe.status.is_success());
                 }
-                let cqe = self.within_credit_limit(firmware, slot, cqe);
+                let cqe = self.storage.within_credit_limit(&self.cx, firmware, slot, cqe);
                 if self.record.has_commands() {
                     self.record.see_end(&mut self.cx, function, queue, &cqe);
                 }
@@ -492,22 +425,14 @@ impl<M> Surroundings<Firmware> for World<M> {
             }
             // The target itself watches its hosts, by the wall's clock.
             Output::KeepAliveExpired { .. } => {}
-            Output::LoadWindow { lpn, place } => self.load_window(firmware, lpn, place),
+            Output::LoadWindow { lpn, place } => self.storage.load_window(&mut self.cx, firmware, lpn, place),
             Output::StoreWindow { lpn, version, offset } => {
-                let device = firmware.subsystem.device();
-                let mut bytes = self.cx.buffer(device.profile().ftl.unit_size as usize);
-                device.window().read(offset, &mut bytes);
-                self.payload.keep_window(lpn, version, &bytes);
-                self.cx.spare(bytes);
+                self.storage.keep_window(&mut self.cx, firmware, (lpn, version), offset);
             }
             Output::Frame { frame, from, after, .. } => self.send_to_peer(firmware, &frame, from, after),
             Output::Grouped { function, result } => self.grouped.push_back((function, result)),
             Output::StoreLog { function, lpn, number, page, epoch } => {
-                let mut bytes = self.cx.buffer(page.len as usize);
-                let fast = firmware.subsystem.device().fast();
-                fast.read_ring(function.into(), page.lane.into(), page.offset, &mut bytes);
-                self.payload.keep_log(lpn, &page.header(function, number, epoch, &bytes), &bytes);
-                self.cx.spare(bytes);
+                self.storage.keep_log(&mut self.cx, firmware, (function, lpn, number, epoch), &page);
             }
         }
     }
@@ -516,7 +441,7 @@ impl<M> Surroundings<Firmware> for World<M> {
         self.cx.now = now;
         self.store_logs(firmware);
         self.look_at_doorbells(firmware);
-        self.resume_synced();
+        self.storage.resume_synced(&mut self.cx);
         if !self.cx.pending.is_empty() {
             return false;
         }

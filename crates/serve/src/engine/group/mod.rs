@@ -116,7 +116,7 @@ impl<M> World<M> {
         if let (&Body::Data { lane, offset, len, .. }, Some(from)) = (&frame.body, from) {
             bytes = self.cx.buffer(len as usize);
             let piece = LogPiece { function: frame.function, lane, offset, len, from };
-            if self.log_bytes(firmware, piece, &mut bytes).is_err() {
+            if self.storage.log_bytes(firmware, piece, &mut bytes).is_err() {
                 return; // A replica asks for it again.
             }
         }
@@ -130,11 +130,10 @@ impl<M> World<M> {
     pub(crate) fn is_promise_durable(&mut self, firmware: &Firmware, function: usize, after: u64) -> bool {
         let Some(of) = firmware.subsystem.device().fast().function(function) else { return false };
         if self.promised.get(function).copied().flatten().is_some_and(|version| version >= after) {
-            return !self.store_failed;
+            return !self.storage.has_failed();
         }
         // The control block of this version was stored before this output was taken.
-        if self.store_failed || self.payload.image_mut().sync_here().is_err() {
-            self.fail_store();
+        if !self.storage.sync_here(&mut self.cx) {
             return false;
         }
         if self.promised.len() <= function {
@@ -147,7 +146,7 @@ impl<M> World<M> {
     /// Passes on what clients want peers to sync, and syncs what the peers' clients want of this device: behind the
     /// drive's loop, so that all which came in one turn is synced at once.
     pub(crate) fn flush_for_peers(&mut self, firmware: &Firmware) {
-        if self.peers.is_none() || self.store_failed || firmware.subsystem.device().is_recovering() {
+        if self.peers.is_none() || self.storage.has_failed() || firmware.subsystem.device().is_recovering() {
             return;
         }
         let fast = firmware.subsystem.device().fast();
@@ -182,9 +181,10 @@ impl<M> World<M> {
         if !is_due {
             return;
         }
-        let image = self.payload.image_mut();
-        if image.store_logs(fast, |_, _| false).and_then(|()| image.sync_here()).is_err() {
-            return self.fail_store();
+        let image = self.storage.image_mut();
+        let synced = image.store_logs(fast, |_, _| false).and_then(|()| image.sync_here());
+        if !self.storage.is_good(&mut self.cx, synced) {
+            return;
         }
         self.record.counters.syncs += 1;
         for (function, of) in fast.functions().iter().enumerate() {
@@ -250,7 +250,8 @@ impl<M> World<M> {
                 group.insert("has_deadline".into(), transport.persistent().led.into());
                 group.insert("stale".into(), (status.flags & flag::STALE != 0).into());
                 group.insert("primary_silent".into(), (status.flags & flag::PRIMARY_SILENT != 0).into());
-                group.insert("flags".into(), flags_of(&status, transport.persistent().lost, self.disk()).into());
+                group
+                    .insert("flags".into(), flags_of(&status, transport.persistent().lost, self.storage.disk()).into());
                 group.insert("tail".into(), of.lanes().iter().map(|lane| lane.released()).collect::<Vec<_>>().into());
                 group.insert(
                     "oldest".into(),
@@ -389,9 +390,9 @@ impl Server {
         }
         // What it promises would be durable nowhere: it could only wait for acceptances that do not come.
         if let (Some(wrong), Request::GroupPromote { .. } | Request::GroupForm { .. }) =
-            (self.world.disk().wrong(), request)
+            (self.world.storage.disk().wrong(), request)
         {
-            let why = self.world.payload.image().fault().unwrap_or_default();
+            let why = self.world.storage.image().fault().unwrap_or_default();
             return Some(Err(format!("{wrong} (the image {why}): this device can't become primary, nor join a group")));
         }
         let command = match command_of(request, peers.as_ref()) {

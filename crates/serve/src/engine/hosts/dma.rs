@@ -9,7 +9,6 @@ use crate::engine::context::Pending;
 use crate::engine::firmware::Firmware;
 use crate::engine::route::{World, command_of, id_of};
 use tidewater_core::content::Whereabouts;
-use tidewater_core::fast::{PAGE_HEADER, Place};
 use tidewater_core::subsystem::{Input, LogPiece, MoveError, Outstanding, Segment, Segments, Slot, Unit};
 
 /// How a transfer went.
@@ -167,9 +166,9 @@ impl<M> World<M> {
         let Segments::Host(segments) = firmware.subsystem.segments(slot) else {
             let id = id_of(&command_of(firmware, slot));
             let Some(target) = &mut self.target else { return Some(Err(MoveError::Host)) };
-            return Some(target.data(id, unit.at, unit.len, |to| self.payload.read(unit, place, to)));
+            return Some(target.data(id, unit.at, unit.len, |to| self.storage.payload.read(unit, place, to)));
         };
-        let bytes = match self.payload.bytes(unit, place) {
+        let bytes = match self.storage.payload.bytes(unit, place) {
             Ok(bytes) => bytes,
             Err(error) => return Some(Err(error)),
         };
@@ -184,7 +183,7 @@ impl<M> World<M> {
     }
 
     pub(crate) fn send(&mut self, firmware: &Firmware, slot: Slot, at: u32, bytes: &[u8], log: Option<LogPiece>) {
-        if self.exceeds_credit_limit(firmware, Some(slot)) {
+        if self.storage.exceeds_credit_limit(&self.cx, firmware, Some(slot)) {
             return self.cx.push(Input::Moved { slot, result: Err(MoveError::Host) });
         }
         let result = match log {
@@ -193,7 +192,7 @@ impl<M> World<M> {
                 let mut all = self.cx.buffer(bytes.len() + piece.len as usize);
                 let (head, log) = all.split_at_mut(bytes.len());
                 head.copy_from_slice(bytes);
-                let result = match self.log_bytes(firmware, piece, log) {
+                let result = match self.storage.log_bytes(firmware, piece, log) {
                     Ok(()) => self.take_to_host(firmware, slot, at, &all),
                     Err(error) => Some(Err(error)),
                 };
@@ -203,25 +202,6 @@ impl<M> World<M> {
         };
         if let Some(result) = result {
             self.cx.push(Input::Moved { slot, result });
-        }
-    }
-
-    /// Bytes of the fast side's log.
-    pub(crate) fn log_bytes(&mut self, firmware: &Firmware, piece: LogPiece, to: &mut [u8]) -> Result<(), MoveError> {
-        let device = firmware.subsystem.device();
-        let (function, lane) = (usize::from(piece.function), usize::from(piece.lane));
-        match piece.from {
-            Place::Ring => {
-                device.fast().read_ring(function, lane, piece.offset, to);
-                Ok(())
-            }
-            Place::Page { skip, .. } => {
-                let log = device.fast().functions()[function].log();
-                let (number, _) = log.find(piece.lane, piece.offset).ok_or(MoveError::Medium)?;
-                let lpn = log.lpn(number);
-                let unit = Unit { lpn, skip: PAGE_HEADER + skip, len: to.len() as u32, at: 0 };
-                self.payload.read(unit, device.locate(lpn), to)
-            }
         }
     }
 
@@ -244,7 +224,7 @@ impl<M> World<M> {
                     self.cx.put(Pending::Gathered(slot, is_good.then_some(bytes)));
                 }
                 Then::Fetched(slot) => {
-                    self.payload.staging(slot)[..bytes.len()].copy_from_slice(&bytes);
+                    self.storage.payload.staging(slot)[..bytes.len()].copy_from_slice(&bytes);
                     self.cx.push(Input::Moved { slot, result });
                 }
                 Then::Moved(slot) => self.cx.push(Input::Moved { slot, result }),

@@ -74,8 +74,6 @@ pub struct Server {
     power_cuts: u64,
     /// When time was last let pass, while the drive is not paced and something is due.
     looked: Option<Wall>,
-    /// When a device whose disk is full looks for room next.
-    pub(crate) looks_for_room_at: Option<Wall>,
     /// Turns since the thread has slept.
     turns: u32,
 }
@@ -144,7 +142,6 @@ impl Server {
             peers_address: None,
             power_cuts: 0,
             looked: None,
-            looks_for_room_at: None,
             turns: 0,
         }
     }
@@ -177,10 +174,12 @@ impl Server {
             if self.ending.is_some() && self.has_ended() {
                 return self.end();
             }
-            if self.ending.is_none() && self.is_to_start_anew() {
+            if self.ending.is_none() && self.has_room_again() {
                 notify(Event::Note("the disk of the image has room again: the device starts itself anew".into()));
                 let ended = Ended { counters: self.world.record.counters, wall: self.started.elapsed(), again: true };
-                self.leave();
+                // The next start finds what a crash would have left, and this process's files closed.
+                let _ = self.world.record.end();
+                let _ = std::fs::remove_file(&self.setup.control);
                 return Ok(ended);
             }
             if active || self.world.poll_doorbells() {
@@ -229,7 +228,7 @@ impl Server {
         let now = self.wall();
         let came = self.world.poll_peers(now, self.firmware.as_ref().expect("looked at above"));
 
-        self.world.resume_synced();
+        self.world.storage.resume_synced(&mut self.world.cx);
         active |= self.world.look_at_doorbells(self.firmware.as_ref().expect("looked at above"));
         active |= self.world.look_at_rings(self.firmware.as_ref().expect("looked at above"));
         self.world.cx.notes.drain(..).for_each(&mut *notify);
@@ -247,6 +246,13 @@ impl Server {
             self.busy_at = Wall::now();
         }
         Ok(active)
+    }
+
+    /// Whether the disk of the image was full and has room again.
+    fn has_room_again(&mut self) -> bool {
+        let has_room = self.world.storage.has_room_again();
+        self.world.tell_of_disk();
+        has_room
     }
 
     /// A drive that is not paced does its work at once, but what a host's timers wait for comes in its time: the
@@ -301,8 +307,8 @@ impl Server {
     /// Housekeeping of a turn: versions of pages that are not needed any more, bytes for connections.
     fn housekeeping(&mut self) {
         let firmware = self.firmware.as_ref().expect("there is power");
-        if self.world.payload.needs_sweep() {
-            self.world.payload.sweep(firmware.subsystem.device().unprogrammed());
+        if self.world.storage.payload.needs_sweep() {
+            self.world.storage.payload.sweep(firmware.subsystem.device().unprogrammed());
         }
         if let Some(target) = &mut self.world.target {
             target.flush();
@@ -458,18 +464,18 @@ impl Server {
         remains.medium().take_changes(&mut changes);
         for page in remains.destaged() {
             let header = page.page.header(page.function, page.number, page.epoch, &page.bytes);
-            self.world.payload.keep_log(page.lpn, &header, &page.bytes);
+            self.world.storage.payload.keep_log(page.lpn, &header, &page.bytes);
         }
         for page in remains.dumped() {
-            self.world.payload.keep_window(page.lpn, page.version, &page.bytes);
+            self.world.storage.payload.keep_window(page.lpn, page.version, &page.bytes);
         }
-        let stored = self.world.payload.apply(&changes);
-        let left = self.world.payload.image_mut().store_log_remains(remains.log());
-        let lost = self.world.payload.held();
-        let forgotten = self.world.payload.power_lost();
-        self.world.payload.image_mut().window_power_lost();
+        let stored = self.world.storage.payload.apply(&changes);
+        let left = self.world.storage.image_mut().store_log_remains(remains.log());
+        let lost = self.world.storage.payload.held();
+        let forgotten = self.world.storage.payload.power_lost();
+        self.world.storage.image_mut().window_power_lost();
         let mut pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
-        let pmrs = pmrs.try_for_each(|pmr| pmr.power_lost(self.world.payload.image()));
+        let pmrs = pmrs.try_for_each(|pmr| pmr.power_lost(self.world.storage.image()));
         tracing::info!("the power was cut: {lost} pages held only in volatile memory are lost");
         stored.and(left).and(forgotten).and(pmrs).map_err(|_| wrong("the image could not be written"))?;
         self.powered_off = Some(PoweredOff { until: Wall::now() + off, remains, state, next_version, log });
@@ -486,7 +492,7 @@ impl Server {
         };
         let subsystem = Subsystem::new(device, options).map_err(wrong)?;
         let mut firmware = Firmware { subsystem, timing: Timing::None, log, passed: Instant::ZERO, hurries: false };
-        recover(&mut firmware, &mut self.world.payload, notify)?;
+        recover(&mut firmware, &mut self.world.storage.payload, notify)?;
         if let Some(log) = &mut firmware.log {
             log.timers = 0; // Recovery follows from the cut.
         }
@@ -499,8 +505,9 @@ impl Server {
         }
         if let Some(setup) = &self.setup.peers {
             let setup = PeersSetup { listen: self.peers_address.or(setup.listen), ..setup.clone() };
-            let image = self.world.payload.image();
+            let image = self.world.storage.image();
             self.world.peers = Some(peers(&setup, image, &firmware, &self.waker)?);
+            self.world.storage.repeat_news();
             self.world.tell_of_disk();
         }
         self.world.resume_rings(&firmware, &mut |text| notify(Event::Note(text)));
@@ -559,7 +566,7 @@ impl Server {
             let stored = self.world.window_barrier(&firmware) && self.world.window_barrier(&firmware);
             let Firmware { subsystem, log, .. } = firmware;
             let state = subsystem.state();
-            let image = self.world.payload.image_mut();
+            let image = self.world.storage.image_mut();
             let mut pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
             let pmrs = pmrs.try_for_each(|pmr| pmr.store(image).map(drop));
             if pmrs.and_then(|()| image.save_metadata(&state)).and_then(|()| image.sync()).is_err() || !stored {

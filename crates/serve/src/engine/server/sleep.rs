@@ -145,7 +145,7 @@ impl Server {
             let left = due.map_or(SLEEP_MAX, |due| WallDuration::from_nanos(due.since(self.wall()).as_ps() / 1_000));
             time = time.min(left);
         }
-        let image = self.world.payload.image().event();
+        let image = self.world.storage.image().event();
         let target = self.world.target.as_ref().map(|target| target.as_fd());
         let peers = self.world.peers.as_ref().map(|peers| peers.as_fd());
         let rung = self.world.doorbells().map(|doorbell| doorbell.watched());
@@ -164,7 +164,7 @@ impl Server {
             }
         }
         self.waker.rouse();
-        self.world.payload.image().hush();
+        self.world.storage.image().hush();
     }
 }
 

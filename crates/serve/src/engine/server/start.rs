@@ -12,6 +12,7 @@ use crate::engine::mail::{Message, Moments};
 use crate::engine::record::Record;
 use crate::engine::route::World;
 use crate::engine::setup::{Backing, DriveSetup, FABRICS_MAX, MetricsSetup, Setup, TcpSetup};
+use crate::engine::storage::Storage;
 use crate::image::{Image, ImageOptions, Memory, MemoryKind, Payload, Target as ImageTarget};
 use crate::inbox::Inbox;
 use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
@@ -579,9 +580,10 @@ impl Server {
             }
         }
         let clock = DeviceClock::new(timing, firmware.subsystem.device().now());
-        let mut world = World::new(ports, target, payload, mail.clone(), transfers);
+        let restarts = ports.iter().any(|port| port.ring.is_some()) && setup.input_log.is_none();
+        let storage = Storage::new(payload, restarts);
+        let mut world = World::new(ports, target, storage, mail.clone(), transfers);
         world.peers = connected;
-        world.is_recorded = setup.input_log.is_some();
         world.holds_log = setup.peers.as_ref().is_some_and(|peers| peers.holds_log);
         if let Some(bytes_per_second) = setup.peers.as_ref().and_then(|peers| peers.catch_up_rate) {
             for function in 0..firmware.subsystem.device().fast().functions().len() as u8 {

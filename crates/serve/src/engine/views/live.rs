@@ -16,7 +16,7 @@ pub(crate) fn moment<M>(firmware: Option<&Firmware>, world: &World<M>, about: &A
     let subsystem = firmware.map(|firmware| &firmware.subsystem);
     let drive = subsystem.map(|of| {
         let drive = Drive::of(of.device(), about.now);
-        Drive { is_read_only: drive.is_read_only || world.store_failed, ..drive }
+        Drive { is_read_only: drive.is_read_only || world.storage.has_failed(), ..drive }
     });
     let resets = subsystem.map_or(0, |of| (0..of.functions()).map(|function| u64::from(of.resets(function))).sum());
     Moment {

@@ -28,7 +28,7 @@ pub(crate) fn state_of<M>(firmware: Option<&Firmware>, world: &World<M>, about: 
     match firmware {
         _ if about.ending => "shutting down",
         None => "without power",
-        Some(firmware) if world.store_failed || firmware.subsystem.device().ftl().is_read_only() => "read-only",
+        Some(firmware) if world.storage.has_failed() || firmware.subsystem.device().ftl().is_read_only() => "read-only",
         Some(_) => "serving",
     }
 }
@@ -46,19 +46,19 @@ pub(crate) fn status<M>(firmware: Option<&Firmware>, world: &World<M>, about: Ab
     put("timing", if about.timing == Timing::Model { "model" } else { "none" }.into());
     put("uptime_s", about.wall.as_secs().into());
     put("power_cuts", about.power_cuts.into());
-    let image = world.payload.image().name();
+    let image = world.storage.image().name();
     // Who asks stands in another folder. A drive in memory has a name that is no file's.
     let path = std::path::absolute(image).ok().filter(|path| path.exists());
-    if let Some(fault) = world.payload.image().fault().filter(|_| world.store_failed) {
+    if let Some(fault) = world.storage.image().fault().filter(|_| world.storage.has_failed()) {
         put("store_error", fault.into());
     }
-    put("disk", world.disk_status());
+    put("disk", world.storage.status());
     put("image", path.map_or_else(|| image.to_owned(), |path| path.display().to_string()).into());
     if let Some(firmware) = firmware {
         let device = firmware.subsystem.device();
         put("capacity", format_bytes(device.capacity()).into());
         put("outstanding_commands", firmware.subsystem.outstanding().into());
-        put("pages_only_in_volatile_memory", world.payload.held().into());
+        put("pages_only_in_volatile_memory", world.storage.payload.held().into());
         put("units_written_by_hosts", device.ftl().statistics.host.into());
         put("units_collected", device.ftl().statistics.collected.into());
         let memory = device.host_memory();
@@ -136,7 +136,7 @@ pub(crate) fn metrics<M>(firmware: Option<&Firmware>, world: &World<M>, about: A
     }
     page.add("counter", "tidewater_syncs_total", "Syncs of the backing store.", counters.syncs as f64);
     exposition::latencies(&mut page, &world.record.latencies);
-    let image = world.payload.image();
+    let image = world.storage.image();
     let pace = image.pace();
     page.add(
         "counter",
@@ -151,16 +151,16 @@ pub(crate) fn metrics<M>(firmware: Option<&Firmware>, world: &World<M>, about: A
     page.add("counter", "tidewater_image_write_seconds_total", "Seconds that writes to the image's file took.", wrote);
     page.family("gauge", "tidewater_disk_failed", "1 while the image can't be written: its disk is full or failed.");
     for disk in [Disk::Full, Disk::Failed] {
-        let is_so = f64::from(world.disk() == disk);
+        let is_so = f64::from(world.storage.disk() == disk);
         page.sample("tidewater_disk_failed", &[("why", disk.word().unwrap_or_default())], is_so);
     }
     page.add("gauge", "tidewater_image_bytes", "Bytes of the image's file, holes included.", image.file_len() as f64);
     page.add("counter", "tidewater_interrupts_total", "Interrupts raised.", counters.interrupts as f64);
-    let held = world.payload.held() as f64;
+    let held = world.storage.payload.held() as f64;
     page.add("gauge", "tidewater_volatile_pages", "Pages held only in volatile memory.", held);
     if let Some(firmware) = firmware {
         let device = firmware.subsystem.device();
-        let only_reads = world.store_failed || device.ftl().is_read_only();
+        let only_reads = world.storage.has_failed() || device.ftl().is_read_only();
         page.add("gauge", "tidewater_read_only", "1 while the drive is read-only.", f64::from(only_reads));
         page.add("gauge", "tidewater_capacity_bytes", "Usable bytes.", device.capacity() as f64);
         let outstanding = f64::from(firmware.subsystem.outstanding());

@@ -7,8 +7,6 @@
 //!
 //! [`Input::Announce`]: tidewater_core::subsystem::Input::Announce
 
-mod credit_limit;
-
 use crate::engine::context::Pending;
 use crate::engine::firmware::Firmware;
 use crate::engine::route::World;
@@ -207,8 +205,7 @@ impl<M> World<M> {
             if ring.lanes[lane].taken < to {
                 return Ok(false);
             }
-            if self.payload.image_mut().sync_here().is_err() {
-                self.fail_store();
+            if !self.storage.sync_here(&mut self.cx) {
                 return Ok(false);
             }
             ring.lanes[lane].synced = ring.lanes[lane].synced.max(to);
@@ -243,7 +240,7 @@ impl<M> World<M> {
 
     /// Notes of all rings what the image has of them.
     fn note_taken(&mut self, fast: &Fast) {
-        let image = self.payload.image();
+        let image = self.storage.image();
         for (function, port) in self.ports.iter_mut().enumerate() {
             let (Some(ring), Some(of)) = (&mut port.ring, fast.function(function)) else { continue };
             if ring.open && ring.fits(of) {
@@ -254,7 +251,7 @@ impl<M> World<M> {
 
     /// Publishes how far rings are taken and synced, behind the drive's loop: it is so by then.
     pub(crate) fn publish_rings(&mut self, firmware: &Firmware) {
-        if self.rings_at().is_none() || self.store_failed {
+        if self.rings_at().is_none() || self.storage.has_failed() {
             return;
         }
         let fast = firmware.subsystem.device().fast();
@@ -268,7 +265,7 @@ impl<M> World<M> {
         let (wanted, fills, syncing) =
             (any(MappedRing::is_waited_for), any(|ring, _| ring.fills()), any(|ring, _| ring.syncing.is_some()));
         let mut asked = None;
-        let image = self.payload.image_mut();
+        let image = self.storage.image_mut();
         // One sync for all that wait for one: what they have appended meanwhile is the next one's. Bytes that no client
         // waits for are synced in the background.
         let result = match () {
@@ -277,10 +274,10 @@ impl<M> World<M> {
             () if syncing => image.advance(),
             () => Ok(()),
         };
-        if result.is_err() {
-            return self.fail_store();
+        if !self.storage.is_good(&mut self.cx, result) {
+            return;
         }
-        let synced = image.synced();
+        let synced = self.storage.image().synced();
         if wanted {
             self.note_taken(fast);
         }
@@ -323,10 +320,11 @@ impl<M> World<M> {
 
     /// The drive has power again: streams go on where what survived leads to what the rings hold.
     pub(crate) fn resume_rings(&mut self, firmware: &Firmware, note: &mut dyn FnMut(String)) {
-        if self.ports.iter().any(|port| port.ring.as_ref().is_some_and(MappedRing::needs_sync))
-            && self.payload.image_mut().sync().is_err()
-        {
-            return self.fail_store();
+        if self.ports.iter().any(|port| port.ring.as_ref().is_some_and(MappedRing::needs_sync)) {
+            let synced = self.storage.image_mut().sync();
+            if !self.storage.is_good(&mut self.cx, synced) {
+                return;
+            }
         }
         let fast = firmware.subsystem.device().fast();
         for (function, port) in self.ports.iter_mut().enumerate() {
