@@ -17,12 +17,14 @@ pub struct DeviceClock {
     wall: Wall,
     /// The last instant at which something was handled: time never runs backwards.
     last: Instant,
+    /// When time was last let pass, while the device is not paced and something is due.
+    looked: Option<Wall>,
 }
 
 impl DeviceClock {
     /// A clock that stands at `now`.
     pub fn new(timing: Timing, now: Instant) -> DeviceClock {
-        DeviceClock { timing, from: now, wall: Wall::now(), last: now }
+        DeviceClock { timing, from: now, wall: Wall::now(), last: now, looked: None }
     }
 
     /// Starts again at `now`: the device has been somewhere else.
@@ -32,9 +34,19 @@ impl DeviceClock {
         self.last = now;
     }
 
-    /// Lets time pass, up to what is due at most, for a device that is not paced.
-    pub fn skip_to(&mut self, until: Instant) {
-        self.last = self.last.max(until);
+    /// Lets the wall's time pass for a device that is not paced, up to what is due at most. Returns the time then.
+    /// `None`: nothing is due, and no time passes.
+    pub fn pass(&mut self, due: Option<Instant>) -> Option<Instant> {
+        let Some(due) = due else {
+            self.looked = None;
+            return None;
+        };
+        let wall = Wall::now();
+        if let Some(before) = self.looked.replace(wall) {
+            let passed = Duration::from_ps(((wall - before).as_nanos() as u64).saturating_mul(1_000));
+            self.last = self.last.max(due.min(self.now() + passed));
+        }
+        Some(self.now())
     }
 
     fn reach(&mut self, now: Instant) -> Instant {

@@ -71,6 +71,10 @@ impl Context {
         }
     }
 
+    pub(crate) fn note(&mut self, text: String) {
+        self.notes.push(Event::Note(text));
+    }
+
     pub(crate) fn warn(&mut self, text: String) {
         self.notes.push(Event::Warning(text));
     }

@@ -8,28 +8,52 @@ use tidewater_base::Instant;
 use tidewater_core::drive::Machine;
 use tidewater_core::profile::Timing;
 use tidewater_core::subsystem::input_log::{MAGIC, Outputs, Sum, write_check, write_cut, write_input};
-use tidewater_core::subsystem::{Input, Output, Subsystem};
+use tidewater_core::subsystem::{Input, Output, Outstanding, ShadowDoorbells, Slot, Subsystem};
 use tidewater_nand::{Nand, Recorder};
+use tidewater_wire::nvme::register::offset::DOORBELLS;
 
 use crate::runtime;
 
+/// Doorbells of a function, of both kinds, at most.
+pub(super) const DOORBELLS_MAX: usize = 2 * 128;
+
 /// The subsystem as it is served.
-pub struct Firmware {
+pub(super) struct Firmware {
     /// The controllers and the drive.
-    pub subsystem: Subsystem<Recorder<Nand>>,
-    pub(crate) timing: Timing,
-    pub(crate) log: Option<InputLog>,
+    pub(super) subsystem: Subsystem<Recorder<Nand>>,
+    pub(super) timing: Timing,
+    pub(super) log: Option<InputLog>,
     /// Without pacing: up to where time has passed that a host's timers wait for.
-    pub(crate) passed: Instant,
+    pub(super) passed: Instant,
     /// A client waits for bytes that wait for a page to fill.
-    pub(crate) hurries: bool,
+    pub(super) hurries: bool,
 }
 
 impl Firmware {
+    /// The subsystem at some pace: the model's, or none.
+    pub(super) fn new(subsystem: Subsystem<Recorder<Nand>>, timing: Timing, log: Option<InputLog>) -> Firmware {
+        Firmware { subsystem, timing, log, passed: Instant::ZERO, hurries: false }
+    }
+
+    /// The command in a slot: what the subsystem says of a slot is about the command in it.
+    #[inline]
+    pub(super) fn command(&self, slot: Slot) -> Outstanding {
+        self.subsystem.command(slot).expect("a slot that the subsystem names has a command")
+    }
+
+    /// Whether a register write is a doorbell that only says that its shadow has changed (Doorbell Buffer Config). Its
+    /// value may be older than the shadow's, and is not looked at.
+    pub(super) fn is_shadowed(&self, function: u8, offset: u64) -> bool {
+        let Some(index) = offset.checked_sub(u64::from(DOORBELLS)).map(|from| from / 4) else { return false };
+        let shadow = self.subsystem.shadow_doorbells(function).filter(|_| index < DOORBELLS_MAX as u64);
+        let of = |shadow: ShadowDoorbells| if index % 2 == 1 { shadow.completion } else { shadow.submission };
+        shadow.is_some_and(|shadow| of(shadow) >> (index / 2) & 1 == 1)
+    }
+
     /// Whether anything is due that need not take its time: the drive itself has something to do. A host's timer is
     /// nothing like that, and neither are bytes of the log that wait for a page to fill, unless a client waits for
     /// them: a page that filler completes at once would be one for each commit.
-    pub fn has_work(&self) -> bool {
+    fn has_work(&self) -> bool {
         let device = self.subsystem.device();
         device.has_work() || (self.hurries || self.subsystem.outstanding() > 0) && device.deadline().is_some()
     }
@@ -86,20 +110,20 @@ impl Machine for Firmware {
 
 /// The log of what comes in. A host gets no answer before the file has the inputs that led to it, and the thread does
 /// not sleep before the file has all.
-pub(crate) struct InputLog {
+pub(super) struct InputLog {
     file: BufWriter<File>,
     entry: Vec<u8>,
     sum: Sum,
     outputs: Outputs,
     /// Events of the device since the last input.
-    pub(crate) timers: u64,
+    pub(super) timers: u64,
     /// The first error of the file: nothing is written behind it.
     failed: Option<io::Error>,
 }
 
 impl InputLog {
     /// A new log, which begins with `setup` and only its owner may read: what hosts stored into the fast side is in it.
-    pub(crate) fn create(path: &Path, setup: &str) -> io::Result<InputLog> {
+    pub(super) fn create(path: &Path, setup: &str) -> io::Result<InputLog> {
         let mut file = BufWriter::with_capacity(1 << 20, runtime::private_file(path)?);
         let mut header = [&MAGIC[..], &(setup.len() as u32).to_le_bytes(), setup.as_bytes()].concat();
         let mut sum = Sum::default();
@@ -116,7 +140,7 @@ impl InputLog {
     }
 
     /// Gives the file all that came in: it has it, even if this process is killed.
-    pub(crate) fn write_out(&mut self) {
+    pub(super) fn write_out(&mut self) {
         if self.failed.is_none() && !self.file.buffer().is_empty() {
             self.failed = self.file.flush().err();
         }
@@ -147,7 +171,7 @@ impl InputLog {
     }
 
     /// The power is cut.
-    pub(crate) fn cut(&mut self, now: Instant) {
+    pub(super) fn cut(&mut self, now: Instant) {
         self.check();
         let from = self.entry.len();
         write_cut(&mut self.entry, now, self.timers);
@@ -156,7 +180,7 @@ impl InputLog {
     }
 
     /// Ends the log.
-    pub(crate) fn end(mut self) -> io::Result<()> {
+    pub(super) fn end(mut self) -> io::Result<()> {
         self.check();
         self.write();
         match self.failed {

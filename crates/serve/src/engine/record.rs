@@ -106,12 +106,6 @@ impl Record {
         self.commands.is_some()
     }
 
-    /// Whether commands are written as a trace.
-    #[inline]
-    pub(crate) fn has_trace(&self) -> bool {
-        self.trace.is_some()
-    }
-
     /// Ranges of a Dataset Management command that begins, for the trace.
     pub(crate) fn see_ranges(&mut self, firmware: &Firmware, slot: Slot, bytes: &[u8]) {
         let Some(trace) = &mut self.trace else { return };

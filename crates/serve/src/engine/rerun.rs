@@ -255,7 +255,7 @@ fn cut(
     let device = Device::power_on(&profile, remains).map_err(|error| wrong(error.to_string()))?;
     let options = setup.subsystem_options(&profile, device.capacity(), setup.seed, next_version, state);
     let subsystem = Subsystem::new(device, options).map_err(|error| wrong(error.to_string()))?;
-    let mut firmware = Firmware { subsystem, timing: Timing::Model, log: None, passed: Instant::ZERO, hurries: false };
+    let mut firmware = Firmware::new(subsystem, Timing::Model, None);
     while firmware.subsystem.device().is_recovering() {
         let at = firmware.deadline().ok_or_else(|| wrong("recovery stands still".into()))?;
         firmware.on_deadline(at);
@@ -285,7 +285,7 @@ pub fn rerun(log: &[u8]) -> Result<Rerun, RerunError> {
         serde_json::from_slice(setup).map_err(|error| RerunError(format!("its header: {error}")))?;
     let subsystem = setup.fresh_subsystem().map_err(RerunError)?;
     let functions = setup.functions.max(1) + setup.fabrics;
-    let mut firmware = Firmware { subsystem, timing: Timing::Model, log: None, passed: Instant::ZERO, hurries: false };
+    let mut firmware = Firmware::new(subsystem, Timing::Model, None);
     let entries = Entries::new(log, MAGIC.len() + 4 + len);
     let result = Rerun { inputs: 0, outputs: 0, time: Duration::ZERO };
     let mut world = Recorded {

@@ -26,14 +26,14 @@ pub(crate) struct Far {
 
 /// Where the bytes of a transfer go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     ToHost,
     FromHost,
 }
 
 /// What a transfer is for.
 #[derive(Debug)]
-pub(crate) enum Then {
+pub(crate) enum Purpose {
     /// What the subsystem reads itself.
     DmaRead(Token),
     /// A command's data, for the subsystem.
@@ -67,17 +67,17 @@ pub(crate) struct Done {
     pub function: u8,
     /// When it began.
     pub age: Age,
-    pub then: Then,
+    pub purpose: Purpose,
     pub bytes: Vec<u8>,
     /// All bytes have been carried.
     pub is_good: bool,
 }
 
 /// What the thread is asked for.
-enum Errand {
+enum Job {
     Transfer {
         client: Option<Arc<Connection>>,
-        way: Way,
+        way: Direction,
         far: Vec<Far>,
         done: Done,
     },
@@ -86,23 +86,23 @@ enum Errand {
 }
 
 /// The device's end of a function's thread, which is started with the first transfer.
-pub(crate) struct Courier {
+pub(crate) struct DmaMessages {
     function: u8,
     interrupts: Arc<Interrupts>,
     mail: Inbox<Done>,
-    errands: Option<Sender<Errand>>,
+    jobs: Option<Sender<Job>>,
     /// Transfers that have not come back.
     under_way: usize,
 }
 
-impl Courier {
+impl DmaMessages {
     /// For a function with these interrupts; what has ended goes to `mail`.
-    pub(crate) fn new(function: u8, interrupts: Arc<Interrupts>, mail: Inbox<Done>) -> Courier {
-        Courier { function, interrupts, mail, errands: None, under_way: 0 }
+    pub(crate) fn new(function: u8, interrupts: Arc<Interrupts>, mail: Inbox<Done>) -> DmaMessages {
+        DmaMessages { function, interrupts, mail, jobs: None, under_way: 0 }
     }
 
-    fn send(&mut self, errand: Errand) {
-        let errands = self.errands.get_or_insert_with(|| {
+    fn send(&mut self, job: Job) {
+        let jobs = self.jobs.get_or_insert_with(|| {
             let (sender, receiver) = channel();
             let (interrupts, mail) = (Arc::clone(&self.interrupts), self.mail.clone());
             let thread = std::thread::Builder::new().name("vfio-user memory".into());
@@ -110,8 +110,8 @@ impl Courier {
             let _ = thread.spawn(move || run(&receiver, &interrupts, &mail));
             sender
         });
-        if let Err(refused) = errands.send(errand)
-            && let Errand::Transfer { done, .. } = refused.0
+        if let Err(refused) = jobs.send(job)
+            && let Job::Transfer { done, .. } = refused.0
         {
             self.mail.send(done);
         }
@@ -121,13 +121,13 @@ impl Courier {
     pub(crate) fn carry(
         &mut self,
         client: Option<Arc<Connection>>,
-        way: Way,
+        way: Direction,
         far: Vec<Far>,
-        (age, then, bytes): (Age, Then, Vec<u8>),
+        (age, purpose, bytes): (Age, Purpose, Vec<u8>),
     ) {
         self.under_way += 1;
-        let done = Done { function: self.function, age, then, bytes, is_good: false };
-        self.send(Errand::Transfer { client, way, far, done });
+        let done = Done { function: self.function, age, purpose, bytes, is_good: false };
+        self.send(Job::Transfer { client, way, far, done });
     }
 
     /// A transfer has come back.
@@ -141,33 +141,33 @@ impl Courier {
         if self.under_way == 0 {
             self.interrupts.raise(vector);
         } else {
-            self.send(Errand::Interrupt(vector));
+            self.send(Job::Interrupt(vector));
         }
     }
 }
 
 /// The thread.
-fn run(errands: &Receiver<Errand>, interrupts: &Interrupts, mail: &Inbox<Done>) {
-    while let Ok(errand) = errands.recv() {
-        match errand {
-            Errand::Transfer { client, way, far, mut done } => {
+fn run(jobs: &Receiver<Job>, interrupts: &Interrupts, mail: &Inbox<Done>) {
+    while let Ok(job) = jobs.recv() {
+        match job {
+            Job::Transfer { client, way, far, mut done } => {
                 done.is_good = client.is_some_and(|client| carry(&client, way, &far, &mut done.bytes));
                 mail.send(done);
             }
-            Errand::Interrupt(vector) => interrupts.raise(vector),
+            Job::Interrupt(vector) => interrupts.raise(vector),
         }
     }
 }
 
 /// Carries bytes by messages. A client that lets the time pass is disconnected.
-fn carry(client: &Connection, way: Way, far: &[Far], bytes: &mut [u8]) -> bool {
+fn carry(client: &Connection, way: Direction, far: &[Far], bytes: &mut [u8]) -> bool {
     let begin = Instant::now();
     let is_done = far.iter().all(|&Far { address, at, len }| {
         let left = MESSAGE_TIME.saturating_sub(begin.elapsed());
         let bytes = &mut bytes[at..at + len];
         match way {
-            Way::FromHost => client.read(address, bytes, left).is_ok(),
-            Way::ToHost => client.write(address, bytes, left).is_ok(),
+            Direction::FromHost => client.read(address, bytes, left).is_ok(),
+            Direction::ToHost => client.write(address, bytes, left).is_ok(),
         }
     });
     if !is_done && begin.elapsed() >= MESSAGE_TIME {

@@ -6,13 +6,11 @@
 //! deleted are cleared before the host learns of it, and all of them after a reset of the controller: what the page
 //! held before never rings.
 
-use super::shadow_doorbells::is_kick;
 use crate::engine::firmware::Firmware;
-use crate::engine::route::World;
 use crate::vfio_user::DOORBELL_PAGE;
 use std::sync::Arc;
 use std::time::Duration;
-use tidewater_core::subsystem::{Input, Queues};
+use tidewater_core::subsystem::Queues;
 use tidewater_ipc::SharedMemory;
 use tidewater_wire::nvme::register::offset::DOORBELLS;
 
@@ -33,6 +31,15 @@ const NAP_MAX: Duration = Duration::from_millis(2);
 /// How long the thread may sleep when nothing has rung for `idle`.
 pub(crate) fn nap(idle: Duration) -> Duration {
     (idle / NAP_SHARE).clamp(NAP_MIN, NAP_MAX)
+}
+
+/// Which words of a page to look at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Those of queues.
+    Polled,
+    /// All others: a client must not ring them.
+    Others,
 }
 
 /// The doorbell page of a function.
@@ -130,97 +137,40 @@ impl DoorbellPage {
         }
     }
 
-    /// Whether a polled word has changed.
+    /// Takes the new words, and returns whether there were any: `rung` gets the offset of each in BAR0 and its value,
+    /// unless `has_message` says that it may have been rung behind a message that is not yet handled.
     #[inline]
-    fn has_rung(&self) -> bool {
-        self.polled.iter().any(|word| self.news(usize::from(*word)).is_some())
-    }
-}
-
-/// Which words of a page to look at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
-    /// Those of queues.
-    Polled,
-    /// All others: a client must not ring them.
-    Others,
-}
-
-impl<M> World<M> {
-    /// Takes what clients have stored into their doorbell pages. True: something has changed.
-    #[inline]
-    pub(crate) fn look_at_pages(&mut self, firmware: &Firmware) -> bool {
-        let mut changed = false;
-        for function in 0..self.ports.len() {
-            changed |= self.look_at_page(firmware, function, Which::Polled, true);
-        }
-        changed
-    }
-
-    /// Takes what a function's client stored before it sent the message that is about to be handled.
-    pub(crate) fn look_before_message(&mut self, firmware: &Firmware, function: usize) {
-        self.look_at_page(firmware, function, Which::Polled, false);
-    }
-
-    /// `waits`: what has rung behind messages that are not yet handled is left for the next look.
-    #[inline]
-    fn look_at_page(&mut self, firmware: &Firmware, function: usize, which: Which, waits: bool) -> bool {
-        let World { cx, ports, doorbells, .. } = self;
-        let port = &mut ports[function];
-        let Some(page) = &mut port.page else { return false };
-        let number = function as u8;
-        let resets = firmware.subsystem.resets(number);
-        if page.resets != Some(resets) {
-            page.start_anew(resets, firmware.subsystem.queues(number));
+    pub(crate) fn take_new(
+        &mut self,
+        firmware: &Firmware,
+        function: u8,
+        which: Which,
+        has_message: impl Fn() -> bool,
+        mut rung: impl FnMut(u32, u32),
+    ) -> bool {
+        let resets = firmware.subsystem.resets(function);
+        if self.resets != Some(resets) {
+            self.start_anew(resets, firmware.subsystem.queues(function));
         }
         let mut changed = false;
-        let count = if which == Which::Polled { page.polled.len() } else { WORDS };
+        let count = if which == Which::Polled { self.polled.len() } else { WORDS };
         for at in 0..count {
-            let word = if which == Which::Polled { usize::from(page.polled[at]) } else { at };
-            let Some(value) = page.news(word) else { continue };
-            if waits && !port.mailbox.is_empty() {
+            let word = if which == Which::Polled { usize::from(self.polled[at]) } else { at };
+            let Some(value) = self.news(word) else { continue };
+            if has_message() {
                 break;
             }
-            page.taken(word, value);
+            self.taken(word, value);
             changed = true;
-            let offset = DOORBELLS + 4 * word as u32;
-            if is_kick(firmware, number, offset.into()) {
-                doorbells.ask(number);
-            } else {
-                let input = Input::Register { function: number, offset, len: 4, value: value.into() };
-                cx.push(input);
-            }
+            rung(DOORBELLS + 4 * word as u32, value);
         }
         changed
     }
 
-    /// Looks at the words of queues that there are not, which are not polled. True: one has changed.
-    pub(crate) fn look_at_other_words(&mut self, firmware: &Firmware) -> bool {
-        let mut changed = false;
-        for function in 0..self.ports.len() {
-            if firmware.subsystem.is_ready(function as u8) {
-                changed |= self.look_at_page(firmware, function, Which::Others, true);
-            }
-        }
-        changed
-    }
-
-    /// Whether a doorbell page has to be polled: a controller that is ready has one.
-    pub(crate) fn polls_pages(&self, firmware: &Firmware) -> bool {
-        let mut ports = (0..).zip(&self.ports);
-        ports.any(|(function, port)| port.page.is_some() && firmware.subsystem.is_ready(function))
-    }
-
-    /// Whether a doorbell in a page has rung.
-    pub(crate) fn page_has_rung(&self) -> bool {
-        self.ports.iter().filter_map(|port| port.page.as_ref()).any(DoorbellPage::has_rung)
-    }
-
-    /// An admin command of a function ends, and its host is about to learn of it.
-    pub(crate) fn look_at_queues(&mut self, firmware: &Firmware, function: u8) {
-        if let Some(page) = self.ports.get_mut(usize::from(function)).and_then(|port| port.page.as_mut()) {
-            page.look_at_queues(firmware.subsystem.resets(function), firmware.subsystem.queues(function));
-        }
+    /// Whether a polled word has changed.
+    #[inline]
+    pub(crate) fn has_rung(&self) -> bool {
+        self.polled.iter().any(|word| self.news(usize::from(*word)).is_some())
     }
 }
 

@@ -1,10 +1,9 @@
 //! A PCI function as the engine holds it: its mailbox, its memories, and the client that is there.
 
-use super::dma_messages::Courier;
+use super::dma_messages::DmaMessages;
 use super::doorbell_page::DoorbellPage;
 use super::pmr::Pmr;
-use crate::ring::MappedRing;
-use crate::vfio_user::{Connection, DmaError, Doorbell, GuestMemory, Interrupts, Mailbox};
+use crate::vfio_user::{Connection, DmaError, GuestMemory, Interrupts, Mailbox};
 use std::sync::Arc;
 use tidewater_core::subsystem::Region;
 use tidewater_ipc::SharedMemory;
@@ -40,7 +39,7 @@ impl From<Result<(), DmaError>> for Reached {
 }
 
 /// A PCI function.
-pub struct Port {
+pub struct PciFunction {
     /// What clients want.
     pub mailbox: Mailbox,
     /// The client that is there.
@@ -50,7 +49,7 @@ pub struct Port {
     /// Where interrupts go.
     pub interrupts: Arc<Interrupts>,
     /// Carries what only messages reach.
-    pub(crate) courier: Courier,
+    pub(crate) messages: DmaMessages,
     /// The configuration space.
     pub config: ConfigSpace,
     /// The slice for queues of BAR2, with its first byte in the BAR.
@@ -59,13 +58,9 @@ pub struct Port {
     pub page: Option<DoorbellPage>,
     /// BAR4: the persistent memory region.
     pub pmr: Option<Pmr>,
-    /// The mapped ring of its fast side.
-    pub ring: Option<MappedRing>,
-    /// The doorbell that its clients ring: it wakes the device's thread directly.
-    pub doorbell: Option<Arc<Doorbell>>,
 }
 
-impl Port {
+impl PciFunction {
     /// Whether the function may read and write its host's memory: Bus Master Enable, and no power state in which it
     /// does nothing. A kernel that clears the one believes that nothing reaches memory any more that was lent before:
     /// it may be another kernel's.

@@ -1,9 +1,8 @@
 //! Units in the memory that a host has lent (host memory buffer): real bytes at the host's own descriptors, each with a
 //! header that tells what it is and a checksum over all of it.
 
-use super::dma::Carried;
-use super::dma_messages::{Far, Way};
-use super::function::{Port, Reached};
+use super::dma_messages::{Direction, Far};
+use super::functions::{Carried, Functions};
 use crate::engine::firmware::Firmware;
 use crate::image::Payload;
 use std::collections::VecDeque;
@@ -21,7 +20,7 @@ const CHECKSUM: usize = 4;
 
 /// The units of a host's memory, from the drive's side.
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct LentMemory {
     /// Goes into every checksum, so that what another run has left in the same memory is never taken for good.
     salt: u32,
     /// What reads have found, by the serial number of the access, in its order.
@@ -29,38 +28,42 @@ pub(crate) struct Lent {
     unit: Vec<u8>,
 }
 
-impl Lent {
-    pub(crate) fn new() -> Lent {
-        Lent { salt: RandomState::new().hash_one(HEADER) as u32, found: VecDeque::new(), unit: Vec::new() }
+impl LentMemory {
+    pub(crate) fn new() -> LentMemory {
+        LentMemory { salt: RandomState::new().hash_one(HEADER) as u32, found: VecDeque::new(), unit: Vec::new() }
     }
 
     /// Carries an access out. An error: what only messages carry is left, with the unit's bytes.
     pub(crate) fn access(
         &mut self,
         firmware: &Firmware,
-        ports: &[Port],
+        functions: &Functions,
         payload: &mut Payload,
         function: u8,
         access: &Access,
-    ) -> Result<Answer, (Way, Vec<Far>, Vec<u8>)> {
+    ) -> Result<Answer, (Direction, Vec<Far>, Vec<u8>)> {
         let mut unit = std::mem::take(&mut self.unit);
         unit.clear();
         unit.resize(access.len as usize, 0);
-        let (way, carried) = match access.operation {
+        let (direction, carried) = match access.operation {
             // A page that has changed since has no copy that is good: what is not written fails its check.
             Operation::Write { content } if !fill(firmware, payload, access, content, &mut unit[HEADER as usize..]) => {
-                (Way::ToHost, Carried::Done)
+                (Direction::ToHost, Carried::Done)
             }
             Operation::Write { content } => {
                 self.seal(access.stamp, content, &mut unit);
-                (Way::ToHost, carry(firmware, ports, function, access.offset, Way::ToHost, &mut unit))
+                (
+                    Direction::ToHost,
+                    functions.carry_lent(firmware, function, access.offset, Direction::ToHost, &mut unit),
+                )
             }
-            Operation::Read => {
-                (Way::FromHost, carry(firmware, ports, function, access.offset, Way::FromHost, &mut unit))
-            }
+            Operation::Read => (
+                Direction::FromHost,
+                functions.carry_lent(firmware, function, access.offset, Direction::FromHost, &mut unit),
+            ),
         };
         let answer = match carried {
-            Carried::Far(far) => return Err((way, far, unit)),
+            Carried::Far(far) => return Err((direction, far, unit)),
             Carried::Done => self.carried(access, Some(&unit)),
             Carried::Failed => self.carried(access, None),
         };
@@ -136,35 +139,4 @@ fn fill(firmware: &Firmware, payload: &mut Payload, access: &Access, content: u6
     let place = device.locate(key);
     let unit = Unit { lpn: key, skip: 0, len: to.len() as u32, at: 0 };
     place.version() == Some(content) && payload.read(unit, place, to).is_ok()
-}
-
-/// Copies bytes to or from `offset` of the memory that a function's host has lent.
-fn carry(firmware: &Firmware, ports: &[Port], function: u8, offset: u64, way: Way, bytes: &mut [u8]) -> Carried {
-    let Some(port) = ports.get(usize::from(function)) else { return Carried::Failed };
-    let len = bytes.len();
-    // Where the piece begins in the memory, and how many bytes are done.
-    let (mut begins, mut done) = (0u64, 0usize);
-    let mut far = Vec::new();
-    for piece in firmware.subsystem.host_memory(function) {
-        let ends = begins + u64::from(piece.len);
-        let at = offset + done as u64;
-        if at < ends && done < len {
-            let count = ((ends - at) as usize).min(len - done);
-            let address = piece.address + (at - begins);
-            let region = firmware.subsystem.region(function, address, count as u32);
-            let part = &mut bytes[done..done + count];
-            let reached = match way {
-                Way::ToHost => port.write(region, address, part),
-                Way::FromHost => port.read(region, address, part),
-            };
-            match reached {
-                Reached::Done => {}
-                Reached::Far => far.push(Far { address, at: done, len: count }),
-                Reached::Nothing => return Carried::Failed,
-            }
-            done += count;
-        }
-        begins = ends;
-    }
-    if done == len { Carried::but(far) } else { Carried::Failed }
 }

@@ -1,16 +1,12 @@
 //! Doorbells that hosts ring in memory (Doorbell Buffer Config): their addresses, their values, and the event indices
 //! that the device writes for the hosts.
 
-use super::dma::{Carried, dma_read};
-use super::dma_messages::{Far, Then, Way};
-use super::function::{Port, Reached};
-use crate::engine::firmware::Firmware;
-use crate::engine::route::World;
+use super::dma_messages::{Direction, Far, Purpose};
+use super::function::{PciFunction, Reached};
+use super::functions::{Carried, Functions};
+use crate::engine::context::Context;
+use crate::engine::firmware::{DOORBELLS_MAX, Firmware};
 use tidewater_core::subsystem::{Input, ShadowDoorbells};
-use tidewater_wire::nvme::register::offset::DOORBELLS;
-
-/// Doorbells of a function, of both kinds, at most.
-const DOORBELLS_MAX: usize = 2 * 128;
 
 /// A doorbell in memory.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +42,8 @@ impl Doorbells {
 
     /// Something has happened by which there may be others.
     #[inline]
-    pub(crate) fn may_change(&mut self, is_so: bool) {
-        self.changed |= is_so;
+    pub(crate) fn may_change(&mut self) {
+        self.changed = true;
     }
 
     /// The power has failed.
@@ -66,12 +62,12 @@ impl Doorbells {
 
     /// Finds out which there are.
     #[cold]
-    fn find(&mut self, firmware: &Firmware, ports: &[Port]) {
+    fn find(&mut self, firmware: &Firmware, functions: &[PciFunction]) {
         self.shadows.clear();
         self.far.clear();
-        for (function, port) in (0..).zip(ports) {
+        for (number, function) in (0..).zip(functions) {
             let Some(ShadowDoorbells { address: first, submission, completion }) =
-                firmware.subsystem.shadow_doorbells(function)
+                firmware.subsystem.shadow_doorbells(number)
             else {
                 continue;
             };
@@ -80,12 +76,12 @@ impl Doorbells {
                     let queue = queues.trailing_zeros() as u16;
                     queues &= queues - 1;
                     let address = first + 4 * (2 * u64::from(queue) + u64::from(completion));
-                    self.shadows.push(Shadow { function, queue, completion, address, submitted: (0, 0) });
+                    self.shadows.push(Shadow { function: number, queue, completion, address, submitted: (0, 0) });
                 }
             }
-            if port.load_u32(first).is_none() {
-                self.far.push(function);
-                self.ask(function);
+            if function.load_u32(first).is_none() {
+                self.far.push(number);
+                self.ask(number);
             }
         }
     }
@@ -110,99 +106,104 @@ impl Shadow {
     }
 }
 
-impl<M> World<M> {
+impl Doorbells {
     /// Looks at the shadow doorbells of all functions. True: one has changed.
     #[inline]
-    pub(crate) fn look_at_doorbells(&mut self, firmware: &Firmware) -> bool {
-        let mut changed = self.look_at_pages(firmware);
-        if std::mem::take(&mut self.doorbells.changed) {
-            self.doorbells.find(firmware, &self.ports);
+    pub(crate) fn look(&mut self, cx: &mut Context, firmware: &Firmware, functions: &mut Functions) -> bool {
+        if std::mem::take(&mut self.changed) {
+            self.find(firmware, functions.all());
         }
-        if self.doorbells.shadows.is_empty() {
-            return changed;
-        }
-        let mut shadows = std::mem::take(&mut self.doorbells.shadows);
-        for shadow in &mut shadows {
-            let Some(value) = self.ports[usize::from(shadow.function)].load_u32(shadow.address) else { continue };
+        let mut changed = false;
+        for shadow in &mut self.shadows {
+            let function = &functions.all()[usize::from(shadow.function)];
+            let Some(value) = function.load_u32(shadow.address) else { continue };
             if shadow.is_new(firmware, value as u16) {
                 changed = true;
-                self.cx.push(shadow.input(value as u16));
+                cx.push(shadow.input(value as u16));
             }
         }
-        self.doorbells.shadows = shadows;
-        while let Some(function) = self.doorbells.asked.pop() {
-            self.fetch_shadows(firmware, function);
+        if !self.shadows.is_empty() {
+            while let Some(function) = self.asked.pop() {
+                self.fetch(cx, firmware, functions, function);
+            }
         }
         changed
     }
 
     /// Fetches the shadow doorbells of a function that this process has not mapped: all at once, by one message.
     #[cold]
-    fn fetch_shadows(&mut self, firmware: &Firmware, function: u8) {
+    fn fetch(&mut self, cx: &mut Context, firmware: &Firmware, functions: &mut Functions, function: u8) {
         let Some(of) = firmware.subsystem.shadow_doorbells(function) else { return };
         let mut bytes = vec![0; 4 * DOORBELLS_MAX];
-        match dma_read(&self.ports, firmware, function, of.address, &mut bytes) {
-            Carried::Done => self.shadows_came(firmware, function, of.address, Some(&bytes)),
-            Carried::Far(far) => self.begin(firmware, function, (Way::FromHost, far), Then::Shadows(of.address), bytes),
+        match functions.read(firmware, function, of.address, &mut bytes) {
+            Carried::Done => self.came(cx, firmware, function, of.address, Some(&bytes)),
+            Carried::Far(far) => {
+                functions.begin(firmware, function, (Direction::FromHost, far), Purpose::Shadows(of.address), bytes);
+            }
             Carried::Failed => {}
         }
     }
 
     /// A function's doorbells have come, as they were from this bus address on.
-    pub(crate) fn shadows_came(&mut self, firmware: &Firmware, function: u8, first: u64, bytes: Option<&Vec<u8>>) {
+    pub(crate) fn came(
+        &mut self,
+        cx: &mut Context,
+        firmware: &Firmware,
+        function: u8,
+        first: u64,
+        bytes: Option<&[u8]>,
+    ) {
         let is_there = firmware.subsystem.shadow_doorbells(function).is_some_and(|of| of.address == first);
         let Some(bytes) = bytes.filter(|_| is_there) else { return };
-        let mut shadows = std::mem::take(&mut self.doorbells.shadows);
-        for shadow in shadows.iter_mut().filter(|shadow| shadow.function == function) {
+        for shadow in self.shadows.iter_mut().filter(|shadow| shadow.function == function) {
             let at = shadow.address.wrapping_sub(first) as usize;
             let Some(&[low, high]) = bytes.get(at..).and_then(|from| from.first_chunk()) else { continue };
             let value = u16::from_le_bytes([low, high]);
             if shadow.is_new(firmware, value) {
-                self.cx.push(shadow.input(value));
+                cx.push(shadow.input(value));
             }
         }
-        self.doorbells.shadows = shadows;
     }
 
     /// An event index has changed: up to where a doorbell has been seen.
-    pub(crate) fn index_changed(&mut self, firmware: &Firmware, function: u8, address: u64, value: u32) {
-        if self.doorbells.far.contains(&function) {
-            return self.write_event_index(firmware, function, address, value);
+    pub(crate) fn index_changed(
+        &mut self,
+        firmware: &Firmware,
+        functions: &mut Functions,
+        (function, address, value): (u8, u64, u32),
+    ) {
+        if self.far.contains(&function) {
+            return self.write_index(firmware, functions, (function, address, value));
         }
-        let indices = &mut self.doorbells.indices;
-        match indices.iter_mut().find(|index| (index.0, index.1) == (function, address)) {
+        match self.indices.iter_mut().find(|index| (index.0, index.1) == (function, address)) {
             Some(index) => index.2 = value,
-            None => indices.push((function, address, value)),
+            None => self.indices.push((function, address, value)),
         }
     }
 
     /// Writes event indices to hosts: up to where their doorbells have been seen.
-    pub(crate) fn write_event_indices(&mut self, firmware: &Firmware) {
-        for (function, address, value) in std::mem::take(&mut self.doorbells.indices) {
-            self.write_event_index(firmware, function, address, value);
+    pub(crate) fn write_indices(&mut self, firmware: &Firmware, functions: &mut Functions) {
+        for index in std::mem::take(&mut self.indices) {
+            self.write_index(firmware, functions, index);
         }
     }
 
-    fn write_event_index(&mut self, firmware: &Firmware, function: u8, address: u64, value: u32) {
-        let Some(port) = self.ports.get(usize::from(function)) else { return };
-        if !port.store_u32(address, value) {
-            let region = firmware.subsystem.region(function, address, 4);
+    fn write_index(
+        &mut self,
+        firmware: &Firmware,
+        functions: &mut Functions,
+        (number, address, value): (u8, u64, u32),
+    ) {
+        let Some(function) = functions.get(number) else { return };
+        if !function.store_u32(address, value) {
+            let region = firmware.subsystem.region(number, address, 4);
             // A host that took its memory away does not miss it.
-            if port.write(region, address, &value.to_le_bytes()) == Reached::Far {
-                let far = vec![Far { address, at: 0, len: 4 }];
-                self.begin(firmware, function, (Way::ToHost, far), Then::Nothing, value.to_le_bytes().to_vec());
+            if function.write(region, address, &value.to_le_bytes()) == Reached::Far {
+                let far = (Direction::ToHost, vec![Far { address, at: 0, len: 4 }]);
+                functions.begin(firmware, number, far, Purpose::Nothing, value.to_le_bytes().to_vec());
             }
         }
         // What it rang before it saw this.
-        self.doorbells.ask(function);
+        self.ask(number);
     }
-}
-
-/// Whether a register write is a doorbell that only says that its shadow has changed. Its value may be older than the
-/// shadow's, and is not looked at.
-pub(crate) fn is_kick(firmware: &Firmware, function: u8, offset: u64) -> bool {
-    let Some(index) = offset.checked_sub(u64::from(DOORBELLS)).map(|from| from / 4) else { return false };
-    let shadow = firmware.subsystem.shadow_doorbells(function).filter(|_| index < DOORBELLS_MAX as u64);
-    let of = |shadow: ShadowDoorbells| if index % 2 == 1 { shadow.completion } else { shadow.submission };
-    shadow.is_some_and(|shadow| of(shadow) >> (index / 2) & 1 == 1)
 }

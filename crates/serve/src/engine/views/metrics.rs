@@ -1,12 +1,78 @@
-//! Metrics of a moment: latencies, flash, memories, the log and the window.
+//! The page of metrics, for Prometheus.
 
+use super::{About, group, queues};
+use crate::engine::firmware::Firmware;
+use crate::engine::route::Engine;
+use crate::image::Disk;
 use crate::metrics::Page;
 use std::collections::BTreeMap;
 use tidewater_core::host_memory::HostMemory;
 use tidewater_gauges::{Drive, KINDS, LEVELS, Latencies};
 
+/// The page of metrics.
+pub(crate) fn page(firmware: Option<&Firmware>, engine: &Engine, about: About) -> String {
+    let counters = &engine.record.counters;
+    let mut page = Page::default();
+    page.add("gauge", "tidewater_powered", "1 while the drive has power.", f64::from(firmware.is_some()));
+    page.add(
+        "counter",
+        "tidewater_uptime_seconds_total",
+        "Seconds since the device was started.",
+        about.wall.as_secs_f64(),
+    );
+    page.add("counter", "tidewater_power_cuts_total", "Power cuts injected.", about.power_cuts as f64);
+    page.family("counter", "tidewater_commands_total", "I/O commands completed.");
+    for (kind, count) in ["read", "write", "flush", "other"].iter().zip(counters.commands) {
+        page.sample("tidewater_commands_total", &[("kind", kind)], count as f64);
+    }
+    page.add("counter", "tidewater_errors_total", "Commands completed with an error.", counters.errors as f64);
+    page.family("counter", "tidewater_bytes_total", "Bytes moved by I/O commands.");
+    for (to, bytes) in ["host", "device"].iter().zip(counters.bytes) {
+        page.sample("tidewater_bytes_total", &[("to", to)], bytes as f64);
+    }
+    page.add("counter", "tidewater_syncs_total", "Syncs of the backing store.", counters.syncs as f64);
+    latencies(&mut page, &engine.record.latencies);
+    let image = engine.storage.image();
+    let pace = image.pace();
+    page.add(
+        "counter",
+        "tidewater_image_syncs_total",
+        "Syncs of the image that began.",
+        image.statistics().syncs as f64,
+    );
+    let synced = pace.sync_time.as_secs_f64();
+    page.add("counter", "tidewater_image_sync_seconds_total", "Seconds that syncs of the image took.", synced);
+    page.add("counter", "tidewater_image_writes_total", "Writes to the image's file that ended.", pace.writes as f64);
+    let wrote = pace.write_time.as_secs_f64();
+    page.add("counter", "tidewater_image_write_seconds_total", "Seconds that writes to the image's file took.", wrote);
+    page.family("gauge", "tidewater_disk_failed", "1 while the image can't be written: its disk is full or failed.");
+    for disk in [Disk::Full, Disk::Failed] {
+        let is_so = f64::from(engine.storage.disk() == disk);
+        page.sample("tidewater_disk_failed", &[("why", disk.word().unwrap_or_default())], is_so);
+    }
+    page.add("gauge", "tidewater_image_bytes", "Bytes of the image's file, holes included.", image.file_len() as f64);
+    page.add("counter", "tidewater_interrupts_total", "Interrupts raised.", counters.interrupts as f64);
+    let held = engine.storage.payload.held() as f64;
+    page.add("gauge", "tidewater_volatile_pages", "Pages held only in volatile memory.", held);
+    if let Some(firmware) = firmware {
+        let device = firmware.subsystem.device();
+        let only_reads = engine.storage.has_failed() || device.ftl().is_read_only();
+        page.add("gauge", "tidewater_read_only", "1 while the drive is read-only.", f64::from(only_reads));
+        page.add("gauge", "tidewater_capacity_bytes", "Usable bytes.", device.capacity() as f64);
+        let outstanding = f64::from(firmware.subsystem.outstanding());
+        page.add("gauge", "tidewater_outstanding_commands", "I/O commands in progress.", outstanding);
+        in_progress(&mut page, queues(&firmware.subsystem));
+        waits(&mut page, engine.rings.all().map(|(function, ring)| (function, &ring.waits)));
+        let endurance = device.profile().nand.endurance;
+        drive(&mut page, &Drive::of(device, about.now), endurance);
+        host_memory(&mut page, device.host_memory());
+        group::metrics(engine, firmware, &mut page);
+    }
+    page.into_text()
+}
+
 /// How long commands took, from when the device read their entry.
-pub(crate) fn latencies(page: &mut Page, of: &Latencies) {
+fn latencies(page: &mut Page, of: &Latencies) {
     let name = "tidewater_command_duration_seconds";
     page.family("histogram", name, "From reading a command to its completion.");
     for (kind, word) in KINDS.iter().enumerate() {
@@ -15,7 +81,7 @@ pub(crate) fn latencies(page: &mut Page, of: &Latencies) {
 }
 
 /// How long programs waited for levels of their logs, by function.
-pub(crate) fn waits<'a>(page: &mut Page, rings: impl Iterator<Item = (usize, &'a Latencies)>) {
+fn waits<'a>(page: &mut Page, rings: impl Iterator<Item = (usize, &'a Latencies)>) {
     let name = "tidewater_log_wait_seconds";
     let mut rings = rings.peekable();
     if rings.peek().is_none() {
@@ -40,7 +106,7 @@ fn histogram(page: &mut Page, name: &str, labels: &[(&str, &str)], of: &Latencie
 }
 
 /// Commands in progress by queue.
-pub(crate) fn queues(page: &mut Page, queues: BTreeMap<(u8, u16), u32>) {
+fn in_progress(page: &mut Page, queues: BTreeMap<(u8, u16), u32>) {
     let name = "tidewater_queue_outstanding_commands";
     page.family("gauge", name, "Commands in progress of a submission queue, the admin queue included.");
     for ((function, queue), count) in queues {
@@ -58,7 +124,7 @@ fn family(page: &mut Page, kind: &str, name: &str, help: &str, label: &str, samp
 }
 
 /// The drive; `endurance`: erasures of a block that its flash is made for.
-pub(crate) fn drive(page: &mut Page, drive: &Drive, endurance: u32) {
+fn drive(page: &mut Page, drive: &Drive, endurance: u32) {
     let Drive { units, wear, .. } = drive;
     let samples = [
         ("host", units.host),
@@ -124,7 +190,7 @@ pub(crate) fn drive(page: &mut Page, drive: &Drive, endurance: u32) {
 }
 
 /// The host memory buffer: 0 where the host lends none.
-pub(crate) fn host_memory(page: &mut Page, memory: &HostMemory) {
+fn host_memory(page: &mut Page, memory: &HostMemory) {
     let (counts, bytes) = (memory.statistics, if memory.is_used() { memory.bytes() } else { 0 });
     page.add("gauge", "tidewater_host_memory_bytes", "Bytes of the host memory buffer.", bytes as f64);
     let name = "tidewater_host_memory_units_total";

@@ -1,5 +1,51 @@
 //! Read-only views of a served device: its status, its metrics, and its moment for the live page.
 
-pub(crate) mod live;
-pub(crate) mod metrics;
-pub(crate) mod status;
+mod group;
+pub(super) mod live;
+pub(super) mod metrics;
+pub(super) mod status;
+
+use super::firmware::Firmware;
+use super::route::Engine;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tidewater_base::Instant;
+use tidewater_core::profile::Timing;
+use tidewater_core::subsystem::{Slot, Subsystem};
+use tidewater_nand::Medium;
+
+/// What neither the drive nor its surroundings know.
+pub(crate) struct About {
+    pub name: String,
+    pub timing: Timing,
+    pub wall: Duration,
+    pub power_cuts: u64,
+    pub ending: bool,
+    /// By the drive's clock.
+    pub now: Instant,
+}
+
+/// What it does, in a word or two.
+fn state_of(firmware: Option<&Firmware>, engine: &Engine, about: &About) -> &'static str {
+    match firmware {
+        _ if about.ending => "shutting down",
+        None => "without power",
+        Some(firmware) if engine.storage.has_failed() || firmware.subsystem.device().ftl().is_read_only() => {
+            "read-only"
+        }
+        Some(_) => "serving",
+    }
+}
+
+/// Commands in progress of each submission queue, by controller and queue.
+fn queues<M: Medium>(subsystem: &Subsystem<M>) -> BTreeMap<(u8, u16), u32> {
+    let mut counts = BTreeMap::new();
+    for function in (0..=u8::MAX).filter(|function| subsystem.has_controller(*function)) {
+        let live = subsystem.queues(function).submission;
+        counts.extend((0..128).filter(|queue| live >> queue & 1 == 1).map(|queue| ((function, queue), 0)));
+    }
+    for command in (0..subsystem.slots()).filter_map(|slot| subsystem.command(Slot(slot))) {
+        *counts.entry((command.function, command.queue)).or_default() += 1;
+    }
+    counts
+}

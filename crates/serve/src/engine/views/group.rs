@@ -1,0 +1,257 @@
+//! What status and metrics say of a device's peers, and of the groups that its functions are in.
+
+use crate::clock;
+use crate::engine::firmware::Firmware;
+use crate::engine::route::Engine;
+use crate::image::Disk;
+use crate::metrics::Page;
+use crate::peers::PeerLink;
+use serde_json::{Map, Value};
+use tidewater_base::Instant;
+use tidewater_core::fast::transport::{Leadership, PeerStatus, Status, flag};
+use tidewater_wire::replication::Mode;
+use tidewater_wire::vendor::Role;
+
+/// What is known of peers, for the status.
+pub(crate) fn status(engine: &Engine, firmware: &Firmware, wall: Instant) -> Option<Value> {
+    let (group, rings) = (&engine.group, &engine.rings);
+    let peers = group.carrier()?;
+    let links = peers.links();
+    let functions = firmware.subsystem.device().fast().functions().iter().enumerate();
+    let groups: Vec<Value> = functions
+        .map(|(number, of)| {
+            let (transport, status) = (of.transport(), of.transport().status());
+            let flows: Vec<Value> = transport
+                .peers()
+                .zip(transport.shadows())
+                .map(|(peer, (_, shadow))| {
+                    let mut flow = Map::new();
+                    let disk = links.iter().find(|link| link.node == peer.node).map_or(Disk::Works, |it| it.disk);
+                    flow.insert("node".into(), peer.node.into());
+                    let up = links.iter().any(|link| link.node == peer.node && link.up);
+                    flow.insert("state".into(), state_of(&peer, up, disk).into());
+                    if let Some(word) = disk.word() {
+                        flow.insert("disk".into(), word.into());
+                    }
+                    let hears = peer.attached && !peer.data_failed && !peer.counter_failed && !peer.stale;
+                    let answers = hears && disk == Disk::Works;
+                    flow.insert("answers".into(), answers.into());
+                    flow.insert("in_step".into(), (answers && peer.synced).into());
+                    flow.insert("behind_bytes".into(), behind(&rings.appended(number, of), shadow).into());
+                    let lag = group.lag(number, shadow);
+                    flow.insert("behind_ms".into(), (lag.as_millis() as u64).into());
+                    flow.insert("shadow".into(), shadow.into());
+                    flow.into()
+                })
+                .collect();
+            let mut one = Map::new();
+            one.insert("function".into(), number.into());
+            one.insert("role".into(), role_of(&status).into());
+            one.insert("node".into(), transport.persistent().node.into());
+            one.insert("mode".into(), mode_of(status.group.mode()).into());
+            one.insert("members".into(), status.group.members().into());
+            one.insert("epoch".into(), status.epoch.to_string().into());
+            one.insert("promised".into(), status.promised.to_string().into());
+            one.insert("synced".into(), transport.persistent().synced.to_string().into());
+            match transport.leadership() {
+                Leadership::Free => {}
+                Leadership::Until(at) => {
+                    _ = one.insert("leads_for_ms".into(), (at.since(wall).as_ns() / 1_000_000).into())
+                }
+                Leadership::Frozen(at) => {
+                    _ = one.insert("frozen_ms".into(), (wall.since(at).as_ns() / 1_000_000).into())
+                }
+            }
+            one.insert("has_deadline".into(), transport.persistent().led.into());
+            one.insert("stale".into(), (status.flags & flag::STALE != 0).into());
+            one.insert("primary_silent".into(), (status.flags & flag::PRIMARY_SILENT != 0).into());
+            one.insert("flags".into(), flags_of(&status, transport.persistent().lost, engine.storage.disk()).into());
+            one.insert("tail".into(), of.lanes().iter().map(|lane| lane.released()).collect::<Vec<_>>().into());
+            one.insert("oldest".into(), (0..of.lanes().len()).map(|lane| of.oldest(lane)).collect::<Vec<_>>().into());
+            one.insert("replicas".into(), flows.into());
+            one.into()
+        })
+        .collect();
+    let links: Vec<Value> = links
+        .iter()
+        .map(|link| {
+            let mut one = Map::new();
+            one.insert("node".into(), link.node.into());
+            one.insert("address".into(), link.address.clone().into());
+            one.insert("up".into(), link.up.into());
+            if let Some(release) = &link.release {
+                one.insert("version".into(), release.clone().into());
+            }
+            one.insert("encrypted".into(), link.encrypted.into());
+            one.insert("since_ms".into(), (link.since.as_millis() as u64).into());
+            if let Some(time) = link.round_trip {
+                one.insert("round_trip_us".into(), (time.as_micros() as u64).into());
+            }
+            one.insert("waiting_bytes".into(), link.waiting.into());
+            one.insert("dropped_frames".into(), link.dropped.into());
+            if let Some(word) = link.disk.word() {
+                one.insert("disk".into(), word.into());
+            }
+            if let Some(why) = &link.why {
+                one.insert("why".into(), why.clone().into());
+            }
+            one.into()
+        })
+        .collect();
+    let mut all = Map::new();
+    all.insert("node".into(), peers.node().into());
+    all.insert("clock_ms".into(), clock::milliseconds().into());
+    all.insert("version".into(), env!("CARGO_PKG_VERSION").into());
+    all.insert("links".into(), links.into());
+    all.insert("groups".into(), groups.into());
+    Some(all.into())
+}
+
+/// What the page of metrics says of peers.
+pub(crate) fn metrics(engine: &Engine, firmware: &Firmware, page: &mut Page) {
+    let Some(peers) = engine.group.carrier() else { return };
+    let links: Vec<_> = peers.links().into_iter().map(|link| (link.node.to_string(), link)).collect();
+    page.family("gauge", "tidewater_peer_up", "1 while a peer is connected.");
+    for (node, link) in &links {
+        page.sample("tidewater_peer_up", &[("peer", node)], f64::from(link.up));
+    }
+    page.family("gauge", "tidewater_peer_round_trip_seconds", "Round trip to a peer, smoothed.");
+    for (node, link) in &links {
+        if let Some(time) = link.round_trip {
+            page.sample("tidewater_peer_round_trip_seconds", &[("peer", node)], time.as_secs_f64());
+        }
+    }
+    page.family("gauge", "tidewater_peer_waiting_bytes", "Bytes that wait to be sent to a peer.");
+    for (node, link) in &links {
+        page.sample("tidewater_peer_waiting_bytes", &[("peer", node)], link.waiting as f64);
+    }
+    page.family(
+        "counter",
+        "tidewater_peer_dropped_frames_total",
+        "Data frames not sent because too many bytes waited.",
+    );
+    for (node, link) in &links {
+        page.sample("tidewater_peer_dropped_frames_total", &[("peer", node)], link.dropped as f64);
+    }
+    let functions = firmware.subsystem.device().fast().functions();
+    let numbered: Vec<_> = functions.iter().enumerate().map(|(at, of)| (at, at.to_string(), of)).collect();
+    page.family("gauge", "tidewater_group_role", "1 for the role that a function has in its group.");
+    for (_, function, of) in &numbered {
+        let role = role_of(&of.transport().status());
+        page.sample("tidewater_group_role", &[("function", function), ("role", role)], 1.0);
+    }
+    page.family("gauge", "tidewater_group_epoch", "Counter of the epoch of a function's log.");
+    for (_, function, of) in &numbered {
+        let epoch = of.transport().epoch().counter();
+        page.sample("tidewater_group_epoch", &[("function", function)], epoch as f64);
+    }
+    let flows: Vec<_> = numbered
+        .iter()
+        .flat_map(|(at, function, of)| {
+            let flows = of.transport().peers().zip(of.transport().shadows());
+            flows.map(move |(peer, (_, shadow))| (*at, function, *of, peer, shadow.to_vec()))
+        })
+        .collect();
+    for (name, help) in [
+        ("tidewater_replica_in_step", "1 while a replica answers and has all that the epoch began with."),
+        ("tidewater_replica_behind_bytes", "Bytes of the log that a replica lacks."),
+        ("tidewater_replica_behind_seconds", "Age of the oldest byte that a replica lacks, to 0.1 s, up to 60 s."),
+    ] {
+        page.family("gauge", name, help);
+        for (at, function, of, peer, shadow) in &flows {
+            let value = match name {
+                "tidewater_replica_in_step" => {
+                    let is_late = peer.stale || peer.data_failed || peer.counter_failed || !peer.attached;
+                    let works = |(_, it): &(String, PeerLink)| it.node != peer.node || it.disk == Disk::Works;
+                    f64::from(peer.synced && !is_late && links.iter().all(works))
+                }
+                "tidewater_replica_behind_bytes" => behind(&engine.rings.appended(*at, of), shadow) as f64,
+                _ => engine.group.lag(*at, shadow).as_secs_f64(),
+            };
+            let node = peer.node.to_string();
+            page.sample(name, &[("function", function), ("peer", &node)], value);
+        }
+    }
+}
+
+/// How a replica follows. `up`: there is a connection to it.
+fn state_of(peer: &PeerStatus, up: bool, disk: Disk) -> &'static str {
+    match () {
+        () if disk != Disk::Works => disk.wrong().unwrap_or_default(),
+        () if peer.stale => "stale: it has to be rebuilt",
+        () if peer.data_failed => "unreachable",
+        // Its network is well. A device that can't store what it takes reports nothing of it.
+        () if peer.counter_failed && up => {
+            "connected and reports nothing: see tidewater cluster group status there, and its disk"
+        }
+        () if peer.counter_failed => "silent",
+        () if !peer.attached => "attaching",
+        () if !peer.synced => "catching up",
+        () => "in step",
+    }
+}
+
+fn role_of(status: &Status) -> &'static str {
+    match status.role {
+        _ if status.flags & flag::PROMOTING != 0 => "candidate",
+        Role::StandAlone => "alone",
+        Role::Primary => "primary",
+        Role::Secondary => "secondary",
+    }
+}
+
+fn mode_of(mode: Mode) -> String {
+    match mode {
+        Mode::Lazy => "lazy".into(),
+        Mode::Eager => "eager".into(),
+        Mode::Chain => "chain".into(),
+        Mode::Quorum(k) => format!("quorum of {k}"),
+    }
+}
+
+/// Flags in words. `is_lacking`: it may lack bytes that it, or a device of its number, had.
+fn flags_of(status: &Status, is_lacking: bool, disk: Disk) -> Vec<&'static str> {
+    let words = [
+        (flag::DESTAGE_FAILED, "a destage failed"),
+        (flag::DATA_FAILED, "data does not reach a replica"),
+        (flag::COUNTER_FAILED, "a replica is silent"),
+        (flag::DEPOSED, "another node is primary"),
+        (flag::STALE, "a log is stale: rebuild it"),
+        (flag::CATCHING_UP, "a log is catching up"),
+        (flag::PROMOTING, "a promotion is under way"),
+        (flag::REFUSED, "the last promotion was refused"),
+        (flag::MISMATCH, "a peer has another group or other lanes"),
+        (flag::CUT, "bytes of the log were cut"),
+        (flag::PRIMARY_SILENT, "the primary is silent"),
+        (flag::PENDING, "a change of the group is not finished"),
+        (
+            flag::FAR_EPOCH,
+            "a peer names an epoch far above all that is known here: it is ignored; if the group has it: keeper reinit",
+        ),
+    ];
+    let said = words.iter().filter_map(|&(bit, words)| (status.flags & bit != 0).then_some(words));
+    let said = said.chain(is_lacking.then_some("it may lack bytes that it had, and counts for no promotion"));
+    said.chain(match disk {
+        Disk::Works => None,
+        Disk::Full => Some("its disk is full: it acknowledges nothing, and counts for no promotion"),
+        Disk::Failed => Some("its disk can't be written: it acknowledges nothing, and counts for no promotion"),
+    })
+    .collect()
+}
+
+/// Bytes that a replica with these counters lacks of lanes that end there.
+fn behind(ends: &[u64], shadow: &[u64]) -> u64 {
+    ends.iter().zip(shadow).fold(0, |sum, (end, at)| sum.saturating_add(end.saturating_sub(*at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::behind;
+
+    #[test]
+    fn what_is_lacking_is_counted_for_each_lane_and_ends_at_the_largest_number() {
+        for (ends, shadow, bytes) in [([10, 5], [4, 9], 6), ([u64::MAX, 5], [0, 0], u64::MAX), ([7, 7], [7, 7], 0)] {
+            assert_eq!(behind(&ends, &shadow), bytes);
+        }
+    }
+}
