@@ -1,7 +1,7 @@
 //! The disk below an image: whether it takes what it is given, and how long that takes.
 
 use super::store::Image;
-use nix::libc::{EDQUOT, EIO, ENOSPC};
+use nix::libc::{EDQUOT, ENOSPC};
 use std::io;
 use std::time::Duration;
 
@@ -64,12 +64,6 @@ pub struct Pace {
     pub sync_time: Duration,
     /// For how long the sync has run that is under way; zero: none is.
     pub syncing: Duration,
-}
-
-/// The number of the system's that an error stands for.
-pub(super) fn number_of(error: &io::Error) -> i32 {
-    let other = if error.kind() == io::ErrorKind::StorageFull { ENOSPC } else { EIO };
-    error.raw_os_error().unwrap_or(other)
 }
 
 impl Image {

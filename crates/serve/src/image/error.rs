@@ -1,5 +1,6 @@
 //! What can be wrong with an image.
 
+use nix::libc::{EIO, ENOSPC};
 use std::fmt;
 use std::io;
 use tidewater_core::SetupError;
@@ -143,4 +144,10 @@ impl From<SetupError> for ImageError {
     fn from(error: SetupError) -> ImageError {
         ImageError::Setup(error)
     }
+}
+
+/// The number of the system's that an error stands for.
+pub(super) fn number_of(error: &io::Error) -> i32 {
+    let other = if error.kind() == io::ErrorKind::StorageFull { ENOSPC } else { EIO };
+    error.raw_os_error().unwrap_or(other)
 }

@@ -423,6 +423,31 @@ impl Slot {
     }
 }
 
+/// What is in a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// The persistent memory region of a function: its bytes as they are.
+    Pmr = 1,
+    /// Control block and rings of a function of the fast side.
+    Log = 2,
+    /// Table and buffer of the byte window.
+    Window = 3,
+}
+
+/// The place of a memory in an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    pub(super) at: u64,
+    pub(super) room: u64,
+}
+
+impl Memory {
+    /// Its first byte in the file.
+    pub(super) fn at(&self) -> u64 {
+        self.at
+    }
+}
+
 /// A memory in the list of memories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryEntry {

@@ -4,36 +4,12 @@
 
 use super::ImageError;
 use super::format::{
-    self, ALIGN, LIST_ENTRY, LIST_MAX, LIST_SLOT, MemoryEntry, Slot, Superblock, VERSION, VERSION_WITHOUT_MEMORIES,
+    self, ALIGN, LIST_ENTRY, LIST_MAX, LIST_SLOT, Memory, MemoryEntry, MemoryKind, Slot, Superblock, VERSION,
+    VERSION_WITHOUT_MEMORIES,
 };
 use super::store::Image;
 use std::io;
 use tidewater_core::subsystem::StoreFault;
-
-/// What is in a memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryKind {
-    /// The persistent memory region of a function: its bytes as they are.
-    Pmr = 1,
-    /// Control block and rings of a function of the fast side.
-    Log = 2,
-    /// Table and buffer of the byte window.
-    Window = 3,
-}
-
-/// The place of a memory in an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    at: u64,
-    room: u64,
-}
-
-impl Memory {
-    /// Its first byte in the file.
-    pub(super) fn at(&self) -> u64 {
-        self.at
-    }
-}
 
 impl Image {
     /// Reads the list of memories. What is wrong with it is an error; an image of version 1 has none.

@@ -17,6 +17,8 @@ mod purge;
 mod restore;
 mod storage;
 mod store;
+mod stored_log;
+mod stored_window;
 mod sync;
 mod window;
 
@@ -24,7 +26,7 @@ pub use disk::{Disk, Pace};
 pub use error::ImageError;
 #[doc(hidden)]
 pub use flaw::Flaw;
-pub use memory::{Memory, MemoryKind};
+pub use format::{Memory, MemoryKind};
 pub use open::{METADATA_MAX, Made, OpenReport, Opened, Target};
 pub use payload::Payload;
 pub(crate) use storage::random_bytes;

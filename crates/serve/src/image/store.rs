@@ -12,16 +12,17 @@
 
 mod deferred;
 
+use super::error::number_of;
 use super::flaw::Flaw;
 use super::format::{
     BLOCK_RECORD, BlockRecord, Geometry, MemoryEntry, OWN_PREFIX, OwnRecord, PageRecord, PageState, Slot, Superblock,
     UnitRecord,
 };
-use super::log::StoredLog;
 use super::storage::Storage;
+use super::stored_log::StoredLog;
+use super::stored_window::StoredWindow;
 use super::sync::{SyncMode, Syncs};
-use super::window::StoredWindow;
-use super::{ImageError, disk, format};
+use super::{ImageError, format};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -292,7 +293,7 @@ impl Image {
         if let Err(error) = result {
             (self.faulted, self.sync_failed) = (true, true);
             self.fault = Some(format!("can't be written or synced: {error}"));
-            self.fault_number = Some(disk::number_of(error));
+            self.fault_number = Some(number_of(error));
         }
     }
 
@@ -301,7 +302,7 @@ impl Image {
         result.map_err(|error| {
             self.faulted = true;
             self.fault.get_or_insert_with(|| format!("can't be written or synced: {error}"));
-            self.fault_number.get_or_insert(disk::number_of(&error));
+            self.fault_number.get_or_insert(number_of(&error));
             StoreFault
         })
     }

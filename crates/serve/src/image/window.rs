@@ -12,120 +12,13 @@
 //!    takes its sectors.
 
 use super::ImageError;
+use super::format::MemoryKind;
 use super::format::{LOG_CHUNK, LOG_HEADER, LOG_SECTOR, LogSector, Slot, u32_at, u64_at};
-use super::memory::{Memory, MemoryKind};
 use super::store::Image;
+use super::stored_window::{BEFORE, ENTRIES_MAX, SLOT, SLOTS, StoredEntry, StoredWindow};
 use tidewater_core::profile::{Profile, Survives};
 use tidewater_core::subsystem::StoreFault;
 use tidewater_core::window::{Entry, EntryState, Kept, KeptEntry, Window};
-
-/// Bytes of a slot for the table.
-const SLOT: u64 = 4096;
-const SLOTS: u64 = 3;
-/// Bytes of a record before its entries: the write sequence, how many entries follow, zeroes.
-const BEFORE: usize = 16;
-/// Entries that a record has room for, those included that are about to leave.
-const ENTRIES_MAX: usize = (SLOT as usize - Slot::HEADER - BEFORE) / ENTRY;
-/// Bytes of an entry: name (2), flags (2: bit 0 a flush has begun), generation (4), first page of the buffer (4), pages
-/// (4), first logical page (4), zeroes.
-const ENTRY: usize = 32;
-
-/// An entry as it is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct StoredEntry {
-    name: u16,
-    flush_begun: bool,
-    /// What its sectors are marked with.
-    generation: u32,
-    page: u32,
-    pages: u32,
-    first: u32,
-    /// Which of the firmware's it is; `None`: it is of a life before.
-    serial: Option<u64>,
-    /// It was flushed, and goes when this sync has ended.
-    leaves: Option<u64>,
-}
-
-impl StoredEntry {
-    fn encode(&self) -> [u8; ENTRY] {
-        let mut bytes = [0; ENTRY];
-        bytes[..2].copy_from_slice(&self.name.to_le_bytes());
-        bytes[2] = self.flush_begun.into();
-        bytes[4..8].copy_from_slice(&self.generation.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.page.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.pages.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.first.to_le_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &[u8; ENTRY]) -> StoredEntry {
-        StoredEntry {
-            name: u16::from_le_bytes([bytes[0], bytes[1]]),
-            flush_begun: bytes[2] & 1 == 1,
-            generation: u32_at(bytes, 4),
-            page: u32_at(bytes, 8),
-            pages: u32_at(bytes, 12),
-            first: u32_at(bytes, 16),
-            serial: None,
-            leaves: None,
-        }
-    }
-
-    /// Whether it is the same as one of the firmware's. After power-on only what it is about tells.
-    fn is(&self, entry: &Entry) -> bool {
-        self.serial.is_none_or(|serial| serial == entry.serial)
-            && (self.name, self.page, self.pages, self.first) == (entry.name, entry.page, entry.pages, entry.first)
-    }
-
-    fn has(&self, page: u32) -> bool {
-        (self.page..self.page + self.pages).contains(&page)
-    }
-}
-
-/// The window as it is stored.
-#[derive(Debug)]
-pub(super) struct StoredWindow {
-    memory: Memory,
-    unit: usize,
-    /// Of each slot the number of its record, and the sync that makes it safe.
-    slots: [(u64, u64); SLOTS as usize],
-    number: u64,
-    /// The highest that was given.
-    generation: u32,
-    entries: Vec<StoredEntry>,
-    /// The buffer as it is stored, as far as entries have it, and how often each page had changed then.
-    bytes: Box<[u8]>,
-    seen: Box<[u32]>,
-    /// How often the window had changed when all of it was stored; `None`: that is not known.
-    changes: Option<u64>,
-    /// What was written since is not safe before this sync.
-    needs: u64,
-    /// Sectors that are written at once.
-    run: Vec<u8>,
-}
-
-impl StoredWindow {
-    fn sectors(&self) -> u64 {
-        self.unit.div_ceil(LOG_CHUNK) as u64
-    }
-
-    /// Where a sector of a page of the buffer is.
-    fn sector(&self, page: u32, sector: usize) -> u64 {
-        self.memory.at() + SLOTS * SLOT + (u64::from(page) * self.sectors() + sector as u64) * LOG_SECTOR as u64
-    }
-
-    /// The bytes of the buffer that a sector of a page holds.
-    fn range(&self, page: u32, sector: usize) -> std::ops::Range<usize> {
-        let first = page as usize * self.unit;
-        first + sector * LOG_CHUNK..first + ((sector + 1) * LOG_CHUNK).min(self.unit)
-    }
-
-    fn header(&self, generation: u32, page: u32, sector: usize) -> LogSector {
-        let len = self.range(page, sector).len() as u16;
-        let offset = (u64::from(page) * self.sectors() + sector as u64) * LOG_CHUNK as u64;
-        LogSector { generation, offset, skip: 0, len }
-    }
-}
 
 /// Whether a drive has a window whose memory outlives a loss of power.
 fn survives(profile: &Profile) -> bool {
