@@ -4,9 +4,9 @@
 //! knows queue and controller: addresses, connections, ICReq and ICResp, and Connect with its response. No data is in
 //! the file. A command's pointer stays what it was: of a PCIe host, PRPs.
 
-use super::Sink;
 use super::pcapng::{LINK_TYPE_IPV4, Pcapng};
 use super::segment::{From, Stream, flag};
+use super::sink::Sink;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use tidewater_wire::fabrics::{CONTROLLER_ANY, Connect, ConnectData, DataPointer, Fabrics, Nqn, Response};

@@ -11,25 +11,27 @@
 
 mod capsules;
 mod describe;
+mod log;
 mod pcapng;
 mod readers;
 mod segment;
+mod sink;
 mod text;
 
+pub use log::{Form, socket};
+
 use crate::runtime;
-use capsules::Capsules;
+use log::{Event, Log};
 use readers::Readers;
-use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, BufWriter, Seek as _, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Seek as _, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use text::Text;
-use tidewater_wire::nvme::{Cqe, Sqe, admin_opcode};
+use std::time::{Duration, Instant};
+use tidewater_wire::nvme::{Cqe, Sqe};
 
 /// Entries that wait for the writer, at most. About 3 MiB.
 const WAITING_MAX: usize = 32_768;
@@ -37,60 +39,6 @@ const WAITING_MAX: usize = 32_768;
 const BATCH: u64 = 128;
 /// How long the writer rests when nothing waits. The channel takes three million entries a second meanwhile.
 const PAUSE: Duration = Duration::from_millis(10);
-
-/// How commands are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// A line for each entry.
-    Text,
-    /// A packet for each entry, for Wireshark.
-    Pcapng,
-}
-
-/// The path of the socket that `unix:PATH` names; `None`: a file, or `-` for standard output.
-pub fn socket(path: &Path) -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStrExt as _;
-    let bytes = path.as_os_str().as_bytes().strip_prefix(b"unix:")?;
-    Some(std::ffi::OsStr::from_bytes(bytes).into())
-}
-
-impl Form {
-    /// The form that a path's ending asks for: `.txt`, or `-` for standard output, and `.pcapng`. A socket has packets
-    /// unless it ends in `.txt`.
-    ///
-    /// # Errors
-    /// Another ending, in words.
-    pub fn of(path: &Path) -> Result<Form, String> {
-        if let Some(socket) = socket(path) {
-            return match socket.extension() {
-                _ if socket.as_os_str().is_empty() => Err("unix: needs the path of a socket behind it".into()),
-                Some(end) if end == "txt" => Ok(Form::Text),
-                _ => Ok(Form::Pcapng),
-            };
-        }
-        match path.extension().and_then(|end| end.to_str()) {
-            Some("pcapng") => Ok(Form::Pcapng),
-            Some("txt") => Ok(Form::Text),
-            None if path == Path::new("-") => Ok(Form::Text),
-            _ => Err(format!("{}: the name ends neither in .pcapng nor in .txt", path.display())),
-        }
-    }
-}
-
-/// What happens to queue entries, in order.
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    /// The controller has read an entry of a submission queue.
-    Begun { at: Instant, function: u8, queue: u16, sqe: Sqe },
-    /// It has posted an entry to a completion queue; `queue`: the submission queue.
-    Ended { at: Instant, function: u8, queue: u16, cqe: Cqe },
-    /// A queue is gone; `None`: all of the controller. Commands without an end get none.
-    Gone { at: Instant, function: u8, queue: Option<u16> },
-    /// All queues of all controllers are gone.
-    AllGone { at: Instant },
-    /// So many events are missing here.
-    Dropped(u64),
-}
 
 /// Counters that the writer's and the device's thread share.
 #[derive(Debug, Default)]
@@ -313,100 +261,6 @@ fn serve(events: &Receiver<Event>, mut readers: Readers, shared: &Shared) -> io:
                 }
             }
         }
-    }
-}
-
-/// A command that has begun.
-#[derive(Clone, Copy, Debug)]
-struct Begun {
-    at: Instant,
-    sqe: Sqe,
-}
-
-/// What lines or packets are made by. Times are nanoseconds of Unix time.
-trait Sink: Send {
-    fn begun(&mut self, nanos: u64, function: u8, queue: u16, sqe: &Sqe) -> io::Result<()>;
-    /// `begun`: the command and the nanoseconds since it was read; `None`: it is not known.
-    fn ended(&mut self, nanos: u64, function: u8, queue: u16, cqe: &Cqe, begun: Option<(&Sqe, u64)>) -> io::Result<()>;
-    /// `open`: commands that get no end.
-    fn gone(&mut self, nanos: u64, function: u8, queue: Option<u16>, open: usize) -> io::Result<()>;
-    fn dropped(&mut self, count: u64) -> io::Result<()>;
-    fn flush(&mut self) -> io::Result<()>;
-    fn end(&mut self, nanos: u64) -> io::Result<()>;
-}
-
-/// The file, and the commands that have not ended.
-struct Log {
-    sink: Box<dyn Sink>,
-    open: HashMap<(u8, u16, u16), Begun>,
-    /// Queues of which there were entries: only their end is written.
-    queues: HashSet<(u8, u16)>,
-    /// The same instant by two clocks.
-    start: (Instant, u64),
-}
-
-impl Log {
-    fn begin(out: Box<dyn Write + Send>, form: Form, nqn: &str) -> io::Result<Log> {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-        let out = BufWriter::with_capacity(1 << 16, out);
-        let sink: Box<dyn Sink> = match form {
-            Form::Text => Box::new(Text::begin(out)?),
-            Form::Pcapng => Box::new(Capsules::begin(out, unix, nqn)?),
-        };
-        Ok(Log { sink, open: HashMap::new(), queues: HashSet::new(), start: (Instant::now(), unix) })
-    }
-
-    fn nanos(&self, at: Instant) -> u64 {
-        self.start.1 + at.saturating_duration_since(self.start.0).as_nanos() as u64
-    }
-
-    fn event(&mut self, event: Event) -> io::Result<()> {
-        match event {
-            Event::Begun { at, function, queue, sqe } => {
-                self.queues.insert((function, queue));
-                self.open.insert((function, queue, sqe.cid()), Begun { at, sqe });
-                self.sink.begun(self.nanos(at), function, queue, &sqe)
-            }
-            Event::Ended { at, function, queue, cqe } => {
-                self.queues.insert((function, queue));
-                let begun = self.open.remove(&(function, queue, cqe.cid));
-                let took = |begun: &Begun| at.saturating_duration_since(begun.at).as_nanos() as u64;
-                let known = begun.as_ref().map(|begun| (&begun.sqe, took(begun)));
-                self.sink.ended(self.nanos(at), function, queue, &cqe, known)?;
-                match begun.filter(|begun| queue == 0 && begun.sqe.opcode() == admin_opcode::DELETE_IO_SQ) {
-                    Some(begun) if cqe.status.is_success() => self.gone(at, function, Some(begun.sqe.cdw10() as u16)),
-                    _ => Ok(()),
-                }
-            }
-            Event::Gone { at, function, queue } => self.gone(at, function, queue),
-            Event::AllGone { at } => {
-                let functions: BTreeSet<u8> = self.queues.iter().map(|&(function, _)| function).collect();
-                functions.into_iter().try_for_each(|function| self.gone(at, function, None))
-            }
-            Event::Dropped(count) => self.sink.dropped(count),
-        }
-    }
-
-    fn gone(&mut self, at: Instant, function: u8, queue: Option<u16>) -> io::Result<()> {
-        let stays = |of: u8, number: u16| of != function || queue.is_some_and(|queue| queue != number);
-        let before = self.queues.len();
-        self.queues.retain(|&(of, number)| stays(of, number));
-        if self.queues.len() == before {
-            return Ok(());
-        }
-        let before = self.open.len();
-        self.open.retain(|&(of, number, _), _| stays(of, number));
-        self.sink.gone(self.nanos(at), function, queue, before - self.open.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.sink.flush()
-    }
-
-    fn end(mut self) -> io::Result<()> {
-        let now = self.nanos(Instant::now());
-        self.sink.end(now)?;
-        self.sink.flush()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Readers of a socket of commands: each gets a stream of its own, from when it connects on. None is waited for: one
 //! that is too far behind is dropped.
 
-use super::{Event, Form, Log};
+use super::log::{Event, Form, Log};
 use crate::runtime::{is_allowed, listen};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;

@@ -1,6 +1,7 @@
 //! Lines in the form of the kernel's trace events `nvme_setup_cmd` and `nvme_complete_rq`.
 
-use super::{Sink, describe};
+use super::describe;
+use super::sink::Sink;
 use std::io::{self, Write};
 use tidewater_wire::fabrics;
 use tidewater_wire::nvme::{Cqe, Sqe};

@@ -5,7 +5,8 @@
 //! [`super::association::Associations`].
 
 use super::border::Border;
-use super::target::{LISTENER, Peer, Target, after};
+use super::options::after;
+use super::target::{LISTENER, Peer, Target};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};

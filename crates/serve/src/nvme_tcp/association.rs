@@ -1,8 +1,7 @@
 //! Controllers that hosts have over fabrics: an admin queue and I/O queues of one host (section 1.5.4).
 
-use super::discovery::Discovery;
-use super::options::Options;
-use super::target::after;
+use super::discovery_controller::Discovery;
+use super::options::{Options, after};
 use std::net::IpAddr;
 use std::ops::Range;
 use tidewater_base::{Duration, Instant};

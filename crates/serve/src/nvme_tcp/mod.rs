@@ -40,6 +40,7 @@ mod connection;
 #[cfg(test)]
 mod connection_tests;
 mod discovery;
+mod discovery_controller;
 mod fabrics;
 mod options;
 mod sender;

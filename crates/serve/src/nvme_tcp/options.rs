@@ -1,11 +1,15 @@
 //! Options of a target.
 
 use super::connection::Limits;
-use super::target::after;
 use std::net::SocketAddr;
 use std::ops::Range;
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::fabrics::Nqn;
+
+/// A later instant, at most the last one.
+pub(super) fn after(from: Instant, by: Duration) -> Instant {
+    Instant::from_ps(from.as_ps().saturating_add(by.as_ps()))
+}
 
 /// A host that may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::association::{Associations, Queue};
 use super::border::{Border, CommandId};
 use super::connection::{Connection, Event};
-use super::options::{Options, Patience};
+use super::options::{Options, Patience, after};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::collections::VecDeque;
 use std::fmt;
@@ -683,9 +683,4 @@ impl Target {
             }
         }
     }
-}
-
-/// A later instant, at most the last one.
-pub(super) fn after(from: Instant, by: Duration) -> Instant {
-    Instant::from_ps(from.as_ps().saturating_add(by.as_ps()))
 }

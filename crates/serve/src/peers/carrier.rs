@@ -1,16 +1,19 @@
 //! What carries frames between devices, as the engine sees it: TCP, or TCP that loses, delays and repeats them by seed.
 
-use super::{Incoming, Note, PeerLink, Peers};
+pub use super::faults::Faults;
+
+use super::{Incoming, Note, PeerLink, Peers, PeersError, PeersSetup};
 use crate::image::Disk;
+use crate::vfio_user::Waker;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
-use tidewater_wire::replication::Frame;
+use tidewater_wire::replication::{Frame, Hello};
 
 /// Frames that are late at once, at most: others are lost.
 const LATE_MAX: usize = 1024;
@@ -88,44 +91,16 @@ impl Carrier for Peers {
     }
 }
 
-/// What goes wrong with frames that a device sends, by seed. Tests set it; no option of the command line does.
-#[derive(Debug, Default)]
-pub struct Faults {
-    /// Seed of every choice.
-    seed: u64,
-    /// Frames that are lost, in percent.
-    drop: u8,
-    /// Frames that are sent twice, in percent.
-    repeat: u8,
-    /// Frames come later by up to this, each by another time: they overtake each other.
-    delay: Duration,
-    /// A bit for each node that no frame leaves for.
-    cut: AtomicU16,
-    dropped: AtomicU64,
-    repeated: AtomicU64,
-    delayed: AtomicU64,
-}
-
-impl Faults {
-    /// Faults by a seed, in percent of frames, and the longest delay.
-    pub fn new(seed: u64, drop: u8, repeat: u8, delay: Duration) -> Faults {
-        Faults { seed, drop, repeat, delay, ..Faults::default() }
-    }
-
-    /// Cuts one direction of a link, from this device to a node, or heals it.
-    pub fn cut(&self, node: u8, is_cut: bool) {
-        let bit = 1u16.checked_shl(node.into()).unwrap_or(0);
-        if is_cut {
-            self.cut.fetch_or(bit, Ordering::Relaxed);
-        } else {
-            self.cut.fetch_and(!bit, Ordering::Relaxed);
-        }
-    }
-
-    /// Frames that were lost, repeated and delayed.
-    pub fn fired(&self) -> [u64; 3] {
-        [&self.dropped, &self.repeated, &self.delayed].map(|count| count.load(Ordering::Relaxed))
-    }
+/// Connections to peers, as [`Peers::bind`] makes them, with the faults of the setup, if it has any.
+///
+/// # Errors
+/// As [`PeersError`] says.
+pub fn connect(setup: &PeersSetup, ours: Hello, waker: Arc<Waker>) -> Result<Box<dyn Carrier>, PeersError> {
+    let peers = Peers::bind(setup, ours, waker)?;
+    Ok(match &setup.faults {
+        Some(faults) => Box::new(Faulty::new(peers, Arc::clone(faults))),
+        None => Box::new(peers),
+    })
 }
 
 /// A frame that is late; of two the one that is due first is the smaller.

@@ -7,6 +7,7 @@ pub mod authority;
 pub mod carrier;
 mod connection;
 mod dial;
+mod faults;
 mod identity;
 mod open;
 mod strangers;
@@ -16,9 +17,9 @@ pub use identity::{CA_FILE, CERTIFICATE_FILE, IdentityError, KEY_FILE, name};
 use crate::image::{Disk, random_bytes};
 use crate::inbox::Inbox;
 use crate::vfio_user::Waker;
-use carrier::{Carrier, Faults, Faulty};
 use connection::{Ended, Heard};
 use dial::Dialled;
+use faults::Faults;
 use identity::Identity;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use open::{Came, Open};
@@ -305,18 +306,6 @@ impl Peers {
             check_at: now,
             disk: Disk::Works,
             scratch: vec![0; READ_BYTES],
-        })
-    }
-
-    /// As [`Peers::bind`], with the faults of the setup, if it has any.
-    ///
-    /// # Errors
-    /// As [`PeersError`] says.
-    pub fn carrier(setup: &PeersSetup, ours: Hello, waker: Arc<Waker>) -> Result<Box<dyn Carrier>, PeersError> {
-        let peers = Peers::bind(setup, ours, waker)?;
-        Ok(match &setup.faults {
-            Some(faults) => Box::new(Faulty::new(peers, Arc::clone(faults))),
-            None => Box::new(peers),
         })
     }
 

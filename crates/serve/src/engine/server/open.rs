@@ -5,8 +5,8 @@ use crate::engine::firmware::{Firmware, InputLog};
 use crate::engine::setup::{Backing, DriveSetup, FABRICS_MAX, Setup, TcpSetup};
 use crate::image::{Image, ImageOptions, Payload, Target as ImageTarget};
 use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
-use crate::peers::carrier::Carrier;
-use crate::peers::{Peers, PeersSetup};
+use crate::peers::PeersSetup;
+use crate::peers::carrier::{self, Carrier};
 use crate::ring::MappedRing;
 use crate::vfio_user::Waker;
 use std::path::PathBuf;
@@ -318,7 +318,7 @@ pub(super) fn peers(
         page_bytes: fast.payload(),
         ..Hello::default()
     };
-    Peers::carrier(setup, ours, Arc::clone(waker)).map_err(wrong)
+    carrier::connect(setup, ours, Arc::clone(waker)).map_err(wrong)
 }
 
 /// What functions keep of how they were set up, where the profile says otherwise.
