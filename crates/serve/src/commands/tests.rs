@@ -3,6 +3,7 @@
 use super::*;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 use tidewater_wire::nvme::Status;

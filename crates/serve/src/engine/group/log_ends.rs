@@ -45,24 +45,24 @@ mod tests {
 
     #[test]
     fn a_lag_is_the_age_of_the_oldest_byte_that_is_lacking() {
-        let (start, mut ends) = (Instant::now(), LogEnds::default());
-        assert_eq!(ends.lag(start, &[0, 0]), Duration::ZERO, "nothing is known");
+        let (start, mut log) = (Instant::now(), LogEnds::default());
+        assert_eq!(log.lag(start, &[0, 0]), Duration::ZERO, "nothing is known");
         for (step, ends) in [[0, 0], [10, 0], [10, 5], [10, 5], [20, 5]].into_iter().enumerate() {
-            ends.note(start + EVERY * step as u32, || ends.to_vec());
+            log.note(start + EVERY * step as u32, || ends.to_vec());
         }
         let now = start + EVERY * 4;
         for (shadow, steps) in [([20, 5], 0), ([10, 5], 0), ([9, 5], 3), ([10, 4], 2), ([0, 0], 3)] {
-            assert_eq!(ends.lag(now, &shadow), EVERY * steps, "{shadow:?}");
+            assert_eq!(log.lag(now, &shadow), EVERY * steps, "{shadow:?}");
         }
     }
 
     #[test]
     fn notes_are_seldom_and_bounded() {
-        let (start, mut ends) = (Instant::now(), LogEnds::default());
+        let (start, mut log) = (Instant::now(), LogEnds::default());
         for step in 0..20_000 {
-            ends.note(start + EVERY / 10 * step, || vec![u64::from(step)]);
+            log.note(start + EVERY / 10 * step, || vec![u64::from(step)]);
         }
-        assert_eq!(ends.notes.len(), NOTES_MAX);
-        assert!(ends.notes.iter().zip(ends.notes.iter().skip(1)).all(|(a, b)| b.0 - a.0 >= EVERY));
+        assert_eq!(log.notes.len(), NOTES_MAX);
+        assert!(log.notes.iter().zip(log.notes.iter().skip(1)).all(|(a, b)| b.0 - a.0 >= EVERY));
     }
 }

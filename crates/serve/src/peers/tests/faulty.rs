@@ -1,5 +1,6 @@
 //! Faults before two carriers: links in memory, and TCP.
 
+use super::carrier::{Carrier, Faulty};
 use super::*;
 use std::os::fd::OwnedFd;
 
