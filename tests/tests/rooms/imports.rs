@@ -1,5 +1,5 @@
 //! Which files of a crate import which: by `use`, and by paths in their code that begin with `crate`, `super`, `self` or
-//! a module of their own. A name that a file only passes on (`pub use`) leads to the file that has it.
+//! a module of their own. A name that a file has by `use` leads to the file that it is from.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,8 +22,9 @@ fn in_name(c: char) -> bool {
 struct Said {
     /// Paths that it uses.
     uses: BTreeSet<Path>,
-    /// Names that it passes on, each with its path.
-    passed_on: BTreeMap<String, Path>,
+    /// Names that it has of others, each with its path: all that use it see those that it passes on, and files below it
+    /// see all.
+    names: BTreeMap<String, Path>,
 }
 
 /// The leaves of a tree of `use`, each with the name that it gets.
@@ -94,11 +95,10 @@ impl Said {
             let mut found = Vec::new();
             leaves(tree.split(';').next().unwrap_or_default(), &[], &mut found);
             for (path, name) in found {
-                if passes_on {
-                    said.passed_on.insert(name, path);
-                } else {
-                    said.uses.insert(path);
+                if !passes_on {
+                    said.uses.insert(path.clone());
                 }
+                said.names.insert(name, path);
             }
         }
         // Paths of at least two names, each as long as it is.
@@ -204,7 +204,7 @@ fn find(said: &BTreeMap<&Path, Said>, module: &Path, path: &Path, depth: usize) 
     full.extend_from_slice(rest);
     let known = (0..=full.len()).rev().find(|&len| said.contains_key(&full[..len].to_vec()))?;
     let has = full[..known].to_vec();
-    let passed_on = full.get(known).and_then(|name| said[&has].passed_on.get(name)).filter(|_| depth < 8);
+    let passed_on = full.get(known).and_then(|name| said[&has].names.get(name)).filter(|_| depth < 8);
     match passed_on {
         Some(on) => find(said, &has, &[&on[..], &full[known + 1..]].concat(), depth + 1).or(Some(has)),
         None => Some(has),
@@ -229,9 +229,10 @@ mod tests {
             "fn f() -> crate::b::c::Thing {}",
             "use super::b::Passed;",
             "use crate::Passed;",
+            "use super::Shared;",
         ] {
             let all = [
-                ("lib.rs", "pub use b::Passed;"),
+                ("lib.rs", "pub use b::Passed;\nuse b::c::Shared;"),
                 ("a.rs", code),
                 ("b/mod.rs", "pub mod c;\npub use self::c::{Thing as Passed};"),
                 ("b/c.rs", "pub struct Thing;"),

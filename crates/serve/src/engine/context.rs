@@ -1,6 +1,6 @@
 //! What all rooms of the engine share: the time, inputs on their way to the firmware, buffers, and notes to the user.
 
-use super::events::Event;
+use super::Event;
 use std::collections::VecDeque;
 use tidewater_base::Instant;
 use tidewater_core::fast::Content;

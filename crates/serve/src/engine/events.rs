@@ -1,6 +1,6 @@
 //! Reports of a served device to its user, and errors that end it.
 
-use super::mail::Moments;
+use super::Moments;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -22,3 +22,17 @@ pub use record::Counters;
 pub use rerun::{Rerun, RerunError, rerun};
 pub use server::{Ended, Server};
 pub use setup::{Backing, DriveSetup, MetricsSetup, NamespaceSetup, SERVE_TIME, Setup, TcpSetup};
+
+// Terms that the rooms share, by one name each.
+use clock::DeviceClock;
+use context::{Context, Pending};
+use events::wrong;
+use firmware::{DOORBELLS_MAX, Firmware, InputLog};
+use group::{Came, Group};
+use hosts::{Barrier, Functions, Hosts, Opened, Opening, PciFunction, Stored, nap};
+use mail::Message;
+use record::Record;
+use rings::Rings;
+use route::Engine;
+use setup::FABRICS_MAX;
+use storage::Storage;

@@ -1,10 +1,7 @@
 //! What is written down of a run: counters and latencies, the trace, and the file of commands. The input log is the
 //! firmware's own.
 
-use super::context::{Context, Pending};
-use super::events::{ServeError, wrong};
-use super::firmware::Firmware;
-use super::setup::Setup;
+use super::{Context, Firmware, Pending, ServeError, Setup, wrong};
 use crate::commands::{Tap, socket};
 use crate::trace::TraceWriter;
 use std::io;

@@ -1,7 +1,6 @@
 //! A served run once more, under the virtual clock.
 
-use super::firmware::Firmware;
-use super::setup::DriveSetup;
+use super::{DriveSetup, Firmware};
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::fmt;

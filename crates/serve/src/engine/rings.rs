@@ -5,10 +5,7 @@
 //! time to time, and at once when a message says so. What it finds it reads once, into an [`Input::Announce`], which is
 //! logged as every input is.
 
-use super::context::{Context, Pending};
-use super::firmware::Firmware;
-use super::group::Group;
-use super::storage::Storage;
+use super::{Context, Firmware, Group, Pending, Storage};
 use crate::ring::{Lost, MappedLane, MappedRing, Watch, lost};
 use crate::vfio_user::Doorbell;
 use std::sync::Arc;

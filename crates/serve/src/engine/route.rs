@@ -1,14 +1,7 @@
 //! The engine: owns the rooms, and routes what the firmware says, what comes from outside and what one room has come to
 //! that concerns another. It is the world of the drive loop.
 
-use super::context::{Context, Pending};
-use super::firmware::Firmware;
-use super::group::{Came, Group};
-use super::hosts::{Barrier, Hosts, Stored};
-use super::mail::Message;
-use super::record::Record;
-use super::rings::Rings;
-use super::storage::Storage;
+use super::{Barrier, Came, Context, Firmware, Group, Hosts, Message, Pending, Record, Rings, Storage, Stored};
 use crate::image::Disk;
 use crate::inbox::Inbox;
 use tidewater_base::{Duration, Instant};

@@ -6,12 +6,9 @@ mod orders;
 
 use self::log_ends::LogEnds;
 use self::orders::command_of;
+use super::{Context, Event, Firmware, Pending, Storage};
 use crate::clock;
 use crate::control::{Answer, Request};
-use crate::engine::context::{Context, Pending};
-use crate::engine::events::Event;
-use crate::engine::firmware::Firmware;
-use crate::engine::storage::Storage;
 use crate::peers::carrier::Carrier;
 use crate::peers::{Incoming, Note};
 use serde_json::Map;

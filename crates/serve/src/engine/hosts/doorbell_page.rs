@@ -6,7 +6,7 @@
 //! deleted are cleared before the host learns of it, and all of them after a reset of the controller: what the page
 //! held before never rings.
 
-use crate::engine::firmware::Firmware;
+use crate::engine::Firmware;
 use crate::vfio_user::DOORBELL_PAGE;
 use std::sync::Arc;
 use std::time::Duration;

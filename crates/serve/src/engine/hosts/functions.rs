@@ -6,9 +6,10 @@
 use super::dma_messages::{Age, Direction, Done, Far, Purpose};
 use super::function::{PciFunction, Reached};
 use super::pmr::Pmr;
-use crate::engine::firmware::Firmware;
+use crate::engine::Firmware;
 use crate::inbox::Inbox;
-use tidewater_core::subsystem::{Segment, Segments, Slot};
+use std::ops::Range;
+use tidewater_core::subsystem::{Region, Segment, Segments, Slot};
 
 /// How a transfer went.
 #[must_use]
@@ -19,13 +20,6 @@ pub(crate) enum Carried {
     Failed,
     /// All but these parts is done.
     Far(Vec<Far>),
-}
-
-impl Carried {
-    /// All is done but what of `far` there is.
-    fn but(far: Vec<Far>) -> Carried {
-        if far.is_empty() { Carried::Done } else { Carried::Far(far) }
-    }
 }
 
 /// The PCI functions of a device.
@@ -90,21 +84,20 @@ impl Functions {
         }
     }
 
-    /// Carries bytes to `at` of a command's data, in the memory of its host.
-    pub(crate) fn write_data(
+    /// Carries `len` bytes, from byte `first` of segments of the memory of a function's host. `copy` carries a part to or
+    /// from an address: a range of these bytes.
+    #[inline]
+    fn carry(
         &self,
         firmware: &Firmware,
-        slot: Slot,
+        number: u8,
         segments: &[Segment],
-        at: u32,
-        bytes: &[u8],
+        (first, len): (u64, usize),
+        mut copy: impl FnMut(&PciFunction, Region, u64, Range<usize>) -> Reached,
     ) -> Carried {
-        let number = firmware.command(slot).function;
         let Some(function) = self.get(number) else { return Carried::Failed };
-        let mut far = Vec::new();
-        // Where the segment begins in the command's data.
-        let mut begins = 0u64;
-        let (first, end) = (u64::from(at), u64::from(at) + bytes.len() as u64);
+        // Where the segment begins.
+        let (mut begins, end, mut far) = (0u64, first + len as u64, Vec::new());
         for segment in segments {
             let ends = begins + u64::from(segment.len);
             if ends > first && begins < end && !segment.bit_bucket {
@@ -112,7 +105,7 @@ impl Functions {
                 let (at, behind) = ((from - first) as usize, (to - first) as usize);
                 let address = segment.address.wrapping_add(from - begins);
                 let region = firmware.subsystem.region(number, address, (behind - at) as u32);
-                match function.write(region, address, &bytes[at..behind]) {
+                match copy(function, region, address, at..behind) {
                     Reached::Done => {}
                     Reached::Far => far.push(Far { address, at, len: behind - at }),
                     Reached::Nothing => return Carried::Failed,
@@ -120,29 +113,30 @@ impl Functions {
             }
             begins = ends;
         }
-        if begins >= end { Carried::but(far) } else { Carried::Failed }
+        match far.is_empty() {
+            _ if begins < end => Carried::Failed,
+            true => Carried::Done,
+            false => Carried::Far(far),
+        }
+    }
+
+    /// Carries bytes to `at` of a command's data, in the memory of its host.
+    pub(crate) fn write_data(&self, firmware: &Firmware, slot: Slot, of: &[Segment], at: u32, bytes: &[u8]) -> Carried {
+        let (number, span) = (firmware.command(slot).function, (at.into(), bytes.len()));
+        self.carry(firmware, number, of, span, |function, region, address, part| {
+            function.write(region, address, &bytes[part])
+        })
     }
 
     /// Brings a command's data from the host's memory.
     pub(crate) fn read_data(&self, firmware: &Firmware, slot: Slot, to: &mut [u8]) -> Carried {
-        let number = firmware.command(slot).function;
         let Segments::Host(segments) = firmware.subsystem.segments(slot) else {
             unreachable!("data of a connection comes by the connection")
         };
-        let mut far = Vec::new();
-        let mut done = 0;
-        for segment in segments {
-            let len = (segment.len as usize).min(to.len() - done);
-            if !segment.bit_bucket {
-                match self.read(firmware, number, segment.address, &mut to[done..done + len]) {
-                    Carried::Done => {}
-                    Carried::Far(parts) => far.extend(parts.into_iter().map(|part| Far { at: done + part.at, ..part })),
-                    Carried::Failed => return Carried::Failed,
-                }
-            }
-            done += len;
-        }
-        if done == to.len() { Carried::but(far) } else { Carried::Failed }
+        let (number, span) = (firmware.command(slot).function, (0, to.len()));
+        self.carry(firmware, number, segments, span, |function, region, address, part| {
+            function.read(region, address, &mut to[part])
+        })
     }
 
     /// Copies bytes to or from `offset` of the memory that a function's host has lent.
@@ -154,33 +148,11 @@ impl Functions {
         direction: Direction,
         bytes: &mut [u8],
     ) -> Carried {
-        let Some(function) = self.get(number) else { return Carried::Failed };
-        let len = bytes.len();
-        // Where the piece begins in the memory, and how many bytes are done.
-        let (mut begins, mut done) = (0u64, 0usize);
-        let mut far = Vec::new();
-        for piece in firmware.subsystem.host_memory(number) {
-            let ends = begins + u64::from(piece.len);
-            let at = offset + done as u64;
-            if at < ends && done < len {
-                let count = ((ends - at) as usize).min(len - done);
-                let address = piece.address + (at - begins);
-                let region = firmware.subsystem.region(number, address, count as u32);
-                let part = &mut bytes[done..done + count];
-                let reached = match direction {
-                    Direction::ToHost => function.write(region, address, part),
-                    Direction::FromHost => function.read(region, address, part),
-                };
-                match reached {
-                    Reached::Done => {}
-                    Reached::Far => far.push(Far { address, at: done, len: count }),
-                    Reached::Nothing => return Carried::Failed,
-                }
-                done += count;
-            }
-            begins = ends;
-        }
-        if done == len { Carried::but(far) } else { Carried::Failed }
+        let lent = firmware.subsystem.host_memory(number);
+        self.carry(firmware, number, lent, (offset, bytes.len()), |function, region, address, part| match direction {
+            Direction::ToHost => function.write(region, address, &bytes[part]),
+            Direction::FromHost => function.read(region, address, &mut bytes[part]),
+        })
     }
 
     /// Begins what only messages can carry: parts of `bytes`.

@@ -3,7 +3,7 @@
 
 use super::dma_messages::{Direction, Far};
 use super::functions::{Carried, Functions};
-use crate::engine::firmware::Firmware;
+use crate::engine::Firmware;
 use crate::image::Payload;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};

@@ -1,8 +1,7 @@
 //! Regions of a PCI function as its client reads and writes them: configuration space, registers, and memories by BAR.
 
 use super::Hosts;
-use crate::engine::context::Context;
-use crate::engine::firmware::Firmware;
+use crate::engine::{Context, Firmware};
 use crate::vfio_user::{PciMessage, Registers};
 use tidewater_core::subsystem::Input;
 use tidewater_wire::nvme::register::{PmrHealth, PmrSts, offset};

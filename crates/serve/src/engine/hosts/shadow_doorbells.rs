@@ -4,8 +4,7 @@
 use super::dma_messages::{Direction, Far, Purpose};
 use super::function::{PciFunction, Reached};
 use super::functions::{Carried, Functions};
-use crate::engine::context::Context;
-use crate::engine::firmware::{DOORBELLS_MAX, Firmware};
+use crate::engine::{Context, DOORBELLS_MAX, Firmware};
 use tidewater_core::subsystem::{Input, ShadowDoorbells};
 
 /// A doorbell in memory.

@@ -2,10 +2,8 @@
 
 use super::Server;
 use crate::control::{Answer, Request};
-use crate::engine::firmware::Firmware;
-use crate::engine::hosts::PciFunction;
-use crate::engine::mail::Message;
 use crate::engine::views::{About, live, metrics, status};
+use crate::engine::{Firmware, Message, PciFunction};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use tidewater_core::drive::Clock as _;

@@ -1,8 +1,6 @@
 //! What a start makes or opens: the image and its drive, rings, the NVMe/TCP target, connections to peers.
 
-use crate::engine::events::{Event, ServeError, wrong};
-use crate::engine::firmware::{Firmware, InputLog};
-use crate::engine::setup::{Backing, DriveSetup, FABRICS_MAX, Setup, TcpSetup};
+use crate::engine::{Backing, DriveSetup, Event, FABRICS_MAX, Firmware, InputLog, ServeError, Setup, TcpSetup, wrong};
 use crate::image::{Image, ImageOptions, Payload, Target as ImageTarget};
 use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
 use crate::peers::PeersSetup;

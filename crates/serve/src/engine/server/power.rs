@@ -1,10 +1,7 @@
 //! The power of a device: cut by a fault of the control socket, and back after a while.
 
 use super::open::{self, Drive};
-use crate::engine::events::{Event, ServeError, wrong};
-use crate::engine::firmware::{Firmware, InputLog};
-use crate::engine::route::Engine;
-use crate::engine::setup::{Setup, TcpSetup};
+use crate::engine::{Engine, Event, Firmware, InputLog, ServeError, Setup, TcpSetup, wrong};
 use crate::peers::PeersSetup;
 use crate::vfio_user::Waker;
 use std::net::SocketAddr;

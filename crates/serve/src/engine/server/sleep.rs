@@ -1,8 +1,7 @@
 //! How the device's thread sleeps, and what ends its sleep.
 
 use super::Server;
-use crate::engine::hosts::nap;
-use crate::engine::route::Engine;
+use crate::engine::{Engine, nap};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -3,17 +3,10 @@
 use super::Server;
 use super::open::{self, Drive, Made, OpenedDrive};
 use super::power::Power;
-use crate::engine::clock::DeviceClock;
-use crate::engine::events::{Event, Ready, ServeError, wrong};
-use crate::engine::firmware::InputLog;
-use crate::engine::group::Group;
-use crate::engine::hosts::{Functions, Hosts, Opened, Opening};
-use crate::engine::mail::{Message, Moments};
-use crate::engine::record::Record;
-use crate::engine::rings::Rings;
-use crate::engine::route::Engine;
-use crate::engine::setup::{Backing, DriveSetup, MetricsSetup, Setup};
-use crate::engine::storage::Storage;
+use crate::engine::{
+    Backing, DeviceClock, DriveSetup, Engine, Event, Functions, Group, Hosts, InputLog, Message, MetricsSetup, Moments,
+    Opened, Opening, Ready, Record, Rings, ServeError, Setup, Storage, wrong,
+};
 use crate::image::{Memory, MemoryKind, Payload};
 use crate::inbox::Inbox;
 use crate::ring::{MappedRing, has_led, is_counted_on};

@@ -2,8 +2,7 @@
 //! this process, so none is given for bytes that are not stored.
 
 use super::Storage;
-use crate::engine::context::{Context, Pending};
-use crate::engine::firmware::Firmware;
+use crate::engine::{Context, Firmware, Pending};
 use tidewater_core::fast::Fast;
 use tidewater_core::subsystem::{Input, Slot};
 use tidewater_wire::nvme::{Cqe, Status};

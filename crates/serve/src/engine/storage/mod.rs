@@ -3,11 +3,9 @@
 
 mod credit_limit;
 
-use crate::engine::context::{Context, Pending};
-use crate::engine::firmware::Firmware;
+use super::{Context, Firmware, Pending};
 use crate::image::{Disk, Image, Payload};
 use nix::libc::{EDQUOT, EIO, ENOSPC};
-use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
 use tidewater_core::content::Whereabouts;
 use tidewater_core::fast::{LogPage, PAGE_HEADER, Place};
@@ -281,20 +279,5 @@ impl Storage {
         // A sync that failed meanwhile leaves no way but a start by hand.
         self.is_news = true;
         self.image_mut().has_room()
-    }
-
-    /// How fast the disk is, for the status.
-    pub(crate) fn status(&self) -> Value {
-        let pace = self.image().pace();
-        let mut all = Map::new();
-        if let Some(word) = self.disk().word() {
-            all.insert("state".into(), word.into());
-        }
-        all.insert("writes".into(), pace.writes.into());
-        all.insert("write_us".into(), (pace.write_time.as_micros() as u64).into());
-        all.insert("syncs".into(), pace.syncs.into());
-        all.insert("sync_us".into(), (pace.sync_time.as_micros() as u64).into());
-        all.insert("syncing_us".into(), (pace.syncing.as_micros() as u64).into());
-        all.into()
     }
 }

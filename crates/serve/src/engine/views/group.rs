@@ -1,13 +1,14 @@
 //! What status and metrics say of a device's peers, and of the groups that its functions are in.
 
+use super::known;
 use crate::clock;
-use crate::engine::firmware::Firmware;
-use crate::engine::route::Engine;
+use crate::engine::{Engine, Firmware};
 use crate::image::Disk;
 use crate::metrics::Page;
 use crate::peers::PeerLink;
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 use tidewater_base::Instant;
+use tidewater_core::fast::Function;
 use tidewater_core::fast::transport::{Leadership, PeerStatus, Status, flag};
 use tidewater_wire::replication::Mode;
 use tidewater_wire::vendor::Role;
@@ -18,120 +19,98 @@ pub(crate) fn status(engine: &Engine, firmware: &Firmware, wall: Instant) -> Opt
     let peers = group.carrier()?;
     let links = peers.links();
     let functions = firmware.subsystem.device().fast().functions().iter().enumerate();
-    let groups: Vec<Value> = functions
-        .map(|(number, of)| {
-            let (transport, status) = (of.transport(), of.transport().status());
-            let flows: Vec<Value> = transport
-                .peers()
-                .zip(transport.shadows())
-                .map(|(peer, (_, shadow))| {
-                    let mut flow = Map::new();
-                    let disk = links.iter().find(|link| link.node == peer.node).map_or(Disk::Works, |it| it.disk);
-                    flow.insert("node".into(), peer.node.into());
-                    let up = links.iter().any(|link| link.node == peer.node && link.up);
-                    flow.insert("state".into(), state_of(&peer, up, disk).into());
-                    if let Some(word) = disk.word() {
-                        flow.insert("disk".into(), word.into());
-                    }
-                    let hears = peer.attached && !peer.data_failed && !peer.counter_failed && !peer.stale;
-                    let answers = hears && disk == Disk::Works;
-                    flow.insert("answers".into(), answers.into());
-                    flow.insert("in_step".into(), (answers && peer.synced).into());
-                    flow.insert("behind_bytes".into(), behind(&rings.appended(number, of), shadow).into());
-                    let lag = group.lag(number, shadow);
-                    flow.insert("behind_ms".into(), (lag.as_millis() as u64).into());
-                    flow.insert("shadow".into(), shadow.into());
-                    flow.into()
-                })
-                .collect();
-            let mut one = Map::new();
-            one.insert("function".into(), number.into());
-            one.insert("role".into(), role_of(&status).into());
-            one.insert("node".into(), transport.persistent().node.into());
-            one.insert("mode".into(), mode_of(status.group.mode()).into());
-            one.insert("members".into(), status.group.members().into());
-            one.insert("epoch".into(), status.epoch.to_string().into());
-            one.insert("promised".into(), status.promised.to_string().into());
-            one.insert("synced".into(), transport.persistent().synced.to_string().into());
-            match transport.leadership() {
-                Leadership::Free => {}
-                Leadership::Until(at) => {
-                    _ = one.insert("leads_for_ms".into(), (at.since(wall).as_ns() / 1_000_000).into())
-                }
-                Leadership::Frozen(at) => {
-                    _ = one.insert("frozen_ms".into(), (wall.since(at).as_ns() / 1_000_000).into())
-                }
-            }
-            one.insert("has_deadline".into(), transport.persistent().led.into());
-            one.insert("stale".into(), (status.flags & flag::STALE != 0).into());
-            one.insert("primary_silent".into(), (status.flags & flag::PRIMARY_SILENT != 0).into());
-            one.insert("flags".into(), flags_of(&status, transport.persistent().lost, engine.storage.disk()).into());
-            one.insert("tail".into(), of.lanes().iter().map(|lane| lane.released()).collect::<Vec<_>>().into());
-            one.insert("oldest".into(), (0..of.lanes().len()).map(|lane| of.oldest(lane)).collect::<Vec<_>>().into());
-            one.insert("replicas".into(), flows.into());
-            one.into()
-        })
-        .collect();
-    let links: Vec<Value> = links
-        .iter()
-        .map(|link| {
-            let mut one = Map::new();
-            one.insert("node".into(), link.node.into());
-            one.insert("address".into(), link.address.clone().into());
-            one.insert("up".into(), link.up.into());
-            if let Some(release) = &link.release {
-                one.insert("version".into(), release.clone().into());
-            }
-            one.insert("encrypted".into(), link.encrypted.into());
-            one.insert("since_ms".into(), (link.since.as_millis() as u64).into());
-            if let Some(time) = link.round_trip {
-                one.insert("round_trip_us".into(), (time.as_micros() as u64).into());
-            }
-            one.insert("waiting_bytes".into(), link.waiting.into());
-            one.insert("dropped_frames".into(), link.dropped.into());
-            if let Some(word) = link.disk.word() {
-                one.insert("disk".into(), word.into());
-            }
-            if let Some(why) = &link.why {
-                one.insert("why".into(), why.clone().into());
-            }
-            one.into()
-        })
-        .collect();
-    let mut all = Map::new();
-    all.insert("node".into(), peers.node().into());
-    all.insert("clock_ms".into(), clock::milliseconds().into());
-    all.insert("version".into(), env!("CARGO_PKG_VERSION").into());
-    all.insert("links".into(), links.into());
-    all.insert("groups".into(), groups.into());
-    Some(all.into())
+    let of_group = |(number, of): (usize, &Function)| {
+        let (transport, status) = (of.transport(), of.transport().status());
+        let flows = transport.peers().zip(transport.shadows()).map(|(peer, (_, shadow))| {
+            let disk = links.iter().find(|link| link.node == peer.node).map_or(Disk::Works, |it| it.disk);
+            let up = links.iter().any(|link| link.node == peer.node && link.up);
+            let hears = peer.attached && !peer.data_failed && !peer.counter_failed && !peer.stale;
+            let answers = hears && disk == Disk::Works;
+            known(json!({
+                "node": peer.node,
+                "state": state_of(&peer, up, disk),
+                "disk": disk.word(),
+                "answers": answers,
+                "in_step": answers && peer.synced,
+                "behind_bytes": behind(&rings.appended(number, of), shadow),
+                "behind_ms": group.lag(number, shadow).as_millis() as u64,
+                "shadow": shadow,
+            }))
+        });
+        let (leads_for_ms, frozen_ms) = match transport.leadership() {
+            Leadership::Free => (None, None),
+            Leadership::Until(at) => (Some(at.since(wall).as_ns() / 1_000_000), None),
+            Leadership::Frozen(at) => (None, Some(wall.since(at).as_ns() / 1_000_000)),
+        };
+        known(json!({
+            "function": number,
+            "role": role_of(&status),
+            "node": transport.persistent().node,
+            "mode": mode_of(status.group.mode()),
+            "members": status.group.members(),
+            "epoch": status.epoch.to_string(),
+            "promised": status.promised.to_string(),
+            "synced": transport.persistent().synced.to_string(),
+            "leads_for_ms": leads_for_ms,
+            "frozen_ms": frozen_ms,
+            "has_deadline": transport.persistent().led,
+            "stale": status.flags & flag::STALE != 0,
+            "primary_silent": status.flags & flag::PRIMARY_SILENT != 0,
+            "flags": flags_of(&status, transport.persistent().lost, engine.storage.disk()),
+            "tail": of.lanes().iter().map(|lane| lane.released()).collect::<Vec<_>>(),
+            "oldest": (0..of.lanes().len()).map(|lane| of.oldest(lane)).collect::<Vec<_>>(),
+            "replicas": flows.collect::<Vec<Value>>(),
+        }))
+    };
+    let of_link = |link: &PeerLink| {
+        known(json!({
+            "node": link.node,
+            "address": link.address,
+            "up": link.up,
+            "version": link.release,
+            "encrypted": link.encrypted,
+            "since_ms": link.since.as_millis() as u64,
+            "round_trip_us": link.round_trip.map(|time| time.as_micros() as u64),
+            "waiting_bytes": link.waiting,
+            "dropped_frames": link.dropped,
+            "disk": link.disk.word(),
+            "why": link.why,
+        }))
+    };
+    Some(json!({
+        "node": peers.node(),
+        "clock_ms": clock::milliseconds(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "links": links.iter().map(of_link).collect::<Vec<_>>(),
+        "groups": functions.map(of_group).collect::<Vec<_>>(),
+    }))
 }
 
 /// What the page of metrics says of peers.
 pub(crate) fn metrics(engine: &Engine, firmware: &Firmware, page: &mut Page) {
     let Some(peers) = engine.group.carrier() else { return };
     let links: Vec<_> = peers.links().into_iter().map(|link| (link.node.to_string(), link)).collect();
-    page.family("gauge", "tidewater_peer_up", "1 while a peer is connected.");
-    for (node, link) in &links {
-        page.sample("tidewater_peer_up", &[("peer", node)], f64::from(link.up));
-    }
-    page.family("gauge", "tidewater_peer_round_trip_seconds", "Round trip to a peer, smoothed.");
-    for (node, link) in &links {
-        if let Some(time) = link.round_trip {
-            page.sample("tidewater_peer_round_trip_seconds", &[("peer", node)], time.as_secs_f64());
+    type Of = fn(&PeerLink) -> Option<f64>;
+    let of_links: [(&str, &str, &str, Of); 4] = [
+        ("gauge", "tidewater_peer_up", "1 while a peer is connected.", |it| Some(f64::from(it.up))),
+        ("gauge", "tidewater_peer_round_trip_seconds", "Round trip to a peer, smoothed.", |it| {
+            Some(it.round_trip?.as_secs_f64())
+        }),
+        ("gauge", "tidewater_peer_waiting_bytes", "Bytes that wait to be sent to a peer.", |it| {
+            Some(it.waiting as f64)
+        }),
+        (
+            "counter",
+            "tidewater_peer_dropped_frames_total",
+            "Data frames not sent because too many bytes waited.",
+            |it| Some(it.dropped as f64),
+        ),
+    ];
+    for (kind, name, help, of) in of_links {
+        page.family(kind, name, help);
+        for (node, link) in &links {
+            of(link).into_iter().for_each(|value| page.sample(name, &[("peer", node)], value));
         }
-    }
-    page.family("gauge", "tidewater_peer_waiting_bytes", "Bytes that wait to be sent to a peer.");
-    for (node, link) in &links {
-        page.sample("tidewater_peer_waiting_bytes", &[("peer", node)], link.waiting as f64);
-    }
-    page.family(
-        "counter",
-        "tidewater_peer_dropped_frames_total",
-        "Data frames not sent because too many bytes waited.",
-    );
-    for (node, link) in &links {
-        page.sample("tidewater_peer_dropped_frames_total", &[("peer", node)], link.dropped as f64);
     }
     let functions = firmware.subsystem.device().fast().functions();
     let numbered: Vec<_> = functions.iter().enumerate().map(|(at, of)| (at, at.to_string(), of)).collect();

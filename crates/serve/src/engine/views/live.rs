@@ -2,8 +2,7 @@
 
 use super::group;
 use super::{About, queues, state_of};
-use crate::engine::firmware::Firmware;
-use crate::engine::route::Engine;
+use crate::engine::{Engine, Firmware};
 use tidewater_base::units::format_duration;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::subsystem::Fault;

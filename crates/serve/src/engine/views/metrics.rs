@@ -1,8 +1,7 @@
 //! The page of metrics, for Prometheus.
 
 use super::{About, group, queues};
-use crate::engine::firmware::Firmware;
-use crate::engine::route::Engine;
+use crate::engine::{Engine, Firmware};
 use crate::image::Disk;
 use crate::metrics::Page;
 use std::collections::BTreeMap;

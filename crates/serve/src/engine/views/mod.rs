@@ -5,8 +5,8 @@ pub(super) mod live;
 pub(super) mod metrics;
 pub(super) mod status;
 
-use super::firmware::Firmware;
-use super::route::Engine;
+use super::{Engine, Firmware};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidewater_base::Instant;
@@ -48,4 +48,12 @@ fn queues<M: Medium>(subsystem: &Subsystem<M>) -> BTreeMap<(u8, u16), u32> {
         *counts.entry((command.function, command.queue)).or_default() += 1;
     }
     counts
+}
+
+/// An object's fields that have a value.
+pub(super) fn known(mut fields: Value) -> Value {
+    if let Value::Object(fields) = &mut fields {
+        fields.retain(|_, value| !value.is_null());
+    }
+    fields
 }

@@ -1,8 +1,7 @@
 //! The status of a served device, as an object for `tidewater status`.
 
-use super::{About, group, state_of};
-use crate::engine::firmware::Firmware;
-use crate::engine::route::Engine;
+use super::{About, group, known, state_of};
+use crate::engine::{Engine, Firmware, Storage};
 use serde_json::{Map, Value, json};
 use tidewater_base::units::format_bytes;
 use tidewater_base::{Duration, Instant};
@@ -28,7 +27,7 @@ pub(crate) fn status(firmware: Option<&Firmware>, engine: &Engine, about: About)
     if let Some(fault) = engine.storage.image().fault().filter(|_| engine.storage.has_failed()) {
         put("store_error", fault.into());
     }
-    put("disk", engine.storage.status());
+    put("disk", disk(&engine.storage));
     put("image", path.map_or_else(|| image.to_owned(), |path| path.display().to_string()).into());
     if let Some(firmware) = firmware {
         let device = firmware.subsystem.device();
@@ -86,4 +85,17 @@ pub(crate) fn status(firmware: Option<&Firmware>, engine: &Engine, about: About)
         put("nvme_tcp_connections", target.statistics().open.into());
     }
     status
+}
+
+/// How fast the disk of the image is, and what is wrong with it.
+fn disk(storage: &Storage) -> Value {
+    let pace = storage.image().pace();
+    known(json!({
+        "state": storage.disk().word(),
+        "writes": pace.writes,
+        "write_us": pace.write_time.as_micros() as u64,
+        "syncs": pace.syncs,
+        "sync_us": pace.sync_time.as_micros() as u64,
+        "syncing_us": pace.syncing.as_micros() as u64,
+    }))
 }
