@@ -1,6 +1,6 @@
 //! What all rooms of the engine share: the time, inputs on their way to the firmware, buffers, and notes to the user.
 
-use super::Event;
+use super::{Event, Firmware};
 use std::collections::VecDeque;
 use tidewater_base::Instant;
 use tidewater_core::fast::Content;
@@ -35,6 +35,12 @@ pub(crate) struct Context {
     spare: Vec<Vec<u8>>,
     /// What the user should know.
     pub(crate) notes: Vec<Event>,
+}
+
+/// The context beside the firmware, which rooms only look at.
+pub(crate) struct Turn<'a> {
+    pub(crate) cx: &'a mut Context,
+    pub(crate) firmware: &'a Firmware,
 }
 
 impl Context {

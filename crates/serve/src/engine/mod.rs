@@ -25,7 +25,7 @@ pub use setup::{Backing, DriveSetup, MetricsSetup, NamespaceSetup, SERVE_TIME, S
 
 // Terms that the rooms share, by one name each.
 use clock::DeviceClock;
-use context::{Context, Pending};
+use context::{Context, Pending, Turn};
 use events::wrong;
 use firmware::{DOORBELLS_MAX, Firmware, InputLog};
 use group::{Came, Group};

@@ -1,7 +1,7 @@
 //! What is written down of a run: counters and latencies, the trace, and the file of commands. The input log is the
 //! firmware's own.
 
-use super::{Context, Firmware, Pending, ServeError, Setup, wrong};
+use super::{Context, Firmware, Pending, ServeError, Setup, Turn, wrong};
 use crate::commands::{Tap, socket};
 use crate::trace::TraceWriter;
 use std::io;
@@ -74,8 +74,8 @@ impl Record {
     }
 
     /// Counts a command of an I/O queue that has ended, and writes it to the trace if it ended well.
-    pub(crate) fn ended(&mut self, cx: &mut Context, firmware: &Firmware, slot: Slot, is_good: bool) {
-        let command = firmware.subsystem.last_command(slot);
+    pub(crate) fn ended(&mut self, t: &mut Turn, slot: Slot, is_good: bool) {
+        let command = t.firmware.subsystem.last_command(slot);
         let kind = match command.sqe.opcode() {
             opcode::READ => 0,
             opcode::WRITE => 1,
@@ -83,16 +83,16 @@ impl Record {
             _ => 3,
         };
         self.counters.commands[kind] += 1;
-        self.latencies.record(kind, cx.now.since(command.begun));
+        self.latencies.record(kind, t.cx.now.since(command.begun));
         let Some(trace) = &mut self.trace else { return };
         if !is_good {
             trace.release(slot);
             return;
         }
-        let block = firmware.subsystem.block_size(command.sqe.nsid());
+        let block = t.firmware.subsystem.block_size(command.sqe.nsid());
         // Where there is no room for a line, the trace ends, and the device goes on.
-        if let Err(error) = trace.command(cx.now.as_ps() / 1_000_000, &command.sqe, block, Some(slot)) {
-            cx.warn(format!("the trace ends here, because it cannot be written: {error}"));
+        if let Err(error) = trace.command(t.cx.now.as_ps() / 1_000_000, &command.sqe, block, Some(slot)) {
+            t.cx.warn(format!("the trace ends here, because it cannot be written: {error}"));
             (self.trace, self.trace_error) = (None, Some(error));
         }
     }

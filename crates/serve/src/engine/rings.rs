@@ -5,7 +5,7 @@
 //! time to time, and at once when a message says so. What it finds it reads once, into an [`Input::Announce`], which is
 //! logged as every input is.
 
-use super::{Context, Firmware, Group, Pending, Storage};
+use super::{Context, Group, Pending, Storage, Turn};
 use crate::ring::{Lost, MappedLane, MappedRing, Watch, lost};
 use crate::vfio_user::Doorbell;
 use std::sync::Arc;
@@ -127,21 +127,15 @@ impl Rings {
     }
 
     /// Looks at the rings whose time has come. True: something was found.
-    pub(crate) fn look(
-        &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
-        storage: &mut Storage,
-        group: &mut Group,
-    ) -> bool {
-        if self.next_look().is_none_or(|at| Wall::now() < at) || firmware.subsystem.device().is_recovering() {
+    pub(crate) fn look(&mut self, t: &mut Turn, storage: &mut Storage, group: &mut Group) -> bool {
+        if self.next_look().is_none_or(|at| Wall::now() < at) || t.firmware.subsystem.device().is_recovering() {
             return false;
         }
         let (mut any, mut waited_for) = (false, false);
         let Rings { rings, watch, .. } = self;
         for (function, ring) in rings.iter_mut().enumerate() {
             let Some(ring) = ring else { continue };
-            any |= Look { cx, firmware, storage, watch, function }.at_ring(ring, group);
+            any |= Look { t, storage, watch, function }.at_ring(ring, group);
             let waits = |lane: &MappedLane| lane.wishes().iter().any(|(wanted, is)| wanted > is);
             waited_for |= ring.open && ring.lanes.iter().any(waits);
         }
@@ -152,21 +146,15 @@ impl Rings {
     /// Streams of functions that are in a new epoch begin a generation: records of an epoch must not stand behind those
     /// of a later one, or readers would take them for old ones. One whose client has stored what is not taken yet does
     /// so later.
-    pub(crate) fn follow_epochs(
-        &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
-        storage: &mut Storage,
-        group: &mut Group,
-    ) {
-        for (function, ring, of) in self.in_use_mut(firmware.subsystem.device().fast()) {
+    pub(crate) fn follow_epochs(&mut self, t: &mut Turn, storage: &mut Storage, group: &mut Group) {
+        for (function, ring, of) in self.in_use_mut(t.firmware.subsystem.device().fast()) {
             if ring.file.header().epoch != of.epoch()
-                && group.is_promise_durable(cx, firmware, storage, function, of.transport().version())
+                && group.is_promise_durable(t, storage, function, of.transport().version())
                 && is_taken(ring, of)
             {
                 ring.file.set_epoch(of.epoch());
                 // A ring that is lost is found to be so by the next look.
-                let _ = (0..ring.lanes.len()).try_for_each(|lane| move_stream(cx, storage, lane, ring, of).map(drop));
+                let _ = (0..ring.lanes.len()).try_for_each(|lane| move_stream(t.cx, storage, lane, ring, of).map(drop));
             }
         }
     }
@@ -278,18 +266,17 @@ impl Rings {
 }
 
 /// A look at the ring of a function.
-struct Look<'a> {
-    cx: &'a mut Context,
-    firmware: &'a Firmware,
+struct Look<'a, 'b> {
+    t: &'a mut Turn<'b>,
     storage: &'a mut Storage,
     watch: &'a mut Watch,
     function: usize,
 }
 
-impl Look<'_> {
+impl Look<'_, '_> {
     /// True: something was found.
     fn at_ring(&mut self, ring: &mut MappedRing, group: &mut Group) -> bool {
-        let fast = self.firmware.subsystem.device().fast();
+        let fast = self.t.firmware.subsystem.device().fast();
         let Some(of) = fast.function(self.function).filter(|_| ring.open) else { return false };
         if !ring.fits(of) {
             // Set up anew: the file is no ring of this function any more.
@@ -298,9 +285,9 @@ impl Look<'_> {
             return false;
         }
         // Bytes of an epoch whose begin a crash could forget would count as some of the epoch before.
-        let Look { cx, firmware, storage, function, .. } = self;
+        let Look { t, storage, function, .. } = self;
         let version = of.transport().version();
-        if of.is_replicated() && !group.is_promise_durable(cx, firmware, storage, *function, version) {
+        if of.is_replicated() && !group.is_promise_durable(t, storage, *function, version) {
             return false;
         }
         let knows = of.transport().version() > 0 || of.transport().persistent().lost;
@@ -313,7 +300,7 @@ impl Look<'_> {
                 Ok(found) => any |= found,
                 Err(Lost) => {
                     ring.open = false;
-                    self.cx.warn(lost(ring.file.path()));
+                    self.t.cx.warn(lost(ring.file.path()));
                     // Their clients learn it from the status register, as of any stream that is broken.
                     for lane in (0..ring.lanes.len()).filter(|&lane| ring.lanes[lane].claimed) {
                         self.break_stream(lane, u64::MAX);
@@ -336,7 +323,7 @@ impl Look<'_> {
         }
         // Another client stored by messages: since the last poll, or after this client had read the page.
         if if is.claimed { arrived > is.expected } else { client.tail < arrived } {
-            return move_stream(self.cx, self.storage, lane, ring, of);
+            return move_stream(self.t.cx, self.storage, lane, ring, of);
         }
         is.claimed = true;
         is.expected = arrived;
@@ -357,7 +344,7 @@ impl Look<'_> {
         if unneeded > arrived.max(is.skipped) && !of.is_replicated() {
             // It was never taken, and need not be.
             (is.expected, is.skipped) = (unneeded, unneeded);
-            self.cx.push(Input::Skip { function: self.function as u8, lane: lane as u8, to: unneeded });
+            self.t.cx.push(Input::Skip { function: self.function as u8, lane: lane as u8, to: unneeded });
             return Ok(true);
         }
         // Bytes that no client waits for may soon be of no use.
@@ -376,18 +363,18 @@ impl Look<'_> {
         // The rest is looked for at once.
         self.watch.more |= due > arrived + len;
         self.watch.bytes += len;
-        let mut bytes = self.cx.buffer(len as usize);
+        let mut bytes = self.t.cx.buffer(len as usize);
         ring.file.read(lane, arrived, &mut bytes)?;
         is.expected = arrived + len;
         let (function, lane) = (self.function as u8, lane as u8);
-        self.cx.put(Pending::Announce { function, lane, tail: arrived + len, bytes });
+        self.t.cx.put(Pending::Announce { function, lane, tail: arrived + len, bytes });
         Ok(true)
     }
 
     /// The client of a lane has passed its credit: the firmware marks the stream broken when such a tail is announced
     /// without its bytes.
     fn break_stream(&mut self, lane: usize, tail: u64) {
-        self.cx.put(Pending::Announce { function: self.function as u8, lane: lane as u8, tail, bytes: Vec::new() });
+        self.t.cx.put(Pending::Announce { function: self.function as u8, lane: lane as u8, tail, bytes: Vec::new() });
     }
 }
 

@@ -1,7 +1,7 @@
 //! The engine: owns the rooms, and routes what the firmware says, what comes from outside and what one room has come to
 //! that concerns another. It is the world of the drive loop.
 
-use super::{Barrier, Came, Context, Firmware, Group, Hosts, Message, Pending, Record, Rings, Storage, Stored};
+use super::{Barrier, Came, Context, Firmware, Group, Hosts, Message, Pending, Record, Rings, Storage, Stored, Turn};
 use crate::image::Disk;
 use crate::inbox::Inbox;
 use tidewater_base::{Duration, Instant};
@@ -39,13 +39,14 @@ impl Engine {
     /// Takes in what has come beside messages of clients, at this time of the wall. True: something happened.
     pub(crate) fn poll(&mut self, firmware: &Firmware, wall: Instant) -> (bool, Came) {
         let Engine { cx, hosts, storage, group, rings, .. } = self;
-        let came = group.poll(cx, firmware, wall);
+        let t = &mut Turn { cx, firmware };
+        let came = group.poll(t, wall);
         if came != Came::Nothing {
             rings.on_reports();
         }
-        storage.resume_synced(cx);
-        let rung = hosts.look_at_doorbells(cx, firmware);
-        let found = rings.look(cx, firmware, storage, group);
+        storage.resume_synced(t.cx);
+        let rung = hosts.look_at_doorbells(t);
+        let found = rings.look(t, storage, group);
         self.tell_of_disk();
         (rung | found, came)
     }
@@ -53,48 +54,36 @@ impl Engine {
     /// Lets the NVMe/TCP target take in what came over its connections. True: something came.
     pub(crate) fn poll_target(&mut self, firmware: &Firmware, wall: Instant) -> bool {
         let Engine { cx, hosts, storage, .. } = self;
-        hosts.poll_target(cx, firmware, &mut storage.payload, wall)
+        hosts.poll_target(&mut Turn { cx, firmware }, &mut storage.payload, wall)
     }
 
     /// Takes the transfers by messages that have ended. True: there were some.
     pub(crate) fn take_transfers(&mut self, firmware: &Firmware) -> bool {
         let Engine { cx, hosts, storage, record, .. } = self;
-        hosts.take_transfers(cx, firmware, &mut storage.payload, record)
+        hosts.take_transfers(&mut Turn { cx, firmware }, &mut storage.payload, record)
     }
 
     /// Reads a region of a PCI function for its client.
-    pub(crate) fn region_read(
-        &mut self,
-        firmware: &Firmware,
-        function: usize,
-        (region, offset): (u32, u64),
-        to: &mut [u8],
-    ) {
-        let is_safe = match Barrier::of(firmware, function, region, offset, to.len()) {
+    pub(crate) fn region_read(&mut self, firmware: &Firmware, function: usize, at: (u32, u64), to: &mut [u8]) {
+        let is_safe = match Barrier::of(firmware, function, at, to.len()) {
             Barrier::None => true,
             Barrier::Pmr => self.pmr_barrier(function),
             Barrier::Window => self.window_barrier(firmware),
         };
-        self.hosts.region_read(&mut self.cx, firmware, function, (region, offset, is_safe), to);
+        self.hosts.region_read(&mut Turn { cx: &mut self.cx, firmware }, function, at, is_safe, to);
     }
 
     /// Writes a region of a PCI function for its client.
-    pub(crate) fn region_write(
-        &mut self,
-        firmware: &Firmware,
-        function: usize,
-        (region, offset): (u32, u64),
-        from: &[u8],
-    ) {
+    pub(crate) fn region_write(&mut self, firmware: &Firmware, function: usize, at: (u32, u64), from: &[u8]) {
         let Engine { cx, hosts, rings, .. } = self;
-        match hosts.region_write(cx, firmware, function, (region, offset), from) {
+        match hosts.region_write(&mut Turn { cx, firmware }, function, at, from) {
             Stored::Done => {}
             Stored::Reset => hosts.reset(cx, function),
-            Stored::Store if rings.message(firmware.subsystem.device().fast(), function, offset, from) => {}
+            Stored::Store if rings.message(firmware.subsystem.device().fast(), function, at.1, from) => {}
             Stored::Store => {
                 let mut bytes = cx.buffer(from.len());
                 bytes.copy_from_slice(from);
-                cx.put(Pending::Store { function: function as u8, address: offset, bytes });
+                cx.put(Pending::Store { function: function as u8, address: at.1, bytes });
             }
         }
     }
@@ -115,12 +104,10 @@ impl Engine {
     pub(crate) fn after_drive(&mut self, firmware: &Firmware) {
         self.store_logs(firmware);
         let Engine { cx, storage, group, rings, record, .. } = self;
-        let fast = firmware.subsystem.device().fast();
-        rings.follow_epochs(cx, firmware, storage, group);
+        let (fast, t) = (firmware.subsystem.device().fast(), &mut Turn { cx, firmware });
+        rings.follow_epochs(t, storage, group);
         let wanted = |function: usize, lane: usize, of: &_| rings.wanted_of_replicas(function, lane, of);
-        if group.flush(cx, firmware, storage, wanted) {
-            record.counters.syncs += 1;
-        }
+        record.counters.syncs += u64::from(group.flush(t, storage, wanted));
         group.note_ends(firmware, |function, of| rings.appended(function, of));
         rings.publish(cx, storage, fast);
         self.tell_of_disk();
@@ -138,7 +125,7 @@ impl Engine {
         if let Some(peers) = group.carrier_mut() {
             peers.flush();
         }
-        group.answer_orders(cx, firmware, storage);
+        group.answer_orders(&mut Turn { cx, firmware }, storage);
         self.tell_of_disk();
     }
 
@@ -173,14 +160,14 @@ impl Engine {
     fn store_logs(&mut self, firmware: &Firmware) {
         let Engine { cx, storage, rings, .. } = self;
         let fast = firmware.subsystem.device().fast();
-        storage.store_logs(cx, firmware, |function, lane| rings.keeps(fast, function, lane));
+        storage.store_logs(&mut Turn { cx, firmware }, |function, lane| rings.keeps(fast, function, lane));
         self.tell_of_disk();
     }
 
     /// As [`Engine::store_logs`], with the contents of clients' rings: they may be gone at the next start.
     pub(crate) fn store_logs_and_rings(&mut self, firmware: &Firmware) {
         self.store_logs(firmware);
-        self.storage.store_rings(&mut self.cx, firmware);
+        self.storage.store_rings(&mut Turn { cx: &mut self.cx, firmware });
         self.tell_of_disk();
     }
 
@@ -214,7 +201,7 @@ impl Engine {
     /// Nothing that no page of the drive stands for any more is left in the image.
     fn purge(&mut self, firmware: &Firmware) {
         let Engine { cx, hosts, storage, .. } = self;
-        if storage.purge(cx, firmware) && firmware.subsystem.is_sanitizing() {
+        if storage.purge(&mut Turn { cx, firmware }) && firmware.subsystem.is_sanitizing() {
             // Persistent memory regions are part of what a sanitize is about (NVM Express 1.4, section 8.15). None was
             // enabled when it began.
             let cleared = hosts.functions.pmrs().try_for_each(|pmr| pmr.clear(storage.image_mut()));
@@ -227,26 +214,26 @@ impl Engine {
     /// Sends a command's data that the firmware has, with bytes of the log behind it.
     fn send(&mut self, firmware: &Firmware, slot: Slot, at: u32, bytes: &[u8], log: Option<LogPiece>) {
         let Engine { cx, hosts, storage, record, .. } = self;
-        let queue = firmware.command(slot).queue;
+        let (queue, t) = (firmware.command(slot).queue, &mut Turn { cx, firmware });
         let fail = |cx: &mut Context, error| cx.push(Input::Moved { slot, result: Err(error) });
-        if storage.exceeds_credit_limit(cx, firmware, Some(slot)) {
-            return fail(cx, MoveError::Host);
+        if storage.exceeds_credit_limit(t, Some(slot)) {
+            return fail(t.cx, MoveError::Host);
         }
         let Some(piece) = log else {
             record.count_moved(queue, 0, bytes.len() as u32);
-            return hosts.send(cx, firmware, slot, at, bytes);
+            return hosts.send(t, slot, at, bytes);
         };
-        let mut all = cx.buffer(bytes.len() + piece.len as usize);
+        let mut all = t.cx.buffer(bytes.len() + piece.len as usize);
         let (head, log) = all.split_at_mut(bytes.len());
         head.copy_from_slice(bytes);
         match storage.log_bytes(firmware, piece, log) {
             Ok(()) => {
                 record.count_moved(queue, 0, all.len() as u32);
-                hosts.send(cx, firmware, slot, at, &all);
+                hosts.send(t, slot, at, &all);
             }
-            Err(error) => fail(cx, error),
+            Err(error) => fail(t.cx, error),
         }
-        cx.spare(all);
+        t.cx.spare(all);
     }
 }
 
@@ -271,17 +258,18 @@ impl World<Firmware> for Engine {
         self.cx.now = now;
         self.store_logs(firmware);
         let Engine { cx, hosts, storage, group, record, .. } = self;
+        let t = &mut Turn { cx, firmware };
         match output {
             Output::DmaRead { token, function, address, len } => {
-                hosts.dma_read(cx, firmware, token, (function, address, len));
+                hosts.dma_read(t, token, (function, address, len));
             }
-            Output::Gather { slot, len } => hosts.gather(cx, firmware, record, slot, len),
+            Output::Gather { slot, len } => hosts.gather(t, record, slot, len),
             Output::EventIndex { function, address, value } => {
                 hosts.index_changed(firmware, (function, address, value));
             }
             Output::Fetch { slot, len } => {
                 record.count_moved(firmware.command(slot).queue, 1, len);
-                hosts.fetch(cx, firmware, &mut storage.payload, slot, len);
+                hosts.fetch(t, &mut storage.payload, slot, len);
             }
             Output::Taken { slot, unit, version, zeroes, previous } => {
                 storage.payload.taken(slot, unit, version, zeroes, previous);
@@ -290,10 +278,10 @@ impl World<Firmware> for Engine {
                 if !compare {
                     record.count_moved(firmware.command(slot).queue, 0, unit.len);
                 }
-                hosts.data(cx, firmware, &mut storage.payload, (slot, unit, compare), place);
+                hosts.data(t, &mut storage.payload, (slot, unit, compare), place);
             }
             Output::HostMemory { function, access } => {
-                hosts.access_lent(cx, firmware, &mut storage.payload, function, access);
+                hosts.access_lent(t, &mut storage.payload, function, access);
             }
             Output::Sync { slot } => {
                 record.counters.syncs += 1;
@@ -304,20 +292,20 @@ impl World<Firmware> for Engine {
                 self.storage.payload.request_sync(slot);
             }
             Output::Send { slot, at, bytes, log } => self.send(firmware, slot, at, &bytes, log),
-            Output::SaveState => storage.save_state(cx, firmware),
+            Output::SaveState => storage.save_state(t),
             Output::Complete { function, queue, cqe, address, slot } => {
                 if queue == 0 {
                     hosts.queues_may_change(firmware, function);
                 }
                 if let Some(slot) = slot.filter(|_| queue != 0) {
-                    record.ended(cx, firmware, slot, cqe.status.is_success());
+                    record.ended(t, slot, cqe.status.is_success());
                 }
-                let cqe = storage.within_credit_limit(cx, firmware, slot, cqe);
+                let cqe = storage.within_credit_limit(t, slot, cqe);
                 record.counters.errors += u64::from(!cqe.status.is_success());
                 if record.has_commands() {
-                    record.see_end(cx, function, queue, &cqe);
+                    record.see_end(t.cx, function, queue, &cqe);
                 }
-                hosts.complete(cx, firmware, (function, queue), &cqe, address);
+                hosts.complete(t, (function, queue), &cqe, address);
             }
             Output::Interrupt { function, vector } => {
                 record.counters.interrupts += 1;
@@ -335,12 +323,12 @@ impl World<Firmware> for Engine {
             }
             // The target itself watches its hosts, by the wall's clock.
             Output::KeepAliveExpired { .. } => {}
-            Output::LoadWindow { lpn, place } => storage.load_window(cx, firmware, lpn, place),
-            Output::StoreWindow { lpn, version, offset } => storage.keep_window(cx, firmware, (lpn, version), offset),
-            Output::Frame { frame, from, after, .. } => group.send(cx, firmware, storage, &frame, (from, after)),
+            Output::LoadWindow { lpn, place } => storage.load_window(t, lpn, place),
+            Output::StoreWindow { lpn, version, offset } => storage.keep_window(t, (lpn, version), offset),
+            Output::Frame { frame, from, after, .. } => group.send(t, storage, &frame, (from, after)),
             Output::Grouped { function, result } => group.carried_out(function, result),
             Output::StoreLog { function, lpn, number, page, epoch } => {
-                storage.keep_log(cx, firmware, (function, lpn, number, epoch), &page);
+                storage.keep_log(t, (function, lpn, number, epoch), &page);
             }
         }
     }
@@ -348,7 +336,7 @@ impl World<Firmware> for Engine {
     fn stop(&mut self, now: Instant, firmware: &Firmware) -> bool {
         self.cx.now = now;
         self.store_logs(firmware);
-        self.hosts.look_at_doorbells(&mut self.cx, firmware);
+        self.hosts.look_at_doorbells(&mut Turn { cx: &mut self.cx, firmware });
         self.storage.resume_synced(&mut self.cx);
         if !self.cx.pending.is_empty() {
             return false;

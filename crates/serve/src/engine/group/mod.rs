@@ -6,7 +6,7 @@ mod orders;
 
 use self::log_ends::LogEnds;
 use self::orders::command_of;
-use super::{Context, Event, Firmware, Pending, Storage};
+use super::{Context, Event, Firmware, Pending, Storage, Turn};
 use crate::clock;
 use crate::control::{Answer, Request};
 use crate::peers::carrier::Carrier;
@@ -84,39 +84,39 @@ impl Group {
     // --- frames ---
 
     /// Takes in what peers have sent. `now`: the wall's time, by which peers are judged.
-    pub(crate) fn poll(&mut self, cx: &mut Context, firmware: &Firmware, now: Instant) -> Came {
+    pub(crate) fn poll(&mut self, t: &mut Turn, now: Instant) -> Came {
         let Some(peers) = &mut self.carrier else { return Came::Nothing };
         let (mut any, mut has_log) = (peers.poll(), false);
         while let Some(note) = peers.take_note() {
-            cx.notes.push(match note {
+            t.cx.notes.push(match note {
                 Note::Good(text) => Event::Note(text),
                 Note::Bad(text) => Event::Warning(text),
             });
         }
-        let functions = firmware.subsystem.device().fast().functions().len() as u8;
-        let is_due = firmware.subsystem.device().fast().peers_deadline().is_some_and(|at| at <= now);
+        let functions = t.firmware.subsystem.device().fast().functions().len() as u8;
+        let is_due = t.firmware.subsystem.device().fast().peers_deadline().is_some_and(|at| at <= now);
         let mut first = peers.take();
         if is_due || first.is_some() {
-            cx.push(Input::PeersTime { now });
+            t.cx.push(Input::PeersTime { now });
             any = true;
         }
         while let Some(incoming) = first.take().or_else(|| peers.take()) {
             match incoming {
                 // Sent anew now and then: one comes when there is no room left.
-                Incoming::Frame(frame, bytes) if self.holds_log && is_held(firmware, &frame) => cx.spare(bytes),
+                Incoming::Frame(frame, bytes) if self.holds_log && is_held(t.firmware, &frame) => t.cx.spare(bytes),
                 Incoming::Frame(frame, bytes) => {
                     has_log |= !bytes.is_empty();
-                    cx.put(Pending::Frame { frame, bytes });
+                    t.cx.put(Pending::Frame { frame, bytes });
                 }
                 Incoming::Link { node, up, restarted } => {
                     for function in 0..functions {
-                        cx.push(Input::Link { function, peer: node, up, restarted });
+                        t.cx.push(Input::Link { function, peer: node, up, restarted });
                     }
                 }
                 Incoming::RoundTrip { node, time } => {
                     let time = Duration::from_ns(time.as_nanos() as u64);
                     for function in 0..functions {
-                        cx.push(Input::RoundTrip { function, peer: node, time });
+                        t.cx.push(Input::RoundTrip { function, peer: node, time });
                     }
                 }
             }
@@ -132,45 +132,43 @@ impl Group {
     /// break it. `from`: where its log bytes are; `after`: the version of what it promises.
     pub(crate) fn send(
         &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
+        t: &mut Turn,
         storage: &mut Storage,
         frame: &Frame,
         (from, after): (Option<Place>, u64),
     ) {
         let function = usize::from(frame.function);
-        if self.carrier.is_none() || !self.is_promise_durable(cx, firmware, storage, function, after) {
+        if self.carrier.is_none() || !self.is_promise_durable(t, storage, function, after) {
             return;
         }
         let mut bytes = Vec::new();
         if let (&Body::Data { lane, offset, len, .. }, Some(from)) = (&frame.body, from) {
-            bytes = cx.buffer(len as usize);
+            bytes = t.cx.buffer(len as usize);
             let piece = LogPiece { function: frame.function, lane, offset, len, from };
-            if storage.log_bytes(firmware, piece, &mut bytes).is_err() {
+            if storage.log_bytes(t.firmware, piece, &mut bytes).is_err() {
                 return; // A replica asks for it again.
             }
         }
         if let Some(peers) = &mut self.carrier {
             peers.send(frame, &bytes);
         }
-        cx.spare(bytes);
+        t.cx.spare(bytes);
     }
 
     /// Whether what a function has promised, up to a version of it, is durable in the image; it is synced if it is not.
     pub(crate) fn is_promise_durable(
         &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
+        t: &mut Turn,
         storage: &mut Storage,
         function: usize,
         after: u64,
     ) -> bool {
-        let Some(of) = firmware.subsystem.device().fast().function(function) else { return false };
+        let Some(of) = t.firmware.subsystem.device().fast().function(function) else { return false };
         if self.promised.get(function).copied().flatten().is_some_and(|version| version >= after) {
             return !storage.has_failed();
         }
         // The control block of this version was stored before this output was taken.
-        if !storage.sync_here(cx) {
+        if !storage.sync_here(t.cx) {
             return false;
         }
         if self.promised.len() <= function {
@@ -185,15 +183,14 @@ impl Group {
     /// function's lane want its replicas to be synced. True: the image was synced.
     pub(crate) fn flush(
         &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
+        t: &mut Turn,
         storage: &mut Storage,
         wanted: impl Fn(usize, usize, &Function) -> u64,
     ) -> bool {
-        if self.carrier.is_none() || storage.has_failed() || firmware.subsystem.device().is_recovering() {
+        if self.carrier.is_none() || storage.has_failed() || t.firmware.subsystem.device().is_recovering() {
             return false;
         }
-        let fast = firmware.subsystem.device().fast();
+        let fast = t.firmware.subsystem.device().fast();
         let mut is_due = false;
         self.flush_goals.resize(fast.functions().len(), [0; LANES_MAX]);
         for (function, of) in fast.functions().iter().enumerate() {
@@ -204,7 +201,7 @@ impl Group {
                     Role::Primary if transport.writable() => {
                         let to = wanted(function, lane, of).min(l.released());
                         if to > transport.wanted(lane) {
-                            cx.push(Input::Flush { function: number, lane: lane as u8, to });
+                            t.cx.push(Input::Flush { function: number, lane: lane as u8, to });
                         }
                     }
                     Role::Secondary => {
@@ -224,7 +221,7 @@ impl Group {
         }
         let image = storage.image_mut();
         let synced = image.store_logs(fast, |_, _| false).and_then(|()| image.sync_here());
-        if !storage.is_good(cx, synced) {
+        if !storage.is_good(t.cx, synced) {
             return false;
         }
         for (function, of) in fast.functions().iter().enumerate() {
@@ -232,7 +229,7 @@ impl Group {
             for (lane, l) in of.lanes().iter().enumerate() {
                 let to = reached(fast, l);
                 if of.transport().wanted(lane) > of.flushed(lane) && to > of.flushed(lane) {
-                    cx.push(Input::Flushed { function: function as u8, lane: lane as u8, to, version });
+                    t.cx.push(Input::Flushed { function: function as u8, lane: lane as u8, to, version });
                 }
             }
         }
@@ -270,8 +267,7 @@ impl Group {
     /// the firmware's.
     pub(crate) fn order(
         &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
+        t: &mut Turn,
         storage: &Storage,
         (request, answer): (&Request, &Sender<Answer>),
         now: Instant,
@@ -288,7 +284,7 @@ impl Group {
             | Request::GroupLead { function, .. } => function,
             _ => return Some(Err("internal error: not a request about a group".into())),
         };
-        if firmware.subsystem.device().fast().function(function.into()).is_none() {
+        if t.firmware.subsystem.device().fast().function(function.into()).is_none() {
             return Some(Err(format!(
                 "function {function} has no log: the profile's fast.functions says how many have"
             )));
@@ -304,8 +300,8 @@ impl Group {
             Ok(command) => command,
             Err(why) => return Some(Err(why)),
         };
-        cx.push(Input::PeersTime { now });
-        cx.push(Input::Group { function, command });
+        t.cx.push(Input::PeersTime { now });
+        t.cx.push(Input::Group { function, command });
         self.asked.push_back(Some(answer.clone()));
         None
     }
@@ -322,14 +318,14 @@ impl Group {
     }
 
     /// Answers what operators have asked, as far as the firmware has, once what the orders have changed is durable.
-    pub(crate) fn answer_orders(&mut self, cx: &mut Context, firmware: &Firmware, storage: &mut Storage) {
+    pub(crate) fn answer_orders(&mut self, t: &mut Turn, storage: &mut Storage) {
         while let Some((function, result)) = self.answered.pop_front() {
             let Some(answer) = self.asked.pop_front().flatten() else { continue };
-            let of = firmware.subsystem.device().fast().function(function.into());
+            let of = t.firmware.subsystem.device().fast().function(function.into());
             let version = of.map_or(0, |of| of.transport().version());
             let said = match result {
                 Err(error) => Err(error.to_string()),
-                Ok(()) if !self.is_promise_durable(cx, firmware, storage, function.into(), version) => {
+                Ok(()) if !self.is_promise_durable(t, storage, function.into(), version) => {
                     Err("it was carried out, and can't be stored in the image: see the device's messages".into())
                 }
                 Ok(()) => Ok(Map::from_iter([("clock_ms".to_owned(), clock::milliseconds().into())])),

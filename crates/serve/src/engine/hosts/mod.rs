@@ -24,7 +24,7 @@ use self::function::Reached;
 use self::functions::Carried;
 use self::host_memory::LentMemory;
 use self::shadow_doorbells::Doorbells;
-use super::{Context, Firmware, Pending, Record};
+use super::{Context, Firmware, Pending, Record, Turn};
 use crate::image::Payload;
 use crate::nvme_tcp::{Border, CommandId, Target};
 use tidewater_base::Instant;
@@ -66,53 +66,46 @@ impl Hosts {
 
     /// Takes what hosts have stored into their doorbell pages and shadow doorbells. True: something has changed.
     #[inline]
-    pub(crate) fn look_at_doorbells(&mut self, cx: &mut Context, firmware: &Firmware) -> bool {
+    pub(crate) fn look_at_doorbells(&mut self, t: &mut Turn) -> bool {
         let mut changed = false;
         for function in 0..self.functions.all().len() {
-            changed |= self.look_at_page(cx, firmware, function, Which::Polled, true);
+            changed |= self.look_at_page(t, function, Which::Polled, true);
         }
-        changed | self.doorbells.look(cx, firmware, &mut self.functions)
+        changed | self.doorbells.look(t, &mut self.functions)
     }
 
     /// Takes what a function's client stored before it sent the message that is about to be handled.
-    pub(crate) fn look_before_message(&mut self, cx: &mut Context, firmware: &Firmware, function: usize) {
-        self.look_at_page(cx, firmware, function, Which::Polled, false);
+    pub(crate) fn look_before_message(&mut self, t: &mut Turn, function: usize) {
+        self.look_at_page(t, function, Which::Polled, false);
     }
 
     /// `waits`: what has rung behind messages that are not yet handled is left for the next look.
     #[inline]
-    fn look_at_page(
-        &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
-        function: usize,
-        which: Which,
-        waits: bool,
-    ) -> bool {
+    fn look_at_page(&mut self, t: &mut Turn, function: usize, which: Which, waits: bool) -> bool {
         let Hosts { functions, doorbells, .. } = self;
         let PciFunction { page: Some(page), mailbox, .. } = &mut functions.all_mut()[function] else { return false };
         let function = function as u8;
         page.take_new(
-            firmware,
+            t.firmware,
             function,
             which,
             || waits && !mailbox.is_empty(),
             |offset, value| {
-                if firmware.is_shadowed(function, offset.into()) {
+                if t.firmware.is_shadowed(function, offset.into()) {
                     doorbells.ask(function);
                 } else {
-                    cx.push(Input::Register { function, offset, len: 4, value: value.into() });
+                    t.cx.push(Input::Register { function, offset, len: 4, value: value.into() });
                 }
             },
         )
     }
 
     /// Looks at the words of queues that there are not, which are not polled. True: one has changed.
-    pub(crate) fn look_at_other_words(&mut self, cx: &mut Context, firmware: &Firmware) -> bool {
+    pub(crate) fn look_at_other_words(&mut self, t: &mut Turn) -> bool {
         let mut changed = false;
         for function in 0..self.functions.all().len() {
-            if firmware.subsystem.is_ready(function as u8) {
-                changed |= self.look_at_page(cx, firmware, function, Which::Others, true);
+            if t.firmware.subsystem.is_ready(function as u8) {
+                changed |= self.look_at_page(t, function, Which::Others, true);
             }
         }
         changed
@@ -151,85 +144,69 @@ impl Hosts {
     // --- data of commands ---
 
     /// Reads from the memory of a function's host.
-    pub(crate) fn dma_read(
-        &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
-        token: Token,
-        (function, address, len): (u8, u64, u32),
-    ) {
-        let mut bytes = cx.buffer(len as usize);
-        match self.functions.read(firmware, function, address, &mut bytes) {
-            Carried::Done => cx.put(Pending::DmaRead(token, Some(bytes))),
-            Carried::Failed => cx.put(Pending::DmaRead(token, None)),
+    pub(crate) fn dma_read(&mut self, t: &mut Turn, token: Token, (function, address, len): (u8, u64, u32)) {
+        let mut bytes = t.cx.buffer(len as usize);
+        match self.functions.read(t.firmware, function, address, &mut bytes) {
+            Carried::Done => t.cx.put(Pending::DmaRead(token, Some(bytes))),
+            Carried::Failed => t.cx.put(Pending::DmaRead(token, None)),
             Carried::Far(far) => {
                 let far = (Direction::FromHost, far);
-                self.functions.begin(firmware, function, far, Purpose::DmaRead(token), bytes);
+                self.functions.begin(t.firmware, function, far, Purpose::DmaRead(token), bytes);
             }
         }
     }
 
     /// Brings a command's data into its staging area.
-    pub(crate) fn fetch(&mut self, cx: &mut Context, firmware: &Firmware, payload: &mut Payload, slot: Slot, len: u32) {
-        let command = firmware.command(slot);
+    pub(crate) fn fetch(&mut self, t: &mut Turn, payload: &mut Payload, slot: Slot, len: u32) {
         let staging = &mut payload.staging(slot)[..len as usize];
-        let result = if self.functions.has(command.function) {
-            match self.functions.read_data(firmware, slot, staging) {
-                Carried::Done => Ok(()),
-                Carried::Failed => Err(MoveError::Host),
-                Carried::Far(far) => {
-                    let (far, bytes) = ((Direction::FromHost, far), staging.to_vec());
-                    return self.functions.begin(firmware, command.function, far, Purpose::Fetched(slot), bytes);
-                }
-            }
-        } else {
-            match self.target.as_mut().map(|target| target.fetch(id_of(&command), slot, len)) {
-                Some(Ok(Some(bytes))) => {
-                    staging.copy_from_slice(bytes);
-                    Ok(())
-                }
-                Some(Ok(None)) => return, // It answers when all has come.
-                Some(Err(error)) => Err(error),
-                None => Err(MoveError::Host),
-            }
-        };
-        cx.push(Input::Moved { slot, result });
+        if let Some(result) = self.bring(t, slot, staging, Purpose::Fetched(slot)) {
+            t.cx.push(Input::Moved { slot, result });
+        }
     }
 
     /// Brings a command's data for the firmware itself.
-    pub(crate) fn gather(&mut self, cx: &mut Context, firmware: &Firmware, record: &mut Record, slot: Slot, len: u32) {
-        let command = firmware.command(slot);
-        let mut bytes = cx.buffer(len as usize);
-        let is_good = if self.functions.has(command.function) {
-            match self.functions.read_data(firmware, slot, &mut bytes) {
-                Carried::Done => true,
-                Carried::Failed => false,
-                Carried::Far(far) => {
-                    let far = (Direction::FromHost, far);
-                    return self.functions.begin(firmware, command.function, far, Purpose::Gathered(slot), bytes);
-                }
+    pub(crate) fn gather(&mut self, t: &mut Turn, record: &mut Record, slot: Slot, len: u32) {
+        let mut bytes = t.cx.buffer(len as usize);
+        let Some(result) = self.bring(t, slot, &mut bytes, Purpose::Gathered(slot)) else {
+            if !self.functions.has(t.firmware.command(slot).function) {
+                self.gathering.push(Gathering { slot, bytes });
             }
-        } else {
-            match self.target.as_mut().map(|target| target.fetch(id_of(&command), slot, len)) {
-                Some(Ok(Some(there))) => {
-                    bytes.copy_from_slice(there);
-                    true
-                }
-                Some(Ok(None)) => return self.gathering.push(Gathering { slot, bytes }),
-                Some(Err(_)) | None => false,
-            }
+            return;
         };
-        if is_good {
-            record.see_ranges(firmware, slot, &bytes);
+        if result.is_ok() {
+            record.see_ranges(t.firmware, slot, &bytes);
         }
-        cx.put(Pending::Gathered(slot, is_good.then_some(bytes)));
+        t.cx.put(Pending::Gathered(slot, result.is_ok().then_some(bytes)));
+    }
+
+    /// Brings a command's data. `None`: it comes later, by messages for a purpose, or over the connection.
+    fn bring(&mut self, t: &mut Turn, slot: Slot, to: &mut [u8], purpose: Purpose) -> Option<Result<(), MoveError>> {
+        let command = t.firmware.command(slot);
+        if self.functions.has(command.function) {
+            return match self.functions.read_data(t.firmware, slot, to) {
+                Carried::Done => Some(Ok(())),
+                Carried::Failed => Some(Err(MoveError::Host)),
+                Carried::Far(far) => {
+                    let (far, bytes) = ((Direction::FromHost, far), to.to_vec());
+                    self.functions.begin(t.firmware, command.function, far, purpose, bytes);
+                    None
+                }
+            };
+        }
+        match self.target.as_mut().map(|target| target.fetch(id_of(&command), slot, to.len() as u32)) {
+            Some(Ok(there)) => {
+                to.copy_from_slice(there?);
+                Some(Ok(()))
+            }
+            Some(Err(error)) => Some(Err(error)),
+            None => Some(Err(MoveError::Host)),
+        }
     }
 
     /// Brings data of a page to its command's host, or compares it with what the host has sent.
     pub(crate) fn data(
         &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
+        t: &mut Turn,
         payload: &mut Payload,
         (slot, unit, compare): (Slot, Unit, bool),
         place: Whereabouts,
@@ -237,116 +214,103 @@ impl Hosts {
         let (place, found) = match place {
             Whereabouts::Host { serial, .. } => match self.lent.take(serial) {
                 Some(found) => (place, Some(found)),
-                None => (firmware.subsystem.device().locate(unit.lpn), None),
+                None => (t.firmware.subsystem.device().locate(unit.lpn), None),
             },
             _ => (place, None),
         };
         let result = if let Some(found) = found {
             let bytes = &found[unit.skip as usize..][..unit.len as usize];
             if !compare {
-                return self.send(cx, firmware, slot, unit.at, bytes);
+                return self.send(t, slot, unit.at, bytes);
             }
             let is_same = payload.staged(slot)[unit.at as usize..][..bytes.len()] == *bytes;
             if is_same { Ok(()) } else { Err(MoveError::Differs) }
         } else if compare {
             payload.compare(slot, unit, place)
-        } else if let Segments::Host(segments) = firmware.subsystem.segments(slot) {
+        } else if let Segments::Host(segments) = t.firmware.subsystem.segments(slot) {
             match payload.bytes(unit, place) {
                 Ok(bytes) => {
-                    let carried = self.functions.write_data(firmware, slot, segments, unit.at, bytes);
-                    return self.sent(cx, firmware, slot, carried, bytes);
+                    let carried = self.functions.write_data(t.firmware, slot, segments, unit.at, bytes);
+                    return self.sent(t, slot, carried, bytes);
                 }
                 Err(error) => Err(error),
             }
         } else {
-            let id = id_of(&firmware.command(slot));
+            let id = id_of(&t.firmware.command(slot));
             let read = |to: &mut [u8]| payload.read(unit, place, to);
             self.target.as_mut().map_or(Err(MoveError::Host), |target| target.data(id, unit.at, unit.len, read))
         };
-        cx.push(Input::Moved { slot, result });
+        t.cx.push(Input::Moved { slot, result });
     }
 
     /// Takes data of a command to its host: `bytes` go to `at` of its data.
-    pub(crate) fn send(&mut self, cx: &mut Context, firmware: &Firmware, slot: Slot, at: u32, bytes: &[u8]) {
-        if let Segments::Host(segments) = firmware.subsystem.segments(slot) {
-            let carried = self.functions.write_data(firmware, slot, segments, at, bytes);
-            return self.sent(cx, firmware, slot, carried, bytes);
+    pub(crate) fn send(&mut self, t: &mut Turn, slot: Slot, at: u32, bytes: &[u8]) {
+        if let Segments::Host(segments) = t.firmware.subsystem.segments(slot) {
+            let carried = self.functions.write_data(t.firmware, slot, segments, at, bytes);
+            return self.sent(t, slot, carried, bytes);
         }
         let fill = |to: &mut [u8]| {
             to.copy_from_slice(bytes);
             Ok(())
         };
-        let id = id_of(&firmware.command(slot));
+        let id = id_of(&t.firmware.command(slot));
         let sent = self.target.as_mut().map(|target| target.data(id, at, bytes.len() as u32, fill));
         let result = sent.unwrap_or(Err(MoveError::Host)).map_err(|_| MoveError::Host);
-        cx.push(Input::Moved { slot, result });
+        t.cx.push(Input::Moved { slot, result });
     }
 
     /// Data of a command has gone to its host, but for what only messages carry: their end is said later.
     #[inline]
-    fn sent(&mut self, cx: &mut Context, firmware: &Firmware, slot: Slot, carried: Carried, bytes: &[u8]) {
+    fn sent(&mut self, t: &mut Turn, slot: Slot, carried: Carried, bytes: &[u8]) {
         let result = match carried {
             Carried::Done => Ok(()),
             Carried::Failed => Err(MoveError::Host),
             Carried::Far(far) => {
-                let (function, far) = (firmware.command(slot).function, (Direction::ToHost, far));
-                return self.functions.begin(firmware, function, far, Purpose::Moved(slot), bytes.to_vec());
+                let (function, far) = (t.firmware.command(slot).function, (Direction::ToHost, far));
+                return self.functions.begin(t.firmware, function, far, Purpose::Moved(slot), bytes.to_vec());
             }
         };
-        cx.push(Input::Moved { slot, result });
+        t.cx.push(Input::Moved { slot, result });
     }
 
     /// Carries out an access to memory that a host lends.
-    pub(crate) fn access_lent(
-        &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
-        payload: &mut Payload,
-        function: u8,
-        access: Access,
-    ) {
-        match self.lent.access(firmware, &self.functions, payload, function, &access) {
-            Ok(answer) => cx.push(Input::HostMemory { ticket: access.ticket, answer }),
+    pub(crate) fn access_lent(&mut self, t: &mut Turn, payload: &mut Payload, function: u8, access: Access) {
+        match self.lent.access(t.firmware, &self.functions, payload, function, &access) {
+            Ok(answer) => t.cx.push(Input::HostMemory { ticket: access.ticket, answer }),
             Err((direction, far, unit)) => {
-                self.functions.begin(firmware, function, (direction, far), Purpose::HostMemory(access), unit);
+                self.functions.begin(t.firmware, function, (direction, far), Purpose::HostMemory(access), unit);
             }
         }
     }
 
     /// Takes the transfers by messages that have ended. True: there were some.
-    pub(crate) fn take_transfers(
-        &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
-        payload: &mut Payload,
-        record: &mut Record,
-    ) -> bool {
+    pub(crate) fn take_transfers(&mut self, t: &mut Turn, payload: &mut Payload, record: &mut Record) -> bool {
         let mut any = false;
         while let Some(Done { function, age, purpose, bytes, is_good }) = self.functions.take_ended() {
             any = true;
             let result = if is_good { Ok(()) } else { Err(MoveError::Host) };
             match purpose {
-                Purpose::DmaRead(token) => cx.put(Pending::DmaRead(token, is_good.then_some(bytes))),
+                Purpose::DmaRead(token) => t.cx.put(Pending::DmaRead(token, is_good.then_some(bytes))),
                 Purpose::Gathered(slot) => {
                     if is_good {
-                        record.see_ranges(firmware, slot, &bytes);
+                        record.see_ranges(t.firmware, slot, &bytes);
                     }
-                    cx.put(Pending::Gathered(slot, is_good.then_some(bytes)));
+                    t.cx.put(Pending::Gathered(slot, is_good.then_some(bytes)));
                 }
                 Purpose::Fetched(slot) => {
                     payload.staging(slot)[..bytes.len()].copy_from_slice(&bytes);
-                    cx.push(Input::Moved { slot, result });
+                    t.cx.push(Input::Moved { slot, result });
                 }
-                Purpose::Moved(slot) => cx.push(Input::Moved { slot, result }),
+                Purpose::Moved(slot) => t.cx.push(Input::Moved { slot, result }),
                 // After a reset of the controller, nothing is missed.
-                Purpose::Posted if is_good || age.resets != firmware.subsystem.resets(function) => {}
-                Purpose::Posted => cx.push(Input::PostFailed { function }),
+                Purpose::Posted if is_good || age.resets != t.firmware.subsystem.resets(function) => {}
+                Purpose::Posted => t.cx.push(Input::PostFailed { function }),
                 Purpose::HostMemory(access) => {
                     let answer = self.lent.carried(&access, is_good.then_some(&bytes));
-                    cx.push(Input::HostMemory { ticket: access.ticket, answer });
+                    t.cx.push(Input::HostMemory { ticket: access.ticket, answer });
                 }
                 Purpose::Shadows(address) => {
-                    self.doorbells.came(cx, firmware, function, address, is_good.then_some(&bytes));
+                    self.doorbells.came(t, function, address, is_good.then_some(&bytes));
                 }
                 Purpose::Nothing => {}
             }
@@ -362,29 +326,22 @@ impl Hosts {
     // --- completions ---
 
     /// Posts a completion: to `address` in the memory of a PCI function's host, or over a connection.
-    pub(crate) fn complete(
-        &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
-        (function, queue): (u8, u16),
-        cqe: &Cqe,
-        address: Option<u64>,
-    ) {
+    pub(crate) fn complete(&mut self, t: &mut Turn, (function, queue): (u8, u16), cqe: &Cqe, address: Option<u64>) {
         let Some(address) = address else {
             if let Some(slot) = self.target.as_mut().and_then(|target| target.complete(function, queue, cqe)) {
-                self.on_target_input(cx, Input::Moved { slot, result: Err(MoveError::Host) });
+                self.on_target_input(t.cx, Input::Moved { slot, result: Err(MoveError::Host) });
             }
             return;
         };
-        let region = firmware.subsystem.region(function, address, Cqe::SIZE as u32);
+        let region = t.firmware.subsystem.region(function, address, Cqe::SIZE as u32);
         let entry = cqe.to_bytes();
         match self.functions.get(function).map(|function| function.write_entry(region, address, &entry)) {
             Some(Reached::Done) => {}
             Some(Reached::Far) => {
                 let far = (Direction::ToHost, vec![Far { address, at: 0, len: entry.len() }]);
-                self.functions.begin(firmware, function, far, Purpose::Posted, entry.to_vec());
+                self.functions.begin(t.firmware, function, far, Purpose::Posted, entry.to_vec());
             }
-            Some(Reached::Nothing) | None => cx.push(Input::PostFailed { function }),
+            Some(Reached::Nothing) | None => t.cx.push(Input::PostFailed { function }),
         }
     }
 
@@ -399,17 +356,11 @@ impl Hosts {
     // --- NVMe/TCP ---
 
     /// Lets the target take in what came over its connections; `now`: the wall's time. True: something came.
-    pub(crate) fn poll_target(
-        &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
-        payload: &mut Payload,
-        now: Instant,
-    ) -> bool {
+    pub(crate) fn poll_target(&mut self, t: &mut Turn, payload: &mut Payload, now: Instant) -> bool {
         let Some(mut target) = self.target.take() else { return false };
-        let active = target.poll(now, &mut Engine { cx, firmware, payload, hosts: self });
+        let active = target.poll(now, &mut TargetBorder { t, payload, hosts: self });
         while let Some(note) = target.take_note() {
-            cx.note(note);
+            t.cx.note(note);
         }
         self.target = Some(target);
         active
@@ -445,24 +396,23 @@ fn id_of(command: &Outstanding) -> CommandId {
 }
 
 /// The engine, as the NVMe/TCP target sees it.
-struct Engine<'a> {
-    cx: &'a mut Context,
-    firmware: &'a Firmware,
+struct TargetBorder<'a, 'b> {
+    t: &'a mut Turn<'b>,
     payload: &'a mut Payload,
     hosts: &'a mut Hosts,
 }
 
-impl Border for Engine<'_> {
+impl Border for TargetBorder<'_, '_> {
     fn input(&mut self, input: Input<'_>) {
-        self.hosts.on_target_input(self.cx, input);
+        self.hosts.on_target_input(self.t.cx, input);
     }
 
     fn register(&mut self, function: u8, offset: u32, len: u8) -> u64 {
-        self.firmware.subsystem.register(function, offset, len)
+        self.t.firmware.subsystem.register(function, offset, len)
     }
 
     fn controller_id(&self, function: u8) -> u16 {
-        self.firmware.subsystem.controller_id(function)
+        self.t.firmware.subsystem.controller_id(function)
     }
 
     fn stage(&mut self, slot: Slot, at: u32, bytes: &[u8]) {

@@ -1,7 +1,7 @@
 //! Regions of a PCI function as its client reads and writes them: configuration space, registers, and memories by BAR.
 
 use super::Hosts;
-use crate::engine::{Context, Firmware};
+use crate::engine::{Context, Firmware, Turn};
 use crate::vfio_user::{PciMessage, Registers};
 use tidewater_core::subsystem::Input;
 use tidewater_wire::nvme::register::{PmrHealth, PmrSts, offset};
@@ -19,7 +19,7 @@ pub(crate) enum Barrier {
 
 impl Barrier {
     /// The barrier that a read of a region is.
-    pub(crate) fn of(firmware: &Firmware, function: usize, region: u32, offset: u64, len: usize) -> Barrier {
+    pub(crate) fn of(firmware: &Firmware, function: usize, (region, offset): (u32, u64), len: usize) -> Barrier {
         let end = offset.saturating_add(len as u64);
         let bar2 = firmware.subsystem.bar2();
         match region {
@@ -92,14 +92,14 @@ impl Hosts {
     /// Reads a region. `is_safe`: its [`Barrier`] has been kept.
     pub(crate) fn region_read(
         &self,
-        cx: &mut Context,
-        firmware: &Firmware,
+        t: &mut Turn,
         number: usize,
-        (region, offset, is_safe): (u32, u64, bool),
+        (region, offset): (u32, u64),
+        is_safe: bool,
         to: &mut [u8],
     ) {
         let (function, number) = (&self.functions.all()[number], number as u8);
-        let subsystem = &firmware.subsystem;
+        let subsystem = &t.firmware.subsystem;
         match region {
             region::CONFIG => function.config.read(offset, to),
             0 => {
@@ -130,7 +130,7 @@ impl Hosts {
                         bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
                     }
                     if is_outside {
-                        cx.push(Input::LoadedOutside { function: number });
+                        t.cx.push(Input::LoadedOutside { function: number });
                     }
                     if !is_safe {
                         to.fill(0xff);
@@ -145,8 +145,7 @@ impl Hosts {
     /// Writes a region.
     pub(crate) fn region_write(
         &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
+        t: &mut Turn,
         number: usize,
         (region, offset): (u32, u64),
         from: &[u8],
@@ -156,7 +155,7 @@ impl Hosts {
             region::CONFIG if function.config.write(offset, from).function_reset => return Stored::Reset,
             0 => {
                 let end = function.config.msix_table();
-                self.write_registers(cx, firmware, number as u8, offset, end, from);
+                self.write_registers(t, number as u8, offset, end, from);
             }
             2 => match &function.cmb {
                 Some((memory, first)) if offset >= *first => {
@@ -176,21 +175,13 @@ impl Hosts {
 
     /// Writes registers and doorbells of BAR0, up to the MSI-X table at `end`: the client keeps that table, since it
     /// delivers the interrupts, and stores there have no effect.
-    fn write_registers(
-        &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
-        function: u8,
-        offset: u64,
-        end: u64,
-        from: &[u8],
-    ) {
+    fn write_registers(&mut self, t: &mut Turn, function: u8, offset: u64, end: u64, from: &[u8]) {
         let mut bytes = [0; 8];
         for (at, piece) in (offset..end).step_by(8).zip(from.chunks(8)) {
             bytes.fill(0);
             bytes[..piece.len()].copy_from_slice(piece);
             let (value, len) = (u64::from_le_bytes(bytes), piece.len() as u8);
-            if firmware.is_shadowed(function, at) {
+            if t.firmware.is_shadowed(function, at) {
                 self.doorbells.ask(function);
                 continue;
             }
@@ -198,7 +189,7 @@ impl Hosts {
                 tracing::debug!(function, "CC is set to {value:#x}");
             }
             self.doorbells.may_change();
-            cx.push(Input::Register { function, offset: at as u32, len, value });
+            t.cx.push(Input::Register { function, offset: at as u32, len, value });
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::dma_messages::{Direction, Far, Purpose};
 use super::function::{PciFunction, Reached};
 use super::functions::{Carried, Functions};
-use crate::engine::{Context, DOORBELLS_MAX, Firmware};
+use crate::engine::{DOORBELLS_MAX, Firmware, Turn};
 use tidewater_core::subsystem::{Input, ShadowDoorbells};
 
 /// A doorbell in memory.
@@ -108,22 +108,22 @@ impl Shadow {
 impl Doorbells {
     /// Looks at the shadow doorbells of all functions. True: one has changed.
     #[inline]
-    pub(crate) fn look(&mut self, cx: &mut Context, firmware: &Firmware, functions: &mut Functions) -> bool {
+    pub(crate) fn look(&mut self, t: &mut Turn, functions: &mut Functions) -> bool {
         if std::mem::take(&mut self.changed) {
-            self.find(firmware, functions.all());
+            self.find(t.firmware, functions.all());
         }
         let mut changed = false;
         for shadow in &mut self.shadows {
             let function = &functions.all()[usize::from(shadow.function)];
             let Some(value) = function.load_u32(shadow.address) else { continue };
-            if shadow.is_new(firmware, value as u16) {
+            if shadow.is_new(t.firmware, value as u16) {
                 changed = true;
-                cx.push(shadow.input(value as u16));
+                t.cx.push(shadow.input(value as u16));
             }
         }
         if !self.shadows.is_empty() {
             while let Some(function) = self.asked.pop() {
-                self.fetch(cx, firmware, functions, function);
+                self.fetch(t, functions, function);
             }
         }
         changed
@@ -131,35 +131,28 @@ impl Doorbells {
 
     /// Fetches the shadow doorbells of a function that this process has not mapped: all at once, by one message.
     #[cold]
-    fn fetch(&mut self, cx: &mut Context, firmware: &Firmware, functions: &mut Functions, function: u8) {
-        let Some(of) = firmware.subsystem.shadow_doorbells(function) else { return };
+    fn fetch(&mut self, t: &mut Turn, functions: &mut Functions, function: u8) {
+        let Some(of) = t.firmware.subsystem.shadow_doorbells(function) else { return };
         let mut bytes = vec![0; 4 * DOORBELLS_MAX];
-        match functions.read(firmware, function, of.address, &mut bytes) {
-            Carried::Done => self.came(cx, firmware, function, of.address, Some(&bytes)),
+        match functions.read(t.firmware, function, of.address, &mut bytes) {
+            Carried::Done => self.came(t, function, of.address, Some(&bytes)),
             Carried::Far(far) => {
-                functions.begin(firmware, function, (Direction::FromHost, far), Purpose::Shadows(of.address), bytes);
+                functions.begin(t.firmware, function, (Direction::FromHost, far), Purpose::Shadows(of.address), bytes);
             }
             Carried::Failed => {}
         }
     }
 
     /// A function's doorbells have come, as they were from this bus address on.
-    pub(crate) fn came(
-        &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
-        function: u8,
-        first: u64,
-        bytes: Option<&[u8]>,
-    ) {
-        let is_there = firmware.subsystem.shadow_doorbells(function).is_some_and(|of| of.address == first);
+    pub(crate) fn came(&mut self, t: &mut Turn, function: u8, first: u64, bytes: Option<&[u8]>) {
+        let is_there = t.firmware.subsystem.shadow_doorbells(function).is_some_and(|of| of.address == first);
         let Some(bytes) = bytes.filter(|_| is_there) else { return };
         for shadow in self.shadows.iter_mut().filter(|shadow| shadow.function == function) {
             let at = shadow.address.wrapping_sub(first) as usize;
             let Some(&[low, high]) = bytes.get(at..).and_then(|from| from.first_chunk()) else { continue };
             let value = u16::from_le_bytes([low, high]);
-            if shadow.is_new(firmware, value) {
-                cx.push(shadow.input(value));
+            if shadow.is_new(t.firmware, value) {
+                t.cx.push(shadow.input(value));
             }
         }
     }

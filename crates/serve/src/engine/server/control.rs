@@ -3,7 +3,7 @@
 use super::Server;
 use crate::control::{Answer, Request};
 use crate::engine::views::{About, live, metrics, status};
-use crate::engine::{Firmware, Message, PciFunction};
+use crate::engine::{Firmware, Message, PciFunction, Turn};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use tidewater_core::drive::Clock as _;
@@ -106,7 +106,7 @@ impl Server {
         let wall = self.wall();
         let (cx, storage) = (&mut self.engine.cx, &self.engine.storage);
         cx.now = self.clock.now();
-        self.engine.group.order(cx, firmware, storage, (request, answer), wall)
+        self.engine.group.order(&mut Turn { cx, firmware }, storage, (request, answer), wall)
     }
 
     fn about(&self) -> About {

@@ -11,7 +11,7 @@ mod start;
 use self::linger::Linger;
 use self::open::Drive;
 use self::power::Power;
-use super::{Came, Counters, DeviceClock, Engine, Event, Firmware, InputLog, ServeError, Setup, wrong};
+use super::{Came, Counters, DeviceClock, Engine, Event, Firmware, InputLog, ServeError, Setup, Turn, wrong};
 use crate::control::Answer;
 use crate::vfio_user::{self, PciMessage, Waker};
 use std::fmt;
@@ -237,7 +237,7 @@ impl Server {
 
     fn on_message(&mut self, function: usize, message: PciMessage) {
         let Engine { cx, hosts, .. } = &mut self.engine;
-        hosts.look_before_message(cx, there(&self.firmware), function);
+        hosts.look_before_message(&mut Turn { cx, firmware: there(&self.firmware) }, function);
         match message {
             PciMessage::Read { region, offset, len, reply } => {
                 // Behind all that was written before.

@@ -1,7 +1,7 @@
 //! How the device's thread sleeps, and what ends its sleep.
 
 use super::Server;
-use crate::engine::{Engine, nap};
+use crate::engine::{Engine, Turn, nap};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -34,7 +34,8 @@ impl Server {
         let Engine { cx, hosts, .. } = &mut self.engine;
         let found = is_mail
             || firmware.is_some_and(|firmware| {
-                hosts.look_at_doorbells(cx, firmware) || hosts.look_at_other_words(cx, firmware)
+                let t = &mut Turn { cx, firmware };
+                hosts.look_at_doorbells(t) || hosts.look_at_other_words(t)
             });
         if found {
             return self.waker.rouse();

@@ -2,7 +2,7 @@
 //! this process, so none is given for bytes that are not stored.
 
 use super::Storage;
-use crate::engine::{Context, Firmware, Pending};
+use crate::engine::{Context, Pending, Turn};
 use tidewater_core::fast::Fast;
 use tidewater_core::subsystem::{Input, Slot};
 use tidewater_wire::nvme::{Cqe, Status};
@@ -27,19 +27,19 @@ impl Storage {
     }
 
     /// Whether a command is about to return credit that was given before the firmware took the limit.
-    pub(crate) fn exceeds_credit_limit(&self, cx: &Context, firmware: &Firmware, slot: Option<Slot>) -> bool {
+    pub(crate) fn exceeds_credit_limit(&self, t: &mut Turn, slot: Option<Slot>) -> bool {
         let is_limit = |(_, pending): &(_, Pending)| matches!(pending, Pending::Plain(Input::Withhold { .. }));
         self.failed
-            && cx.pending.iter().any(is_limit)
+            && t.cx.pending.iter().any(is_limit)
             && slot.is_some_and(|slot| {
-                let command = firmware.subsystem.last_command(slot);
+                let command = t.firmware.subsystem.last_command(slot);
                 command.queue > 0 && [opcode::WAIT_CREDIT, opcode::READ_CONTROL_PAGE].contains(&command.sqe.opcode())
             })
     }
 
     /// A completion, or Write Fault in place of one that returns too much credit.
-    pub(crate) fn within_credit_limit(&self, cx: &Context, firmware: &Firmware, slot: Option<Slot>, cqe: Cqe) -> Cqe {
-        let exceeds = cqe.status.is_success() && self.exceeds_credit_limit(cx, firmware, slot);
+    pub(crate) fn within_credit_limit(&self, t: &mut Turn, slot: Option<Slot>, cqe: Cqe) -> Cqe {
+        let exceeds = cqe.status.is_success() && self.exceeds_credit_limit(t, slot);
         if exceeds { Cqe { status: Status::WRITE_FAULT, ..cqe } } else { cqe }
     }
 }

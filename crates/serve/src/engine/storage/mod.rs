@@ -3,7 +3,7 @@
 
 mod credit_limit;
 
-use super::{Context, Firmware, Pending};
+use super::{Context, Firmware, Pending, Turn};
 use crate::image::{Disk, Image, Payload};
 use nix::libc::{EDQUOT, EIO, ENOSPC};
 use std::time::{Duration, Instant};
@@ -93,44 +93,44 @@ impl Storage {
     // --- what of the firmware's state goes to the image ---
 
     /// Stores changes of the flash.
-    fn store_changes(&mut self, cx: &mut Context, firmware: &Firmware) {
-        let medium = firmware.subsystem.device().medium();
+    fn store_changes(&mut self, t: &mut Turn) {
+        let medium = t.firmware.subsystem.device().medium();
         if medium.has_changes() {
             medium.take_changes(&mut self.changes);
             let applied = self.payload.apply(&self.changes);
-            self.is_good(cx, applied);
+            self.is_good(t.cx, applied);
         }
     }
 
     /// Stores the fast side's persistent memory, after the changes of the flash and before any client gets an answer
     /// that depends on it. `kept`: lanes whose bytes a client's ring holds, by function.
-    pub(crate) fn store_logs(&mut self, cx: &mut Context, firmware: &Firmware, kept: impl Fn(usize, usize) -> bool) {
-        let device = firmware.subsystem.device();
+    pub(crate) fn store_logs(&mut self, t: &mut Turn, kept: impl Fn(usize, usize) -> bool) {
+        let device = t.firmware.subsystem.device();
         let has_window = device.window().is_enabled() && !device.is_recovering();
         let sequence = device.ftl().write_sequence();
         if has_window {
             let stored = self.image_mut().store_window_marks(device.window(), sequence);
-            self.is_good(cx, stored);
+            self.is_good(t.cx, stored);
         }
-        self.store_changes(cx, firmware);
+        self.store_changes(t);
         if has_window {
             let stored = self.image_mut().store_window(device.window(), sequence);
-            self.is_good(cx, stored);
+            self.is_good(t.cx, stored);
         }
         let fast = device.fast();
         if fast.is_enabled() && !device.is_recovering() {
             let stored = self.image_mut().store_logs(fast, &kept);
-            self.is_good(cx, stored);
-            self.limit_credit(cx, fast, kept);
+            self.is_good(t.cx, stored);
+            self.limit_credit(t.cx, fast, kept);
         }
     }
 
     /// Stores the contents of clients' rings, too: they may be gone at the next start.
-    pub(crate) fn store_rings(&mut self, cx: &mut Context, firmware: &Firmware) {
-        let device = firmware.subsystem.device();
+    pub(crate) fn store_rings(&mut self, t: &mut Turn) {
+        let device = t.firmware.subsystem.device();
         if !device.is_recovering() {
             let stored = self.image_mut().store_logs(device.fast(), |_, _| false);
-            self.is_good(cx, stored);
+            self.is_good(t.cx, stored);
         }
     }
 
@@ -151,16 +151,16 @@ impl Storage {
     }
 
     /// Stores what of the subsystem outlives a power cut: before the sync that makes it safe is asked for.
-    pub(crate) fn save_state(&mut self, cx: &mut Context, firmware: &Firmware) {
-        let saved = self.image_mut().save_metadata(&firmware.subsystem.state());
-        self.is_good(cx, saved);
+    pub(crate) fn save_state(&mut self, t: &mut Turn) {
+        let saved = self.image_mut().save_metadata(&t.firmware.subsystem.state());
+        self.is_good(t.cx, saved);
     }
 
     /// Nothing that no page of the drive stands for any more is left in the image. False: it may be.
-    pub(crate) fn purge(&mut self, cx: &mut Context, firmware: &Firmware) -> bool {
+    pub(crate) fn purge(&mut self, t: &mut Turn) -> bool {
         let purged = self.image_mut().purge_window();
-        let purged = purged.and_then(|()| self.payload.purge(firmware.subsystem.device()));
-        self.is_good(cx, purged)
+        let purged = purged.and_then(|()| self.payload.purge(t.firmware.subsystem.device()));
+        self.is_good(t.cx, purged)
     }
 
     /// Resumes commands whose syncs have ended.
@@ -174,35 +174,34 @@ impl Storage {
     // --- pages of the window and of the log ---
 
     /// Bytes of a page for the byte window.
-    pub(crate) fn load_window(&mut self, cx: &mut Context, firmware: &Firmware, lpn: u32, place: Whereabouts) {
-        let mut bytes = cx.buffer(firmware.subsystem.device().profile().ftl.unit_size as usize);
+    pub(crate) fn load_window(&mut self, t: &mut Turn, lpn: u32, place: Whereabouts) {
+        let mut bytes = t.cx.buffer(t.firmware.subsystem.device().profile().ftl.unit_size as usize);
         let unit = Unit { lpn, skip: 0, len: bytes.len() as u32, at: 0 };
         let is_good = self.payload.read(unit, place, &mut bytes).is_ok();
-        cx.put(Pending::WindowFill { lpn, bytes: is_good.then_some(bytes) });
+        t.cx.put(Pending::WindowFill { lpn, bytes: is_good.then_some(bytes) });
     }
 
     /// A page of the byte window is on its way to flash.
-    pub(crate) fn keep_window(&mut self, cx: &mut Context, firmware: &Firmware, page: (u32, u64), offset: u64) {
-        let device = firmware.subsystem.device();
-        let mut bytes = cx.buffer(device.profile().ftl.unit_size as usize);
+    pub(crate) fn keep_window(&mut self, t: &mut Turn, page: (u32, u64), offset: u64) {
+        let device = t.firmware.subsystem.device();
+        let mut bytes = t.cx.buffer(device.profile().ftl.unit_size as usize);
         device.window().read(offset, &mut bytes);
         self.payload.keep_window(page.0, page.1, &bytes);
-        cx.spare(bytes);
+        t.cx.spare(bytes);
     }
 
     /// A page of a function's log is on its way to flash; `number`: its number in the log.
     pub(crate) fn keep_log(
         &mut self,
-        cx: &mut Context,
-        firmware: &Firmware,
+        t: &mut Turn,
         (function, lpn, number, epoch): (u8, u32, u64, Epoch),
         page: &LogPage,
     ) {
-        let mut bytes = cx.buffer(page.len as usize);
-        let fast = firmware.subsystem.device().fast();
+        let mut bytes = t.cx.buffer(page.len as usize);
+        let fast = t.firmware.subsystem.device().fast();
         fast.read_ring(function.into(), page.lane.into(), page.offset, &mut bytes);
         self.payload.keep_log(lpn, &page.header(function, number, epoch, &bytes), &bytes);
-        cx.spare(bytes);
+        t.cx.spare(bytes);
     }
 
     /// Bytes of the fast side's log.
