@@ -15,16 +15,9 @@ use tidewater_ipc::{open_unfollowed, socket_error};
 pub const IN_USE: &str = "already in use by another process";
 
 /// Something of the environment that is not as it must be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Refused(pub String);
-
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Refused {}
 
 fn refused(path: &Path, why: impl std::fmt::Display) -> Refused {
     Refused(format!("{}: {why}", path.display()))

@@ -8,16 +8,9 @@ use std::time::Duration as WallDuration;
 use tidewater_core::ftl::RecoveryReport;
 
 /// Why a device can't be served, in words that name the place and the way out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct ServeError(pub String);
-
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ServeError {}
 
 pub(crate) fn wrong(error: impl fmt::Display) -> ServeError {
     ServeError(error.to_string())

@@ -3,7 +3,6 @@
 use super::{DriveSetup, Firmware};
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::fmt;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::Device;
 use tidewater_core::drive::{Machine as _, VirtualClock, World, drive};
@@ -26,16 +25,9 @@ pub struct Rerun {
 }
 
 /// Why a log could not be run again, or where it differed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct RerunError(pub String);
-
-impl fmt::Display for RerunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for RerunError {}
 
 /// A log's instants are before this, about a hundred days: what the drive does then still has an instant.
 const TIME_MAX: Instant = Instant::from_ps(1 << 63);

@@ -1,28 +1,31 @@
 //! What can be wrong with an image.
 
 use nix::libc::{EIO, ENOSPC};
-use std::fmt;
 use std::io;
 use tidewater_core::SetupError;
 
 /// Why an image can't be made, opened or used: the place and the fix are in its words.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The system refused something.
+    #[error("{name}: can't {what}: {error}")]
     Io {
         /// The image.
         name: String,
         /// What was tried.
         what: &'static str,
         /// What it said.
+        #[source]
         error: io::Error,
     },
     /// There is a file already where one was to be made.
+    #[error("{name}: the file exists; open it, or give another name for a new drive")]
     Exists {
         /// The image.
         name: String,
     },
     /// It is a symbolic link, a folder, a socket or the like.
+    #[error("{name}: is {found}; give the path of a regular file or a block device itself")]
     Kind {
         /// The image.
         name: String,
@@ -30,6 +33,10 @@ pub enum ImageError {
         found: &'static str,
     },
     /// It is no image, or only the beginning of one.
+    #[error(
+        "{name}: is not a drive image: {why}; give another path (a new drive is created where no file exists, or on a \
+         block device that starts with 4,096 zeroes)"
+    )]
     NotAnImage {
         /// The image.
         name: String,
@@ -37,6 +44,10 @@ pub enum ImageError {
         why: String,
     },
     /// A newer version of the program made it.
+    #[error(
+        "{name}: has format {found}, but this program supports formats up to {}; use a newer tidewater",
+        super::format::VERSION
+    )]
     Newer {
         /// The image.
         name: String,
@@ -44,11 +55,13 @@ pub enum ImageError {
         found: u32,
     },
     /// Another process has it open.
+    #[error("{name}: another process has it open; stop that one first")]
     Locked {
         /// The image.
         name: String,
     },
     /// What it is made of has been damaged.
+    #[error("{name}: damaged at byte {at}: {what}; restore the image from a copy")]
     Damaged {
         /// The image.
         name: String,
@@ -58,6 +71,10 @@ pub enum ImageError {
         what: String,
     },
     /// It is the image of another drive.
+    #[error(
+        "{name}: was created with {what} = {stored}, not {given}; leave out the profile to use the stored one, or \
+         create a new image"
+    )]
     WrongProfile {
         /// The image.
         name: String,
@@ -69,6 +86,7 @@ pub enum ImageError {
         given: String,
     },
     /// There is less room than the drive needs.
+    #[error("{name}: {found} bytes are too few, the drive needs {needed}; use a larger device or a smaller drive")]
     TooSmall {
         /// The image.
         name: String,
@@ -78,72 +96,14 @@ pub enum ImageError {
         needed: u64,
     },
     /// A drive like this can't be stored.
+    #[error("{why}")]
     Unsupported {
         /// Why.
         why: String,
     },
     /// The drive's profile or capacity is refused.
-    Setup(SetupError),
-}
-
-impl fmt::Display for ImageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ImageError::Io { name, what, error } => write!(f, "{name}: can't {what}: {error}"),
-            ImageError::Exists { name } => {
-                write!(f, "{name}: the file exists; open it, or give another name for a new drive")
-            }
-            ImageError::Kind { name, found } => {
-                write!(f, "{name}: is {found}; give the path of a regular file or a block device itself")
-            }
-            ImageError::NotAnImage { name, why } => {
-                write!(
-                    f,
-                    "{name}: is not a drive image: {why}; give another path (a new drive is created where no file \
-                     exists, or on a block device that starts with 4,096 zeroes)"
-                )
-            }
-            ImageError::Newer { name, found } => write!(
-                f,
-                "{name}: has format {found}, but this program supports formats up to {}; use a newer tidewater",
-                super::format::VERSION
-            ),
-            ImageError::Locked { name } => write!(f, "{name}: another process has it open; stop that one first"),
-            ImageError::Damaged { name, at, what } => {
-                write!(f, "{name}: damaged at byte {at}: {what}; restore the image from a copy")
-            }
-            ImageError::WrongProfile { name, what, stored, given } => write!(
-                f,
-                "{name}: was created with {what} = {stored}, not {given}; leave out the profile to use the stored one, \
-                 or create a new image"
-            ),
-            ImageError::TooSmall { name, found, needed } => {
-                write!(
-                    f,
-                    "{name}: {found} bytes are too few, the drive needs {needed}; use a larger device or a smaller \
-                     drive"
-                )
-            }
-            ImageError::Unsupported { why } => f.write_str(why),
-            ImageError::Setup(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ImageError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ImageError::Io { error, .. } => Some(error),
-            ImageError::Setup(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<SetupError> for ImageError {
-    fn from(error: SetupError) -> ImageError {
-        ImageError::Setup(error)
-    }
+    #[error("{0}")]
+    Setup(#[from] SetupError),
 }
 
 /// The number of the system's that an error stands for.

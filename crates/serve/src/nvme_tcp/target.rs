@@ -6,7 +6,6 @@ use super::connection::{Connection, Event};
 use super::options::{Options, Patience, after};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::collections::VecDeque;
-use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -35,33 +34,21 @@ const NOTE_PAUSE: Duration = Duration::from_ms(10_000);
 const TLS_HANDSHAKE: [u8; 2] = [0x16, 0x03];
 
 /// A target could not be made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// An address other than loopback, which has to be allowed.
+    #[error(
+        "{0} is not a loopback address, and NVMe/TCP is neither encrypted nor authenticated here; allow it with \
+         --insecure-bind"
+    )]
     NotLoopback(SocketAddr),
     /// The address cannot be had.
+    #[error("cannot listen on {0}: {1}; choose another address")]
     Listen(SocketAddr, io::Error),
     /// The system gives no epoll instance.
+    #[error("cannot wait for connections: {0}")]
     System(io::Error),
 }
-
-impl fmt::Display for BindError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BindError::NotLoopback(address) => write!(
-                f,
-                "{address} is not a loopback address, and NVMe/TCP is neither encrypted nor authenticated here; allow \
-                 it with --insecure-bind"
-            ),
-            BindError::Listen(address, error) => {
-                write!(f, "cannot listen on {address}: {error}; choose another address")
-            }
-            BindError::System(error) => write!(f, "cannot wait for connections: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for BindError {}
 
 /// What a target has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

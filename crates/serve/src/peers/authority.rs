@@ -7,7 +7,6 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose
 use rcgen::{KeyUsagePurpose, SanType};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use std::fmt;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -43,33 +42,24 @@ impl Validity {
 }
 
 /// Why no certificate is made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// A file or folder is there, and is not overwritten.
+    #[error("{}: exists, and is not overwritten", .0.display())]
     Exists(PathBuf),
     /// A file can't be read or written.
+    #[error("{path}: {1}", path = .0.display())]
     File(PathBuf, io::Error),
     /// A file is not what it should be.
+    #[error("{path}: {1}", path = .0.display())]
     Content(PathBuf, String),
     /// The name of the cluster: 1 to 32 bytes.
+    #[error("cluster name {0:?}: expected 1 to 32 bytes without zeros")]
     Cluster(String),
     /// The certificate can't be made.
+    #[error("the certificate can't be made: {0}")]
     Certificate(String),
 }
-
-impl fmt::Display for AuthorityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AuthorityError::Exists(path) => write!(f, "{}: exists, and is not overwritten", path.display()),
-            AuthorityError::File(path, error) => write!(f, "{}: {error}", path.display()),
-            AuthorityError::Content(path, what) => write!(f, "{}: {what}", path.display()),
-            AuthorityError::Cluster(name) => write!(f, "cluster name {name:?}: expected 1 to 32 bytes without zeros"),
-            AuthorityError::Certificate(what) => write!(f, "the certificate can't be made: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for AuthorityError {}
 
 fn unmade(error: rcgen::Error) -> AuthorityError {
     AuthorityError::Certificate(error.to_string())

@@ -89,48 +89,35 @@ pub(super) fn name_in(certificate: &CertificateDer<'_>) -> Option<String> {
 }
 
 /// Why a device has no identity.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A file can't be read.
+    #[error(
+        "{path}: {1}; give --peer-identity a folder with {CA_FILE}, {CERTIFICATE_FILE} and {KEY_FILE}, as `tidewater \
+         cluster identity init` makes it",
+        path = .0.display()
+    )]
     Read(PathBuf, io::Error),
     /// Others than its owner may read the key: its mode.
+    #[error(
+        "{path}: mode {1:04o} lets other users read this key; allow that to its owner alone (chmod 600 {path}), and \
+         make a new one if another user may have read it",
+        path = .0.display()
+    )]
     KeyIsOpen(PathBuf, u32),
     /// Another user could replace a file, or has made it, in words.
+    #[error(
+        "{path}: {1}; an identity is this user's or root's, in folders that no other user can change",
+        path = .0.display()
+    )]
     NotOurs(PathBuf, io::Error),
     /// A file holds something else, or its parts do not fit together.
+    #[error("{path}: {1}", path = .0.display())]
     Content(PathBuf, String),
     /// The certificate is another node's or another cluster's, in words.
+    #[error("{path}: {1}", path = .0.display())]
     Name(PathBuf, String),
 }
-
-impl fmt::Display for IdentityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            IdentityError::Read(path, error) => write!(
-                f,
-                "{}: {error}; give --peer-identity a folder with {CA_FILE}, {CERTIFICATE_FILE} and {KEY_FILE}, as \
-                 `tidewater cluster identity init` makes it",
-                path.display()
-            ),
-            IdentityError::KeyIsOpen(path, mode) => write!(
-                f,
-                "{0}: mode {mode:04o} lets other users read this key; allow that to its owner alone (chmod 600 {0}), \
-                 and make a new one if another user may have read it",
-                path.display()
-            ),
-            IdentityError::NotOurs(path, why) => write!(
-                f,
-                "{}: {why}; an identity is this user's or root's, in folders that no other user can change",
-                path.display()
-            ),
-            IdentityError::Content(path, what) | IdentityError::Name(path, what) => {
-                write!(f, "{}: {what}", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for IdentityError {}
 
 /// A device's certificate and key, and the CAs that its peers are of.
 pub(super) struct Identity {

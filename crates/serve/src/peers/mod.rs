@@ -24,7 +24,6 @@ use identity::Identity;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use open::{Came, Open};
 use std::collections::VecDeque;
-use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -77,47 +76,31 @@ pub struct PeersSetup {
 }
 
 /// Why peers can't be reached at all.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum PeersError {
     /// An address beyond loopback, which has to be allowed.
+    #[error(
+        "{0} is not a loopback address, and the connection between peers is neither encrypted nor authenticated; give \
+         each device a --peer-identity (`tidewater cluster identity init` makes them), or allow it with \
+         --insecure-peers"
+    )]
     NotLoopback(SocketAddr),
     /// The address can't be listened on.
+    #[error("cannot listen for peers on {0}: {1}; choose another --peer-listen")]
     Listen(SocketAddr, io::Error),
     /// The name of the cluster.
+    #[error("cluster name {0:?}: expected 1 to 32 bytes without zeros")]
     Cluster(String),
     /// A node number is out of range, or this device's own.
+    #[error("node {0}: each device has a number of its own, 0 to 15")]
     Node(u8),
     /// The folder of the device's identity.
+    #[error("{0}")]
     Identity(IdentityError),
     /// The system gives no epoll instance.
+    #[error("cannot wait for peers: {0}")]
     System(io::Error),
 }
-
-impl fmt::Display for PeersError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PeersError::NotLoopback(address) => write!(
-                f,
-                "{address} is not a loopback address, and the connection between peers is neither encrypted nor \
-                 authenticated; give each device a --peer-identity (`tidewater cluster identity init` makes them), or \
-                 allow it with --insecure-peers"
-            ),
-            PeersError::Listen(address, error) => {
-                write!(f, "cannot listen for peers on {address}: {error}; choose another --peer-listen")
-            }
-            PeersError::Cluster(name) => {
-                write!(f, "cluster name {name:?}: expected 1 to 32 bytes without zeros")
-            }
-            PeersError::Node(node) => {
-                write!(f, "node {node}: each device has a number of its own, 0 to 15")
-            }
-            PeersError::Identity(error) => error.fmt(f),
-            PeersError::System(error) => write!(f, "cannot wait for peers: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for PeersError {}
 
 /// What came from peers.
 #[derive(Debug)]

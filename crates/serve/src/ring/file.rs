@@ -49,16 +49,9 @@ pub struct Shape {
 }
 
 /// Why a ring's file can't be used, in words that name the place and the way out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct RingError(pub String);
-
-impl fmt::Display for RingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for RingError {}
 
 /// The file is not what it was when it was opened: it was truncated, or can't be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,19 +34,22 @@ pub struct Lent {
 
 /// Why bytes of the client's memory could not be reached. `address` is the first byte that could not; what stands
 /// before it may have been copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DmaError {
     /// Nothing is lent there, or not for this direction.
+    #[error("bus address {address:#x} is not lent for this access")]
     Unmapped {
         /// Bus address.
         address: u64,
     },
     /// Lent without a descriptor: only messages reach it ([`super::Connection::dma_read`]).
+    #[error("bus address {address:#x} is lent without a descriptor")]
     ByMessage {
         /// Bus address.
         address: u64,
     },
     /// The file that holds it failed, or has become shorter.
+    #[error("the memory behind bus address {address:#x} failed: {errno}")]
     Io {
         /// Bus address.
         address: u64,
@@ -54,24 +57,12 @@ pub enum DmaError {
         errno: Errno,
     },
     /// The client did not answer a message in time, answered with an error, or has gone.
+    #[error("the client did not answer for bus address {address:#x}")]
     Client {
         /// Bus address.
         address: u64,
     },
 }
-
-impl std::fmt::Display for DmaError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            DmaError::Unmapped { address } => write!(f, "bus address {address:#x} is not lent for this access"),
-            DmaError::ByMessage { address } => write!(f, "bus address {address:#x} is lent without a descriptor"),
-            DmaError::Io { address, errno } => write!(f, "the memory behind bus address {address:#x} failed: {errno}"),
-            DmaError::Client { address } => write!(f, "the client did not answer for bus address {address:#x}"),
-        }
-    }
-}
-
-impl std::error::Error for DmaError {}
 
 /// How the bytes of a range are reached.
 #[derive(Debug)]

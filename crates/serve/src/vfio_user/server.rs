@@ -22,37 +22,17 @@ use tidewater_ipc::readable;
 const MESSAGE_TIME: Duration = Duration::from_secs(5);
 
 /// Why a socket could not be served.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// Another process serves it.
+    #[error("{} is served by another process; stop it, or choose another place", .0.display())]
     InUse(PathBuf),
     /// There is something at that place that is no socket.
+    #[error("{} exists and is not a socket; choose another place", .0.display())]
     NoSocket(PathBuf),
     /// The system said no, while doing this at this place.
-    Io(&'static str, PathBuf, io::Error),
-}
-
-impl std::fmt::Display for ServerError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ServerError::InUse(path) => {
-                write!(f, "{} is served by another process; stop it, or choose another place", path.display())
-            }
-            ServerError::NoSocket(path) => {
-                write!(f, "{} exists and is not a socket; choose another place", path.display())
-            }
-            ServerError::Io(what, path, error) => write!(f, "can't {what} {}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for ServerError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ServerError::Io(_, _, error) => Some(error),
-            ServerError::InUse(_) | ServerError::NoSocket(_) => None,
-        }
-    }
+    #[error("can't {0} {path}: {2}", path = .1.display())]
+    Io(&'static str, PathBuf, #[source] io::Error),
 }
 
 /// A function that is served on a UNIX socket, by a thread of its own: one client at a time, one after the other.

@@ -70,6 +70,17 @@ impl Storage {
         result.is_ok()
     }
 
+    /// Accesses the image; as [`Storage::is_good`].
+    #[inline]
+    pub(crate) fn access<T>(
+        &mut self,
+        cx: &mut Context,
+        of: impl FnOnce(&mut Payload) -> Result<T, StoreFault>,
+    ) -> bool {
+        let result = of(&mut self.payload);
+        self.is_good(cx, result)
+    }
+
     #[cold]
     fn fail(&mut self, cx: &mut Context) {
         if std::mem::replace(&mut self.failed, true) {
@@ -109,18 +120,15 @@ impl Storage {
         let has_window = device.window().is_enabled() && !device.is_recovering();
         let sequence = device.ftl().write_sequence();
         if has_window {
-            let stored = self.image_mut().store_window_marks(device.window(), sequence);
-            self.is_good(t.cx, stored);
+            self.access(t.cx, |it| it.image_mut().store_window_marks(device.window(), sequence));
         }
         self.store_changes(t);
         if has_window {
-            let stored = self.image_mut().store_window(device.window(), sequence);
-            self.is_good(t.cx, stored);
+            self.access(t.cx, |it| it.image_mut().store_window(device.window(), sequence));
         }
         let fast = device.fast();
         if fast.is_enabled() && !device.is_recovering() {
-            let stored = self.image_mut().store_logs(fast, &kept);
-            self.is_good(t.cx, stored);
+            self.access(t.cx, |it| it.image_mut().store_logs(fast, &kept));
             self.limit_credit(t.cx, fast, kept);
         }
     }
@@ -129,8 +137,7 @@ impl Storage {
     pub(crate) fn store_rings(&mut self, t: &mut Turn) {
         let device = t.firmware.subsystem.device();
         if !device.is_recovering() {
-            let stored = self.image_mut().store_logs(device.fast(), |_, _| false);
-            self.is_good(t.cx, stored);
+            self.access(t.cx, |it| it.image_mut().store_logs(device.fast(), |_, _| false));
         }
     }
 
@@ -143,24 +150,18 @@ impl Storage {
 
     /// Syncs the image on this thread. False: it can't be, and nothing more is promised.
     pub(crate) fn sync_here(&mut self, cx: &mut Context) -> bool {
-        if self.failed {
-            return false;
-        }
-        let synced = self.image_mut().sync_here();
-        self.is_good(cx, synced)
+        !self.failed && self.access(cx, |it| it.image_mut().sync_here())
     }
 
     /// Stores what of the subsystem outlives a power cut: before the sync that makes it safe is asked for.
     pub(crate) fn save_state(&mut self, t: &mut Turn) {
-        let saved = self.image_mut().save_metadata(&t.firmware.subsystem.state());
-        self.is_good(t.cx, saved);
+        self.access(t.cx, |it| it.image_mut().save_metadata(&t.firmware.subsystem.state()));
     }
 
     /// Nothing that no page of the drive stands for any more is left in the image. False: it may be.
     pub(crate) fn purge(&mut self, t: &mut Turn) -> bool {
-        let purged = self.image_mut().purge_window();
-        let purged = purged.and_then(|()| self.payload.purge(t.firmware.subsystem.device()));
-        self.is_good(t.cx, purged)
+        let device = t.firmware.subsystem.device();
+        self.access(t.cx, |it| it.image_mut().purge_window().and_then(|()| it.purge(device)))
     }
 
     /// Resumes commands whose syncs have ended.

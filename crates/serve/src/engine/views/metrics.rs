@@ -13,12 +13,8 @@ pub(crate) fn page(firmware: Option<&Firmware>, engine: &Engine, about: About) -
     let counters = &engine.record.counters;
     let mut page = Page::default();
     page.add("gauge", "tidewater_powered", "1 while the drive has power.", f64::from(firmware.is_some()));
-    page.add(
-        "counter",
-        "tidewater_uptime_seconds_total",
-        "Seconds since the device was started.",
-        about.wall.as_secs_f64(),
-    );
+    let uptime = about.wall.as_secs_f64();
+    page.add("counter", "tidewater_uptime_seconds_total", "Seconds since the device was started.", uptime);
     page.add("counter", "tidewater_power_cuts_total", "Power cuts injected.", about.power_cuts as f64);
     page.family("counter", "tidewater_commands_total", "I/O commands completed.");
     for (kind, count) in ["read", "write", "flush", "other"].iter().zip(counters.commands) {
@@ -33,12 +29,8 @@ pub(crate) fn page(firmware: Option<&Firmware>, engine: &Engine, about: About) -
     latencies(&mut page, &engine.record.latencies);
     let image = engine.storage.image();
     let pace = image.pace();
-    page.add(
-        "counter",
-        "tidewater_image_syncs_total",
-        "Syncs of the image that began.",
-        image.statistics().syncs as f64,
-    );
+    let syncs = image.statistics().syncs as f64;
+    page.add("counter", "tidewater_image_syncs_total", "Syncs of the image that began.", syncs);
     let synced = pace.sync_time.as_secs_f64();
     page.add("counter", "tidewater_image_sync_seconds_total", "Seconds that syncs of the image took.", synced);
     page.add("counter", "tidewater_image_writes_total", "Writes to the image's file that ended.", pace.writes as f64);
@@ -154,31 +146,15 @@ fn drive(page: &mut Page, drive: &Drive, endurance: u32) {
     page.add("gauge", "tidewater_free_superblocks", "Superblocks that hold no data.", free);
     page.add("gauge", "tidewater_superblocks", "Superblocks that are not bad.", good);
     let samples = [("least", wear.least.into()), ("mean", wear.mean), ("most", wear.most.into())];
-    family(
-        page,
-        "gauge",
-        "tidewater_superblock_erases",
-        "Erasures of a superblock: the least, the mean, the most.",
-        "of",
-        &samples,
-    );
+    let help = "Erasures of a superblock: the least, the mean, the most.";
+    family(page, "gauge", "tidewater_superblock_erases", help, "of", &samples);
     let worn = wear.mean / f64::from(endurance.max(1));
-    page.add(
-        "gauge",
-        "tidewater_endurance_used_ratio",
-        "Mean erasures of a superblock, as a share of endurance.",
-        worn,
-    );
+    let help = "Mean erasures of a superblock, as a share of endurance.";
+    page.add("gauge", "tidewater_endurance_used_ratio", help, worn);
     let fills = [("write_buffer", drive.write_buffer), ("read_cache", drive.read_cache)];
     let each = |of: fn(&tidewater_gauges::Fill) -> u64| fills.map(|(name, fill)| (name, of(&fill) as f64));
-    family(
-        page,
-        "gauge",
-        "tidewater_memory_pages",
-        "Size of a memory, in pages; 0 if the drive has none.",
-        "memory",
-        &each(|of| of.size),
-    );
+    let help = "Size of a memory, in pages; 0 if the drive has none.";
+    family(page, "gauge", "tidewater_memory_pages", help, "memory", &each(|of| of.size));
     family(page, "gauge", "tidewater_memory_used_pages", "Pages that a memory holds.", "memory", &each(|of| of.used));
     let help = "Pages that a memory holds and that are not yet on flash.";
     family(page, "gauge", "tidewater_memory_dirty_pages", help, "memory", &each(|of| of.dirty));
