@@ -1,4 +1,4 @@
-//! The forms of a log of commands, to who writes it.
+//! The trait that each form of a log of commands implements.
 
 use std::io;
 use tidewater_wire::nvme::{Cqe, Sqe};

@@ -155,11 +155,11 @@ impl Server {
         }
         self.turns = self.turns.wrapping_add(1);
         self.engine.cx.now = self.clock.now();
-        active |= self.engine.take_transfers(there(&self.firmware));
+        active |= self.engine.take_transfers(powered(&self.firmware));
         active |= self.take_messages();
         let wall = self.wall();
-        active |= self.engine.poll_target(there(&self.firmware), wall);
-        let (any, came) = self.engine.poll(there(&self.firmware), wall);
+        active |= self.engine.poll_target(powered(&self.firmware), wall);
+        let (any, came) = self.engine.poll(powered(&self.firmware), wall);
         active |= any;
         self.engine.cx.notes.drain(..).for_each(&mut *notify);
         // Signs of life come all the time: they are no reason to stay awake.
@@ -169,9 +169,9 @@ impl Server {
         firmware.hurries = self.engine.rings.wait(firmware.subsystem.device().fast(), true);
         if !self.is_quiet() {
             active |= self.run_firmware();
-            active |= self.engine.ends_soon(there(&self.firmware));
+            active |= self.engine.ends_soon(powered(&self.firmware));
         }
-        self.engine.housekeeping(there(&self.firmware));
+        self.engine.housekeeping(powered(&self.firmware));
         if is_busy && self.engine.group.carrier().is_some() {
             self.busy_at = Wall::now();
         }
@@ -191,7 +191,7 @@ impl Server {
     /// Whether the drive loop would find nothing to do: on a drive that has neither a log nor a byte window, whose
     /// stores follow from it.
     fn is_quiet(&self) -> bool {
-        let firmware = there(&self.firmware);
+        let firmware = powered(&self.firmware);
         let device = firmware.subsystem.device();
         // At the model's pace, what a command waits for is waited for in the loop.
         let is_early = firmware.deadline().is_none_or(|at| {
@@ -237,7 +237,7 @@ impl Server {
 
     fn on_message(&mut self, function: usize, message: PciMessage) {
         let Engine { cx, hosts, .. } = &mut self.engine;
-        hosts.look_before_message(&mut Turn { cx, firmware: there(&self.firmware) }, function);
+        hosts.look_before_message(&mut Turn { cx, firmware: powered(&self.firmware) }, function);
         match message {
             PciMessage::Read { region, offset, len, reply } => {
                 // Behind all that was written before.
@@ -245,11 +245,11 @@ impl Server {
                     self.run_firmware();
                 }
                 let mut bytes = vec![0; len as usize];
-                self.engine.region_read(there(&self.firmware), function, (region, offset), &mut bytes);
+                self.engine.region_read(powered(&self.firmware), function, (region, offset), &mut bytes);
                 reply.send(Ok(&bytes));
             }
             PciMessage::Write { region, offset, bytes } => {
-                self.engine.region_write(there(&self.firmware), function, (region, offset), &bytes);
+                self.engine.region_write(powered(&self.firmware), function, (region, offset), &bytes);
             }
             PciMessage::Reset { reply } => {
                 hosts.reset(cx, function);
@@ -374,6 +374,6 @@ impl Server {
 
 /// The firmware, where the caller has looked that there is power.
 #[inline]
-fn there(firmware: &Option<Firmware>) -> &Firmware {
+fn powered(firmware: &Option<Firmware>) -> &Firmware {
     firmware.as_ref().expect("there is power")
 }
