@@ -121,10 +121,10 @@ struct InFlight {
     bytes: Rc<[u8]>,
 }
 
-/// What a cluster has to say.
+/// Output of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// What a drive says, but for what the cluster takes care of.
+    /// Output of a drive that the cluster does not handle itself.
     Output(Output),
     /// Bytes of log for a command, before its reply.
     Log {

@@ -100,7 +100,7 @@ impl LentMemory {
         self.schedule(now, Pending::Lending(Lending::Gone));
     }
 
-    /// What of it every unit holds is changed.
+    /// Corrupts the contents of every unit.
     pub fn corrupt_all(&mut self) {
         self.units.values_mut().for_each(|unit| unit.damaged = true);
     }
@@ -214,7 +214,7 @@ impl LentMemory {
 /// A world whose host lends memory.
 #[derive(Debug)]
 pub struct Lent<'a, W> {
-    /// What else there is.
+    /// The rest of the world.
     pub world: &'a mut W,
     /// The memory.
     pub memory: &'a mut LentMemory,
@@ -255,7 +255,7 @@ impl<M: Medium, W: World<Device<M>>> World<Device<M>> for Lent<'_, W> {
 /// size than before does that first. Returns when that is done; the drive's own work goes on meanwhile.
 ///
 /// # Errors
-/// What the drive said that is not about host memory: it was serving after all.
+/// The drive's first output that does not concern host memory: it was serving after all.
 pub fn settle<M: Medium>(
     device: &mut Device<M>,
     memory: &mut LentMemory,

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-/// What a page holds: the tag of the write it comes from, or `None`, which reads as zeroes.
+/// Content of a page: the tag of the write it comes from, or `None`, which reads as zeroes.
 pub type Content = Option<u64>;
 
 /// A point in the order of all that the host did and saw. Several may share one instant of simulated time.
@@ -51,9 +51,9 @@ struct Command {
 pub struct Violation {
     /// The logical page.
     pub lpn: u32,
-    /// What was found.
+    /// The content found.
     pub found: Content,
-    /// What would have been acceptable.
+    /// The acceptable contents.
     pub acceptable: Vec<Content>,
     /// When it was looked at: "after the power loss", or "by a read".
     pub when: &'static str,

@@ -21,7 +21,7 @@ pub struct SimulatedDrive {
     name: String,
     device: Device,
     now: Instant,
-    /// What the host lends, and how much of that it lent at first.
+    /// Memory that the host lends, and its size at first.
     memory: LentMemory,
     lent: u64,
     /// Submission queue entries that can be used at once.

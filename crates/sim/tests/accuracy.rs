@@ -41,11 +41,11 @@ fn the_tables_are_up_to_date_and_within_their_bounds() {
     ];
     let measured: Vec<Section> = std::thread::scope(|scope| {
         let threads: Vec<_> = sections.iter().map(|section| scope.spawn(section)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a section measures")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("a section does not panic")).collect()
     });
     let order = ["latency", "bandwidth", "queueing", "errors", "amplification", "steady", "collecting"];
     let tables: Vec<&Section> =
-        order.iter().map(|id| measured.iter().find(|s| s.id == *id).expect("every section has its place")).collect();
+        order.iter().map(|id| measured.iter().find(|s| s.id == *id).expect("every section was measured")).collect();
     tables.iter().for_each(|section| println!("{}{}", section.id, section.table()));
     let outside: Vec<String> = tables.iter().flat_map(|section| section.outside()).collect();
     assert!(outside.is_empty(), "outside of their bounds:\n{}", outside.join("\n"));

@@ -16,7 +16,7 @@ use tidewater_report::Record;
 use tidewater_sim::workload::JobSpec;
 use tidewater_sim::{Pacing, RunOptions, run};
 
-/// What is run.
+/// Parameters of a run.
 struct Case {
     name: &'static str,
     profile: &'static str,
@@ -92,7 +92,7 @@ fn golden(record: &Record) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &dyn std::fmt::Display| {
         let written = writeln!(text, "{name}: {value}");
-        written.expect("a string takes all");
+        written.expect("a string can be written");
     };
     // Settings, versions and words may change without a change of behaviour.
     let measured = Record {

@@ -208,8 +208,7 @@ fn a_ring_in_the_data_buffers_memory_slows_both() {
     assert!(together > apart, "{together:?} with the ring in the same memory, {apart:?} without");
 }
 
-/// What the primary of a quorum group is asked to wait for is gone when it has been deposed, and its successor's bytes
-/// are in its place when it is primary again.
+/// A wait of a quorum group's primary ends when it is deposed: once primary again, it has its successor's bytes.
 #[test]
 fn a_wait_for_credit_does_not_outlive_the_epoch_that_it_began_in() {
     let profile = profile(&[]);

@@ -32,24 +32,24 @@ fn cached_by_host(settings: &[(&str, &str)]) -> Profile {
 
 fn reads(profile: &Profile, size: &str) -> Record {
     let job = format!("rw=randread,bs=4k,iodepth=1,size={size},number_ios=4000,norandommap=1");
-    let source = JobSpec::from_inline(&job).expect("a job").source(None, 1).expect("a source");
+    let source = JobSpec::from_inline(&job).expect("a valid job").source(None, 1).expect("a size in the job");
     let mut options = RunOptions { pacing: Pacing::Depth(1), ..RunOptions::default() };
     options.device.precondition = tidewater_core::ftl::Precondition::Filled(1.0);
-    run(profile, source, options).expect("it runs").record
+    run(profile, source, options).expect("the run succeeds").record
 }
 
 #[test]
 fn a_read_cache_on_host_memory_spares_flash_and_is_paid_for_on_the_link() {
-    let mean = |record: &Record| record.latency("read").expect("there were reads").mean;
+    let mean = |record: &Record| record.latency("read").expect("the record has reads").mean;
     let there = reads(&cached_by_host(&[]), "512k");
-    let counts = there.host_memory.expect("it is used");
+    let counts = there.host_memory.expect("the record has host memory");
     assert!(there.read_cache.hit_ratio > 0.9, "{:?}", there.read_cache);
     assert_eq!((counts.reads, counts.failed_checks, counts.refetches), (there.read_cache.hits, 0, 0));
     assert_eq!(counts.bytes_read, counts.reads * u64::from(4096 + HEADER));
     assert_eq!(counts.lent_bytes, 1 << 20);
     // Without it, every read goes to flash; with a memory of its own the drive has no link to cross.
     let without = reads(&cached_by_host(&[("hmb.enabled", "false")]), "512k");
-    assert_eq!(without.host_memory.expect("it is placed there").reads, 0);
+    assert_eq!(without.host_memory.expect("the record has host memory").reads, 0);
     let own = reads(&cached_by_host(&[("memory.hmb.kind", "dram"), ("memory.hmb.size", "1MiB")]), "512k");
     assert!(
         mean(&own) < mean(&there) && 2.0 * mean(&there) < mean(&without),
@@ -80,15 +80,15 @@ fn a_write_buffer_on_host_memory_is_written_through_whatever_its_policy() {
             ("buffer.write_size", "1MiB"),
         ]);
         let job = "rw=randrw,bs=4k,iodepth=4,size=512k,number_ios=2000,norandommap=1";
-        let source = JobSpec::from_inline(job).expect("a job").source(None, 1).expect("a source");
+        let source = JobSpec::from_inline(job).expect("a valid job").source(None, 1).expect("a size in the job");
         let mut options = RunOptions { pacing: Pacing::Depth(4), ..RunOptions::default() };
         options.device.precondition = tidewater_core::ftl::Precondition::Filled(1.0);
-        let record = run(&profile, source, options).expect("it runs").record;
+        let record = run(&profile, source, options).expect("the run succeeds").record;
         // A page takes hundreds of microseconds to program: nothing is acknowledged before it is on flash.
-        let write = record.latency("write").expect("there were writes");
+        let write = record.latency("write").expect("the record has writes");
         assert!(write.min > 200.0, "{policy}: {write:?}");
         // Reads are not kept there either.
-        let read = record.latency("read").expect("there were reads");
+        let read = record.latency("read").expect("the record has reads");
         assert!(read.mean > 40.0, "{policy}: {read:?}");
     }
 }
@@ -108,10 +108,10 @@ fn mapped_on_host(settings: &[(&str, &str)]) -> Profile {
 
 #[test]
 fn a_map_on_host_memory_costs_the_link_where_it_hits_and_flash_where_it_misses() {
-    let mean = |record: &Record| record.latency("read").expect("there were reads").mean;
-    let of = |record: &Record| record.map_cache.clone().expect("it has a mapping cache");
+    let mean = |record: &Record| record.latency("read").expect("the record has reads").mean;
+    let of = |record: &Record| record.map_cache.clone().expect("the record has a mapping cache");
     let there = reads(&mapped_on_host(&[]), "16m");
-    let counts = there.host_memory.expect("it is used");
+    let counts = there.host_memory.expect("the record has host memory");
     assert_eq!((of(&there).pages, of(&there).pages_held, of(&there).loads), (256, 256, 256));
     // What is in host memory is read there for each hit, and was written there once.
     assert!(counts.reads > 3_000 && counts.reads <= of(&there).hits, "{counts:?}");
@@ -123,7 +123,7 @@ fn a_map_on_host_memory_costs_the_link_where_it_hits_and_flash_where_it_misses()
     assert_eq!(held, 4 + (8 << 10) / (64 + u64::from(HEADER)));
     assert!((share - held as f64 / 256.0).abs() < 0.05, "{share}");
     let none = reads(&mapped_on_host(&[("hmb.enabled", "false")]), "16m");
-    assert_eq!((of(&none).pages_held, none.host_memory.expect("it is placed there").reads), (4, 0));
+    assert_eq!((of(&none).pages_held, none.host_memory.expect("the record has host memory").reads), (4, 0));
     assert!(of(&none).hit_ratio < 0.05, "{:?}", of(&none));
     let all = reads(&mapped_on_host(&[("ftl.map_memory", "all")]), "16m");
     assert!(mean(&all) < mean(&there) && mean(&there) < mean(&part) && mean(&part) < mean(&none));
@@ -134,18 +134,18 @@ fn changes_of_a_map_on_host_memory_wait_in_the_drive_until_they_are_programmed()
     for (size, updates) in [("16KiB", "64"), ("2KiB", "512")] {
         let profile = mapped_on_host(&[("hmb.size", size), ("ftl.map_updates", updates)]);
         let job = "rw=randrw,rwmixread=30,bs=4k,iodepth=16,size=16m,number_ios=20000,norandommap=1,fsync=200";
-        let source = JobSpec::from_inline(job).expect("a job").source(None, 1).expect("a source");
+        let source = JobSpec::from_inline(job).expect("a valid job").source(None, 1).expect("a size in the job");
         let mut options = RunOptions { pacing: Pacing::Depth(16), ..RunOptions::default() };
         options.device.precondition = tidewater_core::ftl::Precondition::Steady;
-        let outcome = run(&profile, source, options).expect("it runs");
+        let outcome = run(&profile, source, options).expect("the run succeeds");
         assert_eq!(outcome.device.outstanding(), 0, "{}", outcome.device.describe_outstanding());
         outcome.device.ftl().assert_consistent();
-        let cache = outcome.record.map_cache.as_ref().expect("it has one");
-        let limit: u64 = updates.parse().expect("a number");
-        let waiting = outcome.device.ftl().map_cache().expect("it has one").updates_waiting();
+        let cache = outcome.record.map_cache.as_ref().expect("the drive has a mapping cache");
+        let limit: u64 = updates.parse().expect("the limit is a number");
+        let waiting = outcome.device.ftl().map_cache().expect("the drive has a mapping cache").updates_waiting();
         assert!(waiting <= 3 * limit, "{size}: {waiting} changes wait");
         assert!(cache.written > 500 && outcome.record.collections > 100, "{size}: {cache:?}");
-        let counts = outcome.record.host_memory.expect("it is used");
+        let counts = outcome.record.host_memory.expect("the record has host memory");
         assert!(counts.reads > 0 && counts.failed_checks == 0, "{counts:?}");
     }
 }
@@ -159,19 +159,19 @@ struct Bench {
 
 impl Bench {
     fn new(profile: &Profile, plan: HostFaultPlan) -> Bench {
-        let device = Device::new(profile, Options { stamps: true, ..Options::default() }).expect("it fits");
+        let device = Device::new(profile, Options { stamps: true, ..Options::default() }).expect("a valid profile");
         Bench { device, memory: LentMemory::new(plan), tag: 100 }
     }
 
     fn lend(&mut self, bytes: u64) {
-        settle(&mut self.device, &mut self.memory, tidewater_base::Instant::ZERO, bytes).expect("nothing is under way");
+        settle(&mut self.device, &mut self.memory, tidewater_base::Instant::ZERO, bytes).expect("the drive is idle");
     }
 
     /// The status of a command, and the version of what it read.
     fn ask(&mut self, sqe: Sqe) -> (Status, Option<u64>) {
         self.tag += 1;
         let submission = Submission::new(sqe, self.tag);
-        self.device.handle(self.device.now(), Input::Submit { queue: 0, submission }).expect("there is room");
+        self.device.handle(self.device.now(), Input::Submit { queue: 0, submission }).expect("the queue has room");
         let (mut read, mut ended) = (None, None);
         loop {
             while let Some(output) = self.device.poll() {
@@ -187,8 +187,8 @@ impl Bench {
             }
             let event = self.device.deadline().unwrap_or(tidewater_base::Instant::NEVER);
             let at = event.min(self.memory.next_at()).max(self.device.now());
-            let input = if event <= at { Input::Timer } else { self.memory.input(at).expect("it is due") };
-            self.device.handle(at, input).expect("it is taken");
+            let input = if event <= at { Input::Timer } else { self.memory.input(at).expect("an input is due") };
+            self.device.handle(at, input).expect("the drive accepts the input");
         }
     }
 

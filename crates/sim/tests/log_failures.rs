@@ -123,7 +123,7 @@ impl Group {
     fn run_until(&mut self, time: Duration, bit: TransportStatus) -> Option<Duration> {
         let began = self.now;
         while self.now.since(began) < time {
-            let due = self.cluster.deadline().expect("peers give signs of life");
+            let due = self.cluster.deadline().expect("a heartbeat is due");
             self.now = due.min(self.next_at).max(self.now);
             if due <= self.next_at {
                 self.cluster.on_deadline(self.now);

@@ -42,7 +42,7 @@ fn serve(settings: &[&str], job: &str, past: Precondition) -> Outcome {
 }
 
 fn read_mean_us(record: &Record) -> f64 {
-    record.latency("read").expect("it reads").mean
+    record.latency("read").expect("the record has reads").mean
 }
 
 const READS: &str = "rw=randread,bs=4k,iodepth=1,size=60m,number_ios=4000,norandommap=1";
@@ -52,7 +52,7 @@ fn a_hit_costs_its_memory_and_a_miss_one_flash_read() {
     let filled = Precondition::Filled(1.0);
     let all = serve(&[], READS, filled);
     let hit = serve(&["ftl.map_memory=dram", "ftl.map_size=64KiB", "memory.dram.read_latency=3us"], READS, filled);
-    let cache = hit.record.map_cache.as_ref().expect("it has one");
+    let cache = hit.record.map_cache.as_ref().expect("the drive has a mapping cache");
     // All 128 pages fit: each is loaded once.
     assert_eq!(
         (cache.pages, cache.pages_held, cache.loads, cache.evictions),
@@ -61,7 +61,7 @@ fn a_hit_costs_its_memory_and_a_miss_one_flash_read() {
     assert!(cache.loads <= 128);
     assert_eq!(cache.pages * 512, (64 << 20) / 1024, "the map is 0.1 % of the capacity");
     let profile = profile(&["memory.dram.read_latency=3us"]);
-    let entry_us = 3.0 + 4.0 / profile.memory("dram").expect("it has one").bandwidth as f64 * 1e6;
+    let entry_us = 3.0 + 4.0 / profile.memory("dram").expect("the drive has DRAM").bandwidth as f64 * 1e6;
     let nand = &profile.nand;
     let unit = f64::from(nand.page_size + nand.oob_size) / 4.0;
     let read_us = (nand.command_time + nand.read_time[0]).as_ps() as f64 / 1e6 + unit / nand.bus_rate as f64 * 1e6;
@@ -72,7 +72,7 @@ fn a_hit_costs_its_memory_and_a_miss_one_flash_read() {
     // Each read has a mapping page of its own, and two are held.
     let job = "rw=read,bs=512k,iodepth=1,size=60m,number_ios=110";
     let miss = serve(&["ftl.map_memory=sram", "ftl.map_size=1KiB", "host.transfer_max=512KiB"], job, filled);
-    let cache = miss.record.map_cache.as_ref().expect("it has one");
+    let cache = miss.record.map_cache.as_ref().expect("the drive has a mapping cache");
     assert_eq!((cache.hits, cache.loads, cache.lookups), (0, 110, 110), "{cache:?}");
     assert_eq!(miss.record.flash.reads_meta, 110, "mapping pages are pages of the map");
     let alone = serve(&["host.transfer_max=512KiB"], job, filled);
@@ -86,7 +86,7 @@ fn uniform_random_reads_hit_as_much_as_is_held() {
         let job = "rw=randread,bs=4k,iodepth=4,size=64m,number_ios=40000,norandommap=1";
         let size = format!("ftl.map_size={size}");
         let outcome = serve(&["ftl.map_memory=sram", &size], job, Precondition::Filled(1.0));
-        let cache = outcome.record.map_cache.as_ref().expect("it has one");
+        let cache = outcome.record.map_cache.as_ref().expect("the drive has a mapping cache");
         assert!((cache.hit_ratio - share).abs() < 0.02, "{size}: {cache:?}");
         assert!(cache.written == 0 && cache.moved == 0, "reads change nothing: {cache:?}");
     }
@@ -98,7 +98,7 @@ fn prefetch_helps_what_is_sequential() {
     let settings = ["ftl.map_memory=sram", "ftl.map_size=8KiB"];
     let plain = serve(&settings, job, Precondition::Filled(1.0));
     let ahead = serve(&[&settings[..], &["ftl.map_prefetch=4"]].concat(), job, Precondition::Filled(1.0));
-    let of = |outcome: &Outcome| outcome.record.map_cache.clone().expect("it has one");
+    let of = |outcome: &Outcome| outcome.record.map_cache.clone().expect("the drive has a mapping cache");
     assert_eq!((of(&plain).prefetches, of(&plain).loads), (0, 120));
     assert!(of(&ahead).prefetches > 80 && of(&ahead).hit_ratio > of(&plain).hit_ratio, "{:?}", of(&ahead));
     assert!(read_mean_us(&ahead.record) < read_mean_us(&plain.record));
@@ -116,9 +116,9 @@ fn writes_and_collection_go_on_with_a_cache_of_any_size() {
         ] {
             let size = format!("ftl.map_size={size}");
             let outcome = serve(&[settings[0], &size], job, Precondition::Steady);
-            let cache = outcome.record.map_cache.as_ref().expect("it has one");
+            let cache = outcome.record.map_cache.as_ref().expect("the drive has a mapping cache");
             assert!(cache.updates > 0 && cache.loads > 0, "{size} {job}: {cache:?}");
-            let waiting = outcome.device.ftl().map_cache().expect("it has one").updates_waiting();
+            let waiting = outcome.device.ftl().map_cache().expect("the drive has a mapping cache").updates_waiting();
             assert!(waiting <= 3 * 4_096, "{size} {job}: {waiting} changed entries wait");
             if job.starts_with("rw=randwrite") {
                 let moves = cache.pages_held == cache.pages || cache.collections > 0;

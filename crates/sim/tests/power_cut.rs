@@ -279,7 +279,7 @@ impl Drive {
         self.run(Sqe::write_zeroes(1, u64::from(lpn) * 8, 7, true), 0);
     }
 
-    /// What a page holds when the power fails now.
+    /// Content of a page after a power loss now.
     fn after_power_loss(&self, lpn: u32) -> Option<u64> {
         let mut device = Device::power_on(&self.profile, self.device.clone().cut_power()).unwrap();
         while device.is_recovering() {

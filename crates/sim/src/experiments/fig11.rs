@@ -9,7 +9,7 @@ use tidewater_base::units::format_bytes;
 use tidewater_core::drive::{VirtualClock, drive};
 use tidewater_report::experiment::Form;
 
-/// What groups of one size come to through a queue of one size.
+/// Figures of groups of one size through a queue of one size.
 struct Groups {
     latency_us: f64,
     bytes_per_second: f64,

@@ -14,7 +14,7 @@ use tidewater_report::experiment::Form;
 /// Bytes of a line, which is what a TLP of the log carries.
 const LINE: f64 = 64.0;
 
-/// What is appended: in bursts or for as long as it takes, and whether each append is waited for.
+/// A load of appends: bursts or sustained, and whether each append is waited for.
 #[derive(Clone, Copy, PartialEq)]
 struct Load {
     name: &'static str,
@@ -31,7 +31,7 @@ const LOADS: [Load; 4] = [
 const BURSTS: usize = 0;
 const SUSTAINED: usize = 2;
 
-/// What framing leaves of the link to lines of log, bytes a second.
+/// Link bandwidth left for lines of log after TLP framing, bytes a second.
 fn framing_limit(profile: &Profile) -> f64 {
     let link = &profile.link;
     let rate = (lane_bytes_per_second(link.generation) * u64::from(link.lanes)) as f64;

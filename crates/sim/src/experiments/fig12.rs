@@ -12,7 +12,7 @@ use tidewater_report::experiment::{Cell, Form};
 
 const PRIORITIES: [&str; 3] = ["neutral", "conventional", "destage"];
 
-/// What a drive's flash takes: the buses, or the cells behind them, whichever is less. Bytes a second of data.
+/// Write bandwidth of a drive's flash, in bytes of data a second: the lesser of its buses' and its cells'.
 fn flash_bandwidth(profile: &Profile) -> f64 {
     let nand = &profile.nand;
     let row = f64::from(nand.page_size * nand.planes);
@@ -38,7 +38,7 @@ struct Loads {
     fast: f64,
 }
 
-/// What became of them, in percent of the flash's write bandwidth.
+/// Measured bandwidths of both loads, in percent of the flash's write bandwidth.
 struct Point {
     blocks: f64,
     log_on_flash: f64,

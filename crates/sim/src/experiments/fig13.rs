@@ -16,8 +16,7 @@ use tidewater_wire::vendor::{AdminCommand, Epoch, Mode, NodeList, Role, Transpor
 const LINE: u32 = 64;
 /// Bytes of a counter in an update.
 const COUNTER: f64 = 8.0;
-/// What the paper gives of its shortest and of its longest period: the least latency and the range's width,
-/// microseconds.
+/// Least latency and width of the range at the paper's shortest and longest period, microseconds.
 const SHORTEST: [f64; 2] = [4.5, 0.7];
 const LONGEST: [f64; 2] = [4.6, 2.7];
 /// The period that the paper calls an anomaly, nanoseconds.
@@ -42,7 +41,7 @@ impl Late {
     }
 }
 
-/// What one period is measured with.
+/// Parameters of one period.
 #[derive(Clone, Copy)]
 struct Case {
     /// Nanoseconds between two updates.
@@ -88,7 +87,7 @@ fn measure(
             return Err(ExperimentError::new(format!("the set-up of replication failed: {status}")));
         }
     }
-    let place = cluster.device(0).expect("it has one").fast().bar_layout(0).lane[0];
+    let place = cluster.device(0).expect("the node has power").fast().bar_layout(0).lane[0];
     let mut next = now + Duration::from_ms(1); // The epoch is accepted by then.
     let mut waiting: std::collections::VecDeque<(u64, Instant)> = Default::default();
     let (mut written, mut us) = (0u64, Vec::with_capacity(writes));
@@ -108,7 +107,7 @@ fn measure(
             now = due;
             cluster.on_deadline(now);
         }
-        let function = cluster.device(0).and_then(|d| d.fast().function(0)).expect("it has one");
+        let function = cluster.device(0).and_then(|d| d.fast().function(0)).expect("the node has a fast side");
         let shadow = function.transport().shadows().next().map_or(0, |(_, counters)| counters[0]);
         while let Some((end, at)) = waiting.front().copied()
             && end <= shadow

@@ -7,7 +7,7 @@ use crate::host::LogTo;
 use tidewater_base::units::format_rate;
 use tidewater_report::experiment::Form;
 
-/// What the memory of the ring is set to: a key of its, a value, and how to call it.
+/// A setting of the ring's memory: key, value and label.
 struct Variant {
     name: String,
     settings: Vec<(&'static str, String)>,

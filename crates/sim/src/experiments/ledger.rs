@@ -52,8 +52,8 @@ fn settings() -> BTreeMap<String, String> {
     values.collect()
 }
 
-/// What the experiments came to when they were last run whole: what pages show. Why a check does not hold stands in
-/// its experiment's file, and not in the record.
+/// Outcomes of the last complete run of the experiments, as pages show them. The reason why a check does not hold is in
+/// its experiment's file, not in the record.
 pub fn recorded() -> BTreeMap<String, Outcome> {
     let mut outcomes: BTreeMap<String, Outcome> = serde_json::from_str(RECORDED).expect("the record is tested");
     for (name, outcome) in outcomes.iter_mut().filter(|(_, outcome)| !outcome.ok) {

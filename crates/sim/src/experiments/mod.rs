@@ -21,7 +21,7 @@ use setting::Setting;
 use std::path::Path;
 use tidewater_report::experiment::{Cell, Check, Column, Experiment, Figure, Form, Point, SCHEMA, Series};
 
-/// What there is to run.
+/// Description of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Its name.
@@ -61,7 +61,7 @@ impl Options<'_> {
     }
 }
 
-/// What running it gives; the rest of the document follows from its file.
+/// Results of a run; the rest of the document follows from its file.
 #[derive(Default)]
 struct Findings {
     columns: Vec<Column>,
@@ -177,7 +177,7 @@ fn column(name: &str, doc: &str) -> Column {
     Column { name: name.into(), doc: doc.into() }
 }
 
-/// What decides a statement of the ledger, which names it and has the words.
+/// Result of a check; the ledger has its statement in words.
 fn check(name: &str, expected: impl Into<String>, measured: impl Into<String>, ok: bool) -> Check {
     Check {
         name: name.into(),

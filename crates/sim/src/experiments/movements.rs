@@ -24,7 +24,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     let app = Appender::new(PIECE, true, every, at(Duration::ZERO), at(time));
     let mut host = Attached::new(app, Some(client_of(&fast, Mapping::WriteCombining, None, options.seed)), shift);
     drive(&mut fast, &mut VirtualClock::default(), &mut host);
-    let lane = &fast.fast().function(0).expect("it has one").lanes()[0];
+    let lane = &fast.fast().function(0).expect("the drive has a fast side").lanes()[0];
     let logged = lane.persisted() as f64;
     let ring = fast.traffic(Use::FastRing).unwrap_or_default();
     // What is still in the ring has yet to be read.

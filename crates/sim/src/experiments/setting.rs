@@ -1,4 +1,4 @@
-//! What an experiment is run with: its file.
+//! Parameters of an experiment, from its file.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;

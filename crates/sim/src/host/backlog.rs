@@ -15,7 +15,7 @@ pub struct Backlog {
     every: Duration,
     next_at: Instant,
     points: Vec<(Instant, [u64; 2])>,
-    /// What the lane and its client had counted when measuring began.
+    /// Counts of the lane and loads of its client when measuring began.
     before: Option<(LaneStatistics, u64)>,
 }
 
@@ -50,7 +50,7 @@ impl Backlog {
         self.next_at = now + self.every;
     }
 
-    /// What of these counts belongs to the time since measuring began.
+    /// Returns the part of these counts that belongs to the time since measuring began.
     pub fn measured(&self, lane: &LaneStatistics, loads: u64) -> (LaneStatistics, u64) {
         let (before, loads_before) = self.before.unwrap_or_default();
         let since = LaneStatistics {

@@ -107,7 +107,7 @@ mod tests {
                 }
                 None => {
                     words.push(' ');
-                    now = bursts.deadline().expect("it pauses");
+                    now = bursts.deadline().expect("the next burst has a time");
                 }
             }
         }

@@ -15,7 +15,7 @@ enum Call {
     Sync(Fsync),
 }
 
-/// What a load that is under way is for.
+/// Purpose of an outstanding load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     Credit,
@@ -35,10 +35,10 @@ pub struct LogClient {
     /// Bytes after which an eviction parts a store from the next; `None`: only where the processor does.
     piece: Option<u64>,
     call: Option<Call>,
-    /// What the core still has to do for the last action.
+    /// Operations that the core still has to do for the last action.
     ops: VecDeque<Op>,
     load: Option<Load>,
-    /// What the last load found, until the core has it.
+    /// Value of the last load, until the core has it.
     found: Option<Answer>,
     waits_until: Option<Instant>,
     arrivals: VecDeque<Tlp>,

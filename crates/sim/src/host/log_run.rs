@@ -55,14 +55,14 @@ pub struct LogRun {
     pub seed: u64,
 }
 
-/// What came of it.
+/// Outcome of a log run.
 #[derive(Clone, Debug)]
 pub struct LogOutcome {
-    /// What the workers measured.
+    /// Figures of the workers.
     pub measured: Measured,
     /// The end of the measurement.
     pub ended: Instant,
-    /// What the lane counted since measuring began, on the fast side.
+    /// Counts of the lane since measuring began, on the fast side.
     pub lane: Option<LaneStatistics>,
     /// How the log stood at the end, on the fast side.
     pub state: Option<State>,

@@ -16,7 +16,7 @@ pub struct Durable {
     pub sequence: u64,
 }
 
-/// What makes groups durable, in their order.
+/// Makes groups durable, in their order.
 pub trait Sink {
     /// Takes a group. Only as many are under way as the workers' queue depth says.
     fn commit(&mut self, now: Instant, commit: Commit);
@@ -137,7 +137,7 @@ impl Sink for Memory {
     }
 }
 
-/// What a log asks of a device, one after the other.
+/// Requests of a log to a device, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Write blocks of the conventional side.

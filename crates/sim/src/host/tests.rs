@@ -189,7 +189,7 @@ fn flushes_in_order_cost_their_latency_each_and_overlapping_ones_do_not() {
     assert_eq!(slow.time(16 << 10), Duration::from_ns(64) * 255 + line + serial.fence_time);
 }
 
-/// What the model must be able to show of figure 9, with sinks of the speeds that docs/internals/host-model.md derives.
+/// Throughput and latency of figure 9, with sinks of the speeds that docs/internals/host-model.md derives.
 #[test]
 fn tpc_c_on_eight_workers_meets_the_ceiling_of_a_queue_depth_of_1() {
     let run = |count: u32, sink: &mut dyn FnMut() -> Box<dyn Sink>| {

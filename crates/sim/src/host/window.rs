@@ -9,11 +9,11 @@ use tidewater_core::fast::Content;
 use tidewater_wire::nvme::Status;
 use tidewater_wire::vendor::{ANYWHERE, WindowCommand};
 
-/// What loads of the window are marked with.
+/// Tag of loads of the window.
 pub(super) const LOAD_TAG: u64 = 1;
 const CORE: u32 = 0;
 
-/// What the calls cost the host, besides stores, loads and fences.
+/// Host costs of the window's calls, besides stores, loads and fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallSpec {
     /// Time in the library for each call that stores, syncs or loads. Default 533 ns, a fit: with a fence a write of 8
@@ -39,7 +39,7 @@ impl Default for CallSpec {
     }
 }
 
-/// What is asked of the window, one after the other.
+/// Requests to the window, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowRequest {
     /// Store bytes into an entry, from its byte `at` on.
@@ -92,7 +92,7 @@ pub enum WindowRequest {
 struct Order {
     cid: u16,
     command: WindowCommand,
-    /// What follows it.
+    /// The command that follows it.
     next: Option<WindowCommand>,
     /// The caller waits.
     waited: bool,
@@ -242,7 +242,7 @@ impl WindowClient {
         }
     }
 
-    /// What has reached the device by `now`.
+    /// Next input that has reached the device by `now`.
     pub fn poll_arrival(&mut self, now: Instant) -> Option<Input<'static>> {
         if let Some(i) = self.submissions.iter().position(|&(at, ..)| at <= now)
             && let Some((_, cid, command)) = self.submissions.remove(i)

@@ -63,7 +63,7 @@ pub struct Commit {
     pub transactions: u64,
 }
 
-/// What was measured.
+/// Figures of the workers.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     /// From when.
@@ -118,7 +118,7 @@ struct Worker {
     state: State,
     /// When its transaction began.
     start: Instant,
-    /// What of it is still to be appended.
+    /// Bytes of the transaction that are still to be appended.
     bytes: u64,
 }
 
@@ -171,17 +171,17 @@ impl Workers {
         workers
     }
 
-    /// What ended the source, if it was not its end.
+    /// The error that ended the source, if it did not end normally.
     pub fn error(&self) -> Option<&SourceError> {
         self.error.as_ref()
     }
 
-    /// What ended the source, if it was not its end.
+    /// The error that ended the source, if it did not end normally.
     pub fn into_error(self) -> Option<SourceError> {
         self.error
     }
 
-    /// What was measured since the start or since [`Workers::measure_from`].
+    /// Figures since the start or since [`Workers::measure_from`].
     pub fn measured(&self) -> &Measured {
         &self.measured
     }

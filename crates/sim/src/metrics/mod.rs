@@ -1,4 +1,4 @@
-//! What a run measures: latency by operation, and the run over virtual time.
+//! Measurements of a run: latency by operation, and figures over virtual time.
 
 mod cpu;
 mod histogram;

@@ -4,7 +4,7 @@ use tidewater_base::{Duration, Instant};
 
 use crate::workload::Op;
 
-/// What ended in one interval.
+/// Requests that ended in one interval, and the flash work in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
     /// Reads.
@@ -23,7 +23,7 @@ pub struct Interval {
     pub write_latency_ps: u128,
     /// Latencies of the other requests, added up, in picoseconds.
     pub other_latency_ps: u128,
-    /// What the flash did.
+    /// Work of the flash.
     pub flash: FlashWork,
 }
 
@@ -45,7 +45,7 @@ impl FlashWork {
         self.units += other.units;
     }
 
-    /// What was done since `earlier`.
+    /// The work done since `earlier`.
     pub fn since(self, earlier: FlashWork) -> FlashWork {
         FlashWork {
             erases: self.erases - earlier.erases,

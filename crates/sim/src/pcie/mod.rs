@@ -3,7 +3,7 @@
 //!
 //! Nothing here knows what a request of some size costs. A store costs the core its issue; what leaves the core has to
 //! be accepted by the root complex ([`CpuSpec::accept_time`]), to have flow-control credits and to find the wire free.
-//! What is seen from outside follows:
+//! The effects seen from outside:
 //!
 //! - **Uncached** memory takes one store at a time, in order: each is a TLP, and the next one is not issued before the
 //!   root complex has put it on the wire. One store for each `accept_time`, whatever the link could do.
@@ -35,7 +35,7 @@ use tidewater_core::profile::LinkProfile;
 /// Bytes of a write-combining buffer, and of a cache line.
 pub const LINE: u64 = 64;
 
-/// What a core of the host costs. The default is a core of the paper's server, a Xeon Silver 4110 (Skylake-SP).
+/// Costs of a core of the host. The default is a core of the paper's server, a Xeon Silver 4110 (Skylake-SP).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuSpec {
     /// Bytes of one store or load instruction, a power of two from 1 to 64. Default 8: a general register. An uncached
@@ -102,11 +102,11 @@ pub enum Drain {
 pub struct PcieSpec {
     /// Cores that reach the device, at least 1.
     pub cores: u32,
-    /// What each costs.
+    /// Costs of each core.
     pub cpu: CpuSpec,
     /// The link. Its `payload_max` is never less than a line.
     pub link: LinkProfile,
-    /// What the device can receive.
+    /// Credits that the device advertises.
     pub credits: CreditSpec,
     /// The order of eviction.
     pub drain: Drain,
@@ -150,7 +150,7 @@ pub enum Op {
     Compute(Duration),
 }
 
-/// What a TLP asks for.
+/// Kind of a TLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlpKind {
     /// Memory write, posted.
@@ -166,7 +166,7 @@ pub struct Tlp {
     pub at: Instant,
     /// The core it comes from.
     pub core: u32,
-    /// What it asks for.
+    /// The request type.
     pub kind: TlpKind,
     /// First byte.
     pub offset: u64,
@@ -285,7 +285,7 @@ impl RootComplex {
         self.port.carry(now, wire_bytes)
     }
 
-    /// What has crossed the link so far.
+    /// Traffic on the link so far.
     pub fn counters(&self) -> Counters {
         self.port.counters()
     }

@@ -10,7 +10,7 @@ use tidewater_core::cost::{Rate, Server, lane_bytes_per_second};
 /// 2.2.9).
 const COMPLETION_SHORTER: u64 = 4;
 
-/// What has crossed the link.
+/// Traffic on the link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Memory write TLPs sent to the device.
@@ -25,7 +25,7 @@ pub struct Counters {
     pub busy: Duration,
 }
 
-/// What can leave: a closed buffer of a core, or (`slot` is `None`) its uncached access.
+/// A candidate to leave: a closed buffer of a core, or (`slot` is `None`) its uncached access.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     core: usize,
@@ -55,9 +55,9 @@ pub(super) struct Port {
     advertised: CreditSpec,
     /// Credits on their way back: when, headers, data.
     returning: VecDeque<(Instant, u32, u32)>,
-    /// What leaves next, once chosen: it is not overtaken while it waits for credits, nor between the runs of its line.
+    /// The next to leave: it is not overtaken while it waits for credits, nor between the runs of its line.
     chosen: Option<Choice>,
-    /// What could leave when the last choice was made; kept for its memory.
+    /// Candidates at the last choice; kept for its memory.
     ready: Vec<Choice>,
     order: u64,
     counters: Counters,

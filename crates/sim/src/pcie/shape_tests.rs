@@ -1,5 +1,5 @@
-//! What follows from the mechanisms: the shapes of the X-SSD paper's figures 9 to 11, with a device that is no more
-//! than a queue in front of a memory. `docs/internals/host-model.md` explains them.
+//! Effects of the mechanisms: the shapes of the X-SSD paper's figures 9 to 11, with a device that is no more than a
+//! queue in front of a memory. `docs/internals/host-model.md` explains them.
 
 use super::*;
 use crate::host::{Commit, Durable, Memory, MemorySpec, NoLog, Sink, Workers, WorkersSpec, drive};
@@ -26,7 +26,7 @@ struct Rig {
     root: RootComplex,
     device: Device,
     now: Instant,
-    /// What the last load of the counter returned.
+    /// Value of the counter at its last load.
     counter: u64,
 }
 
@@ -57,17 +57,17 @@ impl Rig {
         let device = &mut self.device;
         let write = device.writes.front().map(|write| write.0);
         let read = device.reads.front().map(|read| read.at);
-        let at = self.root.deadline().into_iter().chain(write).chain(read).min().expect("something is under way");
+        let at = self.root.deadline().into_iter().chain(write).chain(read).min().expect("an event is due");
         self.now = self.now.max(at);
         if write == Some(at) {
-            let (_, offset, length) = device.writes.pop_front().expect("just seen");
+            let (_, offset, length) = device.writes.pop_front().expect("the front element is present");
             device.early.insert(offset, u64::from(length));
             while let Some(length) = device.early.remove(&device.persisted) {
                 device.persisted += length;
             }
             self.root.release(self.now, offset, length);
         } else if read == Some(at) {
-            let read = device.reads.pop_front().expect("just seen");
+            let read = device.reads.pop_front().expect("the front element is present");
             self.counter = device.persisted;
             self.root.complete_read(self.now, read.core);
         } else {
@@ -131,7 +131,7 @@ fn check_page(id: &str, table: &str) {
     static PAGE: Mutex<()> = Mutex::new(());
     let _alone = PAGE.lock().unwrap_or_else(PoisonError::into_inner);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/internals/host-model.md");
-    let page = std::fs::read_to_string(path).expect("the page is there");
+    let page = std::fs::read_to_string(path).expect("the page can be read");
     let (start, end) = (format!("<!-- {id} -->\n"), format!("<!-- end {id} -->"));
     let from = page.find(&start).unwrap_or_else(|| panic!("no {start} in {path}")) + start.len();
     let to = from + page[from..].find(&end).unwrap_or_else(|| panic!("no {end} in {path}"));

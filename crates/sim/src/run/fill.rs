@@ -216,7 +216,7 @@ fn latencies(metrics: &Metrics) -> BTreeMap<String, Latency> {
     latencies
 }
 
-/// What a record says of a histogram of latencies.
+/// Latency figures of a histogram, for the record.
 pub fn latency(histogram: &Histogram) -> Latency {
     let at = |q: f64| us(histogram.quantile(q));
     Latency {

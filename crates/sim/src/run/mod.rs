@@ -31,7 +31,7 @@ use crate::metrics::user_cpu_seconds;
 use crate::workload::Source;
 use world::{Halt, Host};
 
-/// What a run leaves behind.
+/// Outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// Every figure.

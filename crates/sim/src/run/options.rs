@@ -163,7 +163,7 @@ pub enum RunError {
     Policy {
         /// Its name.
         name: String,
-        /// What it did wrong.
+        /// The fault.
         fault: Fault,
     },
     /// Nothing says how large the drive must be.

@@ -1,4 +1,4 @@
-//! What the user should know before believing the figures of a run.
+//! Warnings about the validity of a run's figures.
 
 use tidewater_base::Duration;
 use tidewater_base::units::{bytes, grouped, plural_exact, seconds};

@@ -247,7 +247,7 @@ impl<S: Source> Host<S> {
         self.halt = Halt::Running;
     }
 
-    /// What the flash did since the last look goes into the time series.
+    /// Adds the flash work since the last sample to the time series.
     pub(super) fn sample(&mut self, now: Instant, done: &FtlStatistics) {
         let work = FlashWork {
             erases: done.erases,

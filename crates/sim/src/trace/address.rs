@@ -93,7 +93,7 @@ fn display(device: &[u8]) -> String {
     String::from_utf8_lossy(device).replace(", ", "_").replace(',', "_")
 }
 
-/// What a first pass learns of each address space.
+/// Extents of the address spaces, found by a first pass.
 pub(super) struct Extents {
     ends: Vec<u64>,
     /// Regions of `ALIGNMENT` bytes that a request touches, where they are wanted.

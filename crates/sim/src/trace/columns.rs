@@ -9,7 +9,7 @@ use super::format::{FILETIME, MICROSECOND, MILLISECOND, NANOSECOND, SECOND, SECT
 use super::words::Words;
 use crate::workload::Op;
 
-/// What a column holds.
+/// Content of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     /// Arrival, in units of so many picoseconds.
@@ -22,7 +22,7 @@ enum Column {
     Place(u64),
     /// The size, in units of so many bytes.
     Size(u64),
-    /// What tells one address space from another.
+    /// The address space.
     Device,
     /// Not read.
     Skipped,
@@ -52,7 +52,7 @@ const NAMES: [(&str, Column); 19] = [
 ];
 
 impl Column {
-    /// What messages call a field of it.
+    /// The expected field, for messages.
     const fn expected(self) -> &'static str {
         match self {
             Column::Time(SECOND) => "a time in seconds",
@@ -169,8 +169,7 @@ impl Columns {
         names.join(",").parse().ok()
     }
 
-    /// What a line says; `None`: neither read nor write. `separator` is found by the first line that has enough
-    /// columns.
+    /// Parses a line; `None`: neither read nor write. `separator` is set by the first line that has enough columns.
     pub(super) fn parse<'a>(
         &self,
         line: &'a [u8],

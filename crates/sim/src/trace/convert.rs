@@ -49,7 +49,7 @@ impl FromStr for OutputFormat {
     }
 }
 
-/// What was written.
+/// Counts of a conversion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Converted {
     /// Requests written.

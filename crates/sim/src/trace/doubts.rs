@@ -5,7 +5,7 @@ use super::{Input, Options, Trace};
 use crate::workload::Op;
 use tidewater_base::units::{bytes, grouped, plural_exact, seconds};
 
-/// What every doubt begins with.
+/// Prefix of every doubt.
 pub const DOUBT: &str = "the trace may be misread: ";
 
 /// Requests that are looked at, from the first on.
@@ -25,7 +25,7 @@ const RATE_MAX: f64 = 1e6;
 /// Seconds between two requests, on average, of a drive that is hardly in use.
 const GAP_MAX: f64 = 60.0;
 
-/// What the first requests of a trace are like.
+/// Statistics of a trace's first requests.
 #[derive(Default)]
 struct Look {
     requests: u64,
@@ -43,8 +43,8 @@ struct Look {
     lasted: f64,
 }
 
-/// What speaks against the reading of a trace, by its first requests; nothing where it can't be read, which is an
-/// error of its own, or only once. `timed`: requests come at the times of the trace.
+/// Signs in the first requests that a trace is misread; none where it can be read only once or not at all, which is an
+/// error of its own. `timed`: requests come at the times of the trace.
 pub fn doubts(input: &Input, options: &Options, timed: bool) -> Vec<String> {
     if !input.rereadable() {
         return Vec::new();
@@ -144,7 +144,7 @@ mod tests {
     fn of(columns: &str, line: impl Fn(u64, u64, u64) -> String) -> Vec<String> {
         let text: String = (0..1000).map(|i| line(i * 125, i * 7919 % 65_536 * 4096, 4096 << (i % 6)) + "\n").collect();
         let input = Input::from_bytes("t", text.as_bytes());
-        let columns = columns.parse().expect("columns");
+        let columns = columns.parse().expect("the columns are valid");
         let options = Options { columns: Some(Arc::new(columns)), ..Options::default() };
         let untimed = doubts(&input, &options, false);
         let timed = doubts(&input, &options, true);

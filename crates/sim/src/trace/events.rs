@@ -27,7 +27,7 @@ impl Action {
         }
     }
 
-    /// What stands for a request in these lines of blkparse or ftrace.
+    /// The action that stands for a request in these lines of blkparse or ftrace.
     pub fn of_lines<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Action {
         let of_line = |line: &'a [u8]| {
             let words = || line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
@@ -92,9 +92,9 @@ fn pass_process(fields: &mut Fields<'_>) -> Result<(), Wrong> {
     }
 }
 
-/// What is asked for, as blkparse and the block events write it (RWBS).
+/// The requested operation, as blkparse and the block events write it (RWBS).
 pub(super) struct Asked {
-    /// What it is.
+    /// The operation.
     pub op: Op,
     /// Force Unit Access.
     pub fua: bool,

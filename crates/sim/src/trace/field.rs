@@ -9,9 +9,9 @@ use crate::workload::Op;
 pub(crate) struct Record<'a> {
     /// Arrival in picoseconds since the format's own epoch.
     pub stamp: u128,
-    /// What tells its address space from others.
+    /// Name of its address space.
     pub device: &'a [u8],
-    /// What it asks for.
+    /// The operation.
     pub op: Op,
     /// First byte within its address space.
     pub offset: u64,
@@ -23,14 +23,14 @@ pub(crate) struct Record<'a> {
     pub stamp_column: usize,
 }
 
-/// What is wrong with a line.
+/// The fault of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
     /// Byte column, from 1.
     pub column: usize,
-    /// What the format allows there.
+    /// The content that the format allows there.
     pub expected: &'static str,
-    /// What is there.
+    /// The content found there.
     pub found: String,
 }
 

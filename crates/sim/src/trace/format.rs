@@ -209,7 +209,7 @@ impl LineParser {
         self.version != 0
     }
 
-    /// What a line (without its line feed) says: a request, nothing, or something that the format does not allow.
+    /// Parses a line (without its line feed): a request, nothing, or a violation of the format.
     pub fn parse<'a>(&mut self, line: &'a [u8]) -> Result<Option<Record<'a>>, Wrong> {
         let first = std::mem::replace(&mut self.first, false);
         let line = match line {
@@ -581,7 +581,7 @@ fn alibaba(mut fields: Fields<'_>) -> Result<Record<'_>, Wrong> {
 
 /// Bytes in a vscsi record.
 pub(super) const VSCSI_BYTES: usize = 32;
-/// What the version field of a version 1 record holds.
+/// Version field of a version 1 record.
 pub(super) const VSCSI_VERSION: u16 = 1 << 8;
 
 /// A vscsi version 1 record; `None` for a command that moves no blocks. The column of an error is the byte within the

@@ -11,7 +11,7 @@ use super::skew::Places;
 use super::{Trace, TraceRequest};
 use crate::workload::{Op, Request, Source, SourceError};
 
-/// What a trace looks like. The figures of published trace tables: they count reads and writes; flushes, deallocations
+/// Statistics of a trace. The figures of published trace tables: they count reads and writes; flushes, deallocations
 /// and the like are in [`Info::operations`] only.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Info {

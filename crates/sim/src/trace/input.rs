@@ -117,7 +117,7 @@ impl Read for Counted {
     }
 }
 
-/// What is said of compressed data that is cut off.
+/// Message for compressed data that is cut off.
 const CUT: &str = "the compressed data ends early,";
 
 /// Whether an error says that compressed data is damaged, rather than that nothing can be read.

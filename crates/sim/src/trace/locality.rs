@@ -22,11 +22,11 @@ pub struct Locality {
     pub again_percent: f64,
     /// Of the same, those that begin where one of the last 4,096 of their kind ended (and none began), in percent.
     pub onward_percent: f64,
-    /// What lists of the pages that were written last would hold, by size.
+    /// Hits of LRU lists of written pages, by size.
     pub written: Vec<WrittenPages>,
 }
 
-/// What a list of the pages that were written last (LRU) would hold.
+/// Hits and contents of an LRU list of written pages.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WrittenPages {
     /// Its size.

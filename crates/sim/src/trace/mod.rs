@@ -87,7 +87,7 @@ pub struct TraceRequest {
 /// A trace that is being read.
 pub struct Trace {
     file: String,
-    /// What it is read from, to begin anew, with its format.
+    /// Its input and format, to reopen it.
     from: (Input, Options),
     reader: Reader,
     devices: Devices,
@@ -100,7 +100,7 @@ pub struct Trace {
     failed: bool,
 }
 
-/// What the first pass over a file found.
+/// Result of the first pass over a file.
 #[derive(Clone, Copy, Debug)]
 struct Scanned {
     requests: u64,
@@ -177,8 +177,7 @@ impl Trace {
         self.devices.len()
     }
 
-    /// What the trace calls its address spaces, in the order in which they appeared: [`TraceRequest::device`] counts
-    /// them so.
+    /// Names of the address spaces in the trace, in order of appearance: [`TraceRequest::device`] indexes these.
     pub fn device_names(&self) -> Vec<String> {
         self.devices.names()
     }
@@ -281,7 +280,7 @@ fn far(record: &Record<'_>, apart_ps: u128, where_to: &str) -> Wrong {
     }
 }
 
-/// What one pass over a file has found.
+/// State of one pass over a file.
 struct Pass {
     reader: Reader,
     devices: Devices,

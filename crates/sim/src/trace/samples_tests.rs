@@ -47,7 +47,7 @@ fn devices(name: &str) -> u64 {
     if one.iter().any(|format| name.contains(format)) { 1 } else { 3 }
 }
 
-/// What a time stamp of the format can tell, in picoseconds.
+/// Resolution of the format's time stamps, in picoseconds.
 fn tick_ps(name: &str) -> u64 {
     if name.contains("tencent") { 1_000_000_000_000 } else { 1_000_000 }
 }

@@ -1,5 +1,5 @@
-//! What a trace is like beyond its means: sizes of reads and of writes, times between requests, and where in a page
-//! they begin, each in a bounded number of buckets.
+//! Distributions of a trace: sizes of reads and of writes, times between requests, and their offsets within a page,
+//! each in a bounded number of buckets.
 
 use std::collections::{BTreeMap, HashMap};
 

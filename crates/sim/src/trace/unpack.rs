@@ -10,7 +10,7 @@ const HEAD_BYTES: usize = 16;
 /// Plain bytes of `raw`, whichever of gzip and zstd it is packed with, and UTF-8 where it is UTF-16.
 ///
 /// # Errors
-/// What is packed with something else, with the command that unpacks it; `name` is the file's.
+/// Any other compression is an error that names the command to unpack it; `name` is the file's.
 pub(super) fn plain(raw: Box<dyn Read + Send>, name: &str, buffer: usize) -> io::Result<Box<dyn Read + Send>> {
     let (head, raw) = peek(raw)?;
     let raw = BufReader::with_capacity(buffer, raw);
@@ -31,7 +31,7 @@ pub(super) fn plain(raw: Box<dyn Read + Send>, name: &str, buffer: usize) -> io:
     Ok(Box::new(Narrow { inner: unpacked, state: State::Unknown, failed: None }))
 }
 
-/// What a file is packed with that is not unpacked here, and the command that writes it to its standard output.
+/// Recognizes a compression that is not supported here: its name, and the command that unpacks to standard output.
 fn unread(head: &[u8]) -> Option<(&'static str, &'static str)> {
     match head {
         [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, 0x53, 0x59, ..] => Some(("bzip2", "bunzip2 -c")),
@@ -52,7 +52,7 @@ fn peek(mut raw: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Peeked)> {
     Ok((head.clone(), io::Cursor::new(head).chain(raw)))
 }
 
-/// What the members of a gzip file hold, one after the other. Zeroes behind a member are padding, as tapes and block
+/// Contents of the members of a gzip file, one after the other. Zeroes behind a member are padding, as tapes and block
 /// devices leave it: gzip(1) passes over them as well. `None`: the end.
 struct Members<R>(Option<GzDecoder<R>>);
 
@@ -92,7 +92,7 @@ fn skip_zeroes(input: &mut impl BufRead) -> io::Result<bool> {
 struct Narrow {
     inner: Box<dyn Read + Send>,
     state: State,
-    /// What ended the first bytes, to be given behind them.
+    /// The error behind the first bytes, returned after them.
     failed: Option<io::Error>,
 }
 

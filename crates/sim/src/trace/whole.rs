@@ -15,7 +15,7 @@ struct Packed {
     fua: bool,
 }
 
-/// What the reader had counted before it gave request number `at`.
+/// Counts of the reader before it gave request number `at`.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     at: usize,

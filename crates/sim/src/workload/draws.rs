@@ -1,4 +1,4 @@
-//! What a synthesizer draws sizes and times from.
+//! Distributions from which a synthesizer draws sizes and times.
 
 use tidewater_base::Rng;
 

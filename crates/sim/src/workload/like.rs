@@ -23,8 +23,8 @@ pub struct Free {
 const ATTEMPTS_MAX: u64 = 24;
 /// Requests that are generated at most to find the parameters (a minute or so), unless a second attempt takes more.
 const REQUESTS_MAX: u64 = 20_000_000;
-/// What counts as one step off: of the skew, of percentages, and of the footprint in percent of it. A footprint is
-/// promised, and the others are as near as can be.
+/// One step off: of the skew, of percentages, and of the footprint in percent of it. A footprint is promised, and the
+/// others are as near as can be.
 const SKEW_STEP: f64 = 0.02;
 const PERCENT_STEP: f64 = 1.0;
 const FOOTPRINT_STEP: f64 = 0.5;

@@ -25,7 +25,7 @@ pub use together::Together;
 
 use crate::trace::{Playback, Trace};
 
-/// What a request asks for, in NVMe's terms.
+/// Operation of a request, in NVMe's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
@@ -74,7 +74,7 @@ pub struct Request {
     /// When the host issues it. The first request of a trace arrives at zero; arrivals never decrease. Zero throughout
     /// for a job without a rate: such a job is issued as fast as its queue depth allows.
     pub arrival: Instant,
-    /// What it asks for.
+    /// The operation.
     pub op: Op,
     /// First byte. Any value: traces are not always aligned to the drive's blocks.
     pub offset: u64,
@@ -103,9 +103,9 @@ pub enum SourceError {
         line: u64,
         /// Byte column, counted from 1.
         column: usize,
-        /// What the format allows there.
+        /// The content that the format allows there.
         expected: String,
-        /// What is there.
+        /// The content found there.
         found: String,
     },
     /// A record of a binary format that the format does not allow.
@@ -114,16 +114,16 @@ pub enum SourceError {
         file: String,
         /// Byte offset of the field, after decompression.
         offset: u64,
-        /// What the format allows there.
+        /// The content that the format allows there.
         expected: String,
-        /// What is there.
+        /// The content found there.
         found: String,
     },
     /// The file cannot be read or decompressed.
     Io {
         /// The file, as the user named it.
         file: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
     /// The file ends, or cannot be decompressed further, before its end.
@@ -132,7 +132,7 @@ pub enum SourceError {
         file: String,
         /// Whole lines (or records) before that.
         lines: u64,
-        /// What ends it.
+        /// The cause.
         reason: String,
     },
     /// No request in it.
@@ -153,7 +153,7 @@ pub enum SourceError {
     Unrecognized {
         /// The file, as the user named it.
         file: String,
-        /// What it looks like, or its first line.
+        /// The format it resembles, or its first line.
         found: String,
     },
     /// The options do not fit the file.

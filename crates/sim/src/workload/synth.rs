@@ -26,7 +26,7 @@ const REDRAWS: u32 = 8;
 /// half.
 const RECENT: usize = 4096;
 
-/// What a generated trace should look like: the statistics of [`crate::trace::Info`], and the popularity.
+/// Target statistics of a generated trace, as in [`crate::trace::Info`], and its popularity distribution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SynthSpec {
     /// Requests, at least 1.
@@ -159,7 +159,7 @@ pub struct Synth {
     gaps: Gaps,
     /// Pages that a request is expected to add when it goes to untouched data.
     pages_mean: f64,
-    /// What makes up for [`SynthSpec::untouched_exponent`], so that as many pages are touched.
+    /// Scale that offsets [`SynthSpec::untouched_exponent`], so that as many pages are touched.
     untouched_scale: f64,
     /// The share of requests that have to go to untouched data, as it is at the start.
     untouched_share: f64,
@@ -258,7 +258,7 @@ impl Synth {
         })
     }
 
-    /// What is generated.
+    /// The specification of the trace.
     pub fn spec(&self) -> &SynthSpec {
         &self.spec
     }
@@ -556,7 +556,7 @@ mod tests {
         }
     }
 
-    /// What is left of the footprint at the end is not one sequence, and popular places do not make one either.
+    /// The untouched rest of the footprint is not one sequence, and popular places do not make one either.
     #[test]
     fn the_sequential_share_is_reached_whatever_the_rest_is() {
         let base = SynthSpec { requests: 20_000, footprint_mib: 1_024.0, ..SynthSpec::default() };

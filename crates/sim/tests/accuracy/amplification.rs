@@ -62,7 +62,7 @@ fn device_of(victims: &str, level: f64, past: Precondition, units: u32) -> Devic
         &format!("ftl.over_provisioning={level}"),
         &format!("ftl.gc_victim={victims}"),
     ]);
-    Device::new(&profile, Options { precondition: past, ..Options::default() }).expect("a drive")
+    Device::new(&profile, Options { precondition: past, ..Options::default() }).expect("the profile is valid")
 }
 
 fn overwrite(device: Device, warmup: u64, seed: u64) -> Outcome {
@@ -134,7 +134,7 @@ fn age(level: f64) -> Aged {
             (overwrite(device, 0, 2).record, valid, mean_vacant(self::device(level, Precondition::Steady)))
         });
         let Outcome { record, device } = overwrite(device(level, Precondition::Filled(1.0)), DRIVE_WRITES, 1);
-        let (constructed, constructed_valid, vacant) = constructed.join().expect("a run");
+        let (constructed, constructed_valid, vacant) = constructed.join().expect("the run does not panic");
         // The superblocks that are open for host and collected data are half empty on average, and half of the victim
         // has been copied. The plan reckons with one free superblock more than `gc_start`, and with the two that are
         // open.

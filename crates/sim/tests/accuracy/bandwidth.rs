@@ -106,7 +106,7 @@ fn erase() -> Row {
     let device = {
         let past = Filled(1.0);
         let options = tidewater_core::Options { precondition: past, ..tidewater_core::Options::default() };
-        tidewater_core::Device::new(&profile, options).expect("a drive")
+        tidewater_core::Device::new(&profile, options).expect("the profile is valid")
     };
     let requests = (0..5 * pages).map(|i| request(Op::Write, i % pages * PAGE, PAGE));
     let Outcome { record, .. } = super::drives::serve_on(device, Pacing::Depth(32), pages, requests);

@@ -52,18 +52,18 @@ pub fn serve(
 ) -> Outcome {
     let mut options = RunOptions { pacing, ..RunOptions::default() };
     options.device.precondition = past;
-    run(profile, Requests(requests), options).expect("the run ends")
+    run(profile, Requests(requests), options).expect("the run succeeds")
 }
 
 /// A run on a drive that is there, measured after `warmup` requests.
 pub fn serve_on(device: Device, pacing: Pacing, warmup: u64, requests: impl Iterator<Item = Request>) -> Outcome {
     let options = RunOptions { pacing, warmup_requests: warmup, ..RunOptions::default() };
-    run_on(device, Requests(requests), options).expect("the run ends")
+    run_on(device, Requests(requests), options).expect("the run succeeds")
 }
 
 /// The one latency that all requests of an operation had, in microseconds.
 pub fn only_latency(record: &Record, op: Op) -> f64 {
-    let latency = record.latency(op.name()).expect("there were some");
+    let latency = record.latency(op.name()).expect("the record has these latencies");
     assert!((latency.max - latency.min).abs() < 1e-5, "latencies differ: {} to {}", latency.min, latency.max);
     latency.mean
 }
@@ -94,7 +94,7 @@ pub fn link_us(profile: &Profile, data: u64) -> f64 {
     wire_us(profile, data) + us(profile.link.latency)
 }
 
-/// What every command pays: its way through the pipeline, and its completion entry.
+/// Cost of every command: its way through the pipeline, and its completion entry.
 pub fn command_us(profile: &Profile) -> f64 {
     us(profile.host.command_time) + us(profile.host.completion_time)
 }

@@ -49,7 +49,7 @@ fn measured(profile: &Profile, erases: u32) -> f64 {
         }
         nand
     });
-    let device = device.expect("a drive");
+    let device = device.expect("the profile is valid");
     let units = device.capacity() / UNIT;
     let mut rng = Rng::new(5, b"retries");
     let reads = (0..READS).map(|_| request(Op::Read, rng.below(units) * UNIT, UNIT));

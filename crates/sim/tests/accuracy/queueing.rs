@@ -29,7 +29,7 @@ fn mean_latency_us(profile: &Profile, load: f64) -> f64 {
         at += Duration::from_secs_f64(rng.exponential(gap));
         Request { arrival: at, ..request(Op::Read, rng.below(units) * UNIT, UNIT) }
     });
-    serve(profile, Filled(1.0), Pacing::Arrival, requests).record.latency("read").expect("reads").mean
+    serve(profile, Filled(1.0), Pacing::Arrival, requests).record.latency("read").expect("the record has reads").mean
 }
 
 pub fn section() -> Section {
@@ -55,7 +55,7 @@ pub fn section() -> Section {
         what: "mean latency of reads on one die at queue depth 16".into(),
         form: "Little: 16 S".into(),
         expected: 16.0 * service,
-        measured: record.latency("read").expect("reads").mean,
+        measured: record.latency("read").expect("the record has reads").mean,
         unit: "us",
         bound: Bound::Within(0.02),
     });

@@ -44,7 +44,7 @@ pub fn section() -> Section {
                 Bound::Within(0.03),
             );
         }
-        let write = |record: &tidewater_report::Record| record.latency("write").expect("writes").clone();
+        let write = |record: &tidewater_report::Record| record.latency("write").expect("the record has writes").clone();
         for (name, of, bound) in QUANTILES {
             row(
                 format!("write latency, {name}"),
@@ -63,13 +63,13 @@ pub fn section() -> Section {
 pub fn collecting() -> Section {
     let profile = with(Profile::generic(), &["drive.capacity=16GiB"]);
     let device = Device::new(&profile, Options { precondition: Precondition::Steady, ..Options::default() });
-    let device = device.expect("a drive");
+    let device = device.expect("the profile is valid");
     let units = device.capacity() / UNIT;
     let mut rng = Rng::new(3, b"collecting");
     let writes = (0..500_000).map(|_| request(Op::Write, rng.below(units) * UNIT, UNIT));
     let record = serve_on(device, Pacing::Depth(32), 100_000, writes).record;
     assert!(record.collections > 500, "it collects: {}", record.collections);
-    let latency = record.latency("write").expect("writes").clone();
+    let latency = record.latency("write").expect("the record has writes").clone();
     let erase = us(profile.nand.erase_time);
     let row = |what: &str, erases: f64, measured: f64| Row {
         what: what.into(),

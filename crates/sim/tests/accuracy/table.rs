@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// What two tests may not do at once: write the page.
+/// Serializes writers of the page.
 static PAGE: Mutex<()> = Mutex::new(());
 
-/// What a result is held against.
+/// Tolerance of a result.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
     /// Measured and expected differ by at most this share.
@@ -92,7 +92,7 @@ impl Section {
             "\n| what | closed form | expected | measured | deviation | bound |\n|---|---|---|---|---|---|\n",
         );
         for row in &self.rows {
-            writeln!(text, "{}", row.line()).expect("a string takes it");
+            writeln!(text, "{}", row.line()).expect("a string can be written");
         }
         text
     }
@@ -107,7 +107,7 @@ impl Section {
 pub fn check_page(id: &str, text: &str) {
     let _alone = PAGE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/accuracy.md");
-    let page = std::fs::read_to_string(&path).expect("docs/internals/accuracy.md is there");
+    let page = std::fs::read_to_string(&path).expect("docs/internals/accuracy.md can be read");
     let (start, end) = (format!("<!-- {id} -->\n"), format!("<!-- end {id} -->"));
     let from = page.find(&start).unwrap_or_else(|| panic!("no {start} in {}", path.display())) + start.len();
     let to = from + page[from..].find(&end).unwrap_or_else(|| panic!("no {end} in {}", path.display()));

@@ -36,7 +36,7 @@ fn every_key_has_an_entry() {
     assert!(gone.is_empty(), "these keys are no longer there: {gone:?}");
 }
 
-/// What is wrong with a knob.
+/// Faults of a knob.
 fn try_knob(knob: &Knob) -> Vec<String> {
     let base = small(knob.base);
     let mut changed = base.clone();

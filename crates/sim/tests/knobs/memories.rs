@@ -36,7 +36,7 @@ fn what_survives_is_there_after_a_power_cut() {
         settle(&mut device);
         let remains = device.cut_power();
         assert_eq!(remains.buffered().len(), pages, "{survives}");
-        let mut device = Device::power_on(&profile, remains).expect("the same profile");
+        let mut device = Device::power_on(&profile, remains).expect("the profile is unchanged");
         settle(&mut device);
         let found = (0..16).filter(|&lpn| device.content(lpn).is_some()).count();
         assert_eq!(found, pages, "{survives}");
@@ -46,9 +46,9 @@ fn what_survives_is_there_after_a_power_cut() {
 /// Bytes of the largest write buffer that the stored energy is taken to last for.
 fn buffers_that_it_lasts_for(energy: &str) -> u64 {
     let mut profile = small(&["memory.dram.survives=by-capacitors", "memory.dram.size=64GiB"]);
-    profile.set("buffer.energy", energy).expect("a number");
+    profile.set("buffer.energy", energy).expect("the energy is valid");
     let mut lasts = |bytes: u64| {
-        profile.set("buffer.write_size", &format!("{bytes}")).expect("a size");
+        profile.set("buffer.write_size", &format!("{bytes}")).expect("the size is valid");
         profile.check().is_ok()
     };
     (12..36).map(|bits| 1u64 << bits).take_while(|&bytes| lasts(bytes)).last().unwrap_or(0)
@@ -65,7 +65,7 @@ fn a_buffer_that_survives_need_not_be_flushed_to_flash() {
     let flushes = load("rw=randwrite,bs=4k,iodepth=1,size=16m,number_ios=1000,fsync=10");
     let flush_mean = |survives| {
         let profile = small(&[&format!("memory.dram.survives={survives}")]);
-        serve(&profile, &flushes).record.latency("flush").expect("there were flushes").mean
+        serve(&profile, &flushes).record.latency("flush").expect("the record has flushes").mean
     };
     let (volatile, backed) = (flush_mean("nothing"), flush_mean("by-capacitors"));
     assert!(backed < volatile, "a flush takes {backed} us with capacitors and {volatile} us without");
@@ -81,9 +81,9 @@ fn every_kind_of_memory_serves_or_is_refused_in_words() {
         for (kind, _) in MemoryKind::WORDS {
             let mut profile = small(&[&format!("buffer.{policy}")]);
             for (key, value) in [("kind", *kind), ("size", "1MiB")] {
-                profile.set(&format!("memory.other.{key}"), value).expect("a new memory");
+                profile.set(&format!("memory.other.{key}"), value).expect("the memory's setting is valid");
             }
-            profile.set(&format!("buffer.{side}_memory"), "other").expect("a name");
+            profile.set(&format!("buffer.{side}_memory"), "other").expect("the memory is known");
             match try_serve(&profile, &job) {
                 Ok(outcome) => {
                     let record = result(&outcome.record);

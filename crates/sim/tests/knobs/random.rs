@@ -89,16 +89,16 @@ fn profile(draws: &Draws) -> (Profile, Vec<String>) {
     (profile, settings)
 }
 
-/// What the host does.
+/// The host's load.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What the drive has been through.
+    /// History of the drive.
     pub past: Precondition,
     /// When requests are submitted.
     pub pacing: Pacing,
     /// Each operation has a queue of its own.
     pub by_operation: bool,
-    /// What is asked for; addresses wrap.
+    /// The requests; addresses wrap.
     pub requests: Vec<Request>,
 }
 

@@ -1,4 +1,4 @@
-//! What random drives brought to light, each under its name.
+//! Faults that random drives brought to light, each under its name.
 
 use crate::random::{End, Job, SEED, serve};
 use tidewater_base::{Instant, Rng};
@@ -87,6 +87,6 @@ fn a_log_of_deallocations_leaves_room_for_data() {
 /// 128 units in a row do not fit the word that says which of them are valid.
 #[test]
 fn a_row_of_too_many_units_is_refused() {
-    let refused = drive(&["ftl.unit_size=512", "nand.planes=4"]).check().expect_err("128 units in a row");
+    let refused = drive(&["ftl.unit_size=512", "nand.planes=4"]).check().expect_err("a row of 128 units is refused");
     assert!(refused.to_string().contains("128 units") && refused.to_string().contains("at most 64"), "{refused}");
 }

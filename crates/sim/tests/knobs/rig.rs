@@ -24,7 +24,7 @@ pub const SMALL: &[&str] = &[
     "ftl.gc_reserve=1",
 ];
 
-/// What the host does to the drive.
+/// Load of the host on the drive.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     job: &'static str,

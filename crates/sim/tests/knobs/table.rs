@@ -20,11 +20,11 @@ pub struct Knob {
     pub key: &'static str,
     /// Settings on top of [`SMALL`].
     pub base: &'static [&'static str],
-    /// What the host does.
+    /// Load of the host.
     pub load: Load,
     /// The other value. `NAME` in a key of memories stands for `dram`.
     pub to: &'static str,
-    /// What follows.
+    /// Expected effects.
     pub must: &'static [Must],
 }
 

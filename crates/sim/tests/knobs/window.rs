@@ -54,7 +54,7 @@ impl Rig {
                     return (status, self.now.since(began).as_secs_f64());
                 }
             }
-            self.now = self.device.deadline().expect("a command ends");
+            self.now = self.device.deadline().expect("a command is under way");
             assert!(self.device.handle(self.now, Input::Timer).is_ok());
         }
     }

@@ -14,7 +14,7 @@ use tidewater_testkit::profile::with;
 
 const KIB: u64 = 1 << 10;
 
-/// What is true of a drive, by question.
+/// Truth about a drive, by question.
 enum Truth {
     /// A size in bytes, right if it is off by no more than a page or this part of it.
     Size(u64, u64),
@@ -31,7 +31,7 @@ struct Drawn {
     truths: Vec<(&'static str, Truth)>,
     /// The read cache, which is the larger one where the write buffer keeps reads as well, is in the host's memory.
     lent: bool,
-    /// What was drawn, for a drive whose verdict is wrong.
+    /// The settings drawn, for a drive whose verdict is wrong.
     settings: Vec<String>,
 }
 
@@ -177,7 +177,7 @@ fn draw_mapped(seed: u64) -> Drawn {
     Drawn { profile, noise, truths, lent: false, settings }
 }
 
-/// What became of an answer.
+/// Assessment of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     Right,

@@ -1,4 +1,4 @@
-//! What must hold between the figures of one run, and between it and its repetition.
+//! Relations between the figures of one run, and between a run and its repetition.
 
 use crate::cases::Case;
 use crate::ledger::Ledger;

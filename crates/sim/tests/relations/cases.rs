@@ -11,10 +11,10 @@ use tidewater_nand::Cell;
 use tidewater_sim::run::precondition_text;
 use tidewater_sim::workload::{JobSource, JobSpec};
 
-/// What the host does to a drive.
+/// Load of the host on a drive.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// What the drive has been through.
+    /// History of the drive.
     pub past: Precondition,
     /// Jobs that run at once, each as `--job` takes it.
     pub jobs: Vec<String>,
@@ -62,7 +62,7 @@ pub struct Case {
     pub number: u64,
     /// The built-in profile that it begins with.
     pub base: &'static str,
-    /// What is changed, `KEY=VALUE`.
+    /// Changes to the profile, `KEY=VALUE`.
     pub settings: Vec<String>,
     /// The drive.
     pub profile: Profile,
@@ -89,7 +89,7 @@ impl Case {
         let base = names().nth(number as usize % names().count()).expect("a built-in profile");
         let mut refusal = String::new();
         for _ in 0..DRAWS_MAX {
-            let mut profile = builtin(base).expect("it is built in");
+            let mut profile = builtin(base).expect("the profile is built in");
             let mut settings = Vec::new();
             for setting in drive(&mut rng, &profile) {
                 let (key, value) = setting.split_once('=').expect("KEY=VALUE");
@@ -108,7 +108,7 @@ impl Case {
                 continue;
             }
             let keys = ["buffer.write_policy", "ftl.mapping", "ftl.gc_stream"];
-            let key = |key: &&str| format!("{key}={}", profile.get(key).expect("a key"));
+            let key = |key: &&str| format!("{key}={}", profile.get(key).expect("the key exists"));
             let slc = profile.slc.is_enabled().then(|| key(&"slc.when_full"));
             ledger.draw(keys.iter().map(key).chain(slc).chain([format!("profile={base}")]));
             return Case { number, base, settings, profile, load };
@@ -126,7 +126,7 @@ impl Case {
         Some(case)
     }
 
-    /// What repeats the run by hand.
+    /// Command line that repeats the run.
     pub fn command_line(&self) -> String {
         let settings: String = self.settings.iter().map(|setting| format!(" --set '{setting}'")).collect();
         format!(

@@ -1,4 +1,4 @@
-//! What was drawn, run and checked, and what did not hold.
+//! Cases drawn, run and checked, and the violations.
 
 use crate::cases::Case;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ pub struct Ledger {
     pub runs: u64,
     /// Checks by relation.
     checks: BTreeMap<&'static str, u64>,
-    /// What was drawn, as `key=value`.
+    /// Settings drawn, as `key=value`.
     drawn: BTreeSet<String>,
     violations: u64,
     kept: Vec<String>,

@@ -38,7 +38,7 @@ fn campaign(first: u64, drives: u64, requests: u64) -> Ledger {
     let mut all = Ledger::default();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().for_each(|thread| all.add(thread.join().expect("a worker ends")));
+        threads.into_iter().for_each(|thread| all.add(thread.join().expect("a worker does not panic")));
     });
     println!("{all}");
     all

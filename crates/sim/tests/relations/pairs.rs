@@ -75,7 +75,7 @@ fn whole(rate: u64) -> u64 {
     [8, 5, 4, 2, 1].map(|digit| digit * decade).into_iter().find(|&whole| whole <= rate).unwrap_or(rate)
 }
 
-/// What `change` makes of every setting of a drive but those of serving.
+/// Applies `change` to every setting of a drive but those of serving.
 fn changed(profile: &Profile, change: impl Fn(&Kind, &str) -> Option<String>) -> Vec<String> {
     let mut settings = Vec::new();
     for info in Profile::keys().filter(|info| !matches!(info.section, "" | "serve")) {

@@ -40,7 +40,7 @@ fn a_half_collected_victim_does_not_keep_a_full_slc_cache_from_folding() {
     for (job, fua) in [("rw=randwrite,bs=4k", false), ("rw=write,bs=64k", false), ("rw=randwrite,bs=4k", true)] {
         let load = Load { fua, ..Load::one(Precondition::Steady, job, 16_384) };
         let run = serve(&drive("generic", &one_die), &load, |_| {});
-        let slc = run.record.slc.expect("there is an SLC cache");
+        let slc = run.record.slc.expect("the drive has an SLC cache");
         assert_eq!(run.record.requests, 16_384, "{job}");
         assert!(slc.superblocks_folded > 10 && run.record.collections > 10, "{job}: {slc:?}");
     }
@@ -72,7 +72,7 @@ fn units_that_collection_moves_are_not_lost_with_the_power() {
         for ms in [100, 250, 400, 600] {
             let cut = |options: &mut RunOptions| options.power_cut = Some(Duration::from_ms(ms));
             let run = serve(&drive("generic", &settings), &load, cut);
-            let lost = run.record.recovery.expect("the power was cut").pages_lost.expect("it is known");
+            let lost = run.record.recovery.expect("a recovery").pages_lost.expect("a count of lost pages");
             assert!(run.record.collections > 0 && lost <= u64::from(flushed), "{ms} ms: {lost} pages lost");
         }
     }
@@ -98,7 +98,7 @@ fn capacitors_write_out_nothing_that_collection_moves() {
         let mut device = run.device;
         // To its rest: all that the host wrote is on flash.
         while let Some(at) = device.deadline() {
-            device.handle(at, Input::Timer).expect("its own time");
+            device.handle(at, Input::Timer).expect("the drive accepts its own deadline");
             while device.poll().is_some() {}
         }
         assert!(run.record.collections > 0, "{requests}");
@@ -153,7 +153,7 @@ fn logged_deallocations_do_not_queue_up_on_a_die() {
     assert!(longest < 10_000.0, "a read took {longest} us behind the log");
 }
 
-/// What the firmware writes for itself counts when it is programmed, as all that is in `programs`.
+/// The firmware's own writes count when they are programmed, like everything in `programs`.
 #[test]
 fn rows_of_the_map_count_when_they_are_programmed() {
     let settings = ["drive.capacity=64MiB", "ftl.checkpoint_interval=1", "buffer.write_policy=none"];

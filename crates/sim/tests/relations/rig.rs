@@ -25,7 +25,7 @@ pub struct Row {
     pub begin_ps: u64,
     /// When it ended.
     pub end_ps: u64,
-    /// What it asked for.
+    /// The operation.
     pub operation: String,
     /// Bytes.
     pub bytes: u64,
@@ -51,7 +51,7 @@ struct Shared(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Shared {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no other holds it").extend_from_slice(bytes);
+        self.0.lock().expect("no thread panicked").extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -74,7 +74,7 @@ fn row(line: &str) -> Row {
         begin_ps,
         end_ps: begin_ps + ps(latency),
         operation: operation.into(),
-        bytes: length.parse().expect("bytes"),
+        bytes: length.parse().expect("the length is a number"),
         success: status == "success",
     }
 }
@@ -94,7 +94,7 @@ pub fn serve_source(
     options.device.precondition = load.past;
     change(&mut options);
     let outcome = run(profile, source, options)?;
-    let csv = String::from_utf8(std::mem::take(&mut *lines.0.lock().expect("the run is over"))).expect("csv is text");
+    let csv = String::from_utf8(std::mem::take(&mut *lines.0.lock().expect("no thread panicked"))).expect("UTF-8");
     let rows = csv.lines().skip(1).map(row).collect();
     Ok(Run { record: outcome.record, rows, csv, device: outcome.device })
 }

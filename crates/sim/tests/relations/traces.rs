@@ -48,14 +48,14 @@ pub fn check(case: &Case, ledger: &mut Ledger) {
     };
     for output in OutputFormat::ALL {
         let mut text = Vec::new();
-        convert(&mut List(requests.clone().into_iter()), &mut text, output, "drive").expect("memory takes all");
+        convert(&mut List(requests.clone().into_iter()), &mut text, output, "drive").expect("memory can be written");
         let format = match output {
             OutputFormat::Mqsim => Format::Mqsim,
             OutputFormat::FioV2 | OutputFormat::FioV3 => Format::Fio,
             OutputFormat::Spc => Format::Spc,
         };
         let options = Options { format: Some(format), ..Options::default() };
-        let trace = Trace::open(&Input::from_bytes(output.name(), &text), &options).expect("what was written is read");
+        let trace = Trace::open(&Input::from_bytes(output.name(), &text), &options).expect("a readable trace");
         ledger.runs += 1;
         let relation = "a trace keeps its record in every format";
         match serve_source(&case.profile, &load, trace, |_| {}) {

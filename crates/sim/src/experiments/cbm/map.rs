@@ -9,7 +9,7 @@ use crate::run::Pacing;
 use crate::workload::{Synth, SynthSpec};
 use tidewater_report::experiment::{Cell, Form};
 
-/// What is compared: its name, the policy and settings.
+/// A contender: name, policy and settings.
 type Contender = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 /// Readings of CBM first, of which the last goes beyond the slides.
@@ -25,7 +25,7 @@ const CONTENDERS: [Contender; READINGS + 3] = [
 ];
 const READINGS: usize = 5;
 
-/// What is read off a run.
+/// Reads a figure off a run.
 type Value = fn(&Measured) -> f64;
 /// Figures of which less is better.
 const FIGURES: [(&str, Value); 2] = [("erasures", |m| m.erases), ("response time", |m| m.response_us)];
@@ -60,7 +60,7 @@ impl First {
     }
 }
 
-/// What is measured at a place, by contender and then by seed.
+/// Measurements of one point of the map, by contender and then by seed.
 struct Place<'m> {
     workload: &'static str,
     log: f64,
@@ -70,7 +70,7 @@ struct Place<'m> {
 }
 
 impl Place<'_> {
-    /// What a reading has of the least of the other policies, by seed.
+    /// Ratio of a reading's figure to the least of the other policies, by seed.
     fn ratios(&self, reading: usize, value: Value) -> Vec<f64> {
         let of = |contender: usize, seed: usize| value(&self.measured[contender * self.seeds + seed]);
         let least = |seed| (READINGS..CONTENDERS.len()).map(|rival| of(rival, seed)).fold(f64::INFINITY, f64::min);

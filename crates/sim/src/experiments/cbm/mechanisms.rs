@@ -6,7 +6,7 @@ use crate::run::Pacing;
 use crate::workload::{Synth, SynthSpec};
 use tidewater_report::experiment::{Cell, Form};
 
-/// What it is called, the policy, and which clean pages CBM merges on flush.
+/// Variants: name, policy, and which clean pages CBM merges on flush.
 const WAYS: [(&str, &str, &str); 5] = [
     ("cbm", "cbm", "always"),
     ("cbm without merge-on-flush", "cbm", "off"),
@@ -19,7 +19,7 @@ const WAYS: [(&str, &str, &str); 5] = [
 const MERGING: usize = 0;
 const NOT_MERGING: usize = 1;
 
-/// What the flash is managed by: what it is called, and settings.
+/// Flash translation layers: name and settings.
 const LAYERS: [(&str, [(&str, &str); 3]); 3] = [
     ("FAST, log of 64 blocks", [("ftl.mapping", "fast"), ("ftl.log_blocks", "64"), ("ftl.log_write_points", "16")]),
     ("FAST, log of 8 blocks", [("ftl.mapping", "fast"), ("ftl.log_blocks", "8"), ("ftl.log_write_points", "2")]),

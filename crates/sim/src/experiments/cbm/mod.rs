@@ -28,7 +28,7 @@ const POLICIES: [&str; 8] = ["cbm", "fab", "bplru", "bpac", "lb-clock", "cflru",
 /// Ahead or equal: no more than this share behind the best.
 const EQUAL: f64 = 0.02;
 
-/// What is compared of one run.
+/// Figures of one run.
 #[derive(Clone, Debug, PartialEq)]
 struct Measured {
     requests: u64,
@@ -65,7 +65,7 @@ impl Measured {
         }
     }
 
-    /// What [`measured_columns`] name.
+    /// Cells of the columns of [`measured_columns`].
     fn cells(&self) -> Vec<Cell> {
         let [switch, partial, full] = self.merges.map(|n| n as f64);
         let numbers = [

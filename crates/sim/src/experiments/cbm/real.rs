@@ -16,10 +16,10 @@ pub(super) struct Found {
     pub options: trace::Options,
 }
 
-/// What a folder has of the listed files.
+/// The listed files that a folder has.
 pub(super) struct Folder {
     pub found: Vec<Found>,
-    /// What was left out, in words; `None`: nothing.
+    /// The files that were left out, in words; `None`: none.
     pub skipped: Option<String>,
 }
 

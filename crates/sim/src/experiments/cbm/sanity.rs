@@ -1,4 +1,4 @@
-//! What other work found with the same flash timing.
+//! Published results of other work with the same flash timing.
 
 use super::super::{Findings, check, column};
 use super::real::{self, Found};

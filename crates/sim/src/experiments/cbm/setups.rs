@@ -1,4 +1,4 @@
-//! What of the set-up decides: dies, merges and write points one by one, and places that reads and writes share.
+//! Effect of the set-up: dies, merges and write points one by one, and addresses that reads and writes share.
 
 use super::super::{Findings, column, figure, series};
 use super::{ExperimentError, How, Measured, Options, Setting, measure, measured_columns, profile, run_all, threshold};
@@ -18,7 +18,7 @@ const POLICIES: [(&str, &str, &str); 5] = [
 /// Keys and values of a profile.
 type Settings = &'static [(&'static str, &'static str)];
 
-/// What differs from the profile, each alone and then all together.
+/// Changes to the profile, each alone and then all together.
 const DRIVES: [(&str, Settings); 5] = [
     ("as the profile", &[]),
     ("one die", &[("nand.channels", "1"), ("nand.ways", "1"), ("nand.dies_per_way", "1")]),

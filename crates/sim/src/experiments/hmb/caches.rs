@@ -16,7 +16,7 @@ fn sizes(min: f64, max: f64, step: f64, quick: bool) -> Vec<f64> {
     sizes
 }
 
-/// What one sweep of a drive found: KiB, and the mean times of the first and of the second pass in microseconds.
+/// Result of one sweep of a drive: KiB, and the mean times of the first and of the second pass in microseconds.
 struct Sweep {
     first: Vec<(f64, f64)>,
     second: Vec<(f64, f64)>,

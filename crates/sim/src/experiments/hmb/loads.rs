@@ -5,7 +5,7 @@ use crate::workload::JobSpec;
 use crate::{Pacing, RunOptions};
 use tidewater_report::experiment::Form;
 
-/// What the paper's panels are of: the `rw` of a job, and how a reader names it.
+/// Patterns of the paper's panels: the `rw` of a job, and its label.
 const PATTERNS: [(&str, &str); 4] = [
     ("read", "sequential read"),
     ("write", "sequential write"),
@@ -17,7 +17,7 @@ const SEQUENTIAL_WRITE: usize = 1;
 const RANDOM_READ: usize = 2;
 const RANDOM_WRITE: usize = 3;
 
-/// What could hold random writes back without host memory, each taken away by a setting of its own.
+/// Possible bottlenecks of random writes without host memory, each removed by one setting.
 const TAKEN_AWAY: [(&str, &str, &str); 4] = [
     ("if reads of flash take no time", "nand.read_time", "1us"),
     ("if programs take no time", "nand.program_time", "1us"),

@@ -3,7 +3,7 @@
 use super::*;
 use tidewater_report::experiment::Form;
 
-/// What the paper calls few sections.
+/// Sections that the paper calls few.
 const FEW: f64 = 200.0;
 
 /// Numbers of sections: a few everywhere, more around each of `knees`.

@@ -57,7 +57,7 @@ impl Host {
         Ok(host)
     }
 
-    /// What the drive says now; completions count down `left`.
+    /// Handles the drive's pending outputs; completions count down `left`.
     fn poll(&mut self, left: &mut u32) {
         while let Some(output) = self.device.poll() {
             if self.memory.take(self.now, &output) {

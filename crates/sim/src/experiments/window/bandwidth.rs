@@ -11,8 +11,7 @@ const DRIVES: [(&str, &str); 3] = [("ULL-SSD", "ull-ssd"), ("2B-SSD", "2b-ssd"),
 /// Bytes of the drives that are used.
 const SPAN: u64 = 4 << 30;
 
-/// What could keep 2B-SSD from where its slides have it, beside DC-SSD: what it is, whether of writes, the drive and a
-/// setting that takes it away.
+/// Possible causes of the gap to the slides: label, whether of writes, drive, and the setting that removes it.
 const TAKEN_AWAY: [(&str, bool, usize, &str, &str); 4] = [
     ("if programs of 2B-SSD take no time", true, WINDOW, "nand.program_time", "1us"),
     ("if its firmware takes no time for a page", true, WINDOW, "window.page_time", "1ns"),

@@ -65,7 +65,7 @@ fn measure(path: Path, size: u64, write: bool, options: &Options<'_>) -> Result<
     Ok(latency.mean().as_secs_f64() * 1e6)
 }
 
-/// What was found so far, latencies by path and size, and the sizes.
+/// Findings so far, latencies by path and size, and the sizes.
 type Table = (Findings, Vec<Vec<f64>>, Vec<f64>);
 
 fn table(paths: &[Path], write: bool, setting: &Setting, options: &mut Options<'_>) -> Result<Table, ExperimentError> {
@@ -107,7 +107,7 @@ struct Published {
 }
 
 impl Published {
-    /// What is held against it: within 10 %.
+    /// Checks a measured latency against the published one: within 10 %.
     fn check(&self, measured: f64) -> Check {
         let apart = measured / self.us - 1.0;
         let words = format!("{} ({:+.1} %)", us(measured), apart * 100.0);

@@ -74,7 +74,7 @@ struct Timed<'c> {
     cycle: Cycle<'c>,
     cycles: u64,
     done: u64,
-    /// What the host does around a block command; calls of the window know their own.
+    /// Host costs of a block command; calls of the window have their own.
     calls: CallSpec,
     queue: VecDeque<(Request, bool)>,
     current: Option<(Request, bool)>,

@@ -14,7 +14,7 @@ use tidewater_report::experiment::Form;
 /// Settings that take a side away from a drive with both, or none.
 const DRIVES: [(&str, &[(&str, &str)]); 3] =
     [("fast side", &[("window.size", "0")]), ("window", &[("fast.size", "0")]), ("both", &[])];
-/// What makes a fast side of X-SSD's size on this drive.
+/// Settings that give this drive a fast side of X-SSD's size.
 const FAST: &[(&str, &str)] = &[
     ("memory.sram.survives", "by-capacitors"),
     ("fast.size", "128KiB"),

@@ -1,4 +1,4 @@
-//! What counts where a run begins to be measured, and where it ends.
+//! Edges of the measured period: requests and flash work at the start and at the end of a run.
 
 use super::*;
 
@@ -25,8 +25,7 @@ fn a_program_that_outlasts_the_run_counts_as_far_as_the_run_goes() {
     assert!((die.program_share + die.idle_share - 1.0).abs() < 1e-9, "{die:?}");
 }
 
-/// What is on its way to flash is in the memory that survives, too: it waited for programs, and padded a row for
-/// nothing.
+/// Pages on their way to flash are in surviving memory, too: the flush waited for programs and padded a row needlessly.
 #[test]
 fn a_flush_has_nothing_to_wait_for_where_the_buffer_survives() {
     let flush = |survives: &str| {

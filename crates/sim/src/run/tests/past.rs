@@ -38,7 +38,7 @@ fn a_drive_with_a_past_has_checkpoints_of_it() {
         options.device.precondition = past;
         let source = job("rw=randwrite,bs=4k,size=4g,number_ios=1000000,norandommap=1", 1);
         let outcome = run(&many_dies(), source, options).unwrap();
-        let recovery = outcome.record.recovery.expect("the power was cut");
+        let recovery = outcome.record.recovery.expect("the record has a recovery");
         let rows = outcome.device.ftl().good_superblocks() * 64;
         assert!(recovery.pages_read * 10 < u64::from(rows), "{past:?}: {} of {rows} rows read", recovery.pages_read);
     }

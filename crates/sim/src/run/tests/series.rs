@@ -1,4 +1,4 @@
-//! What the time series tells of the flash.
+//! Flash work in the time series.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What a run warns of.
+//! Warnings of a run.
 
 use super::*;
 
@@ -83,13 +83,13 @@ fn a_power_cut_tells_how_much_was_completed_and_lost() {
         let text = format!("rw=write,bs=4k,size=64m,number_ios=16000{fsync}");
         run(&with(small(), settings), job(&text, 1), options).unwrap().record
     };
-    let lost = |record: Record| record.recovery.expect("the power was cut").pages_lost;
+    let lost = |record: Record| record.recovery.expect("the record has a recovery").pages_lost;
     let buffered = cut(&[], "");
     // The buffer has 64 pages, and rows are on their way.
     let held = buffered.write_buffer.pages_max;
-    let pages = lost(buffered).expect("a run knows");
+    let pages = lost(buffered).expect("the lost pages are counted");
     assert!(pages > 10 && pages < held + 200, "{pages} of {held}");
-    assert!(lost(cut(&[], ",fsync=1")).expect("a run knows") <= 1, "all but the last was flushed");
+    assert!(lost(cut(&[], ",fsync=1")).expect("the lost pages are counted") <= 1, "all but the last was flushed");
     assert_eq!(
         lost(cut(&["buffer.write_policy=none"], "")),
         Some(0),

@@ -1,4 +1,4 @@
-//! What a run says while it goes on: each request, its progress, and what the host waits for.
+//! Reports during a run: each request, its progress, and the host's state.
 
 use super::{Host, InFlight};
 use crate::run::world::Halt;
@@ -125,7 +125,7 @@ impl<S: Source> Host<S> {
         }
     }
 
-    /// What it waits for, for messages.
+    /// The host's state, for error messages.
     pub(in crate::run) fn describe(&self) -> String {
         format!(
             "  host: {} requests outstanding, {} completed, {} read from the source; next command due {}; queues full \

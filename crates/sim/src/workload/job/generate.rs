@@ -24,14 +24,14 @@ pub struct JobSource {
     alike: bool,
     /// Whether one depth is meant for all, whatever each asks for.
     one_depth: bool,
-    /// What each thread is at, once they are parted.
+    /// State of each thread, once they are separated.
     lanes: Vec<Lane>,
     /// The next request and its thread, once they are parted.
     ready: Option<(u16, Result<Request, SourceError>)>,
     last: u16,
 }
 
-/// What a thread is at.
+/// State of a thread.
 #[derive(Clone, Copy, Default)]
 struct Lane {
     outstanding: u32,
@@ -218,14 +218,14 @@ pub struct ThreadSource {
     run_left: u64,
     scatter: Scatter,
     sizes: [Sizes; 3],
-    /// What random offsets are multiples of: the smallest block, or what the job says.
+    /// Alignment of random offsets: the smallest block, or the job's setting.
     unit: u64,
     units: u64,
     base: u64,
     size: u64,
     /// Where the last read, write and trim ended, relative to the base.
     positions: [u64; 3],
-    /// What was trimmed and is to be written: its place, relative to the base, and its size.
+    /// The trimmed range still to be written: its place, relative to the base, and its size.
     trimmed: Option<(u64, u64)>,
     requests_left: u64,
     bytes_left: u64,
@@ -244,7 +244,7 @@ pub struct ThreadSource {
     read_back: Option<ReadBack>,
 }
 
-/// What of a region a thread has.
+/// A thread's part of a region.
 struct Region {
     base: u64,
     size: u64,
@@ -538,7 +538,7 @@ impl ThreadSource {
         if self.rng.chance(self.read_threshold) { (Op::Read, 0) } else { (Op::Write, 1) }
     }
 
-    /// What comes behind all that moves data: a flush, and reads of what was written.
+    /// The requests after all data: a flush, and reads of the data written.
     #[cold]
     fn ending(&mut self) -> Option<Result<Request, SourceError>> {
         if std::mem::take(&mut self.flush_at_end) {

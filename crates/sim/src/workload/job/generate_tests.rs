@@ -229,7 +229,7 @@ fn places(job: &str) -> Vec<(Op, u64)> {
     requests(job).iter().map(|r| (r.op, r.offset / 1024)).collect()
 }
 
-/// What fio 3.33 writes to its log (`--ioengine=null --write_iolog`) for the same jobs.
+/// Expected: the log of fio 3.33 (`--ioengine=null --write_iolog`) for the same jobs.
 #[test]
 fn sequential_jobs_make_the_requests_of_fio() {
     let writes = |kib: &[u64]| kib.iter().map(|&kib| (Op::Write, kib)).collect::<Vec<_>>();

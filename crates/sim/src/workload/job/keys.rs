@@ -127,7 +127,7 @@ const UNSUPPORTED: [(&str, &[&str], &str); 45] = [
     ("profile", &[], "write out what the profile does"),
 ];
 
-/// What is said of keys that put jobs into an order.
+/// Message for keys that put jobs into an order.
 pub(super) const PHASES: &str = "all jobs of a file run at once; put the phases into files of their own";
 
 /// Keys about verification that would change what is read.
@@ -146,7 +146,7 @@ const ENGINES: &str = "
     e4defrag http rdma librpma_apm_client librpma_apm_server librpma_gpspm_client librpma_gpspm_server libhdfs nfs
     gfapi gfapi_async dfs rados";
 
-/// What a key is.
+/// Effect of a key.
 pub(super) enum Kind {
     /// It shapes the requests.
     Known,
@@ -156,7 +156,7 @@ pub(super) enum Kind {
     Refused(String),
 }
 
-/// What a key with this value is.
+/// Classifies a key with this value.
 pub(super) fn kind(key: &str, value: &str) -> Kind {
     if KEYS.contains(&key) {
         return Kind::Known;

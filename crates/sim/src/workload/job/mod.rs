@@ -161,7 +161,7 @@ pub struct ThreadSpec {
     pub seed: Option<u64>,
 }
 
-/// What a thread does.
+/// Access pattern of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads.
@@ -243,7 +243,7 @@ impl Amount {
     }
 }
 
-/// What the environment holds under a name.
+/// Value of an environment variable.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
@@ -252,12 +252,12 @@ fn variable(name: &str) -> Option<String> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockSizes(pub Vec<(u64, f64)>);
 
-/// What is wrong with a job.
+/// The fault of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobError {
     /// `file:line`, or `--job` for an inline job.
     pub place: String,
-    /// What is wrong, and what to do.
+    /// The fault, and the fix.
     pub reason: String,
 }
 

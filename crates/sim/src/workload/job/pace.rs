@@ -2,7 +2,7 @@
 
 use tidewater_base::Instant;
 
-/// What rates allow, of reads, writes and trims; in the first place, of all of them together.
+/// Rate limits of reads, writes and trims; unless they are `apart`, the first limits all of them together.
 #[derive(Clone)]
 pub(super) struct Pace {
     /// Bytes per second.

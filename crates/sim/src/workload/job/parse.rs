@@ -25,7 +25,7 @@ impl Setting {
     }
 }
 
-/// What the environment holds under a name.
+/// Looks up an environment variable.
 pub(super) type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A job given inline.

@@ -1,4 +1,4 @@
-//! What `verify` reads: all that was written, once the writing is done.
+//! Reads of `verify`: all data written, once the writes are done.
 
 use super::generate::ThreadSource;
 

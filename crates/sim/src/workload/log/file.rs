@@ -59,7 +59,7 @@ impl fmt::Display for TimeUnit {
     }
 }
 
-/// What a line tells.
+/// A line of the log.
 struct Line {
     stamp: u128,
     stamp_column: usize,

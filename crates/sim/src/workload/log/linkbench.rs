@@ -36,7 +36,7 @@ const NODE_DATA_MAX: f64 = 1_048_576.0;
 /// The LinkBench mix.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkBench {
-    /// What records carry besides rows.
+    /// Headers of log records.
     pub format: RecordFormat,
     /// Median bytes of a link's data. Default 8 (`link_datasize`).
     pub link_data_median: u32,

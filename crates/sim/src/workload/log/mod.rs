@@ -30,7 +30,7 @@ pub enum Pace {
     After(Duration),
 }
 
-/// What one transaction appends to the log.
+/// Log write of one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogWrite {
     /// When.
@@ -56,7 +56,7 @@ pub struct Kind {
 /// The types of a log that has only one.
 const WRITE: [Kind; 1] = [Kind { name: "write", share: 1.0 }];
 
-/// What log records carry besides rows.
+/// Headers of log records, in addition to rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordFormat {
     /// Bytes before each row. Default 24, ERMIA's record: type, table, row, size (4 bytes each), commit number (8).
@@ -131,7 +131,7 @@ impl Mix {
 /// A synthesized log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogSpec {
-    /// What is appended.
+    /// The mix of transactions.
     pub mix: Mix,
     /// Workers, at least 1.
     pub workers: u32,
@@ -239,13 +239,13 @@ impl Iterator for LogSource {
     }
 }
 
-/// What was written, by type.
+/// Log writes by type of transaction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     kinds: Vec<KindSummary>,
 }
 
-/// What was written by one type of transaction.
+/// Log writes of one type of transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindSummary {
     /// Transactions.

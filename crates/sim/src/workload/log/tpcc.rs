@@ -42,7 +42,7 @@ const DISTRICTS: u64 = 10;
 /// The TPC-C mix.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Tpcc {
-    /// What records carry besides rows.
+    /// Headers of log records.
     pub format: RecordFormat,
 }
 

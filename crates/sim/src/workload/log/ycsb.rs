@@ -8,7 +8,7 @@ use super::{Kind, RecordFormat};
 
 pub(super) const KINDS: [Kind; 2] = [Kind { name: "read", share: 0.5 }, Kind { name: "update", share: 0.5 }];
 
-/// What an update logs.
+/// Content of an update's log record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Image {
     /// The key and the new field: 124 bytes. Key-value stores with partial updates.
@@ -22,9 +22,9 @@ pub enum Image {
 /// The mix of YCSB's workload A.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct YcsbA {
-    /// What records carry besides rows.
+    /// Headers of log records.
     pub format: RecordFormat,
-    /// What an update logs. Default [`Image::Record`].
+    /// Content of an update's log record. Default [`Image::Record`].
     pub image: Image,
 }
 
