@@ -58,12 +58,12 @@ impl<'a> Figure<'a> {
         &self.name
     }
 
-    /// What it shows, in a few words.
+    /// Its title, in a few words.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// What it shows, and how it is read.
+    /// Its title, and how it is read.
     pub fn caption(&self) -> String {
         let how = plain(&self.how);
         let title = self.title.trim_end_matches('.');

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 /// A kind of document.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
-    /// What it is called: `the document of a log`.
+    /// Its name: `the document of a log`.
     pub name: &'static str,
     /// The name and version of its schema.
     pub schema: &'static str,

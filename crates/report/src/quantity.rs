@@ -1,8 +1,8 @@
-//! What a number measures, and so how it is written.
+//! Quantities, and the format of their values.
 
 use tidewater_base::units::{count, mib_per_second, micros, percent, seconds, significant};
 
-/// What a number measures: decides how it is written.
+/// A quantity, which decides how its values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// Microseconds.
@@ -32,7 +32,7 @@ impl Quantity {
         }
     }
 
-    /// What the name of a column ends with, so that it says its unit.
+    /// Suffix of a column's name that gives the unit.
     pub(crate) fn column_suffix(self) -> &'static str {
         match self {
             Quantity::Micros => "_us",

@@ -42,7 +42,7 @@ pub struct Record {
     pub profile: ProfileUsed,
     /// Usable bytes of the drive, after it was sized to its workload.
     pub capacity_bytes: u64,
-    /// What it was given to do.
+    /// The drive's workload.
     pub workload: Workload,
     /// Seed of every random choice.
     pub seed: u64,
@@ -78,7 +78,7 @@ pub struct Record {
     /// records of older builds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash_written_per_host_byte: Option<f64>,
-    /// What was asked of the flash.
+    /// Operations of the flash.
     pub flash: Flash,
     /// Blocks erased: the same as `flash.erases_total`.
     pub erases: u64,
@@ -117,9 +117,9 @@ pub struct Record {
     /// Recovery after a power cut, when the run had one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovery: Option<Recovery>,
-    /// What was placed in which memory.
+    /// Placement of data in the memories.
     pub memory: Vec<Placement>,
-    /// What the user should know before believing the figures.
+    /// Warnings about the figures' validity.
     pub warnings: Vec<String>,
     /// Events of the virtual clock.
     pub timing_events: u64,
@@ -215,7 +215,7 @@ pub struct ProfileUsed {
     pub changed: Vec<String>,
 }
 
-/// What the drive was given to do.
+/// The drive's workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Workload {
@@ -252,7 +252,7 @@ pub struct Bandwidth {
     pub write: f64,
 }
 
-/// What was asked of the flash. A unit is what one map entry covers (`unit_bytes`).
+/// Operations of the flash. A unit is the data that one map entry covers (`unit_bytes`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Flash {
@@ -453,7 +453,7 @@ impl Cache {
     }
 }
 
-/// What crossed the link to memory that the host lends (host memory buffer).
+/// Traffic on the link to memory that the host lends (host memory buffer).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostMemory {
@@ -616,12 +616,12 @@ pub struct Recovery {
 pub struct Placement {
     /// The memory's name.
     pub memory: String,
-    /// What it is used for: `write buffer`, `read cache`, `map`.
+    /// Its use: `write buffer`, `read cache`, `map`.
     #[serde(rename = "use")]
     pub usage: String,
     /// Bytes used.
     pub size_bytes: u64,
-    /// What this placement means, downgraded promises included.
+    /// The effect of this placement, downgraded promises included.
     pub note: String,
 }
 

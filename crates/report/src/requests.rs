@@ -10,7 +10,7 @@ pub struct RequestDone {
     pub index: u64,
     /// From when its latency counts: its arrival, or its submission where arrivals are ignored.
     pub start_ps: u64,
-    /// What it asked for, as in `requests_by_operation` of the record.
+    /// Its operation, as in `requests_by_operation` of the record.
     pub operation: &'static str,
     /// Its first byte.
     pub offset: u64,

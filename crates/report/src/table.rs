@@ -344,7 +344,7 @@ pub fn log(record: &LogRecord) -> Table {
     table
 }
 
-/// What a probe found: a row for each verdict.
+/// Result of a probe: a row for each verdict.
 pub fn probe(record: &ProbeRecord) -> Table {
     let all: Vec<(&Stage, &Verdict)> =
         record.stages.iter().flat_map(|stage| stage.verdicts.iter().map(move |verdict| (stage, verdict))).collect();

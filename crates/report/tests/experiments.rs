@@ -11,10 +11,10 @@ use tidewater_report::experiment::*;
 
 const FILE: &str = "experiment.schema.json";
 
-/// What must hold for every page: complete, alone, and without a figure that is no number.
+/// Checks that a page is complete and self-contained, and that every figure is a number.
 fn sound(html: &str) {
     assert!(html.starts_with("<!DOCTYPE html>") && html.ends_with("</html>\n"));
-    let (markup, _) = html.split_once("<script>").expect("one script");
+    let (markup, _) = html.split_once("<script>").expect("the page has a script");
     for bad in ["NaN", "inf ", "inf<", "inf\"", "Infinity", "src=", "url(", "@import", "null", "http://", "https://"] {
         assert!(!markup.contains(bad), "the page has {bad:?}");
     }

@@ -1,4 +1,4 @@
-//! What the pages, tables and summaries hold, whatever the record.
+//! Contents of the pages, tables and summaries, for every record.
 
 #[path = "../examples/sample/record.rs"]
 #[allow(dead_code, reason = "shared: each test uses part of it")]
@@ -11,10 +11,10 @@ use tidewater_report::compare::{self, Labelled};
 use tidewater_report::record::*;
 use tidewater_report::{page, summary};
 
-/// What must hold for every page: complete, alone, and without a figure that is no number.
+/// Checks that a page is complete and self-contained, and that every figure is a number.
 fn sound(html: &str) {
     assert!(html.starts_with("<!DOCTYPE html>") && html.ends_with("</html>\n"));
-    let (markup, script) = html.split_once("<script>").expect("one script");
+    let (markup, script) = html.split_once("<script>").expect("the page has a script");
     // Links of the contents stay within the page.
     let markup = &markup.replace("<a href=\"#", "<a to=\"#");
     for bad in ["NaN", "inf ", "inf<", "inf\"", "Infinity", "src=", "href=", "url(", "@import", "null"] {
@@ -316,7 +316,7 @@ fn a_comparison_says_what_was_compared_and_how_to_do_it_again() {
     });
     let html = compare::page(&runs, "x");
     sound(&html);
-    let (common, varies) = html.split_once("What varies").expect("something does");
+    let (common, varies) = html.split_once("What varies").expect("the page lists the varied settings");
     for part in ["<dd>generic</dd>", "mail-server.csv.zst", "<dt>precondition</dt><dd>steady</dd>", "<dt>seed</dt>"] {
         assert!(common.contains(part), "no {part}");
     }

@@ -113,7 +113,7 @@ fn a_stage_without_anything_to_show_has_no_heading() {
 #[test]
 fn the_page_is_whole_and_says_what_was_found() {
     let html = page(&record());
-    let (markup, _) = html.split_once("<script>").expect("one script");
+    let (markup, _) = html.split_once("<script>").expect("the page has a script");
     for part in [
         "&lt;generic&gt;",
         "ENDED EARLY",

@@ -153,7 +153,7 @@ impl<'a> Wrote<'a> {
     }
 }
 
-/// What each run programmed into the flash, by cause; nothing where none did, or where there are too many.
+/// Flash programs of each run by cause; `None` where no run has any, or where there are too many rows.
 pub(super) fn traffic(records: &[Labelled]) -> Option<Figure<'_>> {
     let groups = seeds::groups(records);
     let several = !groups.is_empty();

@@ -1,4 +1,4 @@
-//! What the runs of a comparison have in common, what tells them apart, and how they are made again.
+//! Common and differing facts of the runs of a comparison, and how to repeat them.
 
 use super::Labelled;
 use super::page::Links;
@@ -12,7 +12,7 @@ use tidewater_base::units::{bytes, setting};
 /// One thing that a run was made with: its name, and its value in words.
 type Fact = (String, String);
 
-/// What a drive is, without what was changed of it: its settings say that, one by one.
+/// Description of a drive without its changes, which its settings list one by one.
 fn model(description: &str) -> &str {
     // Records of earlier versions have no brackets there.
     let description = description.split("; changed: ").next().unwrap_or_default();
@@ -20,10 +20,10 @@ fn model(description: &str) -> &str {
     &description[..end.unwrap_or(description.len())]
 }
 
-/// What a drive is, and what is in a workload.
+/// Facts in words: the description of a drive, and the contents of a workload.
 const WORDS: [&str; 2] = ["which is", "which has"];
 
-/// What was given to a run, in the order of the table.
+/// Inputs of a run, in the order of the table.
 fn facts(record: &Record) -> Vec<Fact> {
     let workload = &record.workload;
     let kind = match workload.kind {
@@ -101,14 +101,14 @@ fn is_common((_, values): &Row) -> bool {
     values.iter().all(|value| *value == values[0])
 }
 
-/// What tells the runs apart, with the values of settings as `--set` takes them. What drives and workloads are in words
-/// is left out: it follows from the rest.
+/// Facts that differ between the runs, with the values of settings as `--set` takes them. Descriptions of drives and
+/// workloads are left out: they follow from the rest.
 pub(super) fn varies(records: &[Labelled]) -> Vec<Row> {
     let differs = |row: &Row| !is_common(row) && !WORDS.contains(&row.0.as_str());
     rows(records, str::to_owned).into_iter().filter(differs).collect()
 }
 
-/// What all runs have in common as a list, and what varies: as a table with `each` run, else as a list of its values.
+/// Writes the common facts as a list, and the differing ones as a table with `each` run, else as lists of values.
 pub(super) fn section(out: &mut String, records: &[Labelled], each: bool, links: &Links) {
     let (common, varies): (Vec<Row>, Vec<Row>) = rows(records, setting).into_iter().partition(is_common);
     out.push_str("<h2 id=\"setup\">What was compared</h2>\n");

@@ -4,7 +4,7 @@ use super::{Labelled, header, seeds};
 use std::collections::BTreeMap;
 use tidewater_base::units::setting;
 
-/// What was varied.
+/// A varied parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Knob {
     /// Its name: a key of the drive's settings, an option, or `drive`.
@@ -24,7 +24,7 @@ pub(super) struct Level {
     pub number: Option<f64>,
 }
 
-/// What a figure over knobs shows, as the command line names it.
+/// Axes of a figure over knobs, as the command line names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Axes {
     /// The knob from left to right; without it, the numeric one with the most values.
@@ -48,7 +48,7 @@ pub(super) struct Chosen {
     pub beside: Vec<String>,
 }
 
-/// What was varied, the seed aside. What follows from one of the others is left out.
+/// Varied parameters without the seed. Those that follow from another are left out.
 pub(super) fn knobs(records: &[Labelled]) -> Vec<Knob> {
     let mut rows: Vec<header::Row> = header::varies(records).into_iter().filter(|(name, _)| name != "seed").collect();
     // A capacity mostly follows from what was varied.

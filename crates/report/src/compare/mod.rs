@@ -32,7 +32,7 @@ pub struct Labelled {
     pub record: Record,
 }
 
-/// What tells the runs apart: a name, and the value of each run as `--set` takes it.
+/// Facts that differ between the runs: a name, and the value of each run as `--set` takes it.
 pub(crate) fn varies(records: &[Labelled]) -> Vec<(String, Vec<Option<String>>)> {
     header::varies(records)
 }
@@ -54,7 +54,7 @@ pub const GLANCE: [(&str, Quantity); 5] = [
 /// Values of [`GLANCE`]; `None` where the run has no such figure.
 pub type Glance = [Option<f64>; GLANCE.len()];
 
-/// What a record says at a glance.
+/// Figures of a record at a glance.
 pub fn glance(record: &Record) -> Glance {
     let metrics = metrics::metrics(&[Labelled { label: String::new(), record: record.clone() }]);
     GLANCE.map(|(name, _)| metrics.iter().find(|metric| metric.name == name).and_then(|metric| metric.values[0]))
@@ -65,7 +65,7 @@ pub(crate) fn columns(records: &[Labelled]) -> Vec<(String, Vec<Option<f64>>)> {
     metrics::metrics(records).into_iter().map(|metric| (figure_name(&metric), metric.values)).collect()
 }
 
-/// What seeds say of each figure of each variant.
+/// Statistics over seeds of each figure of each variant.
 pub(crate) fn statistics(records: &[Labelled]) -> Vec<Statistics> {
     seeds::statistics(records, figure_name)
 }
@@ -80,7 +80,7 @@ fn figure_name(metric: &metrics::Metric) -> String {
     column_name(&metric.name) + metric.quantity.column_suffix()
 }
 
-/// What makes a comparison of `records` less than fair, in words: different work, seeds or versions, stopped runs.
+/// Reasons why a comparison of `records` is less than fair, in words: different work, seeds or versions, stopped runs.
 pub fn caveats(records: &[Labelled]) -> Vec<String> {
     let mut caveats = Vec::new();
     for run in records.iter().filter(|run| run.record.partial) {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs that differ in their seed alone.
 pub(super) struct Group {
-    /// What its runs are called, less the seed.
+    /// Label of its runs, less the seed.
     pub label: String,
     /// Which of the records they are, by their place.
     runs: Vec<usize>,
@@ -57,8 +57,8 @@ pub(super) fn groups(records: &[Labelled]) -> Vec<Group> {
     groups.into_iter().map(|runs| Group { label: label(records, &runs), runs }).collect()
 }
 
-/// What `labels` say that not all of them do: words that all have are left out, and of several `key=value` the keys
-/// that are the same in all. The labels themselves where nothing is left of one.
+/// The differing parts of `labels`: words that all have are left out, and of several `key=value` the keys that are the
+/// same in all. The labels themselves if one would become empty.
 pub(super) fn short<'a>(labels: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
     let all: Vec<Vec<&str>> = labels.clone().map(|label| label.split(' ').collect()).collect();
     let in_all = |word: &str| all.iter().all(|words| words.contains(&word));
@@ -149,9 +149,9 @@ fn is_best(metric: &Metric, spreads: &[Option<Spread>], i: usize) -> bool {
         })
 }
 
-/// What seeds say of each figure of each group, a row for each: see [`crate::table::statistics`].
+/// Statistics over seeds of one figure of a group: see [`crate::table::statistics`].
 pub(crate) struct Statistics {
-    /// What the group is called.
+    /// Label of the group.
     pub variant: String,
     /// The figure.
     pub figure: String,

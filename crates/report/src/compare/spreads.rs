@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::rc::Rc;
 
-/// What runs of one value of each knob come to.
+/// Spread of the runs at one value of each knob.
 struct Cell {
     spread: Spread,
     runs: usize,
@@ -22,7 +22,7 @@ struct Cell {
 struct Cells {
     /// By value of the x knob, then by colour.
     cells: Vec<Vec<Option<Cell>>>,
-    /// What values were taken together over.
+    /// The knobs whose values were pooled.
     over: String,
 }
 

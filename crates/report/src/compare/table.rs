@@ -93,7 +93,7 @@ fn side_by_side(rows: &[String], labels: &[String], cells: &[Vec<String>], width
     }
 }
 
-/// What is compared first, where there are many records.
+/// Figures at the head of the comparison, where there are many records.
 const FIRST: [&str; 8] = [
     "mean response",
     "recovery time",

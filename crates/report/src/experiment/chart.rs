@@ -67,7 +67,7 @@ fn legend_name(series: &Series) -> String {
     }
 }
 
-/// What the paper's and our series of the same thing have in common.
+/// Key shared by the paper's and our series of the same subject.
 fn subject(figure: &Figure, series: &Series) -> String {
     let plain = |name: &str| -> String {
         name.to_lowercase().replace("paper", "").chars().filter(|c| c.is_alphanumeric()).collect()
@@ -80,7 +80,7 @@ fn subject(figure: &Figure, series: &Series) -> String {
     }
 }
 
-/// What has a colour of its own in the figures of one experiment. The paper's values have the colour of ours.
+/// Colours by subject in the figures of one experiment. The paper's values have the colour of ours.
 pub(crate) struct Palette(Vec<String>);
 
 impl Palette {

@@ -36,11 +36,11 @@ pub enum DocumentError {
         /// Which of its points, counted from 0.
         point: usize,
     },
-    /// What is wrong with one of several documents.
+    /// The fault of one of several documents.
     Within {
         /// Which, counted from 0.
         document: usize,
-        /// What is wrong with it; lines and columns count from the start of that document.
+        /// The fault; lines and columns count from the start of that document.
         error: Box<DocumentError>,
     },
 }
@@ -85,7 +85,7 @@ impl std::error::Error for DocumentError {
     }
 }
 
-/// What every version of the schema has, so that another version is distinguished from a broken document.
+/// Fields common to every version of the schema, so that another version is distinguished from a broken document.
 #[derive(Deserialize)]
 struct Header {
     #[serde(default)]
@@ -129,7 +129,7 @@ impl Experiment {
         json::text(self)
     }
 
-    /// What the types do not say.
+    /// Checks the rules that the types do not express.
     fn check(&self) -> Result<(), DocumentError> {
         let columns = self.columns.len();
         if let Some((row, cells)) = self.rows.iter().map(Vec::len).enumerate().find(|(_, cells)| *cells != columns) {

@@ -1,5 +1,5 @@
-//! What an experiment leaves behind: raw rows, what the paper states beside what was measured, and figures in the
-//! paper's form. One document of JSON (`tidewater experiment run --json`), and pages made from it.
+//! Result of an experiment: raw rows, the paper's statements beside the measurements, and figures in the paper's form.
+//! One document of JSON (`tidewater experiment run --json`), and pages made from it.
 
 mod chart;
 mod json;
@@ -28,26 +28,26 @@ pub struct Experiment {
     pub title: String,
     /// The published original: paper, section, figure.
     pub source: String,
-    /// What it does, in a paragraph.
+    /// Its method, in a paragraph.
     pub description: String,
     /// The version of the program.
     pub version: String,
     /// The seed.
     pub seed: u64,
-    /// What it was run with, by name: the values of its file.
+    /// Its parameters, by name: the values of its file.
     pub parameters: Vec<Parameter>,
-    /// What each column of `rows` is.
+    /// The columns of `rows`.
     pub columns: Vec<Column>,
     /// The raw measurements; each has a cell for each column.
     pub rows: Vec<Vec<Cell>>,
     /// The paper's statements, held against what was measured.
     pub checks: Vec<Check>,
-    /// What was found that no statement of the paper was held against.
+    /// Findings that no statement of the paper was held against.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub found: Vec<String>,
     /// Where the result differs from the paper's and no check says so, and why.
     pub differences: Vec<String>,
-    /// What was fitted to the paper's figure, and what was assumed.
+    /// Parameters fitted to the paper's figure, and assumptions.
     pub fitted: Vec<String>,
     /// The figures.
     pub figures: Vec<Figure>,
@@ -82,7 +82,7 @@ pub struct Parameter {
     pub name: String,
     /// Its value, as text.
     pub value: String,
-    /// What it is and where it comes from.
+    /// Its meaning and source.
     pub doc: String,
 }
 
@@ -91,7 +91,7 @@ pub struct Parameter {
 pub struct Column {
     /// Its name, with the unit last: `latency_us`.
     pub name: String,
-    /// What it holds.
+    /// Its content.
     pub doc: String,
 }
 
@@ -123,15 +123,15 @@ pub struct Check {
     /// Its name within the experiment: `dram-flat`; empty where it has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// What the paper says.
+    /// The paper's statement.
     pub statement: String,
-    /// What therefore has to be measured, in words or figures.
+    /// The expected result, in words or figures.
     pub expected: String,
-    /// What was measured.
+    /// The measured result.
     pub measured: String,
     /// Whether it holds.
     pub ok: bool,
-    /// What was fitted to this very statement: a parameter and to what. Then that the check holds shows little.
+    /// Parameters fitted to this very statement, and their targets. A check that holds then shows little.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fitted: Vec<String>,
     /// Of one that does not hold, the mechanism that makes it so, where that was found: then it is a known loss, and no
@@ -154,9 +154,9 @@ pub struct Figure {
     pub title: String,
     /// How it is drawn.
     pub form: Form,
-    /// What the x axis shows, with its unit.
+    /// Label of the x axis, with its unit.
     pub x_label: String,
-    /// What the y axis shows, with its unit.
+    /// Label of the y axis, with its unit.
     pub y_label: String,
     /// The x axis is logarithmic (base 2 when all places are powers of two).
     pub x_log: bool,

@@ -15,7 +15,7 @@ use tidewater_base::units::{count, decimal, plural};
 /// Raw rows that a page shows; the document has all of them.
 const ROWS_MAX: usize = 2_000;
 
-/// What the statements are that were held against what was measured.
+/// Words of a page, by the source of its statements.
 struct Words {
     kind: &'static str,
     missed: &'static str,

@@ -17,14 +17,14 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// What commands and pages name it by: `x-ssd`.
+    /// Its name in commands and pages: `x-ssd`.
     #[serde(skip)]
     pub key: String,
     /// Its short name: `X-SSD`.
     pub name: String,
     /// Authors, title or venue, year.
     pub title: String,
-    /// What was read of it: the text of a paper, slides.
+    /// The part of it that was read: the text of a paper, slides.
     pub read: String,
     /// It is one of the papers that are repeated, and counts in the headline.
     #[serde(default)]
@@ -39,17 +39,17 @@ pub struct Source {
 pub struct Statement {
     /// Where it stands: section, figure or slide.
     pub at: String,
-    /// What kind of statement it is.
+    /// The kind of statement.
     pub kind: Kind,
-    /// What the source says, in its words or close to them.
+    /// The source's statement, in its words or close to them.
     pub says: String,
     /// The source's value, range or trend, where the words do not give it.
     #[serde(default)]
     pub value: Option<String>,
-    /// What of it follows here without a fit, and from what.
+    /// The part that follows here without a fit, and its premises.
     #[serde(default)]
     pub follows: Option<String>,
-    /// What was fitted to this very statement: a parameter and to what.
+    /// Parameters fitted to this very statement, and their targets.
     #[serde(default)]
     pub fitted: Vec<String>,
     /// Checks of experiments that decide it: `x-ssd/fig9/dram-flat`.
@@ -70,7 +70,7 @@ pub struct Statement {
     /// Why it was not built.
     #[serde(default)]
     pub not_built: Option<String>,
-    /// What else has to be known to read the verdict.
+    /// Remarks needed to read the verdict.
     #[serde(default)]
     pub note: Option<String>,
 }
@@ -83,15 +83,15 @@ pub enum Kind {
     Value,
     /// From one number to another.
     Range,
-    /// What is greater than what.
+    /// An order of quantities.
     Order,
     /// How one quantity goes with another.
     Trend,
     /// How something works.
     Mechanism,
-    /// What a device has, or what a call is.
+    /// A property of a device, or the meaning of a call.
     Design,
-    /// What the source ran its own experiments with.
+    /// The set-up of the source's own experiments.
     Setup,
 }
 
@@ -102,7 +102,7 @@ impl Kind {
     }
 }
 
-/// What became of a statement.
+/// Verdict on a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -138,21 +138,21 @@ impl Verdict {
     }
 }
 
-/// What a check of an experiment came to.
+/// Result of a check of an experiment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Whether it holds.
     pub ok: bool,
-    /// What was expected, in words.
+    /// The expected result, in words.
     pub expected: String,
-    /// What was measured, in words.
+    /// The measured result, in words.
     pub measured: String,
     /// Why it does not hold, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
 }
 
-/// What there is to decide statements by.
+/// Evidence that decides statements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Results {
     /// Checks, as `experiment/check`.
@@ -185,9 +185,9 @@ pub struct Line<'a> {
     pub source: &'a Source,
     /// The statement.
     pub statement: &'a Statement,
-    /// What became of it.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What was found here, in words.
+    /// The finding here, in words.
     pub ours: String,
     /// Why it is not shown; nothing where it is, or where the reason is not known.
     pub because: Option<String>,
@@ -231,8 +231,7 @@ pub fn setting(text: &str) -> Result<(&str, &str, &str), String> {
 }
 
 impl Statement {
-    /// What has to be said of the statement for it to be decided: one kind of evidence, or the reason why there is
-    /// none.
+    /// Checks that the statement can be decided: one kind of evidence, or the reason why there is none.
     ///
     /// # Errors
     /// In words, when nothing decides it, or more than one thing does.

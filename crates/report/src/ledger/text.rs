@@ -21,7 +21,7 @@ pub fn sentence(tally: &Tally) -> String {
     Verdict::ALL.into_iter().filter_map(words).collect::<Vec<_>>().join(", ")
 }
 
-/// What all papers together come to, results apart from mechanisms and set-ups.
+/// Totals of all papers, results apart from mechanisms and set-ups.
 pub fn headline(lines: &[Line<'_>]) -> String {
     let papers = by_source(lines).filter(|(source, _)| source.is_paper).count();
     let [results, others] = totals(lines);

@@ -1,6 +1,5 @@
-//! What a run of `tidewater log` leaves behind: for each place that a log went to, what transactions and commits took,
-//! and of the fast side how the log stood at the end. One document of JSON (`tidewater log --json`), and the page made
-//! from it.
+//! Result of `tidewater log`: for each place that a log went to, the times of transactions and commits, and of the fast
+//! side the state of the log at the end. One document of JSON (`tidewater log --json`), and the page made from it.
 
 mod page;
 mod summary;
@@ -29,11 +28,11 @@ pub struct LogRecord {
     pub command_line: Option<String>,
     /// The drive: a name or a file.
     pub profile: String,
-    /// What it is.
+    /// Description of the drive.
     pub description: String,
     /// The settings that were changed, as `KEY=VALUE`.
     pub set: Vec<String>,
-    /// What is logged, in words.
+    /// The workload, in words.
     pub workload: String,
     /// Workers.
     pub workers: u32,
@@ -41,7 +40,7 @@ pub struct LogRecord {
     pub group_bytes: u64,
     /// The seed.
     pub seed: u64,
-    /// What to know before believing the figures.
+    /// Notes on the figures' validity.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// The places that the log went to.

@@ -170,7 +170,7 @@ fn standing(out: &mut String, side: &Side, state: &State) {
     ends(out, side, state);
 }
 
-/// What the ring's memory held at the end.
+/// Contents of the ring's memory at the end.
 fn ring(state: &State) -> Option<Figure<'_>> {
     let waiting = state.credited.saturating_sub(state.left_ring).min(state.ring_bytes);
     let kept = state.left_ring.saturating_sub(state.in_ring_from.min(state.left_ring)).min(state.ring_bytes - waiting);
@@ -224,7 +224,7 @@ fn survival(out: &mut String, state: &State) {
     out.push_str("</div>\n");
 }
 
-/// What waited for flash, over time.
+/// Bytes waiting for flash, over time.
 fn backlog<'a>(side: &Side, state: &'a State) -> Option<Figure<'a>> {
     if state.backlog.len() < 2 {
         return None;

@@ -1,4 +1,4 @@
-//! What every page gets once its body is there: contents, labels of stacked cells, keyboard focus where it scrolls.
+//! Final additions to every page's body: contents, labels of stacked cells, keyboard focus where it scrolls.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! What the flash did for the host, and what it did for itself.
+//! Flash work for the host, and for the drive itself.
 
 use super::{FULL, HALF, height};
 use crate::figure::{self, Figure};

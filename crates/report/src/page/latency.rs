@@ -91,17 +91,17 @@ fn tail_chart(curves: &[Curve], title: &str, width: f64) -> Plot {
     chart(curves, title, width, Axis::nines("share of requests, the slowest spread out", samples))
 }
 
-/// What the figures of a latency are called, and say.
+/// Words of the figures of a latency.
 pub(crate) struct Words {
-    /// What both names begin with: `commit`.
+    /// Prefix of both names: `commit`.
     pub name: String,
     /// The title of the distribution, and of the tail.
     pub titles: [String; 2],
     /// How they are read.
     pub how: [&'static str; 2],
-    /// What they show, for those who do not see it.
+    /// Text alternatives.
     pub alt: [String; 2],
-    /// What tells the curves apart, as the name of a column.
+    /// Name of the column that distinguishes the curves.
     pub column: &'static str,
 }
 

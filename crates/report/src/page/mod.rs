@@ -42,7 +42,7 @@ pub fn page(record: &Record) -> String {
     document(&format!("{} – {} – tidewater", headline(record), record.profile.name), &body)
 }
 
-/// What the run was, in a few words.
+/// The run's source, in a few words.
 fn headline(record: &Record) -> String {
     let source = &record.workload.source;
     // A path is long, and its end says most.

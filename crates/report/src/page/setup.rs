@@ -1,4 +1,4 @@
-//! What made the run, so that it can be made again.
+//! Inputs of the run, and how to repeat it.
 
 use crate::html::escape;
 use crate::record::{Record, Workload, WorkloadKind};
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(command(&record), None, "no command has the policy");
     }
 
-    /// What a run notes in its record, as the bindings make it: without a command line.
+    /// Records of runs through the bindings have no command line.
     #[test]
     fn a_command_has_only_options_that_replay_takes() {
         let made = |options: &[(&str, &str)]| {

@@ -11,7 +11,7 @@ use tidewater_base::units::seconds;
 /// Points of one line that are drawn.
 const POINTS_MAX: usize = 700;
 
-/// What one point of a line says, and how several are merged.
+/// A line: its value at a point, and how points are merged.
 struct Line {
     name: &'static str,
     colour: usize,

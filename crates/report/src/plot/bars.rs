@@ -142,11 +142,11 @@ pub(crate) fn histogram(
 
 /// A row of stacked bars.
 pub(crate) struct Row<'a> {
-    /// What it is called, foreign or not.
+    /// Its name, foreign or not.
     pub name: String,
     /// Its parts; every row has the same.
     pub segments: Vec<Segment<'a>>,
-    /// What stands right of it.
+    /// The text right of it.
     pub says: String,
 }
 

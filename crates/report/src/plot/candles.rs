@@ -30,7 +30,7 @@ pub(crate) struct CandleSeries {
 
 /// Groups of candlesticks.
 pub(crate) struct CandleChart<'a> {
-    /// What they show, for those who do not see it.
+    /// Text alternative.
     pub title: &'a str,
     /// In units of the view box, which are pixels at full size.
     pub width: f64,

@@ -7,19 +7,19 @@ use std::fmt::Write;
 /// A plot with its legend.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plot {
-    /// What it shows, for those who do not see it.
+    /// Text alternative.
     pub title: String,
     /// Its units, which are pixels at full size.
     pub width: f64,
     /// See `width`.
     pub height: f64,
-    /// What the page's script reads: attributes, each behind a blank.
+    /// Attributes for the page's script, each behind a blank.
     pub attributes: String,
     /// SVG.
     pub body: String,
-    /// What its colours and strokes mean.
+    /// Meaning of its colours and strokes.
     pub legend: Vec<Key>,
-    /// What the entries of the legend are values of; may be empty.
+    /// Title of the legend: the quantity whose values its entries are; may be empty.
     pub legend_title: String,
     /// The legend stands below the plot, not above.
     pub legend_below: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Key {
     pub mark: Mark,
     /// Its colour, below [`super::COLOURS`].
     pub colour: usize,
-    /// What it is; foreign or not.
+    /// Its name; foreign or not.
     pub name: String,
     /// A figure of it, in bold; may be empty.
     pub figure: String,

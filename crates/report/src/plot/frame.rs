@@ -16,9 +16,9 @@ const TOP: f64 = 26.0;
 /// Room for the names of the x axis and what it shows.
 const BOTTOM: f64 = 44.0;
 
-/// What a chart is drawn into.
+/// Frame of a chart.
 pub(super) struct Frame<'a> {
-    /// What the chart shows, for those who do not see it.
+    /// Text alternative.
     pub title: &'a str,
     /// In units of the view box, which are pixels at full size.
     pub width: f64,
@@ -56,7 +56,7 @@ impl Frame<'_> {
         Plot { title, width, height, attributes, body, legend, ..Plot::default() }
     }
 
-    /// What the page's script needs to say the values under the pointer.
+    /// Scale data for the page's script, which shows the values under the pointer.
     fn data(&self) -> String {
         let (right, bottom) = (self.width - RIGHT, self.bottom());
         let (x, y) = (self.x.data(), self.y.data());

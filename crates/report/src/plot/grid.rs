@@ -8,15 +8,15 @@ use std::fmt::Write;
 
 /// A value for each pair of values of two knobs.
 pub(crate) struct Grid<'a> {
-    /// What it shows, for those who do not see it.
+    /// Text alternative.
     pub title: &'a str,
     /// In units of the view box, which are pixels at full size.
     pub width: f64,
     /// How values are written.
     pub quantity: Quantity,
-    /// What the columns are, and each of them.
+    /// Name of the columns, and each of them.
     pub columns: (&'a str, Vec<String>),
-    /// What the rows are, and each of them; the first is the lowest.
+    /// Name of the rows, and each of them; the first is the lowest.
     pub rows: (&'a str, Vec<String>),
     /// By row, then column: the value, and what it says.
     pub cells: Vec<Vec<Option<(f64, String)>>>,
@@ -92,7 +92,7 @@ impl Grid<'_> {
         }
     }
 
-    /// What the columns are.
+    /// Draws the columns' labels.
     fn names(&self, out: &mut String, left: f64, wide: f64, bottom: f64) {
         let mut taken = f64::NEG_INFINITY;
         for (c, word) in self.columns.1.iter().enumerate() {

@@ -18,7 +18,7 @@ pub(crate) struct GroupSeries {
 
 /// Groups of bars.
 pub(crate) struct GroupedBars<'a> {
-    /// What they show, for those who do not see it.
+    /// Text alternative.
     pub title: &'a str,
     /// In units of the view box, which are pixels at full size.
     pub width: f64,

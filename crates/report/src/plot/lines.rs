@@ -22,7 +22,7 @@ pub(crate) struct Series {
 
 /// A chart of lines over two axes.
 pub(crate) struct LineChart<'a> {
-    /// What it shows, for those who do not see it.
+    /// Text alternative.
     pub title: &'a str,
     /// In units of the view box, which are pixels at full size.
     pub width: f64,

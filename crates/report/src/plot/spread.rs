@@ -29,19 +29,19 @@ pub(crate) struct SpreadSeries {
 
 /// Medians over an axis.
 pub(crate) struct SpreadChart<'a> {
-    /// What it shows, for those who do not see it.
+    /// Text alternative.
     pub title: &'a str,
     /// In units of the view box, which are pixels at full size.
     pub width: f64,
     /// Of the chart over an axis; rows have as many as there are.
     pub height: f64,
-    /// What the x axis is called.
+    /// Label of the x axis.
     pub label: String,
     /// The places on it, in words, and as numbers where they have some.
     pub places: Vec<(String, Option<f64>)>,
     /// The axis of the values.
     pub y: Axis,
-    /// What the series are values of; may be empty.
+    /// Name of the quantity whose values distinguish the series; may be empty.
     pub of: String,
     /// In the order of the legend.
     pub series: Vec<SpreadSeries>,

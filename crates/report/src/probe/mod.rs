@@ -1,5 +1,5 @@
-//! What a probe of a drive leaves behind: what was asked, what was measured, and a verdict with its confidence for each
-//! thing that was looked for. One document of JSON (`tidewater probe --json`), and the text and the page made from it.
+//! Result of a probe of a drive: questions, measurements, and a verdict with its confidence for each property. One
+//! document of JSON (`tidewater probe --json`), and the text and the page made from it.
 
 mod page;
 mod summary;
@@ -24,7 +24,7 @@ pub struct ProbeRecord {
     pub schema: String,
     /// The version of the program.
     pub version: String,
-    /// What was probed.
+    /// The target.
     pub target: TargetInfo,
     /// The seed of every random choice.
     pub seed: u64,
@@ -35,12 +35,12 @@ pub struct ProbeRecord {
     pub stages: Vec<Stage>,
 }
 
-/// What was probed, as it says of itself.
+/// The probed target, by its own description.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetInfo {
     /// Its name: a profile with what was changed of it, or a path.
     pub name: String,
-    /// What it is, in words: `simulated drive`, `regular file`, `block device`.
+    /// Its kind, in words: `simulated drive`, `regular file`, `block device`.
     pub kind: String,
     /// Bytes that can be addressed.
     pub capacity_bytes: u64,
@@ -66,9 +66,9 @@ pub struct Stage {
     pub bytes_written: u64,
     /// Seconds of the target's clock that it took.
     pub seconds: f64,
-    /// What it found.
+    /// Its verdicts.
     pub verdicts: Vec<Verdict>,
-    /// What it measured on the way that a reader should know.
+    /// Further measurements that a reader should know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Its plots.
@@ -76,7 +76,7 @@ pub struct Stage {
     pub figures: Vec<Figure>,
 }
 
-/// What a verdict says.
+/// Answer of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
@@ -91,7 +91,7 @@ pub enum Answer {
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What was asked: one of the names in [`ask`].
+    /// The question: one of the names in [`ask`].
     pub what: String,
     /// The answer.
     pub answer: Answer,

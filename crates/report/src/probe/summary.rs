@@ -5,7 +5,7 @@ use crate::experiment::wrapped;
 use std::fmt::Write;
 use tidewater_base::units::{bytes, plural_exact, seconds};
 
-/// What was found, at most `width` characters wide where its words allow it.
+/// Findings, at most `width` characters wide where their words allow it.
 pub fn summary(record: &ProbeRecord, width: usize) -> String {
     let mut out = String::new();
     let target = &record.target;

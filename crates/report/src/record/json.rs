@@ -55,7 +55,7 @@ impl std::error::Error for RecordError {
     }
 }
 
-/// What every version of the schema has, so that a newer record is distinguished from a broken one.
+/// Fields common to every version of the schema, so that a newer record is distinguished from a broken one.
 #[derive(Deserialize)]
 struct Header {
     schema: Option<u64>,

@@ -19,7 +19,7 @@ pub fn schema(file: &str) -> Value {
     serde_json::from_str(&text).expect("the schema is JSON")
 }
 
-/// What in `text` is against the schema in `file`.
+/// Violations in `text` of the schema in `file`.
 pub fn wrong(file: &str, text: &str) -> Vec<String> {
     let root = schema(file);
     let mut wrong = Vec::new();
@@ -55,7 +55,7 @@ fn check(root: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut Vec<
             "maxItems" if value.as_array().map(|v| v.len() as u64) > rule.as_u64() => bad("too many items".into()),
             "minItems" if value.as_array().map(|v| v.len() as u64) < rule.as_u64() => bad("too few items".into()),
             "required" => {
-                for name in rule.as_array().expect("names").iter().filter_map(Value::as_str) {
+                for name in rule.as_array().expect("required fields are an array").iter().filter_map(Value::as_str) {
                     if value.get(name).is_none() {
                         bad(format!("{name} is missing"));
                     }
@@ -96,7 +96,7 @@ fn check(root: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut Vec<
 /// The names of a type, or of several.
 fn types(rule: &Value) -> impl Iterator<Item = &str> {
     let several = rule.as_array().into_iter().flatten();
-    several.chain(rule.is_string().then_some(rule)).map(|name| name.as_str().expect("a type is a word"))
+    several.chain(rule.is_string().then_some(rule)).map(|name| name.as_str().expect("a type is a string"))
 }
 
 fn is(value: &Value, name: &str) -> bool {
@@ -133,7 +133,7 @@ pub fn page_lists(page: &str, file: &str, title: &str) {
 
 /// The fields of an object by name: whether JSON keeps their order depends on what else is built.
 fn sorted(object: &Value) -> BTreeMap<&String, &Value> {
-    object.as_object().expect("an object").iter().collect()
+    object.as_object().expect("the schema is an object").iter().collect()
 }
 
 fn table(out: &mut String, part: &Value, title: &str) {
@@ -176,7 +176,7 @@ fn kind(field: &Value) -> String {
 
 /// Every element that is opened is closed, in order.
 pub fn balanced(markup: &str) {
-    let body = markup.split_once("<body>").expect("a body").1;
+    let body = markup.split_once("<body>").expect("the page has a body").1;
     let mut open: Vec<&str> = Vec::new();
     for tag in body.split('<').skip(1) {
         let inside = tag.split('>').next().unwrap();
