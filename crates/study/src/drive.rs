@@ -10,11 +10,11 @@ use tidewater_core::profile::{self, Profile};
 pub struct DriveSpec {
     /// A built-in profile's name, or the path of a file.
     pub profile: PathBuf,
-    /// What is changed in it.
+    /// Changes to the profile.
     pub set: Vec<Setting>,
     /// The usable size, in place of a setting of `drive.capacity`.
     pub capacity: Option<String>,
-    /// What it has been through.
+    /// History of the drive before the run.
     pub precondition: Precondition,
     /// Seed of every random choice.
     pub seed: u64,
@@ -35,13 +35,13 @@ impl DriveSpec {
 pub struct Drive {
     /// The drive.
     pub profile: Profile,
-    /// What it is called, as `--profile` takes it: a built-in name, or the path of a file.
+    /// Its name, as `--profile` takes it: a built-in name, or the path of a file.
     pub name: String,
-    /// What it is, in a line, with what it was made from and what differs from that.
+    /// Description in a line, with its origin and the differences from that.
     pub about: String,
-    /// What was changed, as `KEY=VALUE`, in the order it was given.
+    /// Changes, as `KEY=VALUE`, in the order they were given.
     pub changed: Vec<String>,
-    /// What a reader of its results should know.
+    /// Notes for readers of its results.
     pub notes: Vec<String>,
     /// The write policy in place of the profile's, where one from outside of the firmware was asked for:
     /// `python:MODULE:NAME@HASH`. A caller who has it gives it to the run ([`crate::Listeners::policy`]).
@@ -150,7 +150,7 @@ pub fn changes(text: &str, name: &str) -> Result<(String, Vec<Setting>), Failure
     Ok((origin.name, changed.map_err(Failure::run)?))
 }
 
-/// What makes one profile of another, as `KEY=VALUE`; its name and its description apart.
+/// Changes that turn one profile into another, as `KEY=VALUE`, without its name and description.
 fn differences(from: &Profile, to: &Profile) -> Vec<String> {
     let (before, after) = (from.settings(), to.settings());
     let gone = before.keys().filter(|key| !after.contains_key(*key) && key.ends_with(".size"));
@@ -159,7 +159,7 @@ fn differences(from: &Profile, to: &Profile) -> Vec<String> {
     new.map(|(key, value)| format!("{key}={value}")).chain(gone).collect()
 }
 
-/// What was changed, in a line: of many, the first.
+/// Changes in a line: of many, the first.
 fn few(changed: &[String]) -> Option<String> {
     const SHOWN: usize = 6;
     match changed.len() {
@@ -191,7 +191,7 @@ pub fn change(mut profile: Profile, settings: &[Setting]) -> Result<Drive, Failu
     Ok(Drive { name: profile.name.clone(), profile, about, changed, notes, outside })
 }
 
-/// What is wrong with a profile.
+/// The failure for a profile's error.
 fn about(error: &profile::ProfileError) -> Failure {
     let suggestion = error.meant().map(str::to_owned);
     Failure::refused(error).of(Subject::Profile { key: error.key.clone(), suggestion })

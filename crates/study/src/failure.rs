@@ -1,4 +1,4 @@
-//! What went wrong, as a user reads it: one line that says it, and one that says what to do.
+//! Failures, as a user reads them: one line for the fault, and one for the fix.
 
 use std::fmt;
 use std::io;
@@ -6,17 +6,17 @@ use std::io;
 /// Why there is no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What is wrong; one line.
+    /// The fault; one line.
     pub message: String,
-    /// What to do about it, where that is known; one line.
+    /// The fix, where it is known; one line.
     pub help: Option<String>,
-    /// What was asked for can't be had; otherwise it was begun, and went wrong.
+    /// The request is invalid; otherwise the work was begun, and failed.
     pub usage: bool,
-    /// What it is about, for programs.
+    /// The object at fault, for programs.
     pub subject: Subject,
 }
 
-/// What a failure is about, where that is known.
+/// The object at fault, where it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Subject {
     /// Nothing of these.
@@ -26,7 +26,7 @@ pub enum Subject {
     Profile {
         /// The key in question, such as `nand.channels`.
         key: Option<String>,
-        /// What was perhaps meant.
+        /// The key that was probably meant.
         suggestion: Option<String>,
     },
     /// A write policy from outside.
@@ -53,12 +53,12 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// What was asked for can't be had.
+    /// An invalid request.
     pub fn usage(message: impl fmt::Display) -> Failure {
         Failure { message: message.to_string(), help: None, usage: true, subject: Subject::Other }
     }
 
-    /// What was begun, and went wrong.
+    /// A failure of work that was begun.
     pub fn run(message: impl fmt::Display) -> Failure {
         Failure { message: message.to_string(), help: None, usage: false, subject: Subject::Other }
     }
@@ -98,12 +98,12 @@ impl Failure {
     }
 }
 
-/// What the system says, without its number of the error.
+/// The system's message, without its error number.
 pub fn reason(error: &io::Error) -> String {
     without_number(&error.to_string())
 }
 
-/// What another crate says in words of the system, without the system's number of the error.
+/// An error of another crate in the system's words, without the system's error number.
 pub fn without_number(text: &str) -> String {
     match text.split_once(" (os error ") {
         Some((words, rest)) => words.to_owned() + rest.split_once(')').map_or("", |(_, rest)| rest),

@@ -1,4 +1,4 @@
-//! What studies are made of: loads and drives as a user names them, single runs, and many runs on all cores.
+//! Parts of studies: loads and drives as a user names them, single runs, and many runs on all cores.
 
 mod drive;
 pub mod experiment;

@@ -38,7 +38,7 @@ pub struct LoadSpec {
     pub warm_up: u64,
 }
 
-/// What a drive is given to do.
+/// A drive's load.
 pub struct Load {
     /// The requests.
     pub source: Workload,
@@ -46,9 +46,9 @@ pub struct Load {
     pub pacing: Pacing,
     /// The simulated time after which none is issued.
     pub runtime: Option<Duration>,
-    /// What the record says of it.
+    /// Its description in the record.
     pub described: record::Workload,
-    /// What a reader of the results should know.
+    /// Warnings for readers of the results.
     pub warnings: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// What the command line asks for.
+    /// Finds the load of the command line.
     ///
     /// # Errors
     /// When there is no such trace, or the job is wrong.
@@ -121,8 +121,7 @@ impl Origin {
         }
     }
 
-    /// What speaks against the reading of its traces, known before a run: columns or units that look mistaken. Records
-    /// have it among their warnings.
+    /// Signs before a run that its traces are misread: columns or units in doubt. Records have them as warnings.
     pub fn doubts(&self, given: &LoadSpec) -> Vec<String> {
         match self {
             Origin::Traces(inputs) => doubts(inputs, given),
@@ -156,7 +155,7 @@ fn read_all(
     Ok((traces, extent))
 }
 
-/// What speaks against the reading of these traces.
+/// Signs that these traces are misread.
 fn doubts(inputs: &[Input], given: &LoadSpec) -> Vec<String> {
     let options = trace::options(&given.reading, false);
     inputs.iter().flat_map(|input| sim::doubts(input, &options, given.queue_depth.is_none())).collect()

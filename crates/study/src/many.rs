@@ -15,7 +15,7 @@ use tidewater_sim::workload::Source as _;
 
 /// A run whose drive and load were found, with all that can be wrong before it begins.
 pub struct Ready {
-    /// What is run.
+    /// The plan of the run.
     pub plan: Plan,
     /// Its drive.
     pub drive: Drive,
@@ -108,7 +108,7 @@ impl How {
     }
 }
 
-/// What the system says is free, the limit of a control group included; without a word of it, 4 GiB.
+/// Free memory by the system's count, within the limit of a control group; 4 GiB if the system gives none.
 fn free_memory() -> u64 {
     const UNKNOWN: u64 = 4 << 30;
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
@@ -121,7 +121,7 @@ fn free_memory() -> u64 {
     available.unwrap_or(UNKNOWN).min(group.unwrap_or(u64::MAX))
 }
 
-/// What is heard of runs while they go on, on any thread.
+/// Progress of runs, on any thread.
 pub trait Follow: Send + Sync {
     /// The first drive is there: from now on there will be something to keep.
     fn begun(&self) {}

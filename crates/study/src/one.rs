@@ -28,7 +28,7 @@ pub struct One<'a> {
     pub given: &'a DriveSpec,
 }
 
-/// What goes on around a run.
+/// Callbacks and shared state of a run.
 #[derive(Default)]
 pub struct Listeners<'a> {
     /// Called when the load is open, and its drive is to be made.
@@ -43,7 +43,7 @@ pub struct Listeners<'a> {
     pub cancelled: Arc<AtomicBool>,
     /// Takes each request.
     pub requests: Option<Box<dyn RequestSink + Send>>,
-    /// What the drive's model is to be taken from before it is made; none: it is not reckoned with.
+    /// Budget from which the memory of the drive's model is reserved before it is made; `None`: no limit.
     pub memory: Option<&'a Memory>,
     /// Traces that other runs have read, or will.
     pub traces: Option<&'a SharedTraces>,
@@ -140,11 +140,11 @@ pub(crate) fn device_options(drive: &DriveSpec, load: &LoadSpec) -> Options {
     Options { seed: drive.seed, precondition: drive.precondition, stamps, ..of_runs }
 }
 
-/// What a run takes besides its drive, in bytes: readers, histograms, queues.
+/// Memory of a run besides its drive, in bytes: readers, histograms, queues.
 const MEMORY_OF_A_RUN: u64 = 16 << 20;
-/// What each unit of a drive takes that was written all over: 11 bytes measured (16 GiB, steady), and some to spare.
+/// Memory of each written unit of a drive: 11 bytes measured (16 GiB, steady), and some to spare.
 const MEMORY_PER_UNIT: u64 = 16;
-/// What its stamps add, which a power cut needs: 74 measured (the same drive).
+/// Additional memory of its stamps, which a power cut needs: 74 bytes measured (the same drive).
 const MEMORY_PER_STAMP: u64 = 80;
 
 /// Bytes of this computer's memory that a run will take, by the units of its drive: map, versions and wear, and stamps

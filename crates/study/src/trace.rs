@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidewater_sim::trace::{Columns, Format, Input, Options, samples};
 use tidewater_sim::workload::{Slice, SourceError, Workload};
 
-/// What tells how many requests a trace has.
+/// The command that counts a trace's requests.
 pub const COUNTS: &str = "`tidewater trace info`";
 
 /// How to read a trace, and which part of it.
@@ -69,7 +69,7 @@ pub fn options(reading: &Reading, scan: bool) -> Options {
     }
 }
 
-/// What is wrong with a source, and what to do about it.
+/// The failure for a source's error, with its fix.
 pub fn refusal(error: &SourceError) -> Failure {
     let line = match error {
         SourceError::Malformed { line, .. } => Some(*line),

@@ -1,4 +1,4 @@
-//! What a study varies and sets, as text: `KEY=VALUE`, `KEY=V1,V2,...`, ranges.
+//! Values that a study varies and sets, as text: `KEY=VALUE`, `KEY=V1,V2,...`, ranges.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What a study varies: every combination of values is a run.
+//! The grid of a study: every combination of values is a run.
 
 use crate::drive::{self, DriveSpec};
 use crate::load::LoadSpec;
@@ -6,7 +6,7 @@ use crate::{Failure, Setting, Variation, factor};
 use tidewater_core::profile;
 use tidewater_sim::run::parse_precondition;
 
-/// What can be varied besides the keys of a profile.
+/// Options that can be varied, besides the keys of a profile.
 pub const OPTIONS: [&str; 8] =
     ["profile", "trace", "job", "queue-depth", "speedup", "precondition", "power-cut", "seed"];
 
@@ -17,16 +17,16 @@ pub struct Grid {
     pub load: LoadSpec,
     /// The drive.
     pub drive: DriveSpec,
-    /// What is varied; the last changes fastest.
+    /// The variations; the last changes fastest.
     pub vary: Vec<Variation>,
 }
 
 /// One run of a study.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What is varied, as `KEY=VALUE`, separated by blanks.
+    /// The varied values, as `KEY=VALUE`, separated by blanks.
     pub label: String,
-    /// What is varied: keys and values, in the order of the grid.
+    /// The varied keys and their values, in the order of the grid.
     pub point: Vec<Setting>,
     /// Its load.
     pub load: LoadSpec,
@@ -64,7 +64,7 @@ impl Grid {
     /// Every combination; the last variation changes fastest.
     ///
     /// # Errors
-    /// What cannot be varied.
+    /// When a key cannot be varied.
     pub fn plans(&self) -> Result<Vec<Plan>, Failure> {
         let vary_names = |key: &str| self.vary.iter().any(|vary| vary.key == key);
         for (i, vary) in self.vary.iter().enumerate() {

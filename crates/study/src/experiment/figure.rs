@@ -25,7 +25,7 @@ pub struct FigureTable {
     x_log: bool,
     #[serde(default)]
     y_log: bool,
-    /// What the source gives, drawn beside it.
+    /// The source's values, drawn beside it.
     #[serde(default)]
     paper: Vec<PaperTable>,
 }

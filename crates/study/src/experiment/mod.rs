@@ -68,7 +68,7 @@ struct Documented {
     doc: String,
 }
 
-/// What `--quick` changes.
+/// Changes made by `--quick`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Quick {
@@ -219,7 +219,7 @@ impl Own {
         self.document(&self.over_seeds(&rows)).map(Some).map_err(place)
     }
 
-    /// What the columns are for a run.
+    /// Values of the columns for a run.
     fn numbers(&self, record: Record) -> Result<Vec<f64>, Failure> {
         let mut names = self.parameters();
         let runs = [Labelled { label: String::new(), record }];

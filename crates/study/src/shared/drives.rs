@@ -31,7 +31,7 @@ struct Kept {
     made: Arc<Mutex<Option<Device>>>,
 }
 
-/// What decides a drive, besides its size.
+/// Parameters that determine a drive, besides its size.
 fn key(profile: &Profile, options: &Options) -> String {
     format!("{:?} {:?}", profile.settings(), Options { capacity: 0, ..*options })
 }

@@ -1,4 +1,4 @@
-//! What runs share: traces that were read, and drives that were brought into their state.
+//! State shared by runs: traces that were read, and preconditioned drives.
 
 mod drives;
 mod traces;

@@ -70,7 +70,7 @@ const RUNS: &str = "runs";
 const CLAIMS: &str = "claims";
 /// The file by which the folder is known.
 const INDEX: &str = "sweep.json";
-/// What a record's name ends with; of a run without one, [`FAILED`].
+/// Ending of a record's name; of a run without one, [`FAILED`].
 const RECORD: &str = "json";
 const FAILED: &str = "failed.json";
 /// Times that a file is made anew because others tidied it away; each of them does so once, as it ends.
@@ -225,7 +225,7 @@ impl Folder {
         Err(io::Error::other("what is written for it is removed whenever it is made"))
     }
 
-    /// What came of a run; `None`: it is not there.
+    /// The stored outcome of a run; `None`: there is none.
     ///
     /// # Errors
     /// When it can't be read, or is nothing of a sweep.
@@ -333,8 +333,8 @@ mod tests {
     /// Processes that end tidy up while others write and claim: each file is written, each claim has one holder.
     #[test]
     fn what_is_tidied_up_is_never_in_use() {
-        let root = tempfile::tempdir().expect("a folder");
-        let folder = Folder::open(root.path()).expect("it opens");
+        let root = tempfile::tempdir().expect("the folder can be created");
+        let folder = Folder::open(root.path()).expect("the folder can be opened");
         let (done, held) = (AtomicBool::new(false), Mutex::new(HashSet::new()));
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -351,9 +351,9 @@ mod tests {
                         let mut had = 0;
                         for turn in 0..400_usize {
                             let (own, shared) = (format!("own-{worker}"), format!("shared-{}", turn % 2));
-                            folder.write(&own, turn.to_string().as_bytes()).expect("it is written");
-                            assert_eq!(fs::read_to_string(folder.file(&own)).expect("it is read"), turn.to_string());
-                            if let Some(claim) = folder.claim(&shared).expect("a claim or none") {
+                            folder.write(&own, turn.to_string().as_bytes()).expect("the file can be written");
+                            assert_eq!(fs::read_to_string(folder.file(&own)).expect("a text"), turn.to_string());
+                            if let Some(claim) = folder.claim(&shared).expect("claims can be made") {
                                 assert!(held.lock().unwrap().insert(shared.clone()), "{shared} has two holders");
                                 std::thread::yield_now();
                                 held.lock().unwrap().remove(&shared);

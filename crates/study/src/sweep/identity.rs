@@ -1,4 +1,4 @@
-//! What decides a run, as text, and its digest: the name of its record.
+//! Identity of a run: its determining inputs as text, and their digest, the name of its record.
 
 use crate::Failure;
 use crate::vary::Plan;

@@ -24,12 +24,12 @@ use std::sync::atomic::Ordering;
 use tidewater_report::Record;
 use tidewater_sim::pool;
 
-/// What came of a run, as it is kept.
+/// Stored outcome of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
-    /// What is varied, as `KEY=VALUE`, separated by blanks.
+    /// The varied values, as `KEY=VALUE`, separated by blanks.
     pub label: String,
-    /// What is varied: keys and values.
+    /// The varied keys and their values.
     pub point: BTreeMap<String, String>,
     /// All that decides the run, a line each; the name of the record is its digest.
     pub decided_by: Vec<String>,
@@ -45,11 +45,11 @@ pub struct Kept {
 pub struct Named {
     /// Its name: 32 hexadecimal digits.
     pub name: String,
-    /// What that was made of.
+    /// Inputs of its name's digest.
     pub decided_by: Vec<String>,
     /// The run, or why it can't be had.
     pub run: Result<Ready, Failure>,
-    /// What is varied.
+    /// The plan.
     pub plan: Plan,
 }
 
@@ -80,7 +80,7 @@ pub fn named(plans: Vec<Plan>, build: &str) -> Result<Vec<Named>, Failure> {
     }
 }
 
-/// What a call of [`run`] did.
+/// Counts of one call of [`run`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Runs that were made.

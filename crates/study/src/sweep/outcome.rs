@@ -1,4 +1,4 @@
-//! What a sweep's folder holds besides its runs: the index, and the tables of all runs.
+//! Files of a sweep's folder besides its runs: the index, and the tables of all runs.
 
 use super::{Kept, Named};
 use serde::Serialize;
@@ -10,7 +10,7 @@ pub const TABLE: &str = "table.parquet";
 /// Its figures over seeds.
 pub const STATISTICS: &str = "statistics.parquet";
 
-/// What stands in the index of a sweep's folder.
+/// Index of a sweep's folder.
 #[derive(Serialize)]
 pub struct Index<'a> {
     version: &'a str,

@@ -189,7 +189,7 @@ impl Sweep {
     /// The runs.
     ///
     /// # Errors
-    /// What cannot be varied.
+    /// When a key cannot be varied.
     pub fn plans(&self) -> Result<Vec<Plan>, Failure> {
         if self.grid.load.traces.is_empty()
             && self.grid.load.job.is_none()
@@ -228,7 +228,7 @@ impl Sweep {
 }
 
 impl PlanTable {
-    /// What it says; paths in it begin at `folder`.
+    /// The sweep of the table; paths in it begin at `folder`.
     ///
     /// # Errors
     /// Of values that can't be.

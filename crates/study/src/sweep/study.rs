@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use tidewater_base::units::plural;
 
-/// What decides a run, besides the build that makes it.
+/// Inputs that determine a run, besides the build that makes it.
 #[derive(Default)]
 struct Essence<'a> {
     /// Load, options and seed.
