@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::TcpListener;
 
-/// What the page is made of, besides what all pages have.
+/// Files of the page, besides those common to all pages.
 const FILES: [File; 2] = [
     ("/", "text/html; charset=utf-8", include_str!("../assets/board.html")),
     ("/board.js", "text/javascript; charset=utf-8", include_str!("../assets/board.js")),
@@ -23,7 +23,7 @@ pub struct Board {
     pub state: String,
     /// The state is a bad one.
     pub bad: bool,
-    /// What the page is about, in a sentence; may be empty.
+    /// The subject of the page, in a sentence; may be empty.
     pub note: String,
     /// The share that is done, 0 to 1; `None`: it has no end.
     pub share: Option<f64>,
@@ -33,7 +33,7 @@ pub struct Board {
     pub tiles: Vec<[String; 3]>,
     /// Tables: of one page always the same, and in one order.
     pub tables: Vec<Table>,
-    /// What happened.
+    /// The events.
     pub events: History,
 }
 
@@ -53,7 +53,7 @@ pub struct Table {
 /// A cell of a table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cell {
-    /// What it says.
+    /// Its text.
     pub text: String,
     /// A bar under it, of a length from 0 to 1.
     pub share: Option<f64>,
@@ -78,7 +78,7 @@ impl Cell {
     }
 }
 
-/// What happened, the oldest first: of more than 200 events the last.
+/// Events, the oldest first: of more than 200 the last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct History(VecDeque<Happened>);
@@ -90,7 +90,7 @@ pub struct Happened {
     pub at_ms: u64,
     /// How bad it is.
     pub level: Level,
-    /// What, in one line.
+    /// The event, in one line.
     pub what: String,
 }
 

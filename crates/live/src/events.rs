@@ -1,4 +1,4 @@
-//! What happened between two moments, as marks on a time axis.
+//! Events between two moments, as marks on a time axis.
 
 use crate::Level;
 use serde::Serialize;
@@ -15,7 +15,7 @@ pub(crate) struct Event {
     pub what: String,
 }
 
-/// What happened between two moments.
+/// Events between two moments.
 pub(crate) fn between(before: &Moment, now: &Moment) -> Vec<Event> {
     let mut events = Vec::new();
     let mut add = |level, what: String| events.push(Event { level, what });

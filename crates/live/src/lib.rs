@@ -1,11 +1,11 @@
 //! Live pages: a served device, a simulation, a sweep or a cluster, watched in a browser.
 //!
-//! What is watched is asked four times a second while there is a viewer, and for ten minutes more, on a thread of its
-//! own; the pages are served on another. Both only ask: what they watch never waits for them. Read-only, on loopback,
-//! with all that a browser needs inside of the program.
+//! The watched system is queried four times a second while there is a viewer, and for ten minutes more, on a thread of
+//! its own; the pages are served on another. Queries never block it. Read-only, on loopback, with all that a browser
+//! needs inside of the program.
 //!
-//! A device and a simulation give moments, of which the page makes plots (feature `moments`). What is made of few
-//! figures and tables, a sweep or a cluster, gives a [`Board`].
+//! A device and a simulation give moments, of which the page makes plots (feature `moments`). A system of few figures
+//! and tables, a sweep or a cluster, gives a [`Board`].
 
 mod answers;
 mod board;
@@ -28,18 +28,18 @@ use serde::Serialize;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-/// What is watched.
+/// Description of the watched system.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
     /// A device or a simulation.
     pub kind: Kind,
-    /// What it is called: its profile, its load.
+    /// Its title: its profile, its load.
     pub title: String,
-    /// What survives what, in words; empty where nothing is promised.
+    /// Durability guarantee, in words; empty where nothing is promised.
     pub promise: String,
 }
 
-/// What kind of thing is watched.
+/// Kind of the watched system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {

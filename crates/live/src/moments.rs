@@ -14,7 +14,7 @@ use tidewater_gauges::{Drive, KINDS, LEVELS, Moment, Spread};
 /// Moments that are kept: ten minutes.
 const KEPT: usize = 2_400;
 
-/// What the page is made of, besides what all pages have.
+/// Files of the page, besides those common to all pages.
 pub(crate) const FILES: [File; 4] = [
     ("/", "text/html; charset=utf-8", include_str!("../assets/live.html")),
     ("/live.js", "text/javascript; charset=utf-8", include_str!("../assets/live.js")),
@@ -48,14 +48,14 @@ pub fn serve(
     serve_pages(listener, pages, Box::new(next))
 }
 
-/// What becomes of a moment on its way to a viewer.
+/// A moment as it is sent to viewers.
 #[derive(Serialize)]
 struct Text<'a> {
     /// Milliseconds since 1970.
     at_ms: u64,
     /// Seconds since the moment before, by the clock that rates go by; 0: there was none.
     dt: f64,
-    /// What is watched does not answer.
+    /// The watched system does not answer.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     silent: bool,
     #[serde(flatten)]

@@ -34,10 +34,10 @@ const FINISH_MAX: Duration = Duration::from_secs(5);
 /// How long no connection is taken after the system had no room for one.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a page is made of: path, type, text.
+/// A file of a page: path, type, text.
 pub(crate) type File = (&'static str, &'static str, &'static str);
 
-/// What all pages have.
+/// Files common to all pages.
 pub(crate) const COMMON: [File; 2] = [
     ("/live.css", "text/css; charset=utf-8", include_str!("../assets/live.css")),
     ("/common.js", "text/javascript; charset=utf-8", include_str!("../assets/common.js")),
@@ -187,7 +187,7 @@ async fn guarded(State(site): State<Arc<Site>>, request: Request, next: Next) ->
     response
 }
 
-/// What was seen before, and each moment as it comes.
+/// Streams the earlier samples, and each new one as it comes.
 async fn events(
     State(site): State<Arc<Site>>,
     Extension(guest): Extension<Arc<Guest>>,
@@ -259,7 +259,7 @@ mod tests {
             reader.lines().map(Result::unwrap).filter(|line| line.starts_with("id:") || line.starts_with("data:"));
         let mut found = Vec::new();
         while found.len() < count {
-            let line = lines.next().expect("more moments");
+            let line = lines.next().expect("another moment arrives");
             let Some(id) = line.strip_prefix("id:") else { continue };
             let data = lines.next().unwrap();
             let text = data.strip_prefix("data:").unwrap().trim();
@@ -316,7 +316,7 @@ mod tests {
         let mut streams: VecDeque<_> = (0..VIEWERS_MAX + 8)
             .map(|_| {
                 let mut lines = moments_of(ask(address, "GET /events", ""));
-                lines.next().expect("each gets in");
+                lines.next().expect("each viewer gets a moment");
                 lines
             })
             .collect();
@@ -325,7 +325,7 @@ mod tests {
             while lines.next().is_some() {}
         }
         for lines in &mut streams {
-            lines.next().expect("the others go on");
+            lines.next().expect("the other viewers get more moments");
         }
     }
 

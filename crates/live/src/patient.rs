@@ -22,7 +22,7 @@ impl Patient {
         Patient { stream, patience, waits: None }
     }
 
-    /// What a write gave, or that it has waited too long.
+    /// The result of a write, or a time-out.
     fn limited(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if written.is_ready() {
             self.waits = None;

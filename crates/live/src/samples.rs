@@ -15,7 +15,7 @@ const BEHIND_MAX: usize = 64;
 /// Viewers at once.
 pub(crate) const VIEWERS_MAX: usize = 32;
 
-/// What a viewer gets: the number of the text, and the text.
+/// A text for viewers, with its number.
 pub(crate) type Sample = Arc<(u64, String)>;
 
 /// Gives the next text, and may wait for it. True: those before are forgotten.
@@ -192,7 +192,7 @@ mod tests {
         let (_, mut newest) = samples.join(None, Arc::default());
         assert_eq!(samples.viewers(), VIEWERS_MAX);
         samples.hand_out(&Arc::new((1, String::new())));
-        let mut oldest = all.pop_front().expect("there are many");
+        let mut oldest = all.pop_front().expect("a sample is left");
         assert!(oldest.try_recv().is_err() && oldest.is_closed());
         assert!(newest.try_recv().is_ok() && all.iter_mut().all(|one| one.try_recv().is_ok()));
         drop(all);
