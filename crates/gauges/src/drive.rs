@@ -1,4 +1,4 @@
-//! What the firmware knows of itself.
+//! Gauges of the firmware.
 
 use serde::Serialize;
 use tidewater_base::Instant;
@@ -34,7 +34,7 @@ pub struct Drive {
     pub read_cache: Fill,
     /// Lanes of the fast side.
     pub lanes: Vec<Lane>,
-    /// What is pinned into the byte window.
+    /// Entries pinned into the byte window.
     pub window: Vec<Entry>,
     /// Bytes of memory that the host has lent.
     pub host_memory: u64,
@@ -111,7 +111,7 @@ pub struct Lane {
 pub struct Entry {
     /// The name that the host gave it.
     pub name: u16,
-    /// What it does.
+    /// Its state.
     pub state: &'static str,
     /// Bytes.
     pub bytes: u64,

@@ -132,7 +132,7 @@ mod tests {
         let earlier = all.clone();
         assert_eq!(all.since(&earlier, 0), None);
         (1..=1000).for_each(|us| all.record(0, Duration::from_us(us)));
-        let spread = all.since(&earlier, 0).expect("a thousand");
+        let spread = all.since(&earlier, 0).expect("there are 1,000 new latencies");
         for (found, is) in [(spread.p50, 500e-6), (spread.p99, 990e-6), (spread.p999, 999e-6)] {
             assert!((found / is - 1.0).abs() < 0.07, "{found} for {is}");
         }

@@ -1,4 +1,4 @@
-//! What a drive is doing at one moment, as numbers: of a served device and of a simulation the same. Counters only grow
+//! State of a drive at one moment, as numbers: the same for a served device and for a simulation. Counters only grow
 //! while the drive has power; rates follow from two moments.
 
 mod drive;
