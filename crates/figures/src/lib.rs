@@ -34,7 +34,7 @@ pub const WIDTH_MIN_MM: f64 = 50.0;
 /// Greatest width of a figure, in millimetres: the long side of A2.
 pub const WIDTH_MAX_MM: f64 = 594.0;
 
-/// What a figure is written as.
+/// File format of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Scalable Vector Graphics, for pages and for drawing programs.
@@ -46,7 +46,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What the ending of a file's name says.
+    /// The format by the ending of a file's name.
     ///
     /// # Errors
     /// Any other ending, by name.
@@ -85,7 +85,7 @@ pub enum Error {
     Drawing {
         /// The figure.
         name: String,
-        /// What the reader says.
+        /// The reader's error.
         why: String,
     },
 }

@@ -100,7 +100,7 @@ fn every(page: &str, figures: &[Figure<'_>]) {
             if what == "column" {
                 let png = drawing.encode(Format::Png).unwrap();
                 let pixels = tiny_skia::Pixmap::decode_png(&png).unwrap();
-                let density = png.windows(4).position(|part| part == b"pHYs").expect("it says how large it is");
+                let density = png.windows(4).position(|part| part == b"pHYs").expect("the PNG states its density");
                 let per_metre = u32::from_be_bytes(png[density + 4..density + 8].try_into().unwrap());
                 assert!((f64::from(per_metre) * 0.0254 - f64::from(DPI)).abs() < 0.1, "{per_metre}");
                 let wide = width / 25.4 * f64::from(DPI);
