@@ -23,9 +23,9 @@ pub enum LayoutError {
         layout: &'static str,
         /// Name of the field.
         field: &'static str,
-        /// What it holds.
+        /// The value found.
         found: u64,
-        /// What it should hold.
+        /// The value expected.
         want: u64,
     },
     /// The bytes do not match their CRC-32C.
@@ -43,7 +43,7 @@ pub enum LayoutError {
         layout: &'static str,
         /// Name of the field.
         field: &'static str,
-        /// What it has to be.
+        /// The rule that it breaks.
         must: &'static str,
     },
 }
@@ -74,7 +74,7 @@ impl fmt::Display for LayoutError {
 impl std::error::Error for LayoutError {}
 
 impl LayoutError {
-    /// What a field of an enclosing layout says of an error in its part.
+    /// The rule that a field of an enclosing layout breaks by an error in its part.
     pub(crate) fn must(self) -> &'static str {
         match self {
             LayoutError::Field { must, .. } => must,
@@ -101,7 +101,7 @@ pub struct Field {
     pub bytes: usize,
     /// Name.
     pub name: &'static str,
-    /// What it holds: `u64`, `u8 code`, `16 × LaneRecord`.
+    /// Its type: `u64`, `u8 code`, `16 × LaneRecord`.
     pub kind: &'static str,
     /// How often `kind` is repeated.
     pub times: usize,
@@ -119,13 +119,13 @@ pub struct Layout {
     pub name: &'static str,
     /// Bytes.
     pub bytes: usize,
-    /// What it is.
+    /// Its description.
     pub doc: &'static str,
     /// Its fields by offset.
     pub fields: &'static [Field],
 }
 
-/// What a field can be made of.
+/// A type that fields can have.
 pub(crate) trait Part: Sized {
     /// Bytes on the wire.
     const BYTES: usize;

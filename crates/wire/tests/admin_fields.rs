@@ -1,5 +1,5 @@
-//! Every field of every admin command at its boundaries and beyond: a table of which values are refused, and with what.
-//! What the table does not name is taken, whatever it holds: it is reserved, or for the firmware to judge.
+//! Every field of every admin command at its boundaries and beyond: a table of the refused values and their statuses.
+//! Values that are not in the table are accepted: the field is reserved, or for the firmware to judge.
 
 use tidewater_wire::nvme::{AdminCommand, Cns, NSID_ALL, Sqe, Status, admin_opcode as op};
 

@@ -174,7 +174,7 @@ impl Response {
         bytes
     }
 
-    /// What the response to Connect says of a wrong parameter (figure 21).
+    /// The Connect response's reference to a wrong parameter (figure 21).
     pub const fn of_parameter(parameter: Parameter) -> u64 {
         parameter.offset() as u64 | (parameter.in_data() as u64) << 16
     }

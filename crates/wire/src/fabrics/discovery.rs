@@ -50,7 +50,7 @@ pub enum AddressFamily {
     V6 = 2,
 }
 
-/// What is at the address (SUBTYPE).
+/// Type of the subsystem at the address (SUBTYPE).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum SubsystemKind {
@@ -65,7 +65,7 @@ pub enum SubsystemKind {
 /// An entry of the log page: a subsystem at a TCP address, without a secure channel.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct DiscoveryEntry {
-    /// What is there.
+    /// The subsystem's type.
     pub kind: SubsystemKind,
     /// Address family.
     pub family: AddressFamily,

@@ -44,7 +44,7 @@ layout! {
 }
 
 layout! {
-    /// What stands in front of the bytes of a sector. The checksum is that of all 512 bytes but its own.
+    /// Header of a sector. The checksum is that of all 512 bytes but its own.
     pub struct CopySector [32] {
         /// CRC-32C.
         0 checksum: u32,
@@ -150,7 +150,7 @@ impl CopyPlace {
     /// file.
     ///
     /// # Errors
-    /// What `write` says.
+    /// The errors of `write`.
     pub fn write<E>(
         &self,
         generation: u64,
@@ -199,7 +199,7 @@ impl CopyPlace {
     /// sector at a byte of the file.
     ///
     /// # Errors
-    /// What `read` says.
+    /// The errors of `read`.
     pub fn read<E>(
         &self,
         generation: u64,

@@ -8,7 +8,7 @@
 use crate::layout::{LayoutError, codes, layout};
 
 codes! {
-    /// What a record says of a file.
+    /// Kind of a record about a file.
     pub enum FileChangeKind {
         /// A program was started: ids count from here on.
         Session = 1 "session",
@@ -35,7 +35,7 @@ layout! {
     /// The head of a record about a file.
     pub struct FileChange [32] {
         fixed 0 magic: u32 = u32::from_le_bytes(*b"TFIL"), " `TFIL` in ASCII.";
-        /// What it says.
+        /// The kind.
         4 kind: FileChangeKind,
         /// The file, within a session; 0 for a session's and for `synced`.
         8 id: u32,
@@ -61,7 +61,7 @@ layout! {
 pub const DELTA_BASES: usize = 4;
 
 layout! {
-    /// What the bytes of a delta are like. Patches follow, each a [`FilePatch`] and its bytes.
+    /// Header of a delta. Patches follow, each a [`FilePatch`] and its bytes.
     pub struct FileDelta [16] {
         /// Stream offset of the record that the file's bytes under this number are of.
         0 lsn: u64,
@@ -183,7 +183,7 @@ layout! {
     pub struct FileSession [32] {
         /// Drawn anew for each run.
         0 run: [u8; 16],
-        /// What its syncs wait for: on flash, or in the ring.
+        /// Durability that its syncs wait for: on flash, or in the ring.
         16 destaged: bool,
         /// Bytes of the patterns that follow.
         20 pattern_bytes: u32,
@@ -215,7 +215,7 @@ pub enum FileRecord<'p> {
         id: u32,
         /// Where.
         offset: u64,
-        /// What.
+        /// The bytes.
         bytes: &'p [u8],
         /// The number of these bytes for deltas; 0: none.
         base: u8,
@@ -232,7 +232,7 @@ pub enum FileRecord<'p> {
         base: u8,
         /// The base's record.
         lsn: u64,
-        /// What is not as in the base.
+        /// The differences from the base.
         patches: FilePatches<'p>,
     },
     /// See [`FileChangeKind::Truncate`].

@@ -8,7 +8,7 @@ use crate::vendor::Epoch;
 pub const RECORD_ALIGN: u64 = 64;
 
 codes! {
-    /// What a record is.
+    /// Kind of a record.
     pub enum RecordKind {
         /// The bytes of a writer.
         Data = 1 "data",
@@ -22,7 +22,7 @@ layout! {
     /// then zeroes to the next multiple of 64.
     pub struct RecordHeader [40] {
         fixed 0 magic: u32 = u32::from_le_bytes(*b"TREC"), " `TREC` in ASCII.";
-        /// What it is.
+        /// The kind.
         4 kind: RecordKind,
         /// Bytes of the payload; of a void record, bytes of the region after the header.
         8 length: u32,
@@ -46,8 +46,8 @@ impl RecordHeader {
         }
     }
 
-    /// What lies before the header's own checksum, as little-endian words: for a writer that computes that with the
-    /// payload's. The checksum is of these and of 8 zero bytes, which it then stands in the place of.
+    /// The bytes before the header's own checksum, as little-endian words: for a writer that computes it with the
+    /// payload's. The checksum is of these and of 8 zero bytes in its own place.
     pub fn before_checksum(&self) -> [u64; 4] {
         let magic = u32::from_le_bytes(*b"TREC");
         let kind = self.kind as u32;

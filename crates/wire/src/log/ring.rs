@@ -23,7 +23,7 @@ pub const RING_LOCKS: i64 = 1 << 40;
 pub const RING_DEVICE_LOCK: i64 = RING_LOCKS + 255;
 /// Slots for writers in a lane page.
 pub const RING_SLOTS: usize = 32;
-/// What a slot holds while its writer writes nothing.
+/// Value of a slot whose writer is idle.
 pub const RING_IDLE: u64 = u64::MAX;
 /// No generation of a lane's stream gets here.
 pub(super) const RING_GENERATION_END: u64 = 1 << 62;
@@ -87,7 +87,7 @@ impl RingHeader {
 }
 
 layout! {
-    /// What the device says of one mapped lane. Each counter stands beside its complement.
+    /// The device's state of one mapped lane. Each counter stands beside its complement.
     pub struct RingLane [64] {
         /// The generation that the counters are of.
         0 generation: u64,

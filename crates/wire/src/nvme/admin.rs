@@ -138,7 +138,7 @@ pub struct GetLogPage {
     pub csi: u8,
 }
 
-/// What Identify returns (CNS; those from revision 2.0 say so).
+/// Data structure that Identify returns (CNS; those from revision 2.0 say so).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cns {
     /// 00h: an attached namespace, or with FFFFFFFFh what is common to all.
@@ -219,7 +219,7 @@ impl Cns {
 /// Identify.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Identify {
-    /// What.
+    /// The data structure.
     pub cns: Cns,
     /// Namespace: any.
     pub nsid: u32,
@@ -290,7 +290,7 @@ pub struct FormatNvm {
     pub secure_erase: SecureErase,
 }
 
-/// What Sanitize does (SANACT).
+/// Action of Sanitize (SANACT).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SanitizeAction {
     /// 001b: leave the failure mode.
@@ -313,7 +313,7 @@ pub enum SanitizeAction {
 /// Sanitize.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Sanitize {
-    /// What.
+    /// The action.
     pub action: SanitizeAction,
     /// Allow Unrestricted Sanitize Exit (AUSE): a failure may be left without another sanitize.
     pub unrestricted_exit: bool,
@@ -334,7 +334,7 @@ impl Sanitize {
     }
 }
 
-/// What Device Self-test does (STC).
+/// Action of Device Self-test (STC).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SelfTestAction {
     /// 1h: start a short one.
@@ -401,7 +401,7 @@ pub enum AdminCommand {
     DeviceSelfTest {
         /// 0: the controller; FFFFFFFFh: all namespaces; else one: any.
         nsid: u32,
-        /// What.
+        /// The action.
         action: SelfTestAction,
     },
     /// Keep Alive.

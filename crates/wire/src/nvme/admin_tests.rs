@@ -141,7 +141,7 @@ fn capsules_have_sgls_and_no_queues_in_memory() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
-    /// What a command is emitted as parses to it again; reserved bits are gone.
+    /// The emitted form of a command parses to it again; reserved bits are gone.
     #[test]
     fn what_parses_is_emitted(mut dwords in any::<[u32; 16]>(), which in 0..admin_opcode::NAMED.len() + 1) {
         dwords[0] = dwords[0] & 0xFFFF_3C00 | admin_opcode::NAMED.get(which).map_or(0xC1, |&(code, _)| u32::from(code));

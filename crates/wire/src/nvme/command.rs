@@ -1,16 +1,16 @@
-//! What a submission queue entry asks for, once it is known to be valid.
+//! I/O commands: a submission queue entry, once it is known to be valid.
 
 use super::sqe::{DSM_DEALLOCATE, DSM_INTEGRAL_READ, DSM_INTEGRAL_WRITE, FUA, LIMITED_RETRY, WRITE_ZEROES_DEALLOCATE};
 use super::{Sqe, Status, opcode};
 
-/// What a command does.
+/// Operation of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// Blocks to the host (section 6.9).
     Read,
     /// Blocks from the host (section 6.15).
     Write,
-    /// What was written is made durable (section 6.8).
+    /// Completed writes are made durable (section 6.8).
     Flush,
     /// Blocks become zeroes, without a transfer (section 6.17).
     WriteZeroes {
@@ -49,7 +49,7 @@ impl Kind {
 /// A command whose own fields are valid. Whether its namespace and blocks exist is for the firmware to check.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Command {
-    /// What it does.
+    /// The operation.
     pub kind: Kind,
     /// Namespace identifier: any value.
     pub nsid: u32,

@@ -79,7 +79,7 @@ pub const fn data_bytes(fid: u8, cdw11: u32) -> u32 {
     }
 }
 
-/// What Get Features with SEL 011b returns in double word 0.
+/// Capabilities of a feature: double word 0 of Get Features with SEL 011b.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Capabilities {
     /// It can be saved.
@@ -96,7 +96,7 @@ impl Capabilities {
         self.saveable as u32 | (self.of_namespace as u32) << 1 | (self.changeable as u32) << 2
     }
 
-    /// What a double word says.
+    /// Parses a double word.
     pub const fn from_dword(dword: u32) -> Capabilities {
         Capabilities { saveable: dword & 1 != 0, of_namespace: dword & 2 != 0, changeable: dword & 4 != 0 }
     }
@@ -138,7 +138,7 @@ impl Protection {
     }
 }
 
-/// What Set Features says of the host memory buffer.
+/// Host memory buffer, as Set Features configures it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct HostMemoryBuffer {
     /// Enable Host Memory (EHM).
@@ -164,7 +164,7 @@ layout! {
 }
 
 layout! {
-    /// What Get Features returns for the host memory buffer.
+    /// Host memory buffer attributes, as Get Features returns them.
     pub struct HmbAttributes [4096] {
         /// Host Memory Buffer Size, in memory pages.
         0 size: u32,
@@ -204,7 +204,7 @@ impl Timestamp {
         bytes
     }
 
-    /// What the data says; of Set Features only the milliseconds count.
+    /// Parses the data; of Set Features only the milliseconds count.
     pub fn from_bytes(bytes: [u8; 8]) -> Timestamp {
         let [.., flags, _] = bytes;
         let ms = u64::from_le_bytes(bytes) & 0xFFFF_FFFF_FFFF;
@@ -337,8 +337,8 @@ impl Feature {
         })
     }
 
-    /// What a double word says of a feature: 11 of Set Features, or 0 of a completion. Of the host memory buffer only
-    /// whether it is enabled. `None` for features that are not there and values that are reserved.
+    /// Parses a feature's double word: 11 of Set Features, or 0 of a completion. Of the host memory buffer only whether
+    /// it is enabled. `None` for features that are not there and values that are reserved.
     pub fn from_dword(fid: u8, dword: u32) -> Option<Feature> {
         let bytes = dword.to_le_bytes();
         Some(match fid {

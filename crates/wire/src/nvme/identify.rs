@@ -1,4 +1,4 @@
-//! What Identify returns (section 5.15.2), always 4,096 bytes. Bytes that no field names are zero.
+//! Identify data structures (section 5.15.2), always 4,096 bytes. Bytes that no field names are zero.
 //!
 //! Fields that came with revision 2.0 say so; they lie where revision 1.4 has reserved bytes, and zero means that the
 //! feature is not there.
@@ -599,9 +599,9 @@ mod tests {
         #[test]
         fn any_page_parses_and_comes_back(seed in any::<[u64; 8]>(), len in 0usize..=4096) {
             let page: Vec<u8> = (0..4096usize).map(|i| (seed[i % 8] >> (i / 8 % 57)) as u8).collect();
-            let controller = IdentifyController::parse(&page).expect("any 4,096 bytes");
+            let controller = IdentifyController::parse(&page).expect("the page has 4,096 bytes");
             prop_assert_eq!(IdentifyController::parse(&controller.to_bytes()), Ok(controller));
-            let namespace = IdentifyNamespace::parse(&page).expect("any 4,096 bytes");
+            let namespace = IdentifyNamespace::parse(&page).expect("the page has 4,096 bytes");
             prop_assert_eq!(IdentifyNamespace::parse(&namespace.to_bytes()), Ok(namespace));
             prop_assert!(namespace.block_shift().is_none_or(|shift| (9..64).contains(&shift)));
             prop_assert!(IdentifyController::parse(&page[..len]).is_ok() == (len == 4096));

@@ -190,7 +190,7 @@ impl EffectsLog {
         page
     }
 
-    /// What a page says; `None` if it is short.
+    /// Parses a page; `None` if it is short.
     pub fn parse(page: &[u8]) -> Option<EffectsLog> {
         let mut log = EffectsLog::empty();
         let entries = page.first_chunk::<2048>()?.as_chunks::<4>().0;

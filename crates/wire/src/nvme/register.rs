@@ -65,7 +65,7 @@ pub mod offset {
     pub const DOORBELLS: u32 = 0x1000;
 }
 
-/// What is written to NSSR to reset the NVM subsystem: "NVMe" (section 3.1.7).
+/// Value written to NSSR to reset the NVM subsystem: "NVMe" (section 3.1.7).
 pub const NSSR_RESET: u32 = 0x4E56_4D65;
 /// VS of revision 1.4 (section 3.1.2).
 pub const VERSION_1_4: u32 = 0x0001_0400;
@@ -125,7 +125,7 @@ impl Cap {
             | flag(self.cmb, 57)
     }
 
-    /// What the register says.
+    /// Parses the register.
     pub const fn from_bits(bits: u64) -> Cap {
         Cap {
             mqes: bits as u16,
@@ -144,7 +144,7 @@ impl Cap {
     }
 }
 
-/// What CC.SHN asks for.
+/// Shutdown notification (CC.SHN).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShutdownNotification {
     /// Nothing.
@@ -287,7 +287,7 @@ impl CmbLoc {
         self.bir as u32 & 7 | (self.rules as u32 & 0x3F) << 3 | self.offset << 12
     }
 
-    /// What the register says.
+    /// Parses the register.
     pub const fn from_bits(bits: u32) -> CmbLoc {
         CmbLoc { bir: bits as u8 & 7, rules: (bits >> 3) as u8 & 0x3F, offset: bits >> 12 }
     }
@@ -324,7 +324,7 @@ impl CmbSz {
             | self.size << 12
     }
 
-    /// What the register says.
+    /// Parses the register.
     pub const fn from_bits(bits: u32) -> CmbSz {
         CmbSz {
             submission_queues: bits & 1 != 0,

@@ -2,7 +2,7 @@
 
 use super::Status;
 
-/// What the address of a data block is (SGL descriptor subtype).
+/// Address of a data block, by the SGL descriptor subtype.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Address {
     /// 0h: an address in memory.

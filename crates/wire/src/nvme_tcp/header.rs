@@ -42,7 +42,7 @@ impl FatalStatus {
 /// A fatal error of the transport: the connection ends with a termination request that says so.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Fatal {
-    /// What is wrong (FES).
+    /// The error (FES).
     pub status: FatalStatus,
     /// Fatal error information (FEI): the offset of the wrong field, or the wrong digest; else 0.
     pub information: u32,
@@ -121,12 +121,12 @@ impl Framing {
     }
 }
 
-/// What a reader of a stream insists on.
+/// Rules for the PDUs of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Rules {
     /// Who reads.
     pub receiver: Receiver,
-    /// What was agreed for this direction.
+    /// The framing agreed for this direction.
     pub framing: Framing,
     /// Bytes of data in a command capsule, at most.
     pub capsule_data_max: u32,

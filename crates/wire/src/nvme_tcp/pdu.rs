@@ -209,7 +209,7 @@ impl Pdu {
         }
     }
 
-    /// What was agreed does not hold for the PDUs that open or end a connection.
+    /// The framing of this PDU: the agreed one does not hold for PDUs that open or end a connection.
     const fn framing(&self, framing: &Framing) -> Framing {
         match self {
             Pdu::IcReq(_) | Pdu::IcResp(_) | Pdu::H2cTermReq(_) | Pdu::C2hTermReq(_) => {
@@ -312,7 +312,7 @@ const fn dgst(header: bool, data: bool) -> u8 {
     (if header { DGST_HEADER } else { 0 }) | (if data { DGST_DATA } else { 0 })
 }
 
-/// What ICReq and ICResp have in common: version, alignment, digests.
+/// Parses the fields common to ICReq and ICResp: version, alignment, digests.
 fn parse_ic(header: &[u8]) -> Result<(u8, bool, bool), Fatal> {
     if u16_at(header, offset::PFV) != FORMAT_VERSION {
         return Err(Fatal::unsupported(offset::PFV));

@@ -70,7 +70,7 @@ impl Reader {
         }
     }
 
-    /// What the reader insists on from the next PDU on.
+    /// The rules from the next PDU on.
     pub fn rules_mut(&mut self) -> &mut Rules {
         &mut self.rules
     }
@@ -178,7 +178,7 @@ mod tests {
         Rules { receiver: Receiver::Controller, framing, capsule_data_max: 8_192, data_max: 65_536 }
     }
 
-    /// What a reader makes of a stream that comes in pieces of these lengths.
+    /// Reads a stream in pieces of these lengths.
     fn read(stream: &[u8], rules: Rules, cuts: &[usize]) -> Result<Vec<(Pdu, Vec<u8>, bool)>, Fatal> {
         let mut reader = Reader::new(rules);
         let mut read = Vec::new();

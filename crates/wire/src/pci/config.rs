@@ -36,7 +36,7 @@ pub mod command {
     pub const INTERRUPT_DISABLE: u16 = 1 << 10;
 }
 
-/// What a function is.
+/// Properties of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Bytes of BAR2 (prefetchable); 0: there is none. Rounded up to a power of two.
@@ -76,7 +76,7 @@ impl Default for Options {
     }
 }
 
-/// What a write has changed that the rest of a device must know.
+/// Effects of a write that the rest of a device must know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Change {
     /// A function level reset was asked for: call [`ConfigSpace::reset`], and reset the controller.

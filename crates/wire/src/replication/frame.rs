@@ -53,11 +53,11 @@ pub struct Frame {
     pub to: u8,
     /// The epoch in which it was sent; of a refusal, the epoch that is refused.
     pub epoch: Epoch,
-    /// What it says.
+    /// The content.
     pub body: Body,
 }
 
-/// What a frame says.
+/// Content of a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
     /// Asks to accept the header's epoch, made by the sender, who would be primary of `target`.
@@ -106,7 +106,7 @@ pub enum Body {
         persisted: u64,
         /// In a chain, end of what all members after the sender have too, and no more than `persisted`; else the same.
         covered: u64,
-        /// What is durable of it, where reports say that.
+        /// The durable part, where reports say that.
         durable: Option<Durable>,
         /// The sender has lost memory that held log bytes, or is new, and asks where the log ends ([`Attach::ends`]).
         lost: bool,
@@ -139,7 +139,7 @@ pub enum Body {
     },
 }
 
-/// What of a replica's bytes outlives a power cut.
+/// The part of a replica's bytes that survives a power cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Durable {
     /// End of what the sender, and in a chain all after it, have on flash; no more than the counter.

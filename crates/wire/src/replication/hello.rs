@@ -1,4 +1,4 @@
-//! What two devices say to each other before frames travel, and how frames stand on a stream of bytes.
+//! Handshake of two devices before frames travel, and the framing on a stream of bytes.
 //!
 //! On a new connection each side sends a [`Hello`] first; one that does not take the other's answers with a [`Refusal`]
 //! and closes. Behind the hello, each piece is an [`Envelope`] and its bytes: a frame, for a data frame followed by the

@@ -1,6 +1,6 @@
-//! What devices of one replication group send each other, and the words of it that they keep over a power loss.
+//! Messages between devices of one replication group, and the records of it that they keep over a power loss.
 //!
-//! [`Epoch`], [`Group`] and [`History`] are those words; [`Frame`] is what travels. Multi-byte fields are
+//! [`Epoch`], [`Group`] and [`History`] are those records; [`Frame`] is the message. Multi-byte fields are
 //! little-endian. The protocol is that of `docs/adr/0007-the-fast-side.md`.
 
 mod frame;

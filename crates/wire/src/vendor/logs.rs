@@ -4,7 +4,7 @@ use super::{Epoch, FlowState, LANES_MAX, Mode, PEERS_MAX, Role, TransportStatus}
 use crate::layout::layout;
 
 layout! {
-    /// What the status page says about one lane. Offsets are stream offsets in bytes.
+    /// State of one lane in the status page. Offsets are stream offsets in bytes.
     pub struct LaneStatus [96] {
         /// End of the contiguous bytes in persistent memory.
         0 persisted: u64,
@@ -41,7 +41,7 @@ layout! {
         4 function: u16,
         /// Lanes in use; 0 when the fast side is not set up.
         6 lanes: u16,
-        /// What the function does.
+        /// The function's role.
         8 role: Role,
         /// This device's node.
         9 node: u8,
@@ -120,7 +120,7 @@ layout! {
 }
 
 layout! {
-    /// What the device knows of one peer.
+    /// State of one peer, as the device knows it.
     pub struct PeerStatus [320] {
         /// The peer's node.
         0 node: u8,

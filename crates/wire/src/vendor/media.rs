@@ -1,4 +1,4 @@
-//! What the fast side leaves on flash: the header of a destaged page, and what its stamp says.
+//! The fast side's format on flash: the header of a destaged page, and its out-of-band stamp.
 
 use std::fmt;
 
@@ -48,14 +48,14 @@ impl PageHeader {
         (crc32c(bytes) == self.data_checksum).then_some(bytes)
     }
 
-    /// What the page's stamp says.
+    /// The page's stamp.
     pub fn stamp(&self) -> StampVersion {
         StampVersion { lane: self.lane, offset: self.offset, valid: self.valid as u16 }
     }
 }
 
-/// What the out-of-band stamp of a destaged page says in its 64-bit `version` (ADR 7): lane (bits 63:60), stream offset
-/// (59:16), valid length (15:0). Versions order by lane, offset and length.
+/// The 64-bit `version` in the out-of-band stamp of a destaged page (ADR 7): lane (bits 63:60), stream offset (59:16),
+/// valid length (15:0). Versions order by lane, offset and length.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StampVersion {
     /// Lane, 0 to 15.
@@ -74,7 +74,7 @@ impl StampVersion {
         (self.lane as u64) << 60 | self.offset << 16 | self.valid as u64
     }
 
-    /// What a version says. Every value is valid.
+    /// Unpacks a version. Every value is valid.
     pub const fn unpack(version: u64) -> StampVersion {
         let offset = version >> 16 & ((1 << OFFSET_BITS) - 1);
         StampVersion { lane: (version >> 60) as u8, offset, valid: version as u16 }

@@ -53,7 +53,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// What bits 1:0 of an opcode say; `None` for both ways at once, which no command here does.
+    /// The direction in bits 1:0 of an opcode; `None` for both ways at once, which no command here has.
     pub const fn of(opcode: u8) -> Option<Direction> {
         match opcode & 3 {
             0 => Some(Direction::None),
@@ -84,7 +84,7 @@ pub struct Entry {
     pub code: u8,
     /// Name.
     pub name: &'static str,
-    /// What it does.
+    /// Its effect.
     pub doc: &'static str,
     /// Where data moves.
     pub direction: Direction,

@@ -15,13 +15,13 @@ pub const LANE_PAGES_OFFSET: u64 = 0x1000;
 /// Where the lanes' rings begin in BAR2: a megabyte is what a huge page or an IOMMU window is a multiple or a part of.
 pub const RINGS_OFFSET: u64 = 1 << 20;
 
-/// What no region uses: a lane whose floor this is has credit as soon as bytes are persisted.
+/// Floor that no region uses: a lane with it has credit as soon as bytes are persisted.
 pub const NO_FLOOR: u64 = u64::MAX;
 
 layout! {
-    /// What the device says about one lane, in stream offsets. They never fall, but for two cases: after a secondary
-    /// cut its log, and `persisted`, though never below `credit`, while bytes past the credit are being rewritten:
-    /// these count again only when the new ones have reached memory.
+    /// Counters of one lane, in stream offsets. They never fall, but for two cases: after a secondary cut its log, and
+    /// `persisted`, though never below `credit`, while bytes past the credit are being rewritten: these count again
+    /// only when the new ones have reached memory.
     pub struct LaneRecord [64] {
         /// End of the bytes that the host may count on: the least of persisted, floor and replicated. The first bytes
         /// of the record, so that a poll costs one read.
@@ -61,7 +61,7 @@ layout! {
         24 epoch: Epoch,
         /// The status register.
         32 status: TransportStatus,
-        /// What the function does.
+        /// The function's role.
         36 role: Role,
         /// This device's node.
         37 node: u8,

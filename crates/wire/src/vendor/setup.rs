@@ -1,4 +1,4 @@
-//! What the set-up commands carry as data.
+//! Data of the set-up commands.
 
 use super::{DestagePriority, Epoch, LANES_MAX, Mode, NodeList, OnWrap, PEERS_MAX, Role};
 use crate::layout::layout;
@@ -11,7 +11,7 @@ layout! {
         2 lanes: u16,
         /// Which writer the flash scheduler serves first.
         4 priority: DestagePriority,
-        /// What happens when the ring of logical pages wraps onto a page that is not trimmed.
+        /// Action when the ring of logical pages wraps onto a page that is not trimmed.
         5 on_wrap: OnWrap,
         /// Bytes of each lane's ring in memory: a multiple of 4096.
         8 ring_bytes: u32,
@@ -43,7 +43,7 @@ layout! {
     /// Data of Transport Setup: with whom, and how, a function replicates.
     pub struct TransportSetup [64] {
         fixed 0 version: u16 = 1, " Version of this layout.";
-        /// What the function becomes. To become a primary where there was one, promote instead.
+        /// The function's new role. To become a primary where there was one, promote instead.
         2 role: Role,
         /// This device's node in the group.
         3 node: u8,

@@ -6,7 +6,7 @@ use super::{NODES_MAX, PEERS_MAX};
 use crate::layout::{Part, codes};
 
 codes! {
-    /// What a function does with the log that its host writes (the paper's section 4.2).
+    /// Role of a function in replication of its log (the paper's section 4.2).
     pub enum Role {
         /// It has no peers.
         StandAlone = 0 "stand-alone",
@@ -30,7 +30,7 @@ codes! {
 }
 
 codes! {
-    /// What happens when the ring of logical pages wraps onto a page that the host has not trimmed.
+    /// Action when the ring of logical pages wraps onto a page that the host has not trimmed.
     pub enum OnWrap {
         /// Destage waits for Trim Log: the log pushes back, and nothing is lost.
         WaitForTrim = 0 "wait-for-trim",

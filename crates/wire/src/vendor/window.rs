@@ -147,7 +147,7 @@ impl WindowCommand {
 }
 
 layout! {
-    /// What Entry Info returns.
+    /// Data that Entry Info returns.
     pub struct EntryInfo [64] {
         fixed 0 version: u32 = 1, " Version of this layout.";
         /// The entry's name.

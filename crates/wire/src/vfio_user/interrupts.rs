@@ -95,7 +95,7 @@ impl IrqInfo {
     }
 }
 
-/// What comes with a DEVICE_SET_IRQS message.
+/// Data of a DEVICE_SET_IRQS message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IrqData<'a> {
     /// Nothing: all vectors that are named.
@@ -106,7 +106,7 @@ pub enum IrqData<'a> {
     Event,
 }
 
-/// What a DEVICE_SET_IRQS message is about.
+/// Action of a DEVICE_SET_IRQS message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IrqAction {
     /// Masking.
@@ -126,9 +126,9 @@ pub struct SetIrqs<'a> {
     pub start: u32,
     /// Vectors. 0, with no data and a start of 0: all of them.
     pub count: u32,
-    /// What comes with it.
+    /// The data.
     pub data: IrqData<'a>,
-    /// What it is about.
+    /// The action.
     pub action: IrqAction,
 }
 

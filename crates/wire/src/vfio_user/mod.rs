@@ -33,13 +33,13 @@ pub mod command {
     pub const DMA_MAP: u16 = 2;
     /// The client takes memory back.
     pub const DMA_UNMAP: u16 = 3;
-    /// What the device is.
+    /// Properties of the device.
     pub const DEVICE_GET_INFO: u16 = 4;
-    /// What a region is.
+    /// Properties of a region.
     pub const DEVICE_GET_REGION_INFO: u16 = 5;
     /// Descriptors that stand for writes to a region.
     pub const DEVICE_GET_REGION_IO_FDS: u16 = 6;
-    /// What interrupts of a kind there are.
+    /// Properties of the interrupts of a kind.
     pub const DEVICE_GET_IRQ_INFO: u16 = 7;
     /// Where interrupts go.
     pub const DEVICE_SET_IRQS: u16 = 8;
@@ -65,7 +65,7 @@ pub mod command {
     pub const MIG_DATA_WRITE: u16 = 18;
 }
 
-/// What is at `at` in `bytes`, if all of it is there.
+/// The `N` bytes from `at` on, if all of them are there.
 fn take<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
@@ -87,12 +87,12 @@ fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
     bytes[at..at + N].copy_from_slice(&value);
 }
 
-/// What stands before every message (section "Header").
+/// Header of every message (section "Header").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Chosen by the sender of a command, and repeated in its reply.
     pub id: u16,
-    /// What the message is: one of [`command`], or any other number.
+    /// The command: one of [`command`], or any other number.
     pub command: u16,
     /// Bytes of the message, with this header.
     pub size: u32,
@@ -340,7 +340,7 @@ impl DeviceInfo {
     }
 }
 
-/// What DMA_READ and DMA_WRITE and their replies start with; data follows where there is any.
+/// Head of DMA_READ, DMA_WRITE and their replies; data follows where there is any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaAccess {
     /// Bus address.

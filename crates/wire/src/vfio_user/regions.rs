@@ -218,7 +218,7 @@ impl IoEventFd {
     }
 }
 
-/// What REGION_READ and REGION_WRITE and their replies start with; data follows where there is any.
+/// Head of REGION_READ, REGION_WRITE and their replies; data follows where there is any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionAccess {
     /// First byte.
@@ -260,7 +260,7 @@ pub struct RegionWrite<'a> {
     pub offset: u64,
     /// The region.
     pub region: u32,
-    /// What.
+    /// The data.
     pub data: &'a [u8],
 }
 

@@ -193,7 +193,7 @@ fn region_accesses_hold_what_they_say() {
         bytes
     };
     let multi = [2u64.to_le_bytes().to_vec(), one(0x1000, 4), one(0x1008, 8)].concat();
-    let parsed = WriteMulti::parse(&multi).expect("two writes");
+    let parsed = WriteMulti::parse(&multi).expect("the writes are valid");
     assert_eq!(parsed.count(), 2);
     let writes: Vec<(u64, usize)> = parsed.writes().map(|write| (write.offset, write.data.len())).collect();
     assert_eq!(writes, [(0x1000, 4), (0x1008, 8)]);
