@@ -31,7 +31,7 @@ const LEAST_HELP: f64 = 0.6;
 /// Random reads between two pairs, at most.
 const BETWEEN_MAX: u64 = 512;
 
-/// What came of it.
+/// Result of the stage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Found {
     /// Seconds of a read whose look-up hits, and of one that misses.
@@ -103,7 +103,7 @@ fn place(session: &mut Session<'_>, most: u64, align: u64) -> u64 {
     session.rng.below((most / align).max(1)) * align
 }
 
-/// What a read costs now when its look-up hits: one place, then others nearby.
+/// Cost of a read now when its look-up hits: one place, then others nearby.
 fn reference(session: &mut Session<'_>) -> Result<f64, Stop> {
     let most = session.about.capacity - NEARBY * (REFERENCES + 1);
     let first = place(session, most, 16 * NEARBY);

@@ -19,7 +19,7 @@ const GAIN: f64 = 0.8;
 /// Pages of the second pass, at least: the first to be read again are the first to be gone.
 const AGAIN: u64 = 64;
 
-/// What came of it.
+/// Result of the stage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Found {
     /// Seconds of a page that was just read, and of one that was not.

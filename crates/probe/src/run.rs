@@ -5,7 +5,7 @@ use crate::stages::{self, Known};
 use crate::target::{CAPACITY_MIN, Target};
 use tidewater_report::probe::{ProbeRecord, SCHEMA, Stage, TargetInfo};
 
-/// What a probe is asked for.
+/// Options of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// Seeds every random choice.
@@ -32,13 +32,13 @@ pub struct StageInfo {
     pub name: &'static str,
     /// One line on what it looks for.
     pub title: &'static str,
-    /// What it does to the data on the drive; `None`: nothing, it only reads.
+    /// Its effect on the data on the drive; `None`: none, it only reads.
     pub destroys: Option<&'static str>,
     /// It measures again what earlier stages found, and does what they do.
     pub repeats: bool,
 }
 
-/// What a stage that writes does to data.
+/// Effect of a writing stage on data.
 const WRITES: &str = "deallocates and overwrites up to half of the target";
 
 /// All stages, in the order in which they run: what only reads goes first.

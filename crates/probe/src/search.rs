@@ -19,21 +19,21 @@ const CHANCE: f64 = 0.01;
 /// The share of trials at each end of the bracket that must agree.
 const AGREE: f64 = 0.75;
 
-/// What was measured at one size.
+/// Measurement at one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Trial {
     /// The size, in the search's own unit.
     pub size: u64,
     /// The share of requests that say that it still holds.
     pub holds: f64,
-    /// What they cost against what such requests cost at that time: it rises when it no longer holds.
+    /// Their cost relative to that of such requests at that time: it rises when it no longer holds.
     pub relative: f64,
     /// Seconds of a request of the first pass and of the second, for the plot.
     pub first: f64,
     pub again: f64,
 }
 
-/// What came of a search.
+/// Result of a search.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Knee {
     /// The largest size at which it holds, and the least at which it does not.

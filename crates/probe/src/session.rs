@@ -25,7 +25,7 @@ impl From<TargetError> for Stop {
     }
 }
 
-/// What a stage has sent.
+/// Traffic of a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub requests: u64,

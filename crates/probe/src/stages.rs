@@ -1,4 +1,4 @@
-//! What each stage measures, and the verdicts and plots that are made of it.
+//! Measurements of each stage, and the verdicts and plots made of them.
 
 use crate::run::Options;
 use crate::search::{Knee, Trial};
@@ -10,7 +10,7 @@ use tidewater_base::units::{format_bytes, setting};
 use tidewater_report::experiment::{Figure, Form, Point, Series};
 use tidewater_report::probe::{Answer, Stage, Verdict, ask};
 
-/// What was found of a size, for the question of whose memory it is.
+/// The size found, for the question of whose memory it is.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Seen {
     /// Bytes, and the least and the most of them.
@@ -21,7 +21,7 @@ pub(crate) enum Seen {
     Untold,
 }
 
-/// What earlier stages found, with the host's memory as it was.
+/// Sizes found by earlier stages, with the host's memory as it was.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Known {
     pub read_cache: Option<Seen>,
@@ -61,7 +61,7 @@ fn sized(what: &str, bytes: u64, range: [u64; 2], confidence: f64, because: Stri
     }
 }
 
-/// What a verdict says of the size.
+/// The size in a verdict.
 fn seen(verdict: &Verdict) -> Seen {
     match (verdict.answer, verdict.bytes) {
         (Answer::Found, Some(size)) => Seen::Size(size, verdict.range_bytes.unwrap_or([size; 2])),
@@ -311,7 +311,7 @@ pub(crate) fn stripe(session: &mut Session<'_>, stage: &mut Stage) -> Result<(),
     Ok(())
 }
 
-/// What a long write shows.
+/// Measures a long write.
 pub(crate) fn sustained(
     session: &mut Session<'_>,
     options: &Options,

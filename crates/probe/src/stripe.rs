@@ -19,7 +19,7 @@ const NEARBY: u64 = 640 << 10;
 /// The share of pairs at random that are not on one die, at least.
 const APART: f64 = 0.3;
 
-/// What came of it.
+/// Result of the stage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Found {
     /// Bytes that follow each other on one die: the most that certainly do, the least that do not.

@@ -23,7 +23,7 @@ const AFTER: usize = 12;
 pub(crate) const PIECES_MIN: usize = 2 * AFTER;
 /// A chance below this is none.
 const CHANCE: f64 = 0.01;
-/// What an empty drive is left alone before it is written: what it does behind is done.
+/// Idle time of an empty drive before it is written, so that its background work is done.
 const REST: Duration = Duration::from_ms(2_000);
 
 /// A fall of the speed.
@@ -38,7 +38,7 @@ pub(crate) struct Fall {
     pub chance: f64,
 }
 
-/// What came of one part.
+/// Result of one part.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Part {
     pub fall: Option<Fall>,

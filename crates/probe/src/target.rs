@@ -1,4 +1,4 @@
-//! What a probe asks of a drive.
+//! Interface between a probe and a drive.
 
 use std::fmt;
 use tidewater_base::Duration;
@@ -19,7 +19,7 @@ pub enum Op {
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// Where, in bytes, a multiple of [`About::block`].
     pub offset: u64,
@@ -74,12 +74,12 @@ impl Timed {
 /// The least that can be probed, in bytes: less has no room for two places far from each other.
 pub const CAPACITY_MIN: u64 = 8 << 20;
 
-/// What a target says of itself.
+/// Description of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     /// Its name.
     pub name: String,
-    /// What it is, in words.
+    /// Its kind, in words.
     pub kind: String,
     /// Bytes that can be addressed; at least [`CAPACITY_MIN`] are needed.
     pub capacity: u64,
@@ -91,7 +91,7 @@ pub struct About {
     pub deallocates: bool,
 }
 
-/// What can be done about the memory that a host lends a drive.
+/// Possible changes to the memory that a host lends a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostMemory {
     /// Nothing: why, in words. Whose memory a cache is stays unknown then.
@@ -134,7 +134,7 @@ impl std::error::Error for TargetError {}
 
 /// A drive that requests can be timed on.
 pub trait Target {
-    /// What it is.
+    /// Its description.
     fn about(&self) -> About;
 
     /// Does all of `requests`, at most `depth` at once, each begun in order; `timed` gets one entry for each, in their
@@ -156,10 +156,10 @@ pub trait Target {
     /// Whether it may be written to: why not, in words.
     ///
     /// # Errors
-    /// What there is to lose.
+    /// The data that would be lost.
     fn writable(&self) -> Result<(), String>;
 
-    /// What can be done about the host's memory.
+    /// Possible changes to the host's memory.
     fn host_memory(&self) -> HostMemory;
 
     /// Gives the drive so much of the host's memory.

@@ -34,9 +34,9 @@ const MIDDLE: u32 = 2;
 const PART_MAX: u64 = 16 << 30;
 /// It is deallocated in pieces of so many bytes.
 const PIECE: u64 = 1 << 20;
-/// What the drive is left alone after deallocations.
+/// Idle time of the drive after deallocations.
 const REST_LONG: Duration = Duration::from_ms(200);
-/// What the drive is left alone after a flush, so that what it does behind is done.
+/// Idle time of the drive after a flush, so that its background work is done.
 const REST: Duration = Duration::from_ms(20);
 
 /// A burst size, as it was measured.
@@ -55,7 +55,7 @@ pub(crate) struct Burst {
     pub gain: f64,
 }
 
-/// What came of it.
+/// Result of the stage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Found {
     /// Bytes: the best estimate, the least and the most.
@@ -145,7 +145,7 @@ fn search(session: &mut Session<'_>, most: u64, chance: f64, found: &mut Found) 
     Ok(())
 }
 
-/// What one write and one read take when nothing else goes on. Returns the chance that writes do not take longer.
+/// Times one write and one read on an idle drive. Returns the chance that writes do not take longer.
 fn single(session: &mut Session<'_>, found: &mut Found) -> Result<f64, Stop> {
     let page = session.page();
     let (mut writes, mut reads) = (Vec::new(), Vec::new());
@@ -289,11 +289,11 @@ fn likelihood(events: f64, places: f64) -> f64 {
     part(events) + part(places - events)
 }
 
-/// What may have left by the time the fastest burst waits, in bytes, from bursts at several rates.
+/// Upper bound of the bytes that may have left by the time the fastest burst waits, from bursts at several rates.
 ///
-/// What leaves does so in time: a burst that takes longer finds more room. Flash gives nothing back before its first
-/// program has ended, and does not get slower after that: so at most as much has left as the least difference to a
-/// slower one says for all of the time.
+/// Bytes leave over time: a burst that takes longer finds more room. Flash frees nothing before its first program has
+/// ended, and does not get slower after that: the rate that follows from the least difference to a slower burst, over
+/// the whole time, is therefore a bound.
 fn left_meanwhile(fast: &Burst, slower: &[Burst]) -> f64 {
     let time = |one: &Burst| one.taken / one.before;
     let most = fast.after * time(fast);
@@ -304,8 +304,7 @@ fn left_meanwhile(fast: &Burst, slower: &[Burst]) -> f64 {
     slower.iter().map(drained).fold(most, f64::min)
 }
 
-/// What would be taken by a buffer that nothing leaves meanwhile: between none and the most of what may have left
-/// stays unknown.
+/// Concludes the buffer's size: the bytes taken less half of those that may have left, which also widens its range.
 fn conclude(session: &mut Session<'_>, fast: Option<Burst>, slower: &[Burst], found: &mut Found) {
     let Some(fast) = fast else {
         found.cannot = Some("a faster burst does not have to wait where a slower one had to".into());
