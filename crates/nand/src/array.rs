@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tidewater_base::Rng;
 use tidewater_base::rng::probability_threshold;
 
-/// What a unit says of itself, so that recovery and checks can tell old from new.
+/// Out-of-band stamp of a unit, by which recovery and checks distinguish old from new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Stamp {
     /// The logical page.
@@ -19,7 +19,7 @@ pub struct Stamp {
     pub sequence: u64,
 }
 
-/// What a page is for.
+/// Purpose of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PageKind {
     /// Host data, first written or collected.
@@ -33,13 +33,13 @@ pub enum PageKind {
 /// The header in a page's out-of-band area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageHeader {
-    /// What the page is for.
+    /// Purpose of the page.
     pub kind: PageKind,
     /// Order of the program operation on this drive; planes of one operation share it.
     pub program_sequence: u64,
     /// The superblock that the block stands in for, so that recovery finds replaced blocks.
     pub superblock: u32,
-    /// What it describes: the segment of a map page; of data, what a hybrid mapping wrote it for.
+    /// Its index: the segment of a map page; of data, the purpose for which a hybrid mapping wrote it.
     pub index: u32,
 }
 
@@ -66,7 +66,7 @@ pub enum Origin {
     Copy(Place),
 }
 
-/// What is programmed into a page.
+/// Content to program into a page.
 #[derive(Clone, Debug)]
 pub struct Page<'a> {
     /// The header.
@@ -77,11 +77,11 @@ pub struct Page<'a> {
     pub stamps: &'a [(u64, u64)],
     /// Where each unit comes from; empty without a payload store.
     pub origins: &'a [Origin],
-    /// What the firmware itself writes, for [`PageKind::Map`] and [`PageKind::Trim`].
+    /// The firmware's own data, for [`PageKind::Map`] and [`PageKind::Trim`].
     pub own_payload: Option<Arc<[u32]>>,
 }
 
-/// What a page read brought.
+/// Outcome of a page read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
     /// Retries, each as long as a read.

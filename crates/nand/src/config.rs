@@ -1,4 +1,4 @@
-//! What a flash array is made of and how long its operations take. The profile's `[nand]` section fills it.
+//! Geometry and timing of a flash array. The profile's `[nand]` section fills it.
 
 use tidewater_base::Duration;
 

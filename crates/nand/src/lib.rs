@@ -34,7 +34,7 @@ pub struct Failed;
 
 /// A flash medium. `core` is generic over it, so that faults can be injected by a wrapper ([`FaultyNand`]).
 pub trait Medium: Clone {
-    /// What it is made of.
+    /// Its configuration.
     fn config(&self) -> &Config;
 
     /// Programs the next page of a block with the units `lpns`. Asserts that `page` is the next page of the block:
@@ -80,7 +80,7 @@ pub trait Medium: Clone {
     /// The header in a page's out-of-band area, when the medium keeps stamps and the page is readable.
     fn header(&self, at: Block, page: u32) -> Option<PageHeader>;
 
-    /// What the firmware itself wrote into a page ([`PageKind::Map`], [`PageKind::Trim`]), when readable.
+    /// The firmware's own data in a page ([`PageKind::Map`], [`PageKind::Trim`]), when readable.
     fn own_payload(&self, at: Block, page: u32) -> Option<Arc<[u32]>>;
 
     /// Pages programmed since the last erase, torn and failed ones included.

@@ -18,7 +18,7 @@ pub enum Change {
         header: PageHeader,
         /// Its units in [`Changes::units`], filler included.
         units: Range<u32>,
-        /// What the firmware itself wrote.
+        /// The firmware's own data.
         own_payload: Option<Arc<[u32]>>,
     },
     /// A program failed: the page can't be read, and the block is bad from now on. The planes of one row share
@@ -77,7 +77,7 @@ pub struct StoredUnit {
 /// Changes in the order in which they happened. Kept and handed in again, it needs no memory anew.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// What happened.
+    /// The changes.
     pub list: Vec<Change>,
     /// The units of programmed pages.
     pub units: Vec<StoredUnit>,

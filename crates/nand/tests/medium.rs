@@ -1,4 +1,4 @@
-//! What a flash medium allows, refuses and remembers.
+//! Rules and persistence of a flash medium.
 
 use std::sync::Arc;
 use tidewater_base::Duration;
