@@ -1,5 +1,5 @@
-//! What every other crate stands on: time, units, seeded random numbers, checksums and bounded queues.
-//! A closed list: a new module here needs an ADR.
+//! Foundation of all other crates: time, units, seeded random numbers, checksums and bounded queues. A closed list: a
+//! new module here needs an ADR.
 pub mod checksum;
 pub mod queue;
 pub mod rng;

@@ -25,7 +25,7 @@ pub enum UnitError {
     Empty,
     /// It does not begin with a number.
     NotANumber,
-    /// What follows the number is no unit of this quantity.
+    /// The number is followed by no unit of this quantity.
     UnknownUnit {
         /// The unit as written.
         unit: String,
