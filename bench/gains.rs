@@ -102,14 +102,14 @@ Medians of 7 rounds of 2.5 s, by this command:
     #[test]
     fn the_table_is_replaced_and_nothing_else_of_the_page() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(PAGE);
-        let page = std::fs::read_to_string(path).expect("the page is there");
+        let page = std::fs::read_to_string(path).expect("the page can be read");
         let made_up = table(&gains(), "One core; a disk", 1, 2.0);
-        let replaced = replace(&page, &made_up).expect("it has a place");
+        let replaced = replace(&page, &made_up).expect("the page has a place for the table");
         assert!(replaced.contains(&made_up) && !page.contains(&made_up));
         assert_eq!(replace(&replaced, &made_up).as_ref(), Ok(&replaced));
         let around = |page: &str| {
-            let (head, rest) = page.split_once(BEGIN).expect("its begin");
-            (head.to_owned(), rest.split_once(END).expect("its end").1.to_owned())
+            let (head, rest) = page.split_once(BEGIN).expect("the table has its first mark");
+            (head.to_owned(), rest.split_once(END).expect("the table has its last mark").1.to_owned())
         };
         assert_eq!(around(&page), around(&replaced));
         // And what is written once more has the form of what stands there.

@@ -1,5 +1,5 @@
-//! What the benchmarks in `benches/` share: a drive that is served beside them, and medians. `make bench` runs them.
-//! And the table of `make bench-databases` in the guide.
+//! Common parts of the benchmarks in `benches/`: a drive that is served beside them, and medians. `make bench` runs
+//! them. And the table of `make bench-databases` in the guide.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub const TIME: Duration = Duration::from_secs(20);
 /// # Panics
 /// When a setting is none.
 pub fn villars(settings: &[(&str, &str)]) -> Profile {
-    let mut profile = with(builtin("villars").expect("it is built in"), settings);
+    let mut profile = with(builtin("villars").expect("the profile is built in"), settings);
     profile.serve.timing = Timing::None;
     profile
 }

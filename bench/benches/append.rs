@@ -1,9 +1,8 @@
-//! What a simulated 64-byte append costs, through intake, credit and destage: processor time per append, one thread.
+//! Cost of a simulated 64-byte append, through intake, credit and destage: processor time per append, one thread.
 //!
 //! The client stores lines as long as its credit lasts and then waits for more, as `x_pwrite` does; the drive runs at
-//! speeds that let it keep up. Then what a real one takes, in a ring that is mapped from a served device. These are
-//! measurements, not tests: nothing fails for being slow. `simulated` or `live` as an argument measures one of them
-//! alone.
+//! speeds that let it keep up. Then the cost of a real one, in a ring that is mapped from a served device. These are
+//! measurements, not tests: nothing fails for being slow. `simulated` or `live` as an argument measures one of them.
 
 #[path = "append/live.rs"]
 mod live;
@@ -81,7 +80,7 @@ fn measure(name: &str, appends: u64, stamps: bool) {
     let before = usage();
     drive(&mut device, &mut VirtualClock::default(), &mut client);
     let spent = (usage() - before) as f64 * 1e-6;
-    let lane = &device.fast().function(0).expect("it has a fast side").lanes()[0];
+    let lane = &device.fast().function(0).expect("the drive has a fast side").lanes()[0];
     assert_eq!((lane.credit(), lane.durable()), (client.end, client.end), "all is credited and destaged");
     println!(
         "{name:<22} {:>6.1} ns/append  {:>5.2} events/append  {:>8} pages  {:>6.3} simulated seconds",

@@ -1,6 +1,5 @@
-//! What a page access costs in the write buffer, and how much memory a policy needs for each page: every policy, a
-//! buffer of 64 MiB with pages of 4 KiB and blocks of 64 pages, beside a read cache of 24 MiB. One thread, processor
-//! time.
+//! Cost of a page access in the write buffer, and memory that a policy needs for each page: every policy, a buffer of
+//! 64 MiB with pages of 4 KiB and blocks of 64 pages, beside a read cache of 24 MiB. One thread, processor time.
 //!
 //! `cargo bench -p tidewater-bench --bench buffers` runs all, with a name after `--` one policy. `--threshold` compares
 //! the fixed thresholds of `cbm` with its dynamic one instead. These are measurements, not tests: nothing fails for
@@ -21,7 +20,7 @@ const ACCESSES: u64 = 4_000_000;
 /// Accesses of the comparison of thresholds: a few dozen times what the buffer holds, as a day has.
 const LONG: u64 = 6_000_000;
 
-/// What is written and read, and where. Of each, addresses are pages.
+/// Pattern of reads and writes. All addresses are pages.
 #[derive(Clone, Copy)]
 struct Load {
     name: &'static str,
@@ -186,7 +185,7 @@ fn measure(policy: &str) {
     }
 }
 
-/// What a threshold does to a load: what its victims cost, hits, pages of a victim.
+/// Effect of a threshold on a load: cost of its victims, hits, pages of a victim.
 fn thresholds() {
     let workloads = [
         ("small random, flat", Load { name: "", spread: 1 << 20, skew: 0, sequential: 0, reads: 0, longest: 2 }),
@@ -233,8 +232,8 @@ fn main() {
         Some(name) => println!("no policy is named {name}; there are {}", POLICIES.join(", ")),
         // A process for each, so that one's memory is not counted for the next.
         None => policies().for_each(|name| {
-            let me = std::env::current_exe().expect("this program has a path");
-            let status = Command::new(me).arg(name).status().expect("this program runs again");
+            let me = std::env::current_exe().expect("the program's path is known");
+            let status = Command::new(me).arg(name).status().expect("the program can be run again");
             assert!(status.success(), "{name} failed");
         }),
     }

@@ -182,7 +182,7 @@ fn simulate(case: &Case, requests: u64) -> Record {
     let mut options = RunOptions { limit: Some(requests), pacing: Pacing::Depth(32), ..RunOptions::default() };
     options.device.capacity = case.capacity_gib << 30;
     options.device.precondition = case.precondition;
-    run(&profile, job.source(None, 1).expect("its size is given"), options).expect("a case runs to its end").record
+    run(&profile, job.source(None, 1).expect("the job gives its size"), options).expect("a case runs to its end").record
 }
 
 fn peak_mib() -> f64 {
@@ -191,9 +191,9 @@ fn peak_mib() -> f64 {
     line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<f64>().ok()).map_or(0.0, |kib| kib / 1024.0)
 }
 
-/// What a simulator whose events carry one unit each would have as events: a command's own (of a read, that it leaves
-/// the pipeline and that it completes; of a write, that its data has come, too), and for each unit that is programmed
-/// or read its time on the channel and in the array. An event of this one carries up to a row of units.
+/// Events of a simulator whose events carry one unit each: a command's own (of a read, that it leaves the pipeline and
+/// that it completes; of a write, that its data has come, too), and for each unit that is programmed or read its time
+/// on the channel and in the array. An event of this simulator carries up to a row of units.
 fn steps(record: &Record) -> f64 {
     let requests = |operation: &str| record.requests_by_operation.get(operation).copied().unwrap_or(0);
     let flash = &record.flash;
@@ -262,8 +262,8 @@ fn main() {
             measure(case);
         } else {
             // A process for each, so that one's memory is not counted for the next.
-            let me = std::env::current_exe().expect("this program has a path");
-            let status = Command::new(me).arg(case.name).status().expect("this program runs again");
+            let me = std::env::current_exe().expect("the program's path is known");
+            let status = Command::new(me).arg(case.name).status().expect("the program can be run again");
             assert!(status.success(), "{} failed", case.name);
         }
     }

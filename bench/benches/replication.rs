@@ -33,11 +33,11 @@ struct Group {
 impl Group {
     /// So many devices in one group, whose primary is node 0. One device is alone.
     fn new(nodes: u8, mode: GroupMode) -> Group {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = tempfile::tempdir().expect("the folder can be created");
         let addresses: Vec<SocketAddr> = (0..nodes).map(|_| free_address()).collect();
         let start = |node: u8| {
             let folder = folder.path().join(node.to_string());
-            std::fs::create_dir(&folder).expect("a folder");
+            std::fs::create_dir(&folder).expect("the folder can be created");
             let others = (0..nodes).filter(|other| *other != node);
             let peers = PeersSetup {
                 node,
@@ -72,8 +72,8 @@ impl Group {
 }
 
 fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("it has an address")
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener.local_addr().expect("a local address")
 }
 
 fn serve(folder: &Path, peers: Option<PeersSetup>) -> Served {
@@ -93,11 +93,11 @@ fn serve(folder: &Path, peers: Option<PeersSetup>) -> Served {
 
 /// Microseconds of a round trip of 64 bytes on one connection.
 fn round_trip() -> f64 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let mut near = TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
-    let (mut far, _) = listener.accept().expect("it was dialled");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let mut near = TcpStream::connect(listener.local_addr().expect("a local address")).expect("a connection");
+    let (mut far, _) = listener.accept().expect("a connection arrives");
     for stream in [&near, &far] {
-        stream.set_nodelay(true).expect("a socket");
+        stream.set_nodelay(true).expect("the option can be set");
     }
     let echo = std::thread::spawn(move || {
         let mut bytes = [0; 64];
@@ -109,19 +109,19 @@ fn round_trip() -> f64 {
     for _ in 0..20_000 {
         let (start, mut bytes) = (Instant::now(), [1; 64]);
         near.write_all(&bytes).expect("the peer reads");
-        near.read_exact(&mut bytes).expect("it comes back");
+        near.read_exact(&mut bytes).expect("the echo arrives");
         times.push(start.elapsed().as_secs_f64() * 1e6);
     }
     drop(near);
-    echo.join().expect("it ends");
+    echo.join().expect("the thread does not panic");
     median(times)
 }
 
 /// Bytes per second of one connection, by writes of 256 KiB.
 fn throughput() -> f64 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let mut near = TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
-    let (mut far, _) = listener.accept().expect("it was dialled");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let mut near = TcpStream::connect(listener.local_addr().expect("a local address")).expect("a connection");
+    let (mut far, _) = listener.accept().expect("a connection arrives");
     let start = Instant::now();
     let reader = std::thread::spawn(move || {
         let mut bytes = vec![0; 256 << 10];
@@ -134,7 +134,7 @@ fn throughput() -> f64 {
     for _ in 0..STREAM / bytes.len() as u64 {
         near.write_all(&bytes).expect("the peer reads");
     }
-    reader.join().expect("it ends");
+    reader.join().expect("the thread does not panic");
     STREAM as f64 / start.elapsed().as_secs_f64()
 }
 
@@ -143,8 +143,8 @@ fn append_time(log: &Log) -> f64 {
     let mut times = Vec::new();
     for _ in 0..10_000 {
         let start = Instant::now();
-        let end = log.append(&[&[1; 64]]).expect("there is room").end;
-        log.wait(end, Level::RemoteRing, TIME).expect("all are there");
+        let end = log.append(&[&[1; 64]]).expect("the ring has room").end;
+        log.wait(end, Level::RemoteRing, TIME).expect("all replicas have the bytes");
         times.push(start.elapsed().as_secs_f64() * 1e6);
     }
     median(times)
@@ -157,13 +157,13 @@ fn together(log: &Log, batch: u64) -> f64 {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(move || {
-                let mut writer = log.writer().expect("a slot");
+                let mut writer = log.writer().expect("a writer slot is free");
                 for _ in 0..each {
                     let mut end = 0;
                     for _ in 0..batch {
-                        end = writer.append(&[1; 64]).expect("there is room").end;
+                        end = writer.append(&[1; 64]).expect("the ring has room").end;
                     }
-                    log.wait(end, Level::RemoteRing, TIME).expect("all are there");
+                    log.wait(end, Level::RemoteRing, TIME).expect("all replicas have the bytes");
                 }
             });
         }
@@ -177,24 +177,24 @@ fn stream(log: &Log, level: Level) -> f64 {
     let start = Instant::now();
     let mut end = 0;
     for _ in 0..STREAM / payload.len() as u64 {
-        end = log.append(&[&payload]).expect("there is room in time").end;
+        end = log.append(&[&payload]).expect("the ring has room in time").end;
     }
-    log.wait(end, level, TIME * 4).expect("all are there");
+    log.wait(end, level, TIME * 4).expect("all replicas have the bytes");
     STREAM as f64 / start.elapsed().as_secs_f64()
 }
 
 /// Nanoseconds of an append of 64 bytes and its `x_fsync` at RING, in bursts of a quarter of the ring.
 fn local(log: &Log) -> f64 {
-    let mut writer = log.writer().expect("a slot");
+    let mut writer = log.writer().expect("a writer slot is free");
     let count = RING / 4 / 128;
     let start = Instant::now();
     for _ in 0..count {
-        writer.append(&[1; 64]).expect("there is room");
-        log.x_fsync().expect("it is in the ring");
+        writer.append(&[1; 64]).expect("the ring has room");
+        log.x_fsync().expect("the append reaches the ring");
     }
     let spent = start.elapsed().as_secs_f64() * 1e9 / count as f64;
     drop(writer);
-    log.wait(log.status().reserved, Level::Destaged, TIME).expect("it is destaged");
+    log.wait(log.status().reserved, Level::Destaged, TIME).expect("the append is destaged");
     spent
 }
 
@@ -206,7 +206,7 @@ fn idle(group: &Group) -> f64 {
         std::thread::sleep(Duration::from_millis(10));
     }
     let used = || {
-        let usage = getrusage(UsageWho::RUSAGE_SELF).expect("this process");
+        let usage = getrusage(UsageWho::RUSAGE_SELF).expect("the usage of this process can be read");
         (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 * 1e-6
     };
     let (before, start) = (used(), Instant::now());

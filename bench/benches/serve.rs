@@ -16,7 +16,7 @@ use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::Sqe;
 
 const SIZE: u64 = 1 << 30;
-/// What is written first and then read.
+/// Bytes that are written first and then read.
 const FOOTPRINT: u64 = 256 << 20;
 const DEPTH: u16 = 32;
 /// Bytes of a sequential read.
@@ -43,7 +43,7 @@ fn serve(folder: &Path) -> Served {
 /// A copy and what the drive reached behind it, at four depths: bytes per second.
 type Round = (f64, [f64; 4]);
 
-/// What one queue pair reaches that is polled, with doorbells in memory.
+/// Throughput of one polled queue pair, with doorbells in memory.
 struct Reached {
     /// Random 4 KiB reads per second, at depth 32 and 1.
     random: [f64; 2],
@@ -55,15 +55,15 @@ struct Reached {
 }
 
 fn vfio(nvme: &mut Nvme, only: Option<&str>) -> Reached {
-    let mut pair = nvme.queue_pair(1_024, None).expect("a queue pair");
-    let buffers: Vec<_> = (0..DEPTH).map(|_| nvme.buffer(PIECE as u64).expect("memory")).collect();
+    let mut pair = nvme.queue_pair(1_024, None).expect("a queue pair can be created");
+    let buffers: Vec<_> = (0..DEPTH).map(|_| nvme.buffer(PIECE as u64).expect("a buffer can be allocated")).collect();
     let wait = Duration::from_secs(10);
     let blocks = |bytes: u64| (bytes / 512 - 1) as u16;
     for at in (0..FOOTPRINT).step_by(PIECE) {
         let sqe = buffers[0].attach(Sqe::write(0, at / 512, blocks(PIECE as u64)).with_nsid(1), PIECE as u64);
-        pair.run(&sqe, wait).expect("a write");
+        pair.run(&sqe, wait).expect("the write succeeds");
     }
-    pair.run(&Sqe::flush(0).with_nsid(1), wait).expect("a flush");
+    pair.run(&Sqe::flush(0).with_nsid(1), wait).expect("the flush succeeds");
     let mut rng = Rng::new(1, b"serve bench");
     let mut measure = |bytes: u64, depth: u16, random: bool, time: Duration| {
         let (mut done, mut at) = (0u64, 0u64);
@@ -75,7 +75,7 @@ fn vfio(nvme: &mut Nvme, only: Option<&str>) -> Reached {
         for slot in 0..depth {
             assert!(pair.submit(&read(slot)), "there is room");
         }
-        pair.ring().expect("a doorbell");
+        pair.ring().expect("the doorbell can be rung");
         let start = Instant::now();
         let mut busy = depth;
         while busy > 0 {
@@ -91,7 +91,7 @@ fn vfio(nvme: &mut Nvme, only: Option<&str>) -> Reached {
                 }
             }
             if any {
-                pair.ring().expect("a doorbell");
+                pair.ring().expect("the doorbell can be rung");
             } else {
                 std::hint::spin_loop(); // The device's core may be the other half of this one.
             }
@@ -137,12 +137,12 @@ fn copy_to(buffers: &[Buffer]) -> f64 {
 }
 
 fn tcp(ready: &Ready) -> f64 {
-    let (address, nqn) = ready.nvme_tcp.as_ref().expect("it is served");
-    let host = Host::new(Nqn::new("nqn.2014-08.org.nvmexpress:uuid:bench").expect("a name"), [7; 16]);
-    let mut controller = Controller::connect(*address, &host, &Nqn::new(nqn).expect("a name")).expect("a connection");
-    controller.enable().expect("it is enabled");
-    let _ = controller.set_queues(1).expect("queues");
-    let mut queue = controller.queue(1, 128).expect("a queue");
+    let (address, nqn) = ready.nvme_tcp.as_ref().expect("NVMe/TCP is served");
+    let host = Host::new(Nqn::new("nqn.2014-08.org.nvmexpress:uuid:bench").expect("an NQN"), [7; 16]);
+    let mut controller = Controller::connect(*address, &host, &Nqn::new(nqn).expect("an NQN")).expect("a connection");
+    controller.enable().expect("the controller can be enabled");
+    let _ = controller.set_queues(1).expect("a queue can be allocated");
+    let mut queue = controller.queue(1, 128).expect("the queue can be connected");
     let mut rng = Rng::new(2, b"serve bench");
     let mut read = || {
         let block = rng.below(FOOTPRINT / 4096) * 8;
@@ -150,21 +150,21 @@ fn tcp(ready: &Ready) -> f64 {
     };
     for _ in 0..DEPTH {
         let (sqe, transfer) = read();
-        queue.submit(sqe, transfer).expect("there is room");
+        queue.submit(sqe, transfer).expect("the queue has room");
     }
-    queue.flush().expect("it is sent");
+    queue.flush().expect("the commands can be sent");
     let (start, mut done) = (Instant::now(), 0u64);
     while start.elapsed() < TIME {
-        let completion = queue.wait().expect("a completion");
+        let completion = queue.wait().expect("a completion arrives");
         let mut next = Some(completion);
         while let Some(completion) = next {
             done += 1;
-            queue.recycle(completion.good().expect("success").data);
+            queue.recycle(completion.good().expect("the command succeeds").data);
             let (sqe, transfer) = read();
-            queue.submit(sqe, transfer).expect("there is room");
+            queue.submit(sqe, transfer).expect("the queue has room");
             next = queue.ready();
         }
-        queue.flush().expect("it is sent");
+        queue.flush().expect("the commands can be sent");
     }
     done as f64 / start.elapsed().as_secs_f64()
 }
@@ -206,11 +206,11 @@ fn main() {
     }
     let only = arguments.iter().map(String::as_str).find(|argument| ["random", "sequential", "tcp"].contains(argument));
     let folder = std::env::temp_dir().join(format!("tidewater-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::create_dir_all(&folder).expect("the folder can be created");
     let served = serve(&folder);
-    let client = Socket::connect(&served.ready.vfio_user[0]).expect("a client");
-    let mut nvme = Nvme::start(client, 64 << 20).expect("a controller");
-    nvme.use_shadow_doorbells().expect("shadow doorbells");
+    let client = Socket::connect(&served.ready.vfio_user[0]).expect("the client can connect");
+    let mut nvme = Nvme::start(client, 64 << 20).expect("the controller starts");
+    nvme.use_shadow_doorbells().expect("shadow doorbells are supported");
     let Reached { random, sequential, memcpy } = vfio(&mut nvme, only);
     for (depth, rate) in [DEPTH, 1].into_iter().zip(random).filter(|(_, rate)| *rate > 0.0) {
         println!("vfio-user, 4 KiB random reads, depth {depth:2}:       {rate:9.0} /s ({:.2} us each)", 1e6 / rate);

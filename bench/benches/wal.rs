@@ -1,5 +1,4 @@
-//! What a commit costs a write-ahead log that is shaped as PostgreSQL's: on a file, in the ring of a served drive, and
-//! in its byte window.
+//! Commit cost of a write-ahead log shaped as PostgreSQL's: on a file, in a served drive's ring, in its byte window.
 //!
 //! Not PostgreSQL, but its log alone: no tables, locks or parser. Clients insert a record into pages of 8 KiB and
 //! commit. A commit takes the one write lock, writes all pages from the one that the last write ended in, whole, and
@@ -48,16 +47,16 @@ enum Route {
     Window,
 }
 
-/// What is sent to a device of a page that is written again.
+/// Bytes sent to a device for a page that is written again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sends {
     /// The page, as a layer below the program does.
     Pages,
-    /// What is new, as a program does that knows its log.
+    /// The new bytes, as a program does that knows its log.
     New,
 }
 
-/// What the writer, one at a time, writes to.
+/// Destination of the writer, one at a time.
 enum Sink {
     File { files: Vec<File>, syncs: bool },
     Ring(Log, Level),
@@ -72,7 +71,7 @@ impl Sink {
                 while !bytes.is_empty() {
                     let len = bytes.len().min((SEGMENT - at % SEGMENT) as usize);
                     let file = &files[(at / SEGMENT % SEGMENTS) as usize];
-                    file.write_all_at(&bytes[..len], at % SEGMENT).expect("the disk takes it");
+                    file.write_all_at(&bytes[..len], at % SEGMENT).expect("the file can be written");
                     (at, bytes) = (at + len as u64, &bytes[len..]);
                 }
                 Ok(())
@@ -237,9 +236,9 @@ fn sink(folder: &Path, target: &str, route: Route) -> Sink {
         Route::File | Route::None => {
             let file = |at| {
                 let path: PathBuf = folder.join(format!("segment{at}"));
-                let file = OpenOptions::new().create(true).truncate(false).write(true).open(path).expect("a folder");
-                if file.metadata().expect("it is there").len() < SEGMENT {
-                    file.write_all_at(&vec![0; SEGMENT as usize], 0).expect("there is room");
+                let file = OpenOptions::new().create(true).truncate(false).write(true).open(path).expect("a file");
+                if file.metadata().expect("the segment's length can be read").len() < SEGMENT {
+                    file.write_all_at(&vec![0; SEGMENT as usize], 0).expect("the segment can be filled");
                     file.sync_all().expect("the disk syncs");
                 }
                 file
@@ -254,7 +253,7 @@ fn sink(folder: &Path, target: &str, route: Route) -> Sink {
     }
 }
 
-/// What a round found.
+/// Result of a round.
 struct Found {
     per_second: f64,
     /// Commits that one sync covered.
@@ -274,7 +273,7 @@ fn round(sink: Sink, sends: Sends, clients: usize, time: Duration) -> Found {
                 let record = [client as u8 + 1; RECORD as usize];
                 while !over.load(Ordering::Relaxed) {
                     let end = wal.insert(&record);
-                    wal.flush(end).expect("the log takes it");
+                    wal.flush(end).expect("the log can be written");
                     commits.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -285,7 +284,7 @@ fn round(sink: Sink, sends: Sends, clients: usize, time: Duration) -> Found {
     let spent = start.elapsed().as_secs_f64();
     if let Sink::Ring(log, _) = &wal.sink {
         // What is left to destage would be the next one's to wait for.
-        log.wait(log.end(), Level::Destaged, TIME).expect("the device destages");
+        log.wait(log.end(), Level::Destaged, TIME).expect("the log is destaged");
     }
     let commits = commits.load(Ordering::Relaxed) as f64;
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
@@ -303,10 +302,10 @@ fn main() {
     };
     let (rounds, seconds) = (number("--rounds", 3.0) as usize, number("--seconds", 1.0));
     let base = std::env::var_os("TIDEWATER_SCRATCH").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-    let folder = tempfile::Builder::new().prefix("tw").tempdir_in(base).expect("a temporary folder");
+    let folder = tempfile::Builder::new().prefix("tw").tempdir_in(base).expect("the folder can be created");
     let memory = Path::new("/dev/shm");
     let rings = tempfile::Builder::new().prefix("tw").tempdir_in(if memory.is_dir() { memory } else { folder.path() });
-    let rings = rings.expect("a temporary folder");
+    let rings = rings.expect("the folder can be created");
     let served = serve(folder.path(), rings.path());
     let cells = [
         ("file, fdatasync", Route::File, Sends::Pages),

@@ -1,4 +1,4 @@
-//! What workloads share.
+//! Common parts of the workloads.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::Idle;
 /// How long nothing happens.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// What a program prints.
+/// Output of a program.
 pub fn output(mut command: Command) -> Result<String, String> {
     let output = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).output();
     let output = output.map_err(|error| format!("{:?}: {error}", command.get_program()))?;

@@ -1,5 +1,5 @@
-//! What commits cost PostgreSQL, Redis, SQLite and RocksDB: with their own flushes, with none, with empty
-//! ones, and on Tidewater at each level.
+//! Cost of commits for PostgreSQL, Redis, SQLite and RocksDB: with their own flushes, with none, with empty ones, and
+//! on Tidewater at each level.
 //!
 //! `make bench-databases` (`scripts/bench-databases.sh`). Each mode runs every workload in each round, the modes in
 //! turns, so that what else the machine does meets all of them; medians of the rounds count, of rates and of ratios.
@@ -22,7 +22,7 @@ mod report;
 mod rocksdb;
 mod sqlite;
 
-/// What a commit waits for.
+/// Durability that a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Mode {
     /// The database's own flush.
@@ -77,7 +77,7 @@ impl Mode {
 /// One measurement.
 #[derive(Clone, Debug, PartialEq)]
 struct Rate {
-    /// What was run: `pgbench -N`.
+    /// The workload: `pgbench -N`.
     workload: &'static str,
     /// Clients at the same time.
     clients: u32,

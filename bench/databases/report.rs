@@ -7,7 +7,7 @@ use tidewater_report::experiment::{Cell, Check, Column, Experiment, Figure, Form
 
 use crate::{Idle, Mode, Sample};
 
-/// What is measured together: a database, a workload, and a count of clients.
+/// A group of measurements: a database, a workload, and a count of clients.
 type Key = (&'static str, &'static str, u32);
 
 /// The rates of each mode of each key, in the order of the samples.
@@ -92,7 +92,7 @@ pub fn table(samples: &[Sample]) -> String {
     text
 }
 
-/// What the guide's table shows: database, workload, and both as the table names them.
+/// Rows of the guide's table: database, workload, and both as the table names them.
 const SHOWN: [(&str, &str, &str); 4] = [
     ("postgresql", "pgbench -N", "PostgreSQL, `pgbench -N`"),
     ("redis", "redis-benchmark SET", "Redis, `redis-benchmark` SET"),
@@ -103,7 +103,7 @@ const SHOWN: [(&str, &str, &str); 4] = [
 /// The rows of the guide's table.
 ///
 /// # Errors
-/// What was not measured.
+/// When a measurement is missing.
 pub fn gains(samples: &[Sample]) -> Result<Vec<Gain>, String> {
     let groups = groups(samples);
     let mut gains = Vec::new();

@@ -41,12 +41,12 @@ fn open(served: &Served, how: WriteBack) -> Log {
 /// Nanoseconds of one append and its `x_fsync`, in one burst.
 fn burst(log: &Log, size: usize) -> f64 {
     let payload = vec![0x5a; size];
-    let mut writer = log.writer().expect("a slot");
+    let mut writer = log.writer().expect("a writer slot is free");
     let count = (BURST / (size as u64 + 64)).min(BURST / 128);
     let start = Instant::now();
     for _ in 0..count {
-        writer.append(&payload).expect("there is room");
-        log.x_fsync().expect("it is in the ring");
+        writer.append(&payload).expect("the ring has room");
+        log.x_fsync().expect("the append reaches the ring");
     }
     let spent = start.elapsed();
     drop(writer);
@@ -60,8 +60,8 @@ fn burst_of_claims(log: &Log, size: usize) -> f64 {
     let count = (BURST / (size as u64 + 64)).min(BURST / 128);
     let start = Instant::now();
     for _ in 0..count {
-        log.append(&[&payload]).expect("there is room");
-        log.x_fsync().expect("it is in the ring");
+        log.append(&[&payload]).expect("the ring has room");
+        log.x_fsync().expect("the append reaches the ring");
     }
     let spent = start.elapsed();
     catch_up(log);
@@ -71,12 +71,12 @@ fn burst_of_claims(log: &Log, size: usize) -> f64 {
 /// The same of bytes as they are, without header and checksum (`x_pwrite`): what `pmemlog_append` stores, too.
 fn burst_of_raw_bytes(log: &Log, size: usize) -> f64 {
     let payload = vec![0x5a; size];
-    let mut writer = log.writer().expect("a slot");
+    let mut writer = log.writer().expect("a writer slot is free");
     let count = (BURST / size as u64).min(BURST / 128);
     let start = Instant::now();
     for _ in 0..count {
-        writer.x_pwrite(&payload).expect("there is room");
-        log.x_fsync().expect("it is in the ring");
+        writer.x_pwrite(&payload).expect("the ring has room");
+        log.x_fsync().expect("the append reaches the ring");
     }
     let spent = start.elapsed();
     drop(writer);
@@ -86,7 +86,7 @@ fn burst_of_raw_bytes(log: &Log, size: usize) -> f64 {
 
 fn catch_up(log: &Log) {
     let end = log.status().reserved;
-    log.wait(end, Level::Destaged, TIME).expect("it is destaged");
+    log.wait(end, Level::Destaged, TIME).expect("the append is destaged");
 }
 
 /// Appends per second of so many threads, each with an `x_fsync`: in a burst, or until the ring has been filled several
@@ -97,10 +97,10 @@ fn together(log: &Log, threads: u64, bytes: u64) -> f64 {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(move || {
-                let mut writer = log.writer().expect("a slot");
+                let mut writer = log.writer().expect("a writer slot is free");
                 for _ in 0..each {
-                    let written = writer.append(&[0x5a; 64]).expect("there is room");
-                    log.wait(written.end, Level::Ring, TIME).expect("others finish");
+                    let written = writer.append(&[0x5a; 64]).expect("the ring has room");
+                    log.wait(written.end, Level::Ring, TIME).expect("all earlier appends finish");
                 }
             });
         }
@@ -129,7 +129,7 @@ fn peer_round(program: &Path, file: &Path, flush: bool) -> Vec<f64> {
     if !flush {
         command.env("PMEM_NO_FLUSH", "1");
     }
-    let output = command.output().expect("it starts");
+    let output = command.output().expect("the program can be run");
     let said = String::from_utf8_lossy(&output.stdout);
     said.lines().filter_map(|line| line.split(' ').nth(1)?.parse().ok()).collect()
 }
@@ -140,7 +140,7 @@ pub fn measure() {
     let shared = Path::new("/dev/shm");
     let base = if shared.is_dir() { shared.to_path_buf() } else { std::env::temp_dir() };
     let folder = base.join(format!("tidewater-append-{}", std::process::id()));
-    std::fs::create_dir(&folder).expect("a folder");
+    std::fs::create_dir(&folder).expect("the folder can be created");
     let served = serve(&folder);
     let peer = peer(&folder);
     if let Err(why) = &peer {
