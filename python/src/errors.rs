@@ -14,7 +14,7 @@ fn exception(py: Python<'_>, class: &str, message: &str, attributes: &Bound<'_, 
     Ok(PyErr::from_value(module.bind(py).getattr(class)?.call((message,), Some(attributes))?))
 }
 
-/// What went wrong, as its exception.
+/// A failure as its exception.
 pub fn of(py: Python<'_>, failure: &Failure) -> PyErr {
     let make = || {
         let attributes = PyDict::new(py);
@@ -41,12 +41,12 @@ pub fn of(py: Python<'_>, failure: &Failure) -> PyErr {
     make().unwrap_or_else(|error| error)
 }
 
-/// What was asked for can't be had.
+/// The exception for an invalid request.
 pub fn usage(py: Python<'_>, why: &dyn Display) -> PyErr {
     of(py, &Failure::usage(why))
 }
 
-/// What was begun went wrong.
+/// The exception for work that was begun, and failed.
 pub fn run(py: Python<'_>, why: &dyn Display) -> PyErr {
     of(py, &Failure::run(why))
 }

@@ -56,7 +56,7 @@ pub fn trace_columns() -> Vec<&'static str> {
 /// Names of a time in seconds.
 const TIMES: [&str; 2] = ["time", "timestamp"];
 
-/// What [`Data::restore`] takes.
+/// Arguments of [`Data::restore`].
 type Restored = (Vec<u8>, String, usize);
 
 /// A trace in memory.
@@ -68,7 +68,7 @@ pub struct Data {
 }
 
 impl Data {
-    /// What the trace reader reads.
+    /// Input of the trace reader.
     pub fn input(&self, name: &str) -> Input {
         Input::Bytes { name: name.to_owned(), bytes: Arc::clone(&self.bytes) }
     }

@@ -110,7 +110,7 @@ fn fault_of(py: Python<'_>, error: &PyErr) -> Fault {
 enum Wrong {
     /// It raised an exception.
     Raised(PyErr),
-    /// What it returned is no answer.
+    /// The returned value is no answer.
     Returned(String),
 }
 
@@ -332,7 +332,7 @@ impl Policy for Object {
 /// Makes the one run of a plan as `replay`, with a write policy that `factory` makes.
 ///
 /// # Errors
-/// What can't be run, signals, exceptions of the policy, and what it does against its contract.
+/// Plans that can't be run, signals, exceptions of the policy, and its violations of the contract.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "they are the arguments of a function in Python")]
 pub fn replay_with(

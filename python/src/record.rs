@@ -41,7 +41,7 @@ impl Run {
         page(&self.record)
     }
 
-    /// What the run comes to, for a terminal.
+    /// Summary of the run, for a terminal.
     fn summary(&self) -> String {
         summary(&self.record)
     }

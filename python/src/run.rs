@@ -17,7 +17,7 @@ use tidewater_study::sweep::Sweep;
 use tidewater_study::{self as study, Failure, How, Listeners, One, Origin, RunFailure, Setting};
 use tidewater_tables::{Batches, Format, Requests};
 
-/// What a run is made of.
+/// Inputs of a run.
 pub struct Given {
     /// The plan of one run.
     pub plan: String,
@@ -63,8 +63,8 @@ pub fn make(
     Ok(Run::new(record, kept.map(Batches::take)))
 }
 
-/// What speaks against the reading of the traces of a plan, before it is run: columns or units that look mistaken. What
-/// is wrong with the plan itself is an error of its run.
+/// Signs that the traces of a plan are misread, before it is run: columns or units that look mistaken. Faults of the
+/// plan itself are errors of its run.
 #[pyfunction]
 pub fn doubts(py: Python<'_>, plan: &str, data: Option<&Data>) -> Vec<String> {
     let input = data.map(|data| data.input("data frame"));
@@ -98,7 +98,7 @@ pub fn with_part(py: Python<'_>, error: PyErr, part: Option<Result<Run, Failure>
 /// where they are written.
 ///
 /// # Errors
-/// What can't be run, and signals.
+/// Plans that can't be run, and signals.
 #[pyfunction]
 pub fn replay(
     py: Python<'_>,

@@ -15,7 +15,7 @@ use tidewater_study::sweep::{self as study, Folder, Named, STATISTICS, TABLE};
 use tidewater_study::{Failure, Follow, How, Setting, SharedTraces};
 use tidewater_tables::{Format, encode};
 
-/// What tells one build of this module from another: the digest of its file.
+/// Identity of this build of the module: the digest of its file.
 ///
 /// # Errors
 /// When it can't be read.

@@ -19,12 +19,12 @@ const RUN_ENDS: Duration = Duration::from_secs(1);
 /// Looks between two reports of progress.
 const LOOKS_BETWEEN_REPORTS: u32 = 6;
 
-/// What work and its caller share.
+/// State shared by work and its caller.
 #[derive(Clone, Default)]
 pub struct Shared {
     /// Set when the caller wants it to end.
     pub cancelled: Arc<AtomicBool>,
-    /// What is done, in millionths of a run, summed over all runs.
+    /// Progress, in millionths of a run, summed over all runs.
     done: Arc<AtomicU64>,
     /// A single run serves requests, and looks at `cancelled` every few milliseconds.
     serves: Arc<AtomicBool>,
