@@ -30,7 +30,7 @@ pub use profile::ProfileCommand;
 pub use report::{Report, TableName};
 pub use tidewater_study::{Range, Setting, Variation};
 
-/// What `tidewater` understands.
+/// Command line of `tidewater`.
 #[derive(Debug, Parser)]
 #[command(
     name = "tidewater",
@@ -42,7 +42,7 @@ pub use tidewater_study::{Range, Setting, Variation};
     max_term_width = 100
 )]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -239,7 +239,7 @@ pub struct Log {
         help_heading = "Load"
     )]
     pub to: Vec<String>,
-    /// What transactions append
+    /// Transaction mix, which sets the size of each append
     #[arg(
         long,
         value_name = "MIX",

@@ -64,7 +64,7 @@ pub fn command(of: &Bench) -> Result<(), Failure> {
     output::print(&table(&times[0], &times[1], level))
 }
 
-/// What is compared.
+/// The two sides of the comparison.
 const SIDES: [&str; 2] = ["files on their disk", "log files on the device"];
 
 fn check(status: ExitStatus, side: &str) -> Result<(), Failure> {

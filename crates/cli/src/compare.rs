@@ -20,7 +20,7 @@ const RUNS_MAX: usize = 64;
 /// `tidewater compare`.
 ///
 /// # Errors
-/// What cannot be run or compared, and results that cannot be written.
+/// Runs that cannot be made or compared, and results that cannot be written.
 pub fn command(given: &args::Compare) -> Result<(), Failure> {
     let json = Target::maybe(given.json.as_ref())?;
     let csv = Target::maybe(given.csv.as_ref())?;
@@ -110,7 +110,7 @@ pub fn format_of(path: &std::path::Path) -> Result<Format, Failure> {
 /// The runs of a comparison.
 ///
 /// # Errors
-/// What cannot be varied, and more runs than can be read side by side.
+/// A key that cannot be varied, and more runs than can be read side by side.
 pub fn plans(given: &args::Compare) -> Result<Vec<Plan>, Failure> {
     let grid = Grid { load: given.load.spec(), drive: given.drive.spec(), vary: given.vary.clone() };
     if let Some(runs) = grid.too_many(RUNS_MAX) {

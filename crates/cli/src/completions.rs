@@ -25,7 +25,7 @@ fn script(shell: Shell) -> String {
     words.as_each_shell_takes_them(shell, String::from_utf8_lossy(&script).into_owned())
 }
 
-/// What can stand behind options that take any text.
+/// Candidates behind options that take any text.
 struct Words {
     /// Behind `--set`: each with its equals sign, since a value follows.
     set: Vec<&'static str>,

@@ -10,7 +10,7 @@ use tidewater_study::{find, prepare};
 /// `tidewater profile`.
 ///
 /// # Errors
-/// What the commands refuse.
+/// Those of the subcommands.
 pub fn command(command: &ProfileCommand) -> Result<(), Failure> {
     match command {
         ProfileCommand::List => list(),

@@ -37,7 +37,7 @@ fn drive_of(profile: &Path, set: &[Setting]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the command would say before it begins.
+/// The errors that the command would report before it begins.
 fn checked(command: Command) -> Result<(), Failure> {
     match command {
         Command::Replay(mut given) => {

@@ -1,4 +1,4 @@
-//! What went wrong, as the user reads it: one line that says it, and one that says what to do.
+//! Errors as the user reads them: one line for the fault, and one for the remedy.
 
 use crate::output;
 use std::fmt;
@@ -10,9 +10,9 @@ pub use tidewater_study::{reason, without_number};
 /// Why a command ended without success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What is wrong; one line. Empty: nothing is said.
+    /// The fault; one line. Empty: nothing is said.
     pub message: String,
-    /// What to do about it, where that is known; one line.
+    /// The remedy, where that is known; one line.
     pub help: Option<String>,
     /// The exit status.
     pub status: Status,

@@ -1,4 +1,4 @@
-//! What is made from the table of flags: manual pages and the reference page.
+//! Documents made from the table of flags: manual pages and the reference page.
 
 use crate::args::{Cli, Man};
 use crate::failure::{Failure, reason};

@@ -13,7 +13,7 @@ const SAME_SIGNAL: Duration = Duration::from_millis(200);
 
 /// Runs, and series of runs, that are going on and can end early.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
-/// What runs needs no word when it ends early.
+/// The current run prints no message when it ends early.
 static SILENT: AtomicBool = AtomicBool::new(false);
 /// The user wants it to end.
 static REQUESTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);

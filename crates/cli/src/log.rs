@@ -138,7 +138,7 @@ fn side(to: &str, outcome: LogOutcome) -> Side {
     }
 }
 
-/// What is logged, in words.
+/// The workload, in words.
 fn workload(given: &Log) -> String {
     match &given.log {
         Some(path) => printable(&path.to_string_lossy()),

@@ -26,7 +26,7 @@ const START_TIME: Duration = Duration::from_secs(3);
 /// `tidewater log-device`.
 ///
 /// # Errors
-/// What cannot be served, and what ended it.
+/// A device that cannot be served, and the error that ended it.
 pub fn command(of: &LogDevice) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::usage(format_args!("{}: {}", of.folder.display(), reason(&error)))
@@ -81,7 +81,7 @@ fn ring_of(folder: &Path) -> Option<(PathBuf, bool)> {
     own.exists().then_some((own, false))
 }
 
-/// What `tidewater serve` would be given.
+/// The equivalent `tidewater serve` command.
 fn line(of: &LogDevice) -> Result<Serve, Failure> {
     let image = of.folder.join("image");
     // A device that is there has its own profile.

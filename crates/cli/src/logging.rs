@@ -1,4 +1,4 @@
-//! What a served device has to say while it runs: events of levels, a line each, on standard error.
+//! Log of a served device while it runs: events of levels, a line each, on standard error.
 
 use crate::failure::Failure;
 use crate::output;

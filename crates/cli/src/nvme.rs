@@ -43,7 +43,7 @@ fn page(nvme: &NvmePage) -> Result<(), Failure> {
     output::print(&if nvme.json || nvme.output_format == "json" { table.json() } else { table.text() })
 }
 
-/// What was asked for.
+/// Reads the page asked for.
 fn read(device: &mut Device, asked: &NvmePage) -> Result<Table, Failure> {
     match asked.what {
         NvmeWhat::IdCtrl => Ok(pages::controller(&controller(device)?)),

@@ -17,11 +17,11 @@ const STEPS: u64 = 10_000;
 const SHARE: &str = "{prefix} [{bar:28}] {percent:>3} %  {msg}{left}";
 /// An estimate from less than this is none.
 const LEFT_AFTER: Duration = Duration::from_millis(500);
-/// What stands for it while nothing tells how far it is: what is done first.
+/// Template of a bar while no progress is reported.
 const WORKING: &str = "{prefix} {spinner} {elapsed}  {msg}";
-/// What is done before a drive serves.
+/// Message before a drive serves.
 const PREPARING: &str = "preparing the drive";
-/// What stands for a bar where the length is not known.
+/// Template of a bar whose length is not known.
 const ENDLESS: &str = "{prefix} {spinner} {elapsed}  {msg}";
 
 /// A bar on standard error; nothing where that is no terminal.
@@ -53,7 +53,7 @@ impl Bar {
         self.0.set_message(PREPARING);
     }
 
-    /// What is to be called when the drive is there and begins to serve.
+    /// Callback for the moment that the drive is there and begins to serve.
     pub fn served(&self) -> impl FnOnce() + Send + use<> {
         let bar = self.0.clone();
         move || {
@@ -66,7 +66,7 @@ impl Bar {
         }
     }
 
-    /// What is to be called with the share that is done.
+    /// Callback that takes the share that is done.
     pub fn share(&self) -> impl FnMut(f64) + use<> {
         let bar = self.0.clone();
         let mut begun = Some(self.served());
@@ -78,7 +78,7 @@ impl Bar {
         }
     }
 
-    /// What is to be called with each report of progress.
+    /// Callback that takes each report of progress.
     pub fn listener(&self) -> Box<dyn FnMut(&Progress) + Send> {
         let bar = self.0.clone();
         let mut endless = false;
@@ -143,7 +143,7 @@ impl Whole {
         self.lock().running.get_or_insert_with(Running::begin);
     }
 
-    /// What is to be called with the share of one of them that is done.
+    /// Callback that takes the share of one of them that is done.
     pub fn share_of(&self, index: usize) -> impl FnMut(f64) + Send + '_ {
         move |share| self.tell(index, share)
     }

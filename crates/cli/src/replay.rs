@@ -19,7 +19,7 @@ use tidewater_tables::{Format, Requests};
 /// `tidewater replay`.
 ///
 /// # Errors
-/// What cannot be replayed, a run that failed or was interrupted, results that cannot be written.
+/// A load that cannot be replayed, a run that failed or was interrupted, results that cannot be written.
 pub fn command(replay: &args::Replay) -> Result<(), Failure> {
     let json = Target::maybe(replay.json.as_ref())?;
     let report = Target::page(replay.report.as_ref())?;
@@ -54,7 +54,7 @@ pub fn command(replay: &args::Replay) -> Result<(), Failure> {
     if record.partial { Err(interrupted(&record)) } else { Ok(()) }
 }
 
-/// What is said after a run that Ctrl-C ended.
+/// Failure of a run that Ctrl-C ended.
 pub fn interrupted(record: &Record) -> Failure {
     Failure {
         message: format!("interrupted: the results cover only {}", units::plural(record.requests, "request")),
@@ -63,7 +63,7 @@ pub fn interrupted(record: &Record) -> Failure {
     }
 }
 
-/// What the page is called.
+/// Title of the page.
 fn title(drive: &str, load: &LoadSpec) -> String {
     let named = |trace: &Path| trace.display().to_string();
     let traces =

@@ -100,7 +100,7 @@ fn runs(files: &[SourceFile], texts: &[String]) -> Result<Vec<Labelled>, Failure
     Ok(runs)
 }
 
-/// What the files hold.
+/// Documents of the given files.
 enum Documents {
     Runs(Vec<Labelled>),
     Experiments(Vec<Experiment>),
@@ -137,7 +137,7 @@ impl Documents {
         })
     }
 
-    /// What they come to on a terminal.
+    /// Their summary on a terminal.
     fn summary(&self) -> String {
         match self {
             Documents::Runs(runs) if runs.len() > 1 => compare::table(runs, width()),
@@ -220,7 +220,7 @@ fn experiments(files: &[SourceFile], texts: &[String]) -> Result<Vec<Experiment>
     Ok(experiments)
 }
 
-/// What a document is of.
+/// Kind of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Run,
@@ -230,8 +230,8 @@ enum Kind {
 }
 
 impl Kind {
-    /// What a text says that it is, whatever its version and however it is laid out: its reader says which
-    /// version it has to be. The schema of a run's record is a number.
+    /// Kind by a text's schema, whatever its version and however it is laid out: its reader says which version it has
+    /// to be. The schema of a run's record is a number.
     fn of(text: &str) -> Kind {
         const FIELD: &str = "\"schema\"";
         let values = text.split(FIELD).skip(1).filter_map(|rest| rest.trim_start().strip_prefix(':'));
@@ -255,7 +255,7 @@ impl Kind {
     }
 }
 
-/// What all these documents are of.
+/// Common kind of all these documents.
 fn kind_of_all(files: &[SourceFile], texts: &[String]) -> Result<Kind, Failure> {
     let kinds: Vec<Kind> = texts.iter().map(|text| Kind::of(text)).collect();
     let first = kinds.first().copied().unwrap_or(Kind::Run);

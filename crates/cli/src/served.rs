@@ -31,7 +31,7 @@ use tracing::{info, warn};
 /// `tidewater serve`.
 ///
 /// # Errors
-/// What cannot be served, and what ended it.
+/// A device that cannot be served, and the error that ended it.
 pub fn serve(serve: &Serve) -> Result<(), Failure> {
     logging::begin(serve.verbose)?;
     let (setup, notes) = arrange(serve)?;
@@ -83,11 +83,10 @@ fn start_anew() -> Failure {
     Failure::run(format_args!("can't start the device anew: {refused}")).help("start it again")
 }
 
-/// What the command line asks for, checked as far as it can be before anything is made; and what its reader should
-/// know.
+/// The device's set-up by the command line, checked as far as can be before anything is made; and notes for the user.
 ///
 /// # Errors
-/// What cannot be served.
+/// A device that cannot be served.
 pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
     let backing = match serve.image.to_str() {
         Some("memory") => Backing::Memory,
@@ -304,7 +303,7 @@ fn say(event: Event, serve: &Serve, control: &Path, notes: &[String], page: Opti
     }
 }
 
-/// What an operator needs: how to attach hosts, what to watch, what survives what.
+/// Instructions for an operator: how to attach hosts, what to watch, what survives what.
 fn how_to_attach(ready: &Ready, serve: &Serve, control: &Path, page: Option<&str>) -> String {
     let mut text = String::new();
     let mut sockets = ready.vfio_user.iter().map(|socket| socket.display());

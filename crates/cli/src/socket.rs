@@ -1,11 +1,11 @@
-//! What to do about a socket that this user can't connect to.
+//! Advice about a socket that this user can't connect to.
 
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, Uid, User, access};
 use std::path::Path;
 use tidewater_driver::vfio_user::SOCKET_PATH_MAX;
 
-/// What to do about a path that is too long for a socket, or a socket of another user. `None`: neither is the case.
+/// Advice about a path that is too long for a socket, or a socket of another user. `None`: neither is the case.
 pub fn advice(path: &Path) -> Option<String> {
     if path.as_os_str().len() > SOCKET_PATH_MAX {
         return Some("use a shorter path, such as a relative one".to_owned());

@@ -58,7 +58,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 /// The group of lanes of the log: their keys have a number.
 const LOG: &str = "Log";
-/// What a line of a watch says, where it does not go to a terminal.
+/// Keys of a watch's line, where it does not go to a terminal.
 const LINE: [&str; 10] = [
     "uptime_s",
     "state",

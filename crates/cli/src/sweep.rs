@@ -19,7 +19,7 @@ use tidewater_tables::{Format, encode};
 /// `tidewater sweep`.
 ///
 /// # Errors
-/// What can't be run, a folder that can't be written, and an early end.
+/// Runs that can't be made, a folder that can't be written, and an early end.
 pub fn command(given: &Given) -> Result<(), Failure> {
     let plan = match &given.plan {
         Some(path) => Sweep::from_file(path)?,
@@ -121,7 +121,7 @@ fn list(runs: &[Named], given: &Given) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// What tells one build of this program from another: records of another one are not taken for its own.
+/// Digest of this build: records of another one are not taken for its own.
 fn build() -> Result<String, Failure> {
     Ok(sweep::digest_of_file(&std::env::current_exe().map_err(Failure::run)?)?)
 }

@@ -102,7 +102,7 @@ fn position(log: &mut Reader, given: &Tail) -> Result<(), Failure> {
     }
 }
 
-/// What is printed of a piece, and up to where it is.
+/// The output for a piece, and the stream offset that it ends at.
 fn piece(log: &mut Reader, at: u64, len: u64, raw: bool) -> Result<(Vec<u8>, u64), Failure> {
     let mut bytes = vec![0; len as usize];
     log.read(at, &mut bytes).map_err(failed)?;

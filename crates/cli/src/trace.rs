@@ -14,13 +14,13 @@ use tidewater_sim::workload::{self, Slice, Source, SynthSpec, Workload};
 use tidewater_study::meant;
 use tidewater_study::trace::{COUNTS, empty_slice, find, options, refusal, sliced};
 
-/// What a bar says of a trace that is read from end to end.
+/// Message of a bar while a trace is read from end to end.
 const READING: &str = "reading";
 
 /// `tidewater trace`.
 ///
 /// # Errors
-/// What the commands refuse.
+/// Those of the subcommands.
 pub fn command(command: &TraceCommand) -> Result<(), Failure> {
     match command {
         TraceCommand::Info { trace, reading, locality, json } => {
@@ -66,7 +66,7 @@ fn describe(input: &Input, reading: &Reading, with_locality: bool) -> Result<Inf
     if info.requests == 0 && reading.slice.is_some() { Err(empty_slice(COUNTS).into()) } else { Ok(info) }
 }
 
-/// What a person reads.
+/// Description of a trace as text.
 fn lines(info: &Info) -> String {
     let mut out = String::new();
     let mut line = |what: &str, text: String| {

@@ -58,7 +58,7 @@ fn user(text: &str) -> Result<u32, String> {
     }
 }
 
-/// What a sync waits for.
+/// Durability level that a sync waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LevelName {
     /// In the ring: survives a crash of the program or the device, and power loss only if the ring's memory does
@@ -83,7 +83,7 @@ impl LevelName {
     }
 }
 
-/// What becomes of a program's syncs when its device is lost.
+/// Behaviour of a program's syncs when its device is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OnDeviceLoss {
     /// They fail (EIO) until the program is started again: what was acknowledged is recovered first
@@ -104,10 +104,10 @@ pub struct Run {
     /// within a name, `**` also across directories
     #[arg(long = "log", value_name = "GLOB", required = true, help_heading = "Log")]
     pub globs: Vec<String>,
-    /// What fsync of these files waits for [default: ring if the ring's memory survives power loss, else destaged]
+    /// Level that fsync waits for [default: ring if the ring's memory survives power loss, else destaged]
     #[arg(long, value_name = "LEVEL", help_heading = "Log")]
     pub level: Option<LevelName>,
-    /// What becomes of fsync when the device has gone, or has not answered for 30 s
+    /// Behaviour of fsync when the device has gone, or has not answered for 30 s
     #[arg(long, value_name = "WHAT", default_value = "fail", help_heading = "Log")]
     pub on_device_loss: OnDeviceLoss,
     /// Whose files an earlier run's log may change.
@@ -149,7 +149,7 @@ pub struct Bench {
     /// Files that go on the log, as for `tidewater run`; may be given several times
     #[arg(long = "log", value_name = "GLOB", required = true, help_heading = "Log")]
     pub globs: Vec<String>,
-    /// What their syncs wait for, as for `tidewater run`
+    /// Level that their fsync waits for, as for `tidewater run`
     #[arg(long, value_name = "LEVEL", help_heading = "Log")]
     pub level: Option<LevelName>,
     /// How often the program runs on each side

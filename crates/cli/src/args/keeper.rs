@@ -54,12 +54,12 @@ pub struct KeeperArgs {
     /// Function of the devices, each of which has a group of its own: from 1 on, keys are below /tidewater/NAME:N/
     #[arg(long, global = true, value_name = "N", default_value_t = 0, help_heading = "etcd")]
     pub function: u8,
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub what: KeeperCommand,
 }
 
-/// What `tidewater keeper` does.
+/// Subcommands of `tidewater keeper`.
 #[derive(Debug, Subcommand)]
 pub enum KeeperCommand {
     /// Keep a device: promote it when the primary is gone, and let it acknowledge while etcd says that it leads

@@ -35,7 +35,7 @@ pub struct Origin {
     pub job: Option<String>,
 }
 
-/// What the drive is given to do.
+/// Load of the drive.
 #[derive(Clone, Debug, Args)]
 pub struct Load {
     /// Trace or job.

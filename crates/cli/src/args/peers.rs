@@ -74,12 +74,12 @@ pub struct GroupArgs {
     /// The function whose log it is about
     #[arg(long, global = true, value_name = "N", default_value_t = 0)]
     pub function: u8,
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub what: GroupCommand,
 }
 
-/// What `tidewater group` does.
+/// Subcommands of `tidewater group`.
 #[derive(Debug, Subcommand)]
 pub enum GroupCommand {
     /// Put this device into a group: the same on each member, and --primary on one of them

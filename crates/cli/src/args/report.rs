@@ -27,13 +27,13 @@ pub struct Report {
     /// Width of the figure: `column` (83.8 mm, 3.3 inches), `page` (177.8 mm, 7 inches), or millimetres
     #[arg(long, value_name = "WIDTH", value_parser = width, default_value = "column")]
     pub width: f64,
-    /// What was varied from left to right [default: the numbers with the most values]
+    /// Varied key on the x-axis [default: the numeric one with the most values]
     #[arg(long, value_name = "KEY", help_heading = "Several runs")]
     pub x: Option<String>,
-    /// What was varied that has a colour for each value [default: all else that was varied]
+    /// Varied key with a colour for each value [default: all other varied keys]
     #[arg(long, value_name = "KEY", visible_alias = "color", help_heading = "Several runs")]
     pub colour: Option<String>,
-    /// What is drawn over it, by the names of the table's columns: `read_p99_us`; one of them is a --figure, too
+    /// Quantities on the y-axis, by the table's column names: `read_p99_us`; one of them is a --figure, too
     #[arg(long, value_name = "FIGURE", value_delimiter = ',', help_heading = "Several runs")]
     pub y: Vec<String>,
     /// Write a page for each run, too, beside its record; the rows of the runs lead to them
@@ -44,7 +44,7 @@ pub struct Report {
     pub title: Option<String>,
 }
 
-/// What `tidewater report --table` writes.
+/// Tables of `tidewater report --table`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum TableName {
     /// A row for each run: what varies, and every figure

@@ -176,12 +176,12 @@ pub struct FaultArgs {
     /// The device.
     #[command(flatten)]
     pub served: Served,
-    /// What to break.
+    /// The subcommand.
     #[command(subcommand)]
     pub what: FaultCommand,
 }
 
-/// What `tidewater fault` breaks.
+/// Subcommands of `tidewater fault`.
 #[derive(Debug, Subcommand)]
 pub enum FaultCommand {
     /// Commands on these blocks fail with a status
@@ -255,7 +255,7 @@ pub enum FaultCommand {
     /// The host memory buffer fails at the next accesses
     #[command(after_help = examples::FAULT_HOST_MEMORY)]
     HostMemory {
-        /// What happens to it
+        /// Kind of failure
         #[arg(long, value_name = "WHAT", value_parser = ["withdrawn", "corrupted", "slow"])]
         what: String,
         /// For slow: by how much, with its unit (ns, us, ms or s)
@@ -314,7 +314,7 @@ pub enum NvmeSide {
 /// A page of a device, which `tidewater nvme` prints.
 #[derive(Debug, Args)]
 pub struct NvmePage {
-    /// What to read
+    /// Page to read
     #[arg(value_enum, value_name = "WHAT")]
     pub what: NvmeWhat,
     /// The device: vfio-user:SOCKET (with no other client attached), tcp:HOST:PORT, or pci:ADDRESS of a function of
@@ -335,7 +335,7 @@ pub struct NvmePage {
     pub json: bool,
 }
 
-/// What `tidewater nvme` reads.
+/// Pages of `tidewater nvme`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum NvmeWhat {
     /// Identify Controller

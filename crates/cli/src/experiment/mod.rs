@@ -27,7 +27,7 @@ const TRACES: &str = "TIDEWATER_TRACES";
 /// `tidewater experiment`.
 ///
 /// # Errors
-/// What cannot be run, results that cannot be written, and checks that do not hold.
+/// Experiments that cannot be run, results that cannot be written, and checks that do not hold.
 pub fn command(command: &ExperimentCommand) -> Result<(), Failure> {
     match command {
         ExperimentCommand::List => output::print(&list()),
@@ -196,7 +196,7 @@ impl Shown<'_> {
         }
     }
 
-    /// What came of it; those behind one that has no result are shown now.
+    /// The first failed output; texts behind an experiment without a result are shown now.
     fn outcome(self) -> Result<(), Failure> {
         let so_far = self.so_far.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(failure) = so_far.failed {
@@ -234,7 +234,7 @@ fn names(given: &ExperimentRun) -> Vec<&str> {
     names
 }
 
-/// What is said after the last of several experiments.
+/// Totals shown after the last of several experiments.
 fn ending(done: &[Experiment]) -> String {
     if done.len() < 2 {
         return String::new();

@@ -79,7 +79,7 @@ pub fn open(target: &str, host_nqn: Option<&str>) -> Result<Device, Failure> {
     Device::over(transport).map_err(explain)
 }
 
-/// What went wrong with a drive, and what to do where that is known.
+/// A drive's error for the user, with the remedy where that is known.
 pub fn explain(error: HardwareError) -> Failure {
     match error {
         HardwareError::Status { what, status } => refused(what, status),

@@ -27,7 +27,7 @@ pub struct Disk {
     began: Instant,
     /// The kernel's attribute that lends the drive memory and takes it back, where it does: `1` is in it.
     lending: Option<PathBuf>,
-    /// What is written: bytes that no drive can compress.
+    /// Data of writes: bytes that no drive can compress.
     noise: Vec<u8>,
 }
 

@@ -152,7 +152,7 @@ fn too_small(target: &Path) -> Failure {
         .help(format_args!("give at least {least}"))
 }
 
-/// What will be done, before it is.
+/// List of the stages, printed before the first begins.
 fn announcement(target: &dyn tidewater_probe::Target, stages: &[&StageInfo]) -> String {
     let about = target.about();
     let mut text =

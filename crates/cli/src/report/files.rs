@@ -80,7 +80,7 @@ fn sweep(folder: &Path) -> Result<Vec<SourceFile>, Failure> {
     Ok(files)
 }
 
-/// What the records of these files are called: their file names, or, where those are not enough, their paths.
+/// Names of these files' records: their file names, or, where those are not enough, their paths.
 fn names(paths: &[PathBuf]) -> Vec<String> {
     let short = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let different: BTreeSet<String> = paths.iter().map(short).collect();

@@ -42,7 +42,7 @@ fn options(marker: &Marker) -> String {
     }
 }
 
-/// What to do about markers. `starts`: a program was to be started on another log.
+/// Advice about markers. `starts`: a program was to be started on another log.
 pub fn help(all: &[Foreign], starts: bool) -> String {
     let adopt = match starts {
         true => "to start here with the files as they are, without those bytes: --adopt",
@@ -66,7 +66,7 @@ pub fn depends(globs: &Globs) -> bool {
     !markers_of(globs).is_empty()
 }
 
-/// What to do where their device is not there.
+/// Advice where their device is not there.
 pub fn depends_help(globs: &Globs) -> String {
     let all = markers_of(globs);
     let names: Vec<String> = all.iter().map(ToString::to_string).collect();

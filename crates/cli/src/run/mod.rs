@@ -70,7 +70,7 @@ fn unquoted(given: &Given) -> Option<String> {
 /// `tidewater run`.
 ///
 /// # Errors
-/// What kept the program from being started, or its files from being what they should be.
+/// A program that can't be started, or files that are not as they should be.
 pub fn run(given: &Given) -> Result<(), Failure> {
     let (name, arguments) =
         given.command.split_first().ok_or_else(|| Failure::usage("the program to run is missing"))?;
@@ -404,7 +404,7 @@ fn replay(lane: &LaneOf, rules: &Rules) -> Result<Report, Failure> {
 /// `tidewater recover`.
 ///
 /// # Errors
-/// What can't be read or touched.
+/// A log that can't be read, or a file that can't be touched.
 pub fn recover(given: &Recover) -> Result<(), Failure> {
     if !given.onto.is_empty() {
         return onto::recover(given);
@@ -436,7 +436,7 @@ fn plural(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
-/// What recovery found and did.
+/// Summary of a recovery.
 fn recovered(report: &Report, dry: bool) -> String {
     let mut text = String::new();
     if report.new == 0 && report.unbound == 0 && !report.files.iter().any(|file| file.fate.is_bad()) {
@@ -502,7 +502,7 @@ fn recovered(report: &Report, dry: bool) -> String {
     text
 }
 
-/// What is left to do once a program has ended that has gone on without its device.
+/// Remaining step after a program has ended that went on without its device.
 fn left_behind(lane: &LaneOf) -> String {
     format!(
         "the program went on without the device, and its files have everything: start the device again, and empty its \
@@ -512,7 +512,7 @@ fn left_behind(lane: &LaneOf) -> String {
     )
 }
 
-/// What a run did.
+/// Summary of a run.
 fn drained(ended: &Ended) -> String {
     if ended.entered == 0 {
         // The note on patterns without a match is all there is to say.

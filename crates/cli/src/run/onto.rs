@@ -82,7 +82,7 @@ fn refused(error: &ReplayError, lane: &LaneOf) -> Failure {
 /// `tidewater recover --onto`.
 ///
 /// # Errors
-/// What can't be read or touched.
+/// A log that can't be read, or a file that can't be touched.
 pub fn recover(given: &Recover) -> Result<(), Failure> {
     let rules = rules_of(given)?;
     if given.log.device.starts_with("window:") {
@@ -140,8 +140,8 @@ mod tests {
         let parsed = |text: &str| text.parse::<OntoDirectory>();
         assert!(parsed("a=b").is_err_and(|why| why.contains("absolute")));
         assert!(parsed("/a").is_err() && parsed("/a=").is_err());
-        let both = parsed("/a//b/=/").expect("both are there");
-        assert_eq!(directory(&both).expect("it is there"), Onto { from: "/a/b".into(), to: "/".into() });
-        assert!(directory(&parsed("/a=/no/such").expect("it is a pair")).is_err());
+        let both = parsed("/a//b/=/").expect("both folders are named");
+        assert_eq!(directory(&both).expect("the folder exists"), Onto { from: "/a/b".into(), to: "/".into() });
+        assert!(directory(&parsed("/a=/no/such").expect("the argument is a pair")).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What is run: whether a library can be preloaded into it, and where that library is.
+//! The program of a run: whether a library can be preloaded into it, and where that library is.
 
 use crate::failure::Failure;
 use std::env;

@@ -17,7 +17,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Processes that are looked at, at most.
 const PROCESSES_MAX: usize = 4096;
 
-/// What is known of them.
+/// State of the search for them.
 #[derive(Debug)]
 pub struct Unseen {
     next: Instant,

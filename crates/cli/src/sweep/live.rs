@@ -34,7 +34,7 @@ struct Live {
 struct Run {
     /// The name of its record.
     record: String,
-    /// What is varied, the profile, the seed.
+    /// The varied values, the profile, the seed.
     words: [String; 3],
     is: Is,
 }
@@ -53,7 +53,7 @@ enum Is {
     },
 }
 
-/// What is known of the sweep.
+/// State of the sweep.
 struct State {
     begun: Instant,
     runs: Vec<Run>,
@@ -90,7 +90,7 @@ impl Watched {
         Ok(Watched { whole: Arc::clone(whole), live: live.transpose()? })
     }
 
-    /// What it is doing besides runs; "ended" is the last.
+    /// Sets the current activity besides runs; "ended" is the last.
     pub fn doing(&self, what: &'static str) {
         if let Some(live) = &self.live {
             lock(&live.state).doing = what;
@@ -209,7 +209,7 @@ impl State {
         }
     }
 
-    /// What a run is called.
+    /// Name of a run.
     fn name(&self, index: usize) -> &str {
         let [label, profile, _] = &self.runs[index].words;
         if label.is_empty() { profile } else { label }
@@ -297,7 +297,7 @@ impl State {
         }
     }
 
-    /// What the newest runs gave, each figure with a bar up to the most of all runs.
+    /// Results of the newest runs, each figure with a bar up to the most of all runs.
     fn newest(&self) -> Table {
         let known: Vec<usize> = (0..GLANCE.len()).filter(|at| !self.sorted[*at].is_empty()).collect();
         let cell = |figures: &Glance, at: usize| {
