@@ -12,7 +12,7 @@ use tidewater_wire::vendor::WindowCommand;
 struct Drive {
     blocks: Vec<u8>,
     window: Vec<u8>,
-    /// What is pinned: the entry's name and its first byte among the blocks.
+    /// The pinned entry: its name and its first byte among the blocks.
     pinned: Option<(u16, usize)>,
 }
 

@@ -57,7 +57,7 @@ pub enum Error {
     /// The device is not one to write at.
     #[error("the device is {role}: write at the primary, or promote this one")]
     NotPrimary {
-        /// What it is.
+        /// Its role.
         role: Role,
     },
     /// The request could never fit.

@@ -1,4 +1,4 @@
-//! What all operations on one lane share.
+//! State that all operations on one lane share.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -74,12 +74,12 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// What an earlier client left: bytes that are not released, or lie behind a gap. Empty if nothing.
+    /// Range left by an earlier client: bytes that are not released, or lie behind a gap. Empty if nothing.
     pub fn left(&self) -> Range<u64> {
         self.floor.min(self.start)..self.tail.max(self.start)
     }
 
-    /// What a control page says of a lane.
+    /// Reads the set-up of a lane from a control page.
     ///
     /// # Errors
     /// [`Error::NoLane`] when the lane is not in use; [`Error::OutOfStep`] when its counters contradict each other or

@@ -1,4 +1,4 @@
-//! What a log on a drive promises of bytes that were appended, and where they are.
+//! Durability levels of bytes appended to a log on a drive.
 
 use std::fmt;
 

@@ -25,7 +25,7 @@ pub enum LogError {
     Unreachable {
         /// Its socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// The device has gone, or the connection to it. What is in the ring stays: reattach.
@@ -83,13 +83,13 @@ pub enum LogError {
     /// The device said what makes no sense.
     #[error("invalid state of the device: {what}")]
     Malformed {
-        /// What.
+        /// The fault.
         what: String,
     },
     /// The system refused something.
     #[error("can't {what}: {errno}")]
     System {
-        /// What.
+        /// The failed operation.
         what: &'static str,
         /// Why.
         errno: Errno,
@@ -249,7 +249,7 @@ pub enum LogError {
     },
 }
 
-/// What to do after this error of a device's disk.
+/// The remedy for this error of a device's disk.
 fn next_step(errno: Errno) -> &'static str {
     match errno {
         Errno::ENOSPC | Errno::EDQUOT => {
@@ -272,7 +272,7 @@ fn late_words(late: &str) -> String {
 }
 
 impl LogError {
-    /// What it means to be left before anything was said.
+    /// As an error of a connection that ended before the first reply.
     pub(crate) fn turned_away(self) -> LogError {
         if let LogError::Gone = self { LogError::Taken } else { self }
     }

@@ -7,8 +7,7 @@ use tidewater_wire::vendor::{ControlPage, Epoch, Role, TransportStatus};
 
 use crate::{Error, Region};
 
-/// What has to be done next. `Store`, `Fence`, `AnnounceTail`, `StoreFloor` and `Seal` have no answer; the others have
-/// one each.
+/// Next action of an operation: `Store`, `Fence`, `AnnounceTail`, `StoreFloor` and `Seal` without an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Store these bytes of the caller's buffer at a stream offset. They never cross the end of the ring.
@@ -73,7 +72,7 @@ pub enum Action {
     Done(Result<Outcome, Error>),
 }
 
-/// What an operation achieved.
+/// Result of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// All bytes are stored. They are durable when the credit covers `end`.
@@ -102,14 +101,14 @@ pub enum Outcome {
     },
 }
 
-/// What the control page says when a counter is suspected to be stale.
+/// Device state from the control page, read when a counter is suspected to be stale.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Health {
     /// The status register.
     pub status: TransportStatus,
     /// The device's epoch.
     pub epoch: Epoch,
-    /// What the device is.
+    /// The device's role.
     pub role: Role,
 }
 
@@ -124,7 +123,7 @@ impl From<&ControlPage> for Health {
 pub enum Answer {
     /// The credit counter.
     Credit(u64),
-    /// What the control page says.
+    /// State from the control page.
     Health(Health),
     /// Bytes were read: perhaps none, perhaps fewer than asked for.
     Data {
@@ -146,10 +145,10 @@ pub enum Answer {
 
 /// A call that may take a while. Bounded, and without allocation.
 pub trait Operation {
-    /// What it works on: a [`crate::Lane`] or a [`crate::Reader`].
+    /// Target of the operation: a [`crate::Lane`] or a [`crate::Reader`].
     type On;
 
-    /// What to do next. `None`: the answer to the last action is due first, or the operation is over.
+    /// The next action. `None`: the answer to the last action is due first, or the operation is over.
     fn poll(&mut self, on: &mut Self::On) -> Option<Action>;
 
     /// Tells how the last action went.

@@ -63,7 +63,7 @@ pub enum Damage {
     Payload,
 }
 
-/// What a stream holds, in order.
+/// An entry of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry<'s> {
     /// A record.
@@ -72,7 +72,7 @@ pub enum Entry<'s> {
         lsn: u64,
         /// Epoch of its writer.
         epoch: Epoch,
-        /// What was appended.
+        /// The appended bytes.
         payload: &'s [u8],
     },
     /// A region that was given up.
@@ -88,7 +88,7 @@ pub enum Entry<'s> {
         from: u64,
         /// Stream offset after the last.
         to: u64,
-        /// What was wrong first.
+        /// The first fault.
         damage: Damage,
     },
 }

@@ -187,7 +187,7 @@ impl Operation for Fill {
     }
 }
 
-/// What [`Free`] and [`Abort`] have in common: seal a part, release the region, and tell the floor.
+/// Common part of [`Free`] and [`Abort`]: seal a part, release the region, and tell the floor.
 #[derive(Clone, Debug)]
 struct Close {
     region: Region,

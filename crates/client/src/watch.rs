@@ -100,7 +100,7 @@ impl Watch {
     }
 }
 
-/// What a status means for a writer: an end, or a reason to wait on.
+/// Judges a status for a writer: an end, or a reason to wait on.
 fn judge(lane: &Lane, health: Health) -> Result<Stall, Error> {
     let Health { status, epoch, role } = health;
     if status.0 == u32::MAX {

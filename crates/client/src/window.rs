@@ -32,7 +32,7 @@ pub struct WindowEntry {
     pub bytes: u64,
 }
 
-/// What has to be done next. `Store`, `FlushLines` and `Fence` have no answer; the others have one each.
+/// Next action of a window call. `Store`, `FlushLines` and `Fence` have no answer; the others have one each.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WindowAction {
     /// Store these bytes of the caller's buffer, from this byte of the window on, through write-combining memory.
@@ -86,17 +86,17 @@ pub enum WindowAnswer {
         status: Status,
         /// Double word 0 of its completion.
         result: u32,
-        /// What it brought.
+        /// Data that it returned.
         data: Vec<u8>,
     },
 }
 
-/// What a call achieved.
+/// Result of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WindowOutcome {
     /// The entry is pinned.
     Pinned(WindowEntry),
-    /// What the device says of an entry.
+    /// The device's data on an entry.
     Info(EntryInfo),
     /// It is done.
     Done,
@@ -120,7 +120,7 @@ pub enum WindowError {
 #[derive(Clone, Debug)]
 pub struct WindowCall {
     actions: VecDeque<WindowAction>,
-    /// What is answered when all is done, as far as it is known.
+    /// Result once all is done, as far as it is known.
     outcome: Result<WindowOutcome, WindowError>,
     /// Bytes that are pinned.
     pins: Option<(u16, u64)>,

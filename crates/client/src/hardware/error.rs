@@ -20,10 +20,10 @@ pub enum HardwareError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// What this needs of the system is not there: in words, with what to do.
+    /// A prerequisite is missing on this system: in words, with the remedy.
     #[error("{0}")]
     Lacking(String),
     /// The transport of commands failed: in words.

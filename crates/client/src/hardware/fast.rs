@@ -35,7 +35,7 @@ struct Place {
     lane: LanePlace,
 }
 
-/// What an earlier client had left open, and was filled with a void record.
+/// A region that an earlier client had left open, and that was filled with a void record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settled {
     /// Stream offset of its first byte.
@@ -88,7 +88,7 @@ impl<'d> Fast<'d> {
         Ok(())
     }
 
-    /// What of an earlier client's was sealed when the lane was taken up.
+    /// The region of an earlier client that was sealed when the lane was taken up.
     pub fn settled(&self) -> Option<Settled> {
         self.settled
     }

@@ -102,7 +102,7 @@ impl Device {
         self.transport.user()
     }
 
-    /// What carries commands and bytes.
+    /// The carrier of commands and bytes.
     pub fn transport(&mut self) -> &mut dyn Transport {
         self.transport.as_mut()
     }

@@ -252,7 +252,7 @@ impl<'d> Window<'d> {
     }
 }
 
-/// What a command of the window brought.
+/// Result of a window command.
 fn ended(done: Completion) -> Result<u32, HardwareError> {
     if done.status.is_success() { Ok(done.result) } else { Err(WindowError::Refused(done.status).into()) }
 }

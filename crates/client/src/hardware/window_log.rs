@@ -43,7 +43,7 @@ pub struct LogPlace {
     pub entry: u16,
 }
 
-/// What was found when a log was opened.
+/// State of a log when it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reopened {
     /// Stream offset of its first byte.
@@ -56,7 +56,7 @@ pub struct Reopened {
     pub is_new: bool,
 }
 
-/// What appends add to.
+/// The buffer that appends add to.
 #[derive(Debug)]
 struct Stage {
     /// Not stored yet.
@@ -232,7 +232,7 @@ impl WindowLog {
         })
     }
 
-    /// What was found when it was opened.
+    /// State when it was opened.
     pub fn reopened(&self) -> Reopened {
         self.reopened
     }
@@ -245,7 +245,7 @@ impl WindowLog {
         self.drive(|drive| Ok(drive.device.user()))
     }
 
-    /// What a sync survives, in words.
+    /// Failures that a synced record survives, in words.
     pub fn survives(&self) -> &'static str {
         "the end of this process and of the device's; a loss of power too: the window's memory is kept, on a served \
          drive by a sync of its image"
@@ -361,7 +361,7 @@ impl WindowLog {
     /// with it.
     ///
     /// # Errors
-    /// What the device said: for good.
+    /// Those of the device: for good.
     pub fn sync(&self, end: u64) -> Result<(), LogError> {
         let Some(_turn) = self.turn(end)? else { return Ok(()) };
         self.drive(|drive| {
@@ -415,7 +415,7 @@ impl WindowLog {
     /// Every record from the head on, in order, with its stream offset.
     ///
     /// # Errors
-    /// What the device said, and what `each` did.
+    /// Those of the device, and of `each`.
     pub fn records<E: From<LogError>>(&self, mut each: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
         let (mut at, end) = (self.head(), self.end());
         let mut bytes = Vec::new();
@@ -438,7 +438,7 @@ impl WindowLog {
     /// Releases what is before a stream offset, the begin of a record or the end: it is used again for what comes.
     ///
     /// # Errors
-    /// What the device said: for good. [`LogError::NoMoreLog`] past the end.
+    /// Those of the device: for good. [`LogError::NoMoreLog`] past the end.
     pub fn trim(&self, offset: u64) -> Result<(), LogError> {
         let (head, end) = {
             let stage = self.staged();

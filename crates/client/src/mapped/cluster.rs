@@ -18,7 +18,7 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 use super::targets::Tried;
 use crate::LogError;
 
-/// What a target of a cluster begins with.
+/// Scheme of a cluster's target.
 pub(super) const SCHEME: &str = "cluster:";
 /// How long one member of etcd may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -65,7 +65,7 @@ struct Member {
     leaderless_ms: Option<u64>,
 }
 
-/// What there is of a cluster in etcd.
+/// State of a cluster in etcd.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State {
     is_there: bool,
@@ -213,7 +213,7 @@ impl Cluster {
         why
     }
 
-    /// What there is of it.
+    /// Reads its state.
     fn read(&self) -> Result<State, String> {
         let mut failed = Vec::new();
         for url in &self.etcd {
@@ -308,7 +308,7 @@ fn known_keys(prefix: &str) -> Vec<String> {
     SIGNS.iter().map(|name| format!("{prefix}{name}")).chain([format!("{prefix}leader")]).chain(members).collect()
 }
 
-/// What asks etcd for these keys, at one moment.
+/// The etcd transaction that reads these keys at one revision.
 fn transaction(keys: &[String]) -> Value {
     let of = |key: &String| {
         let is_sign = SIGNS.iter().any(|name| key.ends_with(&format!("/{name}")));
@@ -422,16 +422,16 @@ mod tests {
 
     fn state(pairs: &[(&str, &str)]) -> State {
         let mut state = State::default();
-        state.take(&answer(pairs), "/tidewater/shop/").expect("it makes sense");
+        state.take(&answer(pairs), "/tidewater/shop/").expect("the answer is well-formed");
         state
     }
 
     #[test]
     fn a_target_names_members_of_etcd_and_the_cluster() {
-        let found = cluster("etcd=10.0.0.1:2379,[::1]:2379/shop").expect("it is one");
+        let found = cluster("etcd=10.0.0.1:2379,[::1]:2379/shop").expect("the target names a cluster");
         assert_eq!((found.name.as_str(), found.etcd.len()), ("shop", 2));
         assert_eq!(found.etcd, ["http://10.0.0.1:2379", "http://[::1]:2379"]);
-        assert_eq!(cluster("etcd=http://h:1/c").expect("it is one").etcd, ["http://h:1"]);
+        assert_eq!(cluster("etcd=http://h:1/c").expect("the target names a cluster").etcd, ["http://h:1"]);
         for wrong in ["etcd=h:1/", "etcd=h:1", "etcd=/c", "etcd=h/c", "h:1/c", "etcd=ftp://h:1/c", "etcd=h:1,/c"] {
             assert!(cluster(wrong).is_none(), "{wrong}");
         }
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn without_a_primary_the_last_one_is_named_and_since_when_and_what_to_do() {
-        let of = cluster("etcd=127.0.0.1:1/shop").expect("it is one");
+        let of = cluster("etcd=127.0.0.1:1/shop").expect("the target names a cluster");
         let said = of.why_no_primary(&state(&[]));
         assert!(said.contains("/tidewater/shop/") && said.contains("correct the name"), "{said}");
         let said = of.why_no_primary(&state(&[("identity", "x")]));
@@ -488,7 +488,7 @@ mod tests {
     fn gateway(answer: Vec<u8>, is_endless: bool) -> std::net::SocketAddr {
         use std::io::{Read as _, Write as _};
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback can be had");
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener.local_addr().expect("the socket can be bound");
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { return };
@@ -510,7 +510,7 @@ mod tests {
         };
         let led = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback can be had");
         led.set_nonblocking(true).expect("a socket");
-        let to = led.local_addr().expect("it is bound");
+        let to = led.local_addr().expect("the socket can be bound");
         let redirect = |status: &str| {
             format!("HTTP/1.1 {status}\r\nLocation: http://{to}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         };

@@ -69,7 +69,7 @@ pub(super) struct Copy {
     file: OwnedFd,
     place: CopyPlace,
     disk: &'static dyn Disk,
-    /// What is written is put together here, by the holder of the ring's own lock.
+    /// Buffer that writes are put together in, by the holder of the ring's own lock.
     buffer: Mutex<CopyBuffer>,
 }
 

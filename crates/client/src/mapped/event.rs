@@ -15,7 +15,7 @@ use crate::{Level, LogError};
 /// How long the watcher looks at one before it looks at all.
 const STEP: Duration = Duration::from_millis(1);
 
-/// What is waited for.
+/// A stream offset and level, and the event that tells when they are reached.
 #[derive(Debug)]
 struct Waiting {
     end: u64,

@@ -1,4 +1,4 @@
-//! What is asked of a file amid a program's writes: its size, its names, or how it can be written, and nothing else.
+//! Queries about a file amid a program's writes: its size, its names, or its access mode, and nothing else.
 //!
 //! `fstat` tells the times as well. A system with fine-grained time stamps (Linux since 6.13) then gives the file's
 //! next change a stamp of its own, and all files whatever changes after it; each of them has its inode written anew by
@@ -22,7 +22,7 @@ pub fn size(file: BorrowedFd<'_>) -> Result<u64, Errno> {
     }
 }
 
-/// What a file is, and when its bytes changed last.
+/// Identity and size of a file, and when its bytes changed last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamped {
     /// Which it is.

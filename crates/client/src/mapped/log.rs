@@ -36,7 +36,7 @@ const NOTIFY_AGAIN: Duration = Duration::from_millis(50);
 /// Bytes of the ring that are mapped into a process at a time.
 const MAPPED_AT_ONCE: u64 = 64 << 10;
 
-/// What a process needs to write a lane that another one has opened.
+/// Descriptors and numbers for another process that writes an open lane.
 #[derive(Debug)]
 pub struct Shared {
     /// The ring's file. The lock of the lane is its open file description's.
@@ -194,8 +194,8 @@ impl Log {
         Ok(log)
     }
 
-    /// What another process needs to write the same lane: descriptors to hand on, close-on-exec. A process that has
-    /// them, or mapped what they are of, has the lane: the next [`Log::open`] of it is `Busy` until all have ended.
+    /// The lane for another process to write: descriptors to hand on, close-on-exec. A process that has them, or mapped
+    /// what they are of, has the lane: the next [`Log::open`] of it is `Busy` until all have ended.
     ///
     /// # Errors
     /// `System`: no more descriptors. `NotMapped`: the device has no doorbell.
@@ -242,7 +242,7 @@ impl Log {
         self.ring.peers().acknowledge(level)
     }
 
-    /// What [`Log::x_fsync`] waits for.
+    /// Level that [`Log::x_fsync`] waits for.
     pub fn level(&self) -> Level {
         self.level
     }

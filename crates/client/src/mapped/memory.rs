@@ -17,7 +17,7 @@ use tidewater_wire::log::RecordHeader;
 
 use super::{cut, stores};
 
-/// What makes stores outlive a loss of power, where the memory itself does.
+/// Write-back that makes stores outlive a loss of power, where the memory itself does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteBack {
     /// Nothing: the caches are taken to survive, or the memory does not. Stores outlive the process all the same.
@@ -215,7 +215,7 @@ impl Mapping {
     /// process that has mapped the file), or the time is over. Who is woken looks for themselves.
     ///
     /// # Errors
-    /// What the system says when it could not even wait.
+    /// Those of the system when it could not even wait.
     pub(super) fn wait(&self, offset: u64, low: u32, time: Duration) -> Result<(), Errno> {
         let time = nix::sys::time::TimeSpec::from_duration(time);
         let word: *const AtomicU64 = self.atomic(offset);

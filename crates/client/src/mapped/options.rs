@@ -12,7 +12,7 @@ use crate::Level;
 pub struct Options {
     /// The lane, 0 to 15.
     pub lane: u8,
-    /// What [`super::Log::x_fsync`] waits for. `None`: RING where the ring's memory survives a loss of power, and
+    /// Level that [`super::Log::x_fsync`] waits for. `None`: RING where the ring's memory survives a loss of power, and
     /// DESTAGED elsewhere: RING on memory that survives none must be asked for.
     pub level: Option<Level>,
     /// How stores get to memory. `None`: lines are written back where the ring's memory survives a loss of power, and
@@ -51,16 +51,16 @@ pub struct Status {
     pub open: bool,
     /// Its stream is broken.
     pub broken: bool,
-    /// What RING survives, in words.
+    /// Failures that RING survives, in words.
     pub ring_survives: &'static str,
-    /// What DESTAGED survives, in words.
+    /// Failures that DESTAGED survives, in words.
     pub destaged_survives: &'static str,
-    /// What REMOTE_RING survives, in words.
+    /// Failures that REMOTE_RING survives, in words.
     pub remote_ring_survives: &'static str,
-    /// What REMOTE_DESTAGED survives, in words.
+    /// Failures that REMOTE_DESTAGED survives, in words.
     pub remote_destaged_survives: &'static str,
-    /// What [`super::Log::x_fsync`] waits for.
+    /// Level that [`super::Log::x_fsync`] waits for.
     pub level: Level,
-    /// What the device says (log page C0h); `None`: it has gone, or this process has no connection to it.
+    /// The device's fast-side status (log page C0h); `None`: it has gone, or this process has no connection to it.
     pub device: Option<Box<FastStatus>>,
 }

@@ -18,7 +18,7 @@ use crate::LogError;
 /// Bits of a process's number: the kernel's PID_MAX_LIMIT on 64-bit machines is 2^22.
 const PID_BITS: u32 = 22;
 
-/// What `/proc/PID/stat` tells (proc(5)).
+/// Fields of `/proc/PID/stat` (proc(5)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stat {
     pid: u64,

@@ -30,7 +30,7 @@ use crate::{Level, LogError};
 
 const PAGE: u64 = 4096;
 
-/// What was found when a lane was taken up.
+/// State of a lane when it was taken up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recovered {
     /// Where the stream goes on: all below is in the ring, or where the device has taken it to.
@@ -45,7 +45,7 @@ pub struct Recovered {
     pub is_new: bool,
 }
 
-/// What a function is to its peers, by its ring's page.
+/// Role and replication state of a function, by its ring's page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Peers {
     /// 0 none, 1 primary, 2 secondary.
@@ -350,7 +350,7 @@ impl Ring {
         }
     }
 
-    /// What the function is to its peers.
+    /// The function's role and replication state.
     pub(super) fn peers(&self) -> Peers {
         let flags = self.device.load(16);
         let late = self.device.load(RingPage::LATE_OFFSET as u64);
@@ -410,7 +410,7 @@ impl Ring {
         self.mine.word(RingLanePage::WANTED_OFFSET as u64)
     }
 
-    /// What the client has no use for before.
+    /// Stream offset before which the client needs nothing.
     pub(super) fn unneeded(&self) -> &AtomicU64 {
         self.mine.word(RingLanePage::UNNEEDED_OFFSET as u64)
     }
@@ -462,7 +462,7 @@ impl Ring {
         let page = self.mine.page();
         let word = |at: usize| &page[at / LINE][at % LINE / 8];
         let slots =
-            page[RingLanePage::SLOTS_OFFSET / LINE..].first_chunk::<RING_SLOTS>().expect("they are in the page");
+            page[RingLanePage::SLOTS_OFFSET / LINE..].first_chunk::<RING_SLOTS>().expect("the records are in the page");
         Writers {
             reserve: word(RingLanePage::RESERVE_OFFSET),
             tail: word(RingLanePage::TAIL_OFFSET),
@@ -648,7 +648,7 @@ mod tests {
     fn log(taken: u64) -> Log {
         let doorbell = nix::sys::eventfd::EventFd::new().expect("a descriptor").into();
         let shared = Shared { ring: ring(taken).into(), doorbell, copy: None, lane: 0, generation: GENERATION };
-        Log::join(shared, Options { full: Duration::ZERO, ..Options::default() }).expect("it is a ring")
+        Log::join(shared, Options { full: Duration::ZERO, ..Options::default() }).expect("the file is a ring")
     }
 
     #[test]
@@ -665,9 +665,9 @@ mod tests {
     #[test]
     fn records_have_the_epoch_of_the_generation_that_they_are_written_in() {
         let file = ring(64);
-        let (mut header, identity) = look_at(&file, 0).expect("it is a ring");
+        let (mut header, identity) = look_at(&file, 0).expect("the file is a ring");
         let device = file.try_clone().expect("a descriptor");
-        let mut ring = Ring::mapped(file, header, identity, 0, &System).expect("it is mapped");
+        let mut ring = Ring::mapped(file, header, identity, 0, &System).expect("the memory can be mapped");
         for (generation, epoch) in [(2, Epoch::new(3, 0)), (3, Epoch::new(5, 1))] {
             (header.generation[0], header.epoch) = (generation, epoch);
             let mut lane = [RingLane::new(0, 0, 0, 0); LANES_MAX];
@@ -675,7 +675,7 @@ mod tests {
             let page = RingPage { open: true, lane, ..RingPage::default() };
             device.write_all_at(&header.to_bytes(), 0).expect("there is room");
             device.write_all_at(&page.to_bytes(), RING_FILE_BAR2 + RING_PAGE_OFFSET).expect("there is room");
-            assert!(ring.take_up().expect("it stands").is_new);
+            assert!(ring.take_up().expect("the ring is valid").is_new);
             assert_eq!((ring.generation, ring.header().epoch), (generation, epoch));
         }
     }
@@ -684,8 +684,8 @@ mod tests {
     fn a_ring_that_stands_where_no_stream_can_is_refused_in_words() {
         for taken in [OFFSET_END + 64, OFFSETS / 2 - 64, u64::MAX - 64] {
             let file = ring(taken);
-            let (header, identity) = look_at(&file, 0).expect("it is a ring");
-            let mut ring = Ring::mapped(file, header, identity, 0, &System).expect("it is mapped");
+            let (header, identity) = look_at(&file, 0).expect("the file is a ring");
+            let mut ring = Ring::mapped(file, header, identity, 0, &System).expect("the memory can be mapped");
             let error = ring.take_up().expect_err("no stream stands there");
             assert!(matches!(error, LogError::Ring(_)), "{error}");
         }

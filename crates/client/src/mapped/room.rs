@@ -96,7 +96,7 @@ impl Log {
         }
     }
 
-    /// What the device says (log page C0h).
+    /// The device's fast-side status (log page C0h).
     ///
     /// # Errors
     /// `Gone`, `NoReply`, `Status`; in a process that has joined, `Joined`.

@@ -125,7 +125,7 @@ mod x86_64 {
         unsafe { put::<HOW>(to.add(at), _mm_loadu_si128(from.add(at).cast())) };
     }
 
-    /// What is to be copied while a checksum is computed.
+    /// Bytes to copy while a checksum is computed.
     #[derive(Clone, Copy)]
     struct Bytes {
         to: *mut u8,

@@ -9,7 +9,7 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 /// threads that it knows of (sigwait(3), signalfd(2)), and this one would end it.
 ///
 /// # Errors
-/// What the system says.
+/// Those of the system.
 pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     let started = Builder::new().name(name.to_owned()).spawn(run);

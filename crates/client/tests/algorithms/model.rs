@@ -174,7 +174,7 @@ impl Model {
         self.destaged = self.credit();
     }
 
-    /// What is on flash after power was lost now: what persisted below the floor.
+    /// Bytes on flash if power were lost now: those that persisted below the floor.
     pub fn cut(&self) -> &[u8] {
         &self.bytes[..self.credit() as usize]
     }

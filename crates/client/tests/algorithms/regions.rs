@@ -33,7 +33,7 @@ struct Writer {
     job: Job,
 }
 
-/// What a writer does with its region: pieces in a random order, and how many bytes it uses.
+/// A writer's stores to its region: pieces in a random order, and the number of bytes used.
 fn pieces(model: &mut Model, region: &Region) -> (Vec<(u64, Vec<u8>)>, u64) {
     let lines = model.rng.below(region.bytes / 64 + 1);
     let mut pieces = Vec::new();
@@ -171,7 +171,7 @@ impl House {
         }
     }
 
-    /// What is on flash after a cut now: whole regions in the order in which they were given out.
+    /// Checks the bytes on flash after a cut now: whole regions in the order in which they were given out.
     fn check(&self) {
         let cut = self.model.cut();
         let mut records = Records::new(cut, 0);

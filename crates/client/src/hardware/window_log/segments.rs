@@ -19,7 +19,7 @@ pub(super) enum Turn {
     Pin(u64),
 }
 
-/// What stores go to: one at a time.
+/// The drive that stores go to: one at a time.
 pub(super) struct Drive {
     pub(super) device: Device,
     pub(super) window: WindowPlace,
@@ -34,7 +34,7 @@ pub(super) struct Drive {
     /// Segments that are pinned, each at the index that is its number's lowest bit.
     pub(super) pinned: [Option<(u64, WindowEntry)>; 2],
     pub(super) turn: Turn,
-    /// What is being stored.
+    /// Bytes being stored.
     pub(super) bytes: Vec<u8>,
     /// Stream offset after what is stored.
     pub(super) stored: u64,
@@ -139,7 +139,7 @@ impl Drive {
         Ok(())
     }
 
-    /// What was under way has ended.
+    /// Completes the flush or pin under way.
     pub(super) fn ended(&mut self, result: u32) -> Result<(), LogError> {
         match std::mem::replace(&mut self.turn, Turn::None) {
             Turn::None => Ok(()),

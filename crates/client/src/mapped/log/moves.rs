@@ -20,7 +20,7 @@ const COMPARED: u64 = 1 << 20;
 /// Bytes that are appended at once.
 const PIECE: u64 = 256 << 10;
 
-/// What a handle has appended, as far as its ring has it.
+/// Bytes that a handle has appended, as far as its ring has them.
 struct Kept {
     from: u64,
     bytes: Vec<u8>,
@@ -77,7 +77,7 @@ impl Log {
         })
     }
 
-    /// What the ring has of this handle's stream.
+    /// The bytes of this handle's stream in the ring.
     fn kept(&self) -> Kept {
         let end = self.ring.writers().advance();
         let from = end.saturating_sub(self.ring.size()).max(self.ring.begin);

@@ -1,4 +1,4 @@
-//! What a ring is found to hold when it is taken up: whole records, and holes that are sealed.
+//! Recovery of a ring that is taken up: whole records stay, holes are sealed.
 
 use super::{Recovered, Ring, look_at, wrong};
 use crate::LogError;
@@ -108,8 +108,8 @@ impl Ring {
         bytes
     }
 
-    /// What the writer before left beyond its tail: whole records count, holes between them become void, and what
-    /// follows is cut off. None of it was acknowledged.
+    /// Recovers bytes beyond the tail of the writer before: whole records count, holes between them become void, and
+    /// the rest is cut off. None of it was acknowledged.
     fn recover(&self, taken: u64, recovered: &mut Recovered) -> Result<u64, LogError> {
         let limit = (taken + self.size()).min(OFFSET_END);
         let (tail, reserve) = (self.tail(), self.reserved());
