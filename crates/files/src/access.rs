@@ -50,7 +50,7 @@ pub(crate) struct Opened {
     folder: OwnedFd,
 }
 
-/// What a name of the log leads to.
+/// Result of opening a file by a name from the log.
 enum Found {
     /// The file.
     Opened(Opened),
@@ -364,7 +364,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
         File::create(&path).expect("a new file");
-        let about = path.metadata().expect("it is there");
+        let about = path.metadata().expect("the file exists");
         let owner = about.uid();
         let [other, third] = [owner + 1, owner + 2];
         let may = |caller: u32, folder: u32, others: &[u32], owners: &[u32]| {
@@ -418,8 +418,8 @@ mod tests {
         let rules = Rules::default();
         let access = Access::new(&rules, &[]);
         for (mode, is_fine) in [(0o666, true), (0o2644, true), (0o4600, false), (0o2710, false)] {
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
-            let about = path.metadata().expect("it is there");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("the mode can be changed");
+            let about = path.metadata().expect("the file exists");
             assert_eq!(access.may_change(&about, about.uid()).is_ok(), is_fine, "{mode:o}");
         }
     }

@@ -26,16 +26,16 @@ pub struct Room {
     pub readable: u64,
 }
 
-/// What a run needs of its log beside appending.
+/// The log of a run: operations beside appending.
 pub trait Backing: Journal + fmt::Debug + Send + Sync {
-    /// What the log waits for by itself: what survives a loss of power.
+    /// Level that syncs wait for by default: one that survives a loss of power.
     fn level(&self) -> Level;
     /// That it can wait for this.
     ///
     /// # Errors
     /// [`LogError`] that says that nothing offers it.
     fn offers(&self, level: Level) -> Result<(), LogError>;
-    /// What a level survives, in words.
+    /// Failures that a level survives, in words.
     fn survives(&self, level: Level) -> &'static str;
     /// Bytes of a record's data, at most.
     fn chunk(&self) -> u64;
@@ -93,7 +93,7 @@ pub trait Backing: Journal + fmt::Debug + Send + Sync {
     }
     /// Leaves up to so many bytes in that memory while no process waits for them.
     fn leave(&self, _bytes: u64) {}
-    /// What is before a stream offset, and is in that memory alone, need not leave it any more.
+    /// Bytes before a stream offset need not be destaged if they are in that memory alone.
     ///
     /// # Errors
     /// The log's.

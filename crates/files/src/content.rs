@@ -1,4 +1,4 @@
-//! What a file holds when it comes into the set: no record has it, and a copy of the file elsewhere is held against it.
+//! Content of a file as it comes into the set: no record has it, and a copy of the file elsewhere is compared with it.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

@@ -5,9 +5,9 @@
 //! compares what comes with that. Nothing depends on what the *file* has: a delta goes by the bytes of a record, which
 //! replay has as well.
 //!
-//! What a record goes by has to be what replay finds under the number. So the table tells for each number of a file
-//! whose record is the newest: another process that took the number ends it for this one, and so does an owner of the
-//! lock that died ([`crate::Files::reread`]). And no record goes by one that may be trimmed before it
+//! The base of a delta has to be the bytes that replay finds under its number. So the table tells for each number of a
+//! file whose record is the newest: another process that took the number ends it for this one, and so does an owner of
+//! the lock that died ([`crate::Files::reread`]). And no record goes by one that may be trimmed before it
 //! ([`crate::Table::begin_anew`]).
 
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -44,7 +44,7 @@ fn len(parts: Parts<'_>) -> usize {
     parts[0].len() + parts[1].len()
 }
 
-/// What this process recorded last of its files.
+/// The newest records of this process's files.
 #[derive(Debug)]
 pub(crate) struct Bases(Vec<Mutex<Set>>);
 
@@ -64,7 +64,7 @@ pub(crate) struct Set {
     useless: u32,
 }
 
-/// What is kept under a number.
+/// The base under a number.
 #[derive(Clone, Copy, Debug, Default)]
 struct Base {
     /// Its record; 0: none.
@@ -104,7 +104,7 @@ impl Bases {
         Bases((0..SETS).map(|_| Mutex::new(set())).collect())
     }
 
-    /// What is kept of a file whose lock is held. `None`: nothing can be. Another file's is not kept any longer.
+    /// The bases of a file whose lock is held; those of another file in their place are dropped. `None`: in use.
     fn of(&self, place: Place) -> Option<MutexGuard<'_, Set>> {
         // It is held by a thread that this process does not have, by one that changes another file, or by this one amid
         // a signal.
@@ -281,7 +281,7 @@ fn change(locked: &Locked<'_>, kind: FileChangeKind, base: u8, offset: u64, len:
     FileChange { base, offset, len: len as u64, ..set::change(kind, locked.place) }
 }
 
-/// What records of a file said last under each number, while a log is read.
+/// The newest record of a file under each number, while a log is read.
 #[derive(Debug, Default)]
 pub(crate) struct Recorded([Option<Record>; DELTA_BASES]);
 
@@ -348,25 +348,29 @@ mod tests {
     impl Shared {
         fn new(processes: usize) -> Shared {
             let folder = tempfile::tempdir().expect("a folder");
-            let path = folder.path().canonicalize().expect("it is there").join("log");
+            let path = folder.path().canonicalize().expect("the folder exists").join("log");
             let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a new file");
             let (table, memory) = Table::new([7; 16], Level::Ring, Level::Ring, 64 << 10).expect("memory");
             let mut all = vec![Files::new(table, Kept::default())];
             for _ in 1..processes {
-                let table = Table::join(memory.as_fd()).expect("it is one");
+                let table = Table::join(memory.as_fd()).expect("the memory holds a table");
                 all.push(Files::new(table, all[0].journal().clone()));
             }
-            let place = all[0].enter(file.as_fd(), path.as_os_str().as_bytes(), &Nothing).expect("it enters");
-            Shared { _folder: folder, file, place: place.expect("it has a name"), processes: all }
+            let place =
+                all[0].enter(file.as_fd(), path.as_os_str().as_bytes(), &Nothing).expect("the file can join the set");
+            Shared { _folder: folder, file, place: place.expect("the file is in the set"), processes: all }
         }
 
         /// Bytes that the log grows by.
         fn write(&self, process: usize, offset: u64, bytes: &[u8]) -> u64 {
             let files = &self.processes[process];
-            let locked = files.lock(self.place, self.file.as_fd(), false).expect("no owner died").expect("it is there");
+            let locked = files
+                .lock(self.place, self.file.as_fd(), false)
+                .expect("no owner died")
+                .expect("the file is in the table");
             let before = files.journal().end();
             locked.begin(offset, offset + bytes.len() as u64);
-            files.write(&locked, offset, bytes).expect("memory takes it");
+            files.write(&locked, offset, bytes).expect("the log accepts it");
             let grown = files.journal().end() - before;
             self.file.write_all_at(bytes, offset).expect("there is room");
             locked.end();
@@ -376,7 +380,7 @@ mod tests {
         fn check(&self) {
             let mut bytes = Vec::new();
             std::io::Read::read_to_end(&mut &self.file, &mut bytes).expect("it can be read");
-            std::io::Seek::rewind(&mut &self.file).expect("it is a file");
+            std::io::Seek::rewind(&mut &self.file).expect("the file can be rewound");
             assert!(replayed(&[], &self.processes[0].journal().records()) == bytes, "the log leads to other bytes");
         }
     }
@@ -585,7 +589,7 @@ mod tests {
             let files = &shared.processes[0];
             let checkpoint = || {
                 std::thread::sleep(std::time::Duration::from_micros(300));
-                files.table().stop_deltas().expect("it is known who this is");
+                files.table().stop_deltas().expect("the locks can be taken");
                 let from = files.journal().end();
                 files.table().allow_deltas(from);
                 from

@@ -30,7 +30,7 @@ use crate::table::{GONE, HELD, Locked, Place, REAL};
 use tidewater_client::mapped::inode::{size, which_of};
 use tidewater_client::mapped::thread;
 
-/// What became of a change.
+/// Result of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Changed {
     /// It is on the log and in the file.
@@ -102,7 +102,7 @@ impl EmbeddedFiles {
         Ok(EmbeddedFiles { run, open, left, over, keeper, owner })
     }
 
-    /// What syncs wait for, and what that survives: as `tidewater run` says it.
+    /// The run: the level that syncs wait for, and the failures it survives, as for `tidewater run`.
     pub fn run(&self) -> &Run<AnyLog> {
         &self.run
     }
@@ -364,7 +364,7 @@ impl EmbeddedFiles {
         Ok(if done { Changed::Done } else { Changed::Failed })
     }
 
-    /// What has a name, if it can be opened.
+    /// The file of a name, if it can be opened.
     fn look(&self, path: &Path) -> Option<Arc<File>> {
         let open = || OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path).ok().map(Arc::new);
         self.run.fcntl_locked().find(path).or_else(open)

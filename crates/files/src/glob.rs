@@ -17,7 +17,7 @@ pub struct Globs {
 pub struct GlobError {
     /// The pattern.
     pub pattern: String,
-    /// What is wrong with it.
+    /// The fault, in words.
     pub why: &'static str,
 }
 

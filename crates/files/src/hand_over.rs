@@ -32,7 +32,7 @@ const TIME: Duration = Duration::from_secs(10);
 /// Where a run's processes ask.
 ///
 /// # Errors
-/// What the system says.
+/// Those of the system.
 pub fn listen(name: &str) -> io::Result<UnixListener> {
     UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
 }
@@ -40,7 +40,7 @@ pub fn listen(name: &str) -> io::Result<UnixListener> {
 /// Answers one that asks, if it descends from this process. `false`: it does not, and got nothing.
 ///
 /// # Errors
-/// What the system says.
+/// Those of the system.
 pub fn answer(stream: &UnixStream, log: &Log, table: &OwnedFd) -> io::Result<bool> {
     // 0: of another PID namespace, and so no descendant.
     let peer = getsockopt(stream, PeerCredentials)?.pid();

@@ -12,7 +12,7 @@ const GET_UUID: libc::c_ulong = 0x8011_1500;
 /// XFS_SUPER_MAGIC. Its `f_fsid` is the device's number, which changes.
 const XFS: u64 = 0x5846_5342;
 
-/// What the system calls fill.
+/// `struct file_handle` (name_to_handle_at(2)) and its bytes.
 #[repr(C)]
 struct Handle {
     bytes: u32,

@@ -1,4 +1,4 @@
-//! What a log and the markers of folders must say alike: a log is replayed onto the files that its run left, and no
+//! Agreement between a log and the markers of folders: a log is replayed onto the files that its run left, and no
 //! program starts on files whose last bytes another log may hold (ADR 38).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ pub struct Foreign {
     pub marker: Option<Marker>,
     /// It is of another folder: this one is a copy, or was restored.
     pub is_copy: bool,
-    /// What is the matter, in words.
+    /// The reason, in words.
     pub why: String,
 }
 
@@ -215,7 +215,7 @@ pub(crate) fn adopt(foreign: &[Foreign]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a log says of itself.
+/// Runs and offsets of a log.
 #[derive(Debug, Default)]
 pub(crate) struct Extent {
     /// Its runs.

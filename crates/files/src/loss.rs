@@ -15,7 +15,7 @@ use tidewater_client::{Level, LogError};
 /// How long a program waits for the supervisor to sync all files, once the device is lost.
 const LEFT_WITHIN: Duration = Duration::from_secs(300);
 
-/// What the loss of the device means for the run.
+/// Consequence of losing the device for the run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 #[repr(u64)]
 pub enum Loss {
@@ -35,7 +35,7 @@ pub(crate) fn is_loss(error: &LogError) -> bool {
 }
 
 impl Table {
-    /// What the loss of the device means, or has led to.
+    /// The configured consequence of losing the device, or the state it has led to.
     #[inline]
     pub fn loss(&self) -> Loss {
         match self.loss_word().load(Ordering::Acquire) {

@@ -22,11 +22,11 @@ use crate::glob::{is_finished, matches};
 use crate::handle::{identify, is_same};
 use crate::set::Real;
 
-/// What the names of all markers begin with; the run follows.
+/// Prefix of all markers' names; the run follows.
 pub(crate) const PREFIX: &str = ".tidewater-log-";
 /// Bytes of a marker, at most.
 const BYTES_MAX: usize = 8 << 10;
-/// What it begins with, for who finds it.
+/// First line, for a reader who does not know the file.
 const HEAD: &str = "# The last bytes of files here may be on a log: `tidewater check` tells more.\n";
 
 /// Which log may hold the last bytes of files in a folder.
@@ -408,41 +408,48 @@ pub(crate) mod tests {
     #[test]
     fn a_marker_is_read_as_it_was_written_and_is_of_its_folder_alone() {
         let (one, other) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-        let open = |folder: &tempfile::TempDir| Folder::open(&folder.path().canonicalize().expect("it is there"));
+        let open = |folder: &tempfile::TempDir| Folder::open(&folder.path().canonicalize().expect("the folder exists"));
         let [here, there] = [&one, &other].map(|folder| open(folder).expect("it opens"));
         let marker = a_marker();
         let name = name_of(&marker.run);
         assert_eq!(here.read(&name), Ok(None));
-        here.write(&marker, &Plain).expect("it is ours");
-        let read = here.read(&name).expect("it is whole").expect("it is there");
+        here.write(&marker, &Plain).expect("the file can be written");
+        let read = here.read(&name).expect("the marker is whole").expect("the marker exists");
         assert_eq!(Marker { folder: FileBind::default(), ..read.clone() }, marker);
         assert!(here.is_of(&read) && !there.is_of(&read));
         assert!(read.covers(b"x.log") && read.covers(b"a bc") && !read.covers(b"x.lo"));
-        std::fs::write(one.path().join("file"), "").expect("it is ours");
-        assert_eq!(here.names().expect("they are there"), (vec![name.clone()], vec![b"file".to_vec()]));
-        let done = here.advance(&marker.run, |marker| marker.synced = u64::MAX).expect("it is ours");
+        std::fs::write(one.path().join("file"), "").expect("the file can be written");
+        assert_eq!(here.names().expect("the folder can be read"), (vec![name.clone()], vec![b"file".to_vec()]));
+        let done = here.advance(&marker.run, |marker| marker.synced = u64::MAX).expect("the marker can be written");
         assert!(done.is_some());
-        assert_eq!(here.read(&name).expect("it is whole").expect("it is there"), Marker { synced: u64::MAX, ..read });
-        let first = marker.to_text().find("sum ").expect("it has one");
+        assert_eq!(
+            here.read(&name).expect("the marker is whole").expect("the marker exists"),
+            Marker { synced: u64::MAX, ..read }
+        );
+        let first = marker.to_text().find("sum ").expect("the marker has a checksum");
         assert!(first + 12 < 512, "what changes is within one sector");
         // A writer that was killed, in another process.
-        std::fs::write(one.path().join(format!("{name}.1.new")), "half").expect("it is ours");
-        assert!(!here.has_only(&name).expect("it is there"), "there is a file");
-        std::fs::remove_file(one.path().join("file")).expect("it is ours");
-        assert!(here.has_only(&name).expect("it is there"));
-        assert!(here.remove(&name).expect("it is ours") && !here.remove(&name).expect("it is gone"));
-        assert_eq!(std::fs::read_dir(one.path()).expect("it is there").count(), 0);
-        assert!(!here.has_only(&name).expect("it is there"), "there is no marker");
+        std::fs::write(one.path().join(format!("{name}.1.new")), "half").expect("the file can be written");
+        assert!(!here.has_only(&name).expect("the folder can be read"), "there is a file");
+        std::fs::remove_file(one.path().join("file")).expect("the file can be removed");
+        assert!(here.has_only(&name).expect("the folder can be read"));
+        assert!(
+            here.remove(&name).expect("the file can be removed")
+                && !here.remove(&name).expect("a missing file is no error")
+        );
+        assert_eq!(std::fs::read_dir(one.path()).expect("the folder can be read").count(), 0);
+        assert!(!here.has_only(&name).expect("the folder can be read"), "there is no marker");
     }
 
     #[test]
     fn what_is_no_marker_is_refused_and_never_written_to() {
         let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().canonicalize().expect("it is there");
+        let path = folder.path().canonicalize().expect("the folder exists");
         let here = Folder::open(&path).expect("it opens");
         let marker = a_marker();
         let name = name_of(&marker.run);
-        let text = Marker { folder: identify(here.as_fd()).expect("it is there"), ..marker.clone() }.to_text();
+        let text =
+            Marker { folder: identify(here.as_fd()).expect("the folder has an identity"), ..marker.clone() }.to_text();
         let own = path.join(&name);
         let refused = |why: &str| {
             let said = here.read(&name).expect_err(why).to_string();
@@ -451,27 +458,27 @@ pub(crate) mod tests {
             assert!(!done.is_ok_and(|file| file.is_some()), "{why}");
         };
         for wrong in ["", "run", &text[..text.len() - 2], &text.replace("lane 03", "lane 04"), &"x".repeat(BYTES_MAX)] {
-            std::fs::write(&own, wrong).expect("it is ours");
+            std::fs::write(&own, wrong).expect("the file can be written");
             refused("damaged");
         }
-        std::fs::write(&own, [0xFF; 64]).expect("it is ours");
+        std::fs::write(&own, [0xFF; 64]).expect("the file can be written");
         refused("damaged");
-        std::fs::remove_file(&own).expect("it is ours");
-        std::fs::write(path.join("file"), &text).expect("it is ours");
+        std::fs::remove_file(&own).expect("the file can be removed");
+        std::fs::write(path.join("file"), &text).expect("the file can be written");
         std::os::unix::fs::symlink(path.join("file"), &own).expect("a link");
         refused("symbolic link");
-        std::fs::remove_file(&own).expect("it is ours");
+        std::fs::remove_file(&own).expect("the file can be removed");
         nix::unistd::mkfifo(&own, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
         refused("no regular file");
-        std::fs::remove_file(&own).expect("it is ours");
+        std::fs::remove_file(&own).expect("the file can be removed");
         // A second name of another file.
         std::fs::hard_link(path.join("file"), &own).expect("a link");
-        assert!(here.advance(&marker.run, |marker| marker.seen += 1).expect("it is ours").is_none());
-        assert_eq!(std::fs::read_to_string(path.join("file")).expect("it is there"), text);
+        assert!(here.advance(&marker.run, |marker| marker.seen += 1).expect("the marker can be written").is_none());
+        assert_eq!(std::fs::read_to_string(path.join("file")).expect("the file can be read"), text);
         if nix::unistd::geteuid().is_root() {
-            std::fs::remove_file(&own).expect("it is ours");
-            here.write(&marker, &Plain).expect("it is ours");
-            std::os::unix::fs::chown(&own, Some(4711), None).expect("root may");
+            std::fs::remove_file(&own).expect("the file can be removed");
+            here.write(&marker, &Plain).expect("the file can be written");
+            std::os::unix::fs::chown(&own, Some(4711), None).expect("root can change the owner");
             refused("belongs to user 4711");
         }
         assert!(Folder::open(&path.join(&name)).is_err());

@@ -162,7 +162,7 @@ pub(crate) struct Advanced {
     pub(crate) stale: Option<(PathBuf, io::Error)>,
 }
 
-/// What the supervisor knows of the run's markers.
+/// The supervisor's list of the run's markers.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     /// Folders that have one, or should.

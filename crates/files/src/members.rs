@@ -100,8 +100,7 @@ impl<J: Journal> Files<J> {
         Ok(Some(place))
     }
 
-    /// What happens to a file from now on is not recorded. `stays`: its name is of the set, and it is not taken in
-    /// again; its syncs are real.
+    /// Stops recording a file. `stays`: its name is of the set, and it is not taken in again; its syncs are real.
     ///
     /// # Errors
     /// The log's, and those of the system.

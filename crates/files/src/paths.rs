@@ -163,23 +163,24 @@ mod tests {
     #[test]
     fn the_first_sync_behind_a_rename_makes_the_name_durable() {
         let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().canonicalize().expect("it is there").join("log");
+        let path = folder.path().canonicalize().expect("the folder exists").join("log");
         let file = File::create(&path).expect("a new file");
         let (table, _memory) = Table::new([7; 16], Level::Ring, Level::Destaged, 4096).expect("memory");
         let files = Files::new(table, Kept::default());
-        let place = files.enter(file.as_fd(), path.as_os_str().as_bytes(), &Nothing).expect("it enters");
-        let place = place.expect("it has a name");
+        let place =
+            files.enter(file.as_fd(), path.as_os_str().as_bytes(), &Nothing).expect("the file can join the set");
+        let place = place.expect("the file is in the set");
         let noted = Noted::default();
         for (renames, synced) in [(false, 0), (true, 1), (false, 1), (true, 2)] {
             if renames {
                 files.table().flag(place, RENAMED);
             }
-            files.sync_name(place, file.as_fd(), &noted).expect("it is there");
+            files.sync_name(place, file.as_fd(), &noted).expect("the folder can be synced");
             assert_eq!(*noted.0.lock().expect("no panic"), [synced, 0]);
         }
         files.table().flag(place, RENAMED);
-        files.sync_folder(place, &noted).expect("it is there");
-        files.sync_name(place, file.as_fd(), &noted).expect("it is there");
+        files.sync_folder(place, &noted).expect("the folder can be synced");
+        files.sync_name(place, file.as_fd(), &noted).expect("the folder can be synced");
         assert_eq!(*noted.0.lock().expect("no panic"), [2, 1], "its name is durable already");
     }
 }

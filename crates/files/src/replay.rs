@@ -49,7 +49,7 @@ struct Known {
     found: Option<PathBuf>,
     /// Where it was found and must not be changed.
     found_refused: Option<PathBuf>,
-    /// What deltas go by.
+    /// Bases of deltas.
     recorded: Recorded,
     /// Changes that the system refused.
     unwritten: Unwritten,

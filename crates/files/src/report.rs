@@ -7,7 +7,7 @@ use crate::Globs;
 use crate::replay::BINDS_MAX;
 use tidewater_client::LogError;
 
-/// What recovery may touch, and when it gives up.
+/// Limits of recovery: files that it may touch, and conditions to stop at.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// Only files of this set; `None`: of any, as far as they are the caller's.
@@ -98,7 +98,7 @@ impl From<LogError> for ReplayError {
     }
 }
 
-/// What became of a file.
+/// Fate of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// It is as the log says.
@@ -122,12 +122,12 @@ impl Fate {
     }
 }
 
-/// What was done with a file.
+/// Result of recovery for a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileReport {
     /// Its last path.
     pub path: PathBuf,
-    /// What became of it.
+    /// Its fate.
     pub fate: Fate,
     /// Records that are about it.
     pub records: u64,
@@ -135,7 +135,7 @@ pub struct FileReport {
     pub bytes: u64,
 }
 
-/// What was found and done.
+/// Result of recovery.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// Where reading began.

@@ -1,5 +1,5 @@
-//! What `tidewater run` does beside the program: it recovers first, hands the ring over, trims the log behind files
-//! that are synced, and drains it when the program has ended.
+//! The supervisor of `tidewater run`: it recovers first, hands the ring over, trims the log behind files that are
+//! synced, and drains it when the program has ended.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -50,7 +50,7 @@ const CROWD: usize = FILES_MAX / 2;
 const CROWD_DUE: usize = FILES_MAX - FILES_MAX / 8;
 /// In rings that are smaller nothing is left: they are full before files are synced.
 const LEFT_MIN: u64 = 4 << 20;
-/// What is run.
+/// Configuration of a run.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The device: vfio-user:SOCKET, or several of a group with commas between them. For the files of one process
@@ -58,7 +58,7 @@ pub struct Setup {
     pub target: String,
     /// The lane.
     pub lane: u8,
-    /// What syncs wait for. `None`: RING where the ring's memory survives a loss of power, DESTAGED elsewhere.
+    /// Level that syncs wait for. `None`: RING where the ring's memory survives a loss of power, DESTAGED elsewhere.
     pub level: Option<Level>,
     /// The log set.
     pub globs: Globs,
@@ -74,7 +74,7 @@ fn file_error(path: &Path) -> impl Fn(FilesError) -> RunError {
     move |error| RunError::File { path: path.to_owned(), error }
 }
 
-/// What a checkpoint did.
+/// Result of a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Checkpoint {
     /// Files that were synced.
@@ -83,7 +83,7 @@ pub struct Checkpoint {
     pub trimmed: u64,
 }
 
-/// What a run did.
+/// Totals of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ended {
     /// Files that came into the set.
@@ -131,11 +131,11 @@ pub struct Run<J = Log> {
     locks: FcntlLocked,
     /// Files are held against what their records say: no layer defers writes to them.
     looks: bool,
-    /// What is to be said.
+    /// Messages for the user.
     notes: Mutex<Vec<String>>,
     /// Where the log ended when the run began.
     begin: u64,
-    /// What became of the device, once all files have left the log.
+    /// Fate of the device, once all files have left the log.
     lost: OnceLock<String>,
     /// Folders that files of a layer were in.
     folders: Mutex<BTreeSet<PathBuf>>,
@@ -303,7 +303,7 @@ impl<J: Backing> Run<J> {
         Ok(())
     }
 
-    /// What the program finds in its environment, beside the preload.
+    /// Environment variables of the program, beside the preload.
     pub fn environment(&self) -> [(&'static str, String); 2] {
         [(hand_over::SOCKET_VARIABLE, self.name.clone()), (hand_over::FILES_VARIABLE, self.globs.to_text())]
     }
@@ -335,12 +335,12 @@ impl<J: Backing> Run<J> {
         Err(FilesError::System(Errno::EIO))
     }
 
-    /// What syncs wait for.
+    /// Level that syncs wait for.
     pub fn level(&self) -> Level {
         self.files.table().level()
     }
 
-    /// What that survives, in words.
+    /// Failures that this level survives, in words.
     pub fn survives(&self) -> &'static str {
         self.files.journal().survives(self.level())
     }
@@ -525,7 +525,7 @@ impl<J: Backing> Run<J> {
         self.notes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// What is to be said since the last time.
+    /// Takes the messages since the last call.
     pub fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut *self.notes())
     }
@@ -559,7 +559,7 @@ impl<J: Backing> Run<J> {
         self.checkpoint(&mut state, true).map(Some)
     }
 
-    /// What was done so far.
+    /// Totals so far.
     pub fn so_far(&self) -> Ended {
         let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.done(state.checkpoints)

@@ -29,7 +29,7 @@ pub enum RunError {
     Held,
     /// The system refused something else.
     System {
-        /// What.
+        /// The failed operation.
         what: &'static str,
         /// Why.
         error: io::Error,

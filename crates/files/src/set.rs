@@ -1,10 +1,10 @@
 //! Each change of a file in the set: first its record, then the real call, both under the file's lock, so that the
 //! order in the ring is that of the page cache.
 //!
-//! What keeps the promise is one sentence: **under its lock, a file is what its records say**. A real call that failed
-//! or was short, and an owner of the lock that died amid a change, leave a file of which that is not known; so the
-//! bytes in question are read back and recorded anew ([`Files::reread`]). Only then may a later write leave out what it
-//! does not change ([`Files::write_stable`]), and only where the system was given the very bytes that were recorded:
+//! The promise rests on one invariant: **under its lock, a file is what its records say**. A real call that failed or
+//! was short, and an owner of the lock that died amid a change, leave a file of which that is not known; so the bytes
+//! in question are read back and recorded anew ([`Files::reread`]). Only then may a later write leave out what it does
+//! not change ([`Files::write_stable`]), and only where the system was given the very bytes that were recorded:
 //! programs go on storing into what they write.
 
 use std::ffi::OsStr;
@@ -124,7 +124,7 @@ const UNANSWERED: u64 = 1 << 33;
 /// It is that replicas do not.
 const UNREPLICATED: u64 = 1 << 34;
 
-/// What has failed, as it is kept in the table.
+/// Encodes a failure for its word in the table.
 pub(crate) fn number_of(error: &LogError) -> u64 {
     let kind = match error {
         LogError::Store { .. } => OF_STORE,
@@ -136,7 +136,7 @@ pub(crate) fn number_of(error: &LogError) -> u64 {
 }
 
 impl FilesError {
-    /// What a call of a program ends with.
+    /// `errno` for the program's call.
     pub fn errno(&self) -> Errno {
         match self {
             FilesError::System(errno) | FilesError::Log(LogError::Store { errno }) => *errno,
@@ -162,7 +162,7 @@ impl<J: Journal> Files<J> {
         Files { table, journal, bases: Bases::new() }
     }
 
-    /// What the processes share.
+    /// The memory that the processes share.
     #[inline]
     pub fn table(&self) -> &Table {
         &self.table
@@ -174,7 +174,7 @@ impl<J: Journal> Files<J> {
         &self.journal
     }
 
-    /// What this process recorded last, which deltas go by.
+    /// This process's newest records: the bases of deltas.
     pub(crate) fn bases(&self) -> &Bases {
         &self.bases
     }
@@ -190,7 +190,7 @@ impl<J: Journal> Files<J> {
     /// Whether anything may still be promised.
     ///
     /// # Errors
-    /// What has failed.
+    /// The failure of the run.
     #[inline]
     pub fn check(&self) -> Result<(), FilesError> {
         self.table.failed().map_or(Ok(()), |failed| Err(FilesError::Failed(failed.0)))
@@ -246,7 +246,7 @@ impl<J: Journal> Files<J> {
     /// supervisor needs it.
     ///
     /// # Errors
-    /// What has failed; the log is full when it takes too long.
+    /// The failure of the run; the log is full when it takes too long.
     #[inline]
     pub fn admit(&self) -> Result<(), FilesError> {
         if self.journal.end() <= self.table.limit() { Ok(()) } else { self.wait_for_trim() }
@@ -511,7 +511,7 @@ pub(crate) mod tests {
     pub struct Kept(Arc<Mutex<Logged>>);
 
     impl Kept {
-        /// What was appended.
+        /// The records appended.
         pub fn records(&self) -> Logged {
             self.0.lock().expect("no thread panicked").clone()
         }
@@ -547,7 +547,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What a log makes of a file.
+    /// Content of a file after replay of a log.
     pub fn replayed(base: &[u8], log: &[(u64, Vec<u8>)]) -> Vec<u8> {
         let mut bytes = base.to_vec();
         let mut bases: [(u64, Vec<u8>); DELTA_BASES] = Default::default();

@@ -56,7 +56,7 @@ enum Word {
     Marker = 1032,
 }
 
-/// What a run counts.
+/// Counters of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Counter {
@@ -101,7 +101,7 @@ mod word {
 pub const SYNCS: u64 = 1;
 /// O_APPEND was changed on a descriptor: each write asks.
 pub const ASKS: u64 = 2;
-/// What happens to the file can't be recorded: its syncs are real.
+/// Changes of the file can't be recorded: its syncs are real.
 pub const REAL: u64 = 4;
 /// Its last name was removed: the entry may be another file's.
 pub const GONE: u64 = 8;
@@ -159,7 +159,7 @@ pub struct Locked<'t> {
     nested: bool,
 }
 
-/// What a file is by its records. Instants are nanoseconds of the system's clock.
+/// State of a file by its records. Instants are nanoseconds of the system's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Known {
     /// Its length.
@@ -180,7 +180,7 @@ impl Table {
     /// A new table in memory of its own, and the memory. `chunk`: bytes of a record, at most.
     ///
     /// # Errors
-    /// What the system says.
+    /// Those of the system.
     pub fn new(run: [u8; 16], level: Level, outside: Level, chunk: u64) -> Result<(Table, OwnedFd), LogError> {
         let failed = LogError::system("make the table of files");
         let file =
@@ -237,7 +237,7 @@ impl Table {
         self.memory.word(word as u64).store(value, Ordering::Release);
     }
 
-    /// What syncs of files in the set wait for.
+    /// Level that syncs of files in the set wait for.
     #[inline]
     pub fn level(&self) -> Level {
         match self.get(Word::Level) {
@@ -249,7 +249,7 @@ impl Table {
         }
     }
 
-    /// What has to be reached before something outside of the set becomes durable.
+    /// Level to reach before something outside of the set becomes durable.
     pub fn outside(&self) -> Level {
         if self.get(Word::Outside) == 0 { Level::Ring } else { Level::Destaged }
     }
@@ -282,7 +282,7 @@ impl Table {
         }
     }
 
-    /// What the loss of the device means, as a number ([`Loss`](crate::loss::Loss)).
+    /// The word of [`Loss`](crate::loss::Loss).
     #[inline]
     pub(crate) fn loss_word(&self) -> &AtomicU64 {
         self.memory.word(Word::Loss as u64)
@@ -437,7 +437,7 @@ impl Table {
         (self.load(place.entry, word::DEVICE), self.load(place.entry, word::INODE))
     }
 
-    /// What a file is by its records.
+    /// State of a file by its records.
     #[inline]
     pub(crate) fn known(&self, place: Place) -> Known {
         let load = |word| self.load(place.entry, word);
@@ -455,7 +455,7 @@ impl Table {
         self.word(place.entry, word::CHECKED).store(now_ns, Ordering::Release);
     }
 
-    /// What a file is when it comes into the set, or once it was reread.
+    /// Sets the state of a file as it comes into the set, or once it was reread.
     pub(crate) fn set_known(&self, place: Place, known: Known) {
         self.word(place.entry, word::SIZE).store(known.size, Ordering::Release);
         self.word(place.entry, word::LOW).store(known.low_ns, Ordering::Release);
@@ -613,7 +613,7 @@ impl Locked<'_> {
         !self.nested && self.table.load(self.place.entry, word::PENDING + 8) & INTERRUPTED != 0
     }
 
-    /// What was about to change; `None`: nothing.
+    /// Range of the change under way; `None`: nothing.
     pub fn pending(&self) -> Option<(u64, u64)> {
         let load = |at| self.table.load(self.place.entry, word::PENDING + at);
         Some((load(0), load(8) & !INTERRUPTED)).filter(|(_, to)| *to != 0)

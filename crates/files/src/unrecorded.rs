@@ -15,7 +15,7 @@ use crate::set::{Files, FilesError, Journal};
 use crate::table::{Known, Locked, Place, REAL, TIMED, UNRECORDED, UNTIMED};
 use tidewater_client::mapped::inode::{Stamped, stamped};
 
-/// What a look at a file found.
+/// Result of comparing a file with its records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
     /// Nothing but what is recorded.
@@ -45,7 +45,7 @@ fn tick_ns() -> u64 {
     at(ClockId::RealtimeCoarse)
 }
 
-/// What a file that comes into the set is, before it is made durable.
+/// State of a file that comes into the set, before it is made durable.
 pub(crate) fn known(file: BorrowedFd<'_>) -> Result<Known, Errno> {
     let now = now_ns();
     let is = stamped(file, true)?;

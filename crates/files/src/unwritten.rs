@@ -1,8 +1,8 @@
 //! Changes that the system refuses while a log is replayed.
 //!
-//! What it refuses now, it may have refused the program, too (a full disk, a quota, a limit): then the log goes back on
-//! it further on. And what the file has already need not be written: a full disk may have no room even for that, where
-//! it writes nothing in place.
+//! A change refused now may have been refused to the program, too (a full disk, a quota, a limit): then the log goes
+//! back on it further on. Bytes that the file has already need not be written: a full disk may have no room even for
+//! those, where it writes nothing in place.
 
 use std::fs::File;
 use std::io;
@@ -207,7 +207,7 @@ mod tests {
         };
         // Written by halves, and cut there.
         let mut part = refused(100, 200);
-        part.write(&file, &[1; 50], 100).expect("it is a file");
+        part.write(&file, &[1; 50], 100).expect("the file can be read");
         assert_eq!(part.ranges, [(150, 200)]);
         part.cut(&file, 151);
         assert_eq!(part.ranges, [(150, 151)]);
@@ -222,13 +222,13 @@ mod tests {
         assert!(part.error().is_none());
         // Amid what is written over.
         let mut part = refused(10, 20);
-        part.write(&file, &[2; 4], 12).expect("it is a file");
+        part.write(&file, &[2; 4], 12).expect("the file can be read");
         assert_eq!(part.ranges, [(10, 12), (16, 20)]);
-        part.zero(&file, 0, 100).expect("it is a file");
+        part.zero(&file, 0, 100).expect("the file can be read");
         assert!(part.error().is_none() && file.metadata().expect("a file").len() == 150);
         // What is behind it tells that the file had it.
         let mut part = refused(150, 160);
-        part.write(&file, &[3; 5], 160).expect("it is a file");
+        part.write(&file, &[3; 5], 160).expect("the file can be read");
         assert!(part.error().is_some());
     }
 
@@ -238,13 +238,13 @@ mod tests {
         let path = folder.path().join("file");
         std::fs::write(&path, [7; 100]).expect("there is room");
         // By a descriptor that may not write, nothing can be.
-        let file = File::open(&path).expect("it is there");
+        let file = File::open(&path).expect("the file can be opened");
         let mut own = Unwritten::default();
-        own.write(&file, &[7; 60], 40).expect("it is a file");
+        own.write(&file, &[7; 60], 40).expect("the file can be read");
         own.cut(&file, 100);
-        own.zero(&file, 100, 50).expect("it is a file");
+        own.zero(&file, 100, 50).expect("the file can be read");
         assert!(own.error().is_none());
-        own.write(&file, &[7; 61], 40).expect("it is a file");
+        own.write(&file, &[7; 61], 40).expect("the file can be read");
         assert!(own.error().is_some(), "a byte more");
     }
 }

@@ -20,7 +20,7 @@ struct Program {
     data: &'static str,
     below: &'static str,
     file: &'static str,
-    /// What `--log` names, from the folder of all; `None`: it is a layer's.
+    /// The pattern of `--log`, from the folder of all; `None`: it is a layer's.
     pattern: Option<&'static str>,
     /// Where it writes: pages of a log that is filled, or what is appended.
     at: u64,
@@ -63,7 +63,7 @@ enum On {
     Restored,
 }
 
-/// What became of the files since.
+/// Fate of the files since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Have {
     Stayed,
@@ -109,13 +109,13 @@ struct Trial {
 impl Trial {
     fn new(program: &'static Program) -> Trial {
         let trial = Trial { folder: tempfile::tempdir_in("/dev/shm").expect("a folder in memory"), program };
-        fs::create_dir_all(trial.file().parent().expect("it has one")).expect("a new folder");
+        fs::create_dir_all(trial.file().parent().expect("the file has a folder")).expect("a new folder");
         fs::write(trial.file(), [0; 16 << 10]).expect("a new file");
         trial
     }
 
     fn root(&self) -> PathBuf {
-        self.folder.path().canonicalize().expect("it is there")
+        self.folder.path().canonicalize().expect("the folder exists")
     }
 
     fn data(&self) -> PathBuf {
@@ -127,8 +127,8 @@ impl Trial {
     }
 
     fn marker(&self) -> PathBuf {
-        let folder = self.file().parent().expect("it has one").to_owned();
-        let (markers, _) = Folder::open(&folder).expect("it is there").names().expect("it is ours");
+        let folder = self.file().parent().expect("the file has a folder").to_owned();
+        let (markers, _) = Folder::open(&folder).expect("the folder exists").names().expect("the folder can be read");
         folder.join(markers.first().expect("the run has left one"))
     }
 
@@ -152,11 +152,12 @@ impl Trial {
         let path = self.file();
         let at = self.program.at;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let file = file.expect("it is ours");
+        let file = file.expect("the file can be opened");
         match running {
             Running::Preloaded(run) => {
                 let files = run.files();
-                let place = files.enter(file.as_fd(), path.as_os_str().as_bytes(), &Plain)?.expect("it has a name");
+                let place =
+                    files.enter(file.as_fd(), path.as_os_str().as_bytes(), &Plain)?.expect("the file is in the set");
                 let locked = files.lock(place, file.as_fd(), false)?.expect("it is of the set");
                 locked.begin(at, at + bytes.len() as u64);
                 files.write(&locked, at, bytes)?;
@@ -197,27 +198,27 @@ fn copy(from: &Path, to: &Path) {
 /// Acknowledged last, before the crash.
 const LAST: &[u8] = b"acknowledged";
 
-/// What comes of a start after a crash. `Ok`: the program began to write.
+/// Result of a start after a crash. `Ok`: the program began to write.
 fn outcome(program: &'static Program, on: On, have: Have) -> (Trial, Result<bool, String>) {
     let trial = Trial::new(program);
     let (data, aside) = (trial.data(), trial.root().join("aside"));
     let log = Memory::that_trims();
     // An earlier run, of which nothing is left.
-    let before = trial.start(&log, false).expect("nothing is in its way");
-    trial.write(&before, b"at first").expect("nothing is in its way");
+    let before = trial.start(&log, false).expect("no marker refuses the start");
+    trial.write(&before, b"at first").expect("the write is recorded");
     Trial::finish(before);
     let older = log.copied();
-    let run = trial.start(&log, false).expect("nothing is in its way");
-    trial.write(&run, b"then").expect("nothing is in its way");
+    let run = trial.start(&log, false).expect("no marker refuses the start");
+    trial.write(&run, b"then").expect("the write is recorded");
     copy(&data, &aside);
     let restored = log.copied();
     Trial::checkpoint(&run);
-    trial.write(&run, b"and then").expect("nothing is in its way");
+    trial.write(&run, b"and then").expect("the write is recorded");
     Trial::checkpoint(&run);
-    trial.write(&run, LAST).expect("nothing is in its way");
+    trial.write(&run, LAST).expect("the write is recorded");
     // A crash, which takes the page cache along.
     drop(run);
-    let file = OpenOptions::new().write(true).open(trial.file()).expect("it is there");
+    let file = OpenOptions::new().write(true).open(trial.file()).expect("the file can be opened");
     file.write_all_at(&[0; LAST.len()], program.at).expect("there is room");
     let marker = trial.marker();
     let away = trial.root().join("away");
@@ -225,44 +226,44 @@ fn outcome(program: &'static Program, on: On, have: Have) -> (Trial, Result<bool
         Have::Stayed => {}
         // The copy is used in place of the original, which is put aside.
         Have::Copied => {
-            fs::rename(&data, &away).expect("it is ours");
+            fs::rename(&data, &away).expect("the rename succeeds");
             copy(&away, &data);
         }
         Have::Moved => {
-            fs::rename(&data, &away).expect("it is ours");
-            fs::create_dir(&data).expect("it was moved");
-            for entry in fs::read_dir(&away).expect("it is there") {
-                let entry = entry.expect("it is there");
-                fs::rename(entry.path(), data.join(entry.file_name())).expect("it is ours");
+            fs::rename(&data, &away).expect("the rename succeeds");
+            fs::create_dir(&data).expect("the folder can be made");
+            for entry in fs::read_dir(&away).expect("the folder can be read") {
+                let entry = entry.expect("the entry can be read");
+                fs::rename(entry.path(), data.join(entry.file_name())).expect("the rename succeeds");
             }
         }
         Have::Restored => {
-            fs::remove_dir_all(&data).expect("it is ours");
-            fs::rename(&aside, &data).expect("it is ours");
+            fs::remove_dir_all(&data).expect("the folder can be removed");
+            fs::rename(&aside, &data).expect("the rename succeeds");
         }
         Have::RestoredInPlace => {
-            let folder = trial.file().parent().expect("it has one").to_owned();
-            for entry in fs::read_dir(&folder).expect("it is there") {
-                fs::remove_file(entry.expect("it is there").path()).expect("it is ours");
+            let folder = trial.file().parent().expect("the file has a folder").to_owned();
+            for entry in fs::read_dir(&folder).expect("the folder can be read") {
+                fs::remove_file(entry.expect("the entry can be read").path()).expect("the file can be removed");
             }
-            for entry in fs::read_dir(aside.join(program.below)).expect("it is there") {
-                copy(&entry.expect("it is there").path(), &folder);
+            for entry in fs::read_dir(aside.join(program.below)).expect("the folder can be read") {
+                copy(&entry.expect("the entry can be read").path(), &folder);
             }
         }
         Have::Symlinked => {
-            fs::rename(&data, &away).expect("it is ours");
-            std::os::unix::fs::symlink(&away, &data).expect("it was moved");
+            fs::rename(&data, &away).expect("the rename succeeds");
+            std::os::unix::fs::symlink(&away, &data).expect("the link can be made");
         }
-        Have::Removed => fs::remove_file(trial.file()).expect("it is ours"),
-        Have::MarkerDamaged => fs::write(&marker, "run away").expect("it is ours"),
-        Have::MarkerRemoved => fs::remove_file(&marker).expect("it is ours"),
+        Have::Removed => fs::remove_file(trial.file()).expect("the file can be removed"),
+        Have::MarkerDamaged => fs::write(&marker, "run away").expect("the file can be written"),
+        Have::MarkerRemoved => fs::remove_file(&marker).expect("the file can be removed"),
         Have::MarkerOfAnother => {
-            fs::remove_file(&marker).expect("it is ours");
-            let folder = Folder::open(marker.parent().expect("it has one")).expect("it is there");
+            fs::remove_file(&marker).expect("the file can be removed");
+            let folder = Folder::open(marker.parent().expect("the file has a folder")).expect("the folder exists");
             let names = vec!["*".to_owned()];
             let another =
                 Marker { run: [9; 16], names, target: "vfio-user:other/vfio.sock".into(), ..Marker::default() };
-            folder.write(&another, &Plain).expect("it is ours");
+            folder.write(&another, &Plain).expect("the file can be written");
         }
     }
     let device = match on {
@@ -270,8 +271,8 @@ fn outcome(program: &'static Program, on: On, have: Have) -> (Trial, Result<bool
         On::Wrong => {
             let other = Trial::new(&PROGRAMS[4]);
             let wrong = Memory::that_trims();
-            let run = other.start(&wrong, false).expect("nothing is in its way");
-            other.write(&run, b"of another").expect("nothing is in its way");
+            let run = other.start(&wrong, false).expect("no marker refuses the start");
+            other.write(&run, b"of another").expect("the write is recorded");
             Trial::finish(run);
             wrong
         }
@@ -348,15 +349,15 @@ fn a_replica_with_all_of_the_log_goes_on_and_its_old_primary_is_refused_then() {
     for program in &PROGRAMS {
         let trial = Trial::new(program);
         let primary = Memory::that_trims();
-        let run = trial.start(&primary, false).expect("nothing is in its way");
-        trial.write(&run, LAST).expect("nothing is in its way");
+        let run = trial.start(&primary, false).expect("no marker refuses the start");
+        trial.write(&run, LAST).expect("the write is recorded");
         drop(run);
-        let lost = OpenOptions::new().write(true).open(trial.file()).expect("it is there");
+        let lost = OpenOptions::new().write(true).open(trial.file()).expect("the file can be opened");
         lost.write_all_at(&[0; LAST.len()], program.at).expect("there is room");
         let replica = primary.copied();
         let run = trial.start(&replica, false).unwrap_or_else(|error| panic!("{}: {}", program.name, said(&error)));
         assert!(trial.has(LAST), "{}", program.name);
-        trial.write(&run, b"newer, synced").expect("nothing is in its way");
+        trial.write(&run, b"newer, synced").expect("the write is recorded");
         drop(run);
         let refused = trial.start(&primary, false).map(drop).expect_err("its bytes are older");
         assert!(said(&refused).contains("this log's bytes are older"), "{}: {}", program.name, said(&refused));
@@ -367,9 +368,9 @@ fn a_replica_with_all_of_the_log_goes_on_and_its_old_primary_is_refused_then() {
 /// How many markers are at and below a folder.
 fn markers_below(folder: &Path) -> usize {
     let mut count = 0;
-    for entry in fs::read_dir(folder).expect("it is there") {
-        let entry = entry.expect("it is there");
-        let is_folder = entry.file_type().expect("it is there").is_dir();
+    for entry in fs::read_dir(folder).expect("the folder can be read") {
+        let entry = entry.expect("the entry can be read");
+        let is_folder = entry.file_type().expect("the entry has a type").is_dir();
         count += usize::from(entry.file_name().to_string_lossy().starts_with(PREFIX));
         count += if is_folder { markers_below(&entry.path()) } else { 0 };
     }
@@ -387,24 +388,24 @@ fn a_layer_leaves_no_marker_where_its_files_were_and_none_keeps_folders_from_bei
         fs::create_dir(at(name)).expect("a new folder");
     }
     fs::write(at("a/file"), "old").expect("a new file");
-    let number = files.enter(&at("a/file")).expect("it is there");
+    let number = files.enter(&at("a/file")).expect("the file can be put on the log");
     let rename = |from: &str, to: &str| {
         let real = || fs::rename(at(from), at(to)).is_ok();
-        assert_eq!(files.rename(&at(from), &at(to), real).expect("memory takes it"), Changed::Done, "{from} {to}");
+        assert_eq!(files.rename(&at(from), &at(to), real).expect("the log accepts it"), Changed::Done, "{from} {to}");
     };
     // All between two checkpoints, so that no one sees where it was.
     rename("a/file", "b/file");
     assert_eq!(markers_below(&root), 2);
-    let gone = files.remove(&at("a"), || fs::remove_dir(at("a")).is_ok()).expect("memory takes it");
+    let gone = files.remove(&at("a"), || fs::remove_dir(at("a")).is_ok()).expect("the log accepts it");
     assert_eq!(gone, Changed::Done, "the marker is no file of the program");
     rename("b", "e");
     rename("e/file", "c/d/file");
     rename("c", "f");
-    let file = OpenOptions::new().write(true).open(at("f/d/file")).expect("it was moved");
+    let file = OpenOptions::new().write(true).open(at("f/d/file")).expect("the file was moved");
     let real = || file.write_all_at(b"new", 0).is_ok();
-    assert_eq!(files.write(number, 0, b"new", real).expect("memory takes it"), Changed::Done);
-    assert!(fs::read_dir(at("f/d")).expect("it was moved").count() == 2, "a marker is beside the file");
-    files.finish().expect("all are there");
+    assert_eq!(files.write(number, 0, b"new", real).expect("the log accepts it"), Changed::Done);
+    assert!(fs::read_dir(at("f/d")).expect("the folder was moved").count() == 2, "a marker is beside the file");
+    files.finish().expect("every file can be synced");
     assert_eq!(markers_below(&root), 0);
 }
 
@@ -418,7 +419,7 @@ fn a_file_that_says_it_is_marked_has_a_marker_beside_it_whenever_markers_go() {
         fs::create_dir(at(name)).expect("a new folder");
     }
     fs::write(at("a/file"), "old").expect("a new file");
-    files.enter(&at("a/file")).expect("it is there");
+    files.enter(&at("a/file")).expect("the file can be put on the log");
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -433,9 +434,9 @@ fn a_file_that_says_it_is_marked_has_a_marker_beside_it_whenever_markers_go() {
             let to = at(["b/file", "a/file"][turn % 2]);
             run.comes_to(to.as_os_str().as_bytes());
             // As a link makes it another name: no rename is under way.
-            run.files().record_path(place, to.as_os_str().as_bytes(), false).expect("memory takes it");
+            run.files().record_path(place, to.as_os_str().as_bytes(), false).expect("the log accepts it");
             assert!(run.files().table().bind(place).is_marked);
-            if markers_below(to.parent().expect("it has one")) != 1 {
+            if markers_below(to.parent().expect("the file has a folder")) != 1 {
                 wrong = Some(turn);
                 break;
             }
@@ -449,21 +450,21 @@ fn a_file_that_says_it_is_marked_has_a_marker_beside_it_whenever_markers_go() {
 fn an_older_device_whose_log_is_forgotten_leaves_the_marker_of_the_newer_one() {
     let trial = Trial::new(&PROGRAMS[4]);
     let log = Memory::that_trims();
-    let run = trial.start(&log, false).expect("nothing is in its way");
-    trial.write(&run, b"then").expect("nothing is in its way");
+    let run = trial.start(&log, false).expect("no marker refuses the start");
+    trial.write(&run, b"then").expect("the write is recorded");
     let older = log.copied();
     Trial::checkpoint(&run);
-    trial.write(&run, LAST).expect("nothing is in its way");
+    trial.write(&run, LAST).expect("the write is recorded");
     // Says in the marker how far the log has come.
     Trial::checkpoint(&run);
-    trial.write(&run, b"newer").expect("nothing is in its way");
+    trial.write(&run, b"newer").expect("the write is recorded");
     drop(run);
-    let lost = OpenOptions::new().write(true).open(trial.file()).expect("it is there");
+    let lost = OpenOptions::new().write(true).open(trial.file()).expect("the file can be opened");
     lost.write_all_at(&[0; LAST.len()], 0).expect("there is room");
     let rules = Rules { forget: true, ..Rules::default() };
     crate::recover(&older, 0, &rules).expect("it discards");
     assert_eq!(markers_below(&trial.root()), 1, "the files depend on the other device");
     assert!(trial.start(&older, false).is_err());
-    crate::recover(&log, 0, &Rules::default()).expect("it is the one");
+    crate::recover(&log, 0, &Rules::default()).expect("the log is the files' own");
     assert!(trial.has(b"newer") && markers_below(&trial.root()) == 0);
 }

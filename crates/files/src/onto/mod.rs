@@ -96,7 +96,7 @@ impl Source for &Log {
     }
 }
 
-/// What was replayed.
+/// Result of a replay onto a copy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replayed {
     /// As of any replay; paths are those of the copy.
@@ -109,7 +109,7 @@ fn file_error(path: &Path) -> impl Fn(std::io::Error) -> ReplayError {
     move |error| ReplayError::File { path: path.to_owned(), error }
 }
 
-/// What a log that is read while it arrives says of the position of a copy that is begun now.
+/// Position of a copy that is begun now, from a log that is read while it arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CopyPosition {
     /// The log's files were synced up to here, so that a copy which is begun now has all that the log has before it.

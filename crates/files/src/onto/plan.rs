@@ -1,4 +1,4 @@
-//! What a part of a log does to a copy of its files, before any of it is done.
+//! Plan of the changes that a part of a log makes to a copy of its files.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -29,7 +29,7 @@ pub(super) struct Known {
     left: Option<u64>,
     gone: bool,
     records: u64,
-    /// What was written before its first name: from the lowest byte to the highest.
+    /// Range of bytes written before its first name: from the lowest to the highest.
     unnamed: Option<(u64, u64)>,
     /// It was made shorter.
     is_cut: bool,
@@ -44,7 +44,7 @@ pub(super) struct Known {
     pub(super) created: Option<u64>,
 }
 
-/// What a log does to files.
+/// The changes of a log to files.
 #[derive(Debug)]
 pub(super) struct Plan<'r> {
     rules: &'r OntoRules,
@@ -166,7 +166,7 @@ impl<'r> Plan<'r> {
         self.rules.onto.iter().find_map(|Onto { from, to }| name.strip_prefix(from).ok().map(|rest| to.join(rest)))
     }
 
-    /// What is to be done with each file.
+    /// Decides on each file.
     pub(super) fn decide(&mut self) {
         let keys: Vec<(u32, u32)> = self.files.keys().copied().collect();
         // Of the files that are made: later runs find them.

@@ -110,15 +110,15 @@ mod tests {
     #[test]
     fn a_position_is_read_as_it_was_written_and_other_text_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
-        assert_eq!(Position::load(folder.path()).expect("nothing is there"), None);
+        assert_eq!(Position::load(folder.path()).expect("a missing position is no error"), None);
         let position = Position { from: 64, applied: 640, summed: 576, sum: u32::MAX };
-        position.store(folder.path()).expect("it is ours");
-        assert_eq!(Position::load(folder.path()).expect("it is there"), Some(position));
+        position.store(folder.path()).expect("the file can be written");
+        assert_eq!(Position::load(folder.path()).expect("the position can be read"), Some(position));
         for wrong in ["", "from 1", "from 9 applied 8 summed 0 sum 0", "from 1 applied 8 summed 9 sum 0"] {
-            fs::write(folder.path().join(POSITION_FILE), wrong).expect("it is ours");
+            fs::write(folder.path().join(POSITION_FILE), wrong).expect("the file can be written");
             assert!(Position::load(folder.path()).is_err(), "{wrong}");
         }
-        Position::remove(folder.path()).expect("it is ours");
-        Position::remove(folder.path()).expect("twice does no harm");
+        Position::remove(folder.path()).expect("the file can be removed");
+        Position::remove(folder.path()).expect("removing it again is no error");
     }
 }

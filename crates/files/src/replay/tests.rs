@@ -92,7 +92,7 @@ impl Memory {
     fn say(&self, kind: FileChangeKind, id: u32, offset: u64, rest: &[&[u8]]) {
         let rest = rest.concat();
         let head = FileChange { kind, id, offset, len: rest.len() as u64, ..FileChange::default() };
-        self.append(&[&head.to_bytes(), &rest]).expect("memory takes it");
+        self.append(&[&head.to_bytes(), &rest]).expect("the log accepts it");
     }
 
     fn say_run(&self, number: u8) {
@@ -102,7 +102,7 @@ impl Memory {
 
     fn say_bind(&self, id: u32, file: &File, path: &Path) {
         let path = path.as_os_str().as_bytes();
-        let mut bind = identify(file.as_fd()).expect("it is a file");
+        let mut bind = identify(file.as_fd()).expect("the file has an identity");
         bind.path_bytes = path.len() as u16;
         self.say(FileChangeKind::Bind, id, 0, &[&bind.to_bytes(), path]);
     }
@@ -120,13 +120,13 @@ impl Memory {
     }
 
     pub fn recovered(&self, path: &Path) -> (Report, Vec<u8>) {
-        let report = recover(self, 0, &Rules::default()).expect("nothing is missing");
-        (report, std::fs::read(path).expect("it is there"))
+        let report = recover(self, 0, &Rules::default()).expect("every file can be replayed");
+        (report, std::fs::read(path).expect("the file can be read"))
     }
 }
 
 pub fn new_file(folder: &Path, name: &str) -> (PathBuf, File) {
-    let path = folder.canonicalize().expect("it is there").join(name);
+    let path = folder.canonicalize().expect("the folder exists").join(name);
     let file = File::create(&path).expect("a new file");
     (path, file)
 }
@@ -139,7 +139,7 @@ fn an_id_that_an_earlier_run_gave_to_a_file_that_went_is_the_later_runs() {
     // A run's last words; its first ones are trimmed.
     log.say_bind(1, &old, &old_path);
     log.say(FileChangeKind::Gone, 1, 0, &[]);
-    std::fs::remove_file(&old_path).expect("it is there");
+    std::fs::remove_file(&old_path).expect("the file can be removed");
     log.say(FileChangeKind::Synced, 0, log.end(), &[]);
     log.say_run(2);
     log.say_bind(1, &file, &path);
@@ -172,7 +172,7 @@ fn a_change_that_the_system_refuses_is_passed_over_where_the_log_goes_back_on_it
     const FAR: u64 = 1 << 62;
     let cut = |len: u64| {
         let head = FileChange { kind: FileChangeKind::Truncate, id: 1, len, ..FileChange::default() };
-        log.append(&[&head.to_bytes()]).expect("memory takes it");
+        log.append(&[&head.to_bytes()]).expect("the log accepts it");
     };
     log.say_run(1);
     log.say_bind(1, &file, &path);
@@ -205,16 +205,16 @@ fn what_has_the_name_of_a_file_that_was_removed_is_another() {
         log.say_bind(1, &file, &path);
         log.say(FileChangeKind::Write, 1, 0, &[b"bytes"]);
         log.say(FileChangeKind::Gone, 1, 0, &[]);
-        std::fs::remove_file(&path).expect("it is there");
+        std::fs::remove_file(&path).expect("the file can be removed");
         if another {
             std::os::unix::fs::symlink("/etc/hostname", &path).expect("a link");
         } else {
             std::fs::create_dir(&path).expect("a folder");
         }
-        let report = recover(&log, 0, &Rules::default()).expect("nothing is missing");
+        let report = recover(&log, 0, &Rules::default()).expect("every file can be replayed");
         assert_eq!((report.files.len(), &report.files[0].fate), (1, &Fate::Removed));
         if another {
-            std::fs::remove_file(&path).expect("it is there");
+            std::fs::remove_file(&path).expect("the file can be removed");
         }
     }
 }
@@ -223,7 +223,7 @@ fn what_has_the_name_of_a_file_that_was_removed_is_another() {
 fn an_older_name_outside_of_the_set_stops_nothing_unless_the_file_is_there_by_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let rules = |dry| {
-        let globs = Globs::new(&["*.log".to_owned()], &folder.path().canonicalize().expect("it is there"));
+        let globs = Globs::new(&["*.log".to_owned()], &folder.path().canonicalize().expect("the folder exists"));
         Rules { globs: Some(globs.expect("a pattern")), dry, ..Rules::default() }
     };
     let log_of = |gone: bool| {
@@ -251,9 +251,9 @@ fn an_older_name_outside_of_the_set_stops_nothing_unless_the_file_is_there_by_it
     let ReplayError::Refused(report) = error else { panic!("{error}") };
     let Fate::Refused(why) = &report.files[0].fate else { panic!("{report:?}") };
     assert!(why.contains("rename it back, or recover without --log") && report.files[0].path == before, "{why}");
-    std::fs::rename(&before, &after).expect("it is there");
+    std::fs::rename(&before, &after).expect("the rename succeeds");
     recover(&log, 0, &rules(false)).expect("it is of the set again");
-    assert_eq!(std::fs::read(&after).expect("it is there"), b"bytes");
+    assert_eq!(std::fs::read(&after).expect("the file can be read"), b"bytes");
 }
 
 #[test]
@@ -268,11 +268,11 @@ fn a_delta_goes_by_a_record_that_is_there_or_nothing_is_touched() {
             .iter()
             .flat_map(|(at, bytes)| [&FilePatch { at: *at, len: bytes.len() as u16 }.to_bytes()[..], bytes].concat());
         let patches: Vec<u8> = patches.collect();
-        log.append(&[&head.to_bytes(), &rest, &patches]).expect("memory takes it").lsn
+        log.append(&[&head.to_bytes(), &rest, &patches]).expect("the log accepts it").lsn
     };
     let write = |base: u8, byte: u8| {
         let head = FileChange { kind: FileChangeKind::Write, id: 1, base, offset: 0, len: 600 };
-        log.append(&[&head.to_bytes(), &[byte; 600]]).expect("memory takes it").lsn
+        log.append(&[&head.to_bytes(), &[byte; 600]]).expect("the log accepts it").lsn
     };
     log.say_run(1);
     // Of no use any more, and so is what it went by.
@@ -300,10 +300,10 @@ fn a_delta_goes_by_a_record_that_is_there_or_nothing_is_touched() {
     let refused = recover(&log, 0, &Rules::default()).expect_err("it goes by nothing");
     let text = refused.to_string();
     assert!(text.contains("1 record without a file or without earlier bytes"), "{text}");
-    assert!(std::fs::read(&path).expect("it is there") == pages.concat());
+    assert!(std::fs::read(&path).expect("the file can be read") == pages.concat());
     assert!(log.end() > recorded, "kept as it was");
     let forgetting = Rules { forget: true, ..Rules::default() };
-    let report = recover(&log, 0, &forgetting).expect("it may forget");
+    let report = recover(&log, 0, &forgetting).expect("recovery may skip the file");
     assert_eq!(report.unbound, 1);
-    assert!(std::fs::read(&path).expect("it is there") == pages.concat());
+    assert!(std::fs::read(&path).expect("the file can be read") == pages.concat());
 }

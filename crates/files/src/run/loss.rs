@@ -1,4 +1,4 @@
-//! What a run does when its device is lost, and its files may leave the log.
+//! Loss of the device during a run whose files may leave the log.
 
 use std::sync::PoisonError;
 

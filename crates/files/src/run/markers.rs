@@ -28,18 +28,18 @@ impl<J: Backing> Run<J> {
     #[cfg(test)]
     pub(crate) fn checkpoint_now(&self) {
         let mut state = self.state.lock().expect("no thread panicked");
-        self.checkpoint(&mut state, false).expect("nothing fails");
+        self.checkpoint(&mut state, false).expect("the checkpoint succeeds");
     }
 
     /// The end of a checkpoint.
     #[cfg(test)]
     pub(crate) fn leave_unused(&self) {
         let mut state = self.state.lock().expect("no thread panicked");
-        self.leave_folders(&mut state, false).expect("nothing fails");
+        self.leave_folders(&mut state, false).expect("the markers can be removed");
     }
 
-    /// What is put beside files that come onto the log. A log that has not got this run is not the one that has their
-    /// last bytes: so the run is on it first, durably.
+    /// Makes the marker for folders of files that come onto the log. A log that has not got this run is not the one
+    /// that has their last bytes: so the run is on it first, durably.
     pub(super) fn make_marker(&self) -> Result<(), RunError> {
         let (log, table) = (self.files.journal(), self.files.table());
         let end = log.end();

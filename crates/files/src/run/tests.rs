@@ -20,22 +20,25 @@ fn a_file_that_leaves_amid_a_checkpoint_is_named_behind_it_and_left_alone_by_rep
         let setup = Setup { target: String::new(), lane: 0, level, globs, owners, forget: false, adopt: false };
         let (run, _) = Run::over(&setup, Memory::default()).expect("memory");
         let (files, bytes) = (run.files(), path.as_os_str().as_bytes());
-        let place = files.enter(file.as_fd(), bytes, &Plain).expect("it enters").expect("it has a name");
+        let place = files
+            .enter(file.as_fd(), bytes, &Plain)
+            .expect("the file can join the set")
+            .expect("the file is in the set");
         let (from, bind, name) = (files.journal().end(), files.table().bind(place), files.table().path(place));
-        run.say_session().expect("memory takes it");
-        let locked = files.lock(place, file.as_fd(), false).expect("no owner died").expect("it is there");
+        run.say_session().expect("the log accepts it");
+        let locked = files.lock(place, file.as_fd(), false).expect("no owner died").expect("the file is in the table");
         locked.begin(0, 3);
-        files.write(&locked, 0, b"old").expect("memory takes it");
+        files.write(&locked, 0, b"old").expect("the log accepts it");
         file.write_all_at(b"old", 0).expect("there is room");
         locked.end();
         drop(locked);
-        files.leave(place, file.as_fd(), stays, &Plain).expect("memory takes it");
+        files.leave(place, file.as_fd(), stays, &Plain).expect("the log accepts it");
         file.write_all_at(b"new", 0).expect("there is room");
-        run.ready(place, file.as_fd(), Some((&bind, &name))).expect("memory takes it");
+        run.ready(place, file.as_fd(), Some((&bind, &name))).expect("the log accepts it");
         let mut state = run.state.lock().expect("no thread panicked");
         state.marks.know(bytes);
-        assert!(run.advance_marks(&mut state, from).expect("memory takes it").is_none());
-        files.record(FileChangeKind::Synced, from, &[]).expect("memory takes it");
+        assert!(run.advance_marks(&mut state, from).expect("the log accepts it").is_none());
+        files.record(FileChangeKind::Synced, from, &[]).expect("the log accepts it");
         let (report, found) = files.journal().recovered(&path);
         assert_eq!((report.unbound, found.as_slice()), (0, &b"new"[..]), "{stays}");
     }
@@ -59,16 +62,16 @@ fn files_without_changes_give_way_to_others_and_come_back() {
     files.table().set_limit(u64::MAX, 4096);
     let checkpoint = || {
         let mut state = run.state.lock().expect("no thread panicked");
-        run.checkpoint(&mut state, false).expect("nothing fails");
+        run.checkpoint(&mut state, false).expect("the checkpoint succeeds");
     };
     let enter = |path: &Path, file: &File| {
         let place = files.enter(file.as_fd(), path.as_os_str().as_bytes(), &Nothing).expect("there is a place");
-        place.expect("it has a name")
+        place.expect("the file is in the set")
     };
     let write = |place: Place, file: &File, text: &[u8], at: u64| {
-        let locked = files.lock(place, file.as_fd(), false).expect("no owner died").expect("it is there");
+        let locked = files.lock(place, file.as_fd(), false).expect("no owner died").expect("the file is in the table");
         locked.begin(at, at + text.len() as u64);
-        files.write(&locked, at, text).expect("memory takes it");
+        files.write(&locked, at, text).expect("the log accepts it");
         file.write_all_at(text, at).expect("there is room");
         locked.end();
     };
@@ -104,8 +107,11 @@ fn a_checkpoint_waits_for_a_file_that_is_being_renamed() {
     let setup = Setup { target: String::new(), lane: 0, level, globs, owners: Vec::new(), forget: false, adopt: false };
     let (run, _) = Run::over(&setup, Memory::default()).expect("memory");
     let files = run.files();
-    let place = files.enter(file.as_fd(), old.as_os_str().as_bytes(), &Plain).expect("it enters").expect("a name");
-    let moving = files.record_move(place, new.as_os_str().as_bytes(), false).expect("memory takes it");
+    let place = files
+        .enter(file.as_fd(), old.as_os_str().as_bytes(), &Plain)
+        .expect("the file can join the set")
+        .expect("a name");
+    let moving = files.record_move(place, new.as_os_str().as_bytes(), false).expect("the log accepts it");
     std::thread::scope(|scope| {
         let found = scope.spawn(|| run.open_moved(place).map(|(_, path)| path));
         let start = Instant::now();
@@ -113,10 +119,10 @@ fn a_checkpoint_waits_for_a_file_that_is_being_renamed() {
             assert!(!found.is_finished(), "it is taken for a file that is gone");
             std::thread::yield_now();
         }
-        std::fs::rename(&old, &new).expect("it was there");
+        std::fs::rename(&old, &new).expect("the rename succeeds");
         drop(moving);
         assert_eq!(found.join().expect("no panic"), Some(new.clone()));
     });
-    std::fs::remove_file(&new).expect("it was there");
+    std::fs::remove_file(&new).expect("the file can be removed");
     assert!(run.open_moved(place).is_none(), "no rename of it is under way");
 }

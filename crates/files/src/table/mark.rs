@@ -6,7 +6,7 @@ use super::{HEAD, Table, Word};
 use crate::marker::Marker;
 
 impl Table {
-    /// What is put into the folders of files, but for the folder itself. Before the table is shared.
+    /// Sets the marker for folders of files, but for the folder itself. Before the table is shared.
     ///
     /// # Errors
     /// `E2BIG`: it is too long.
@@ -21,7 +21,7 @@ impl Table {
         Ok(())
     }
 
-    /// What is put into the folders of files now; `None`: nothing.
+    /// The marker for folders of files now; `None`: none.
     pub(crate) fn marker(&self) -> Option<Marker> {
         let len = self.get(Word::MarkerBytes).min(HEAD - Word::Marker as u64);
         let mut text = vec![0; len as usize];
