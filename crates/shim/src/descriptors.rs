@@ -54,7 +54,7 @@ pub struct Of {
     pub flags: u16,
 }
 
-/// What a descriptor is.
+/// Kind of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Nothing of ours.
@@ -82,7 +82,7 @@ fn slot(fd: i32) -> Option<&'static AtomicU64> {
     usize::try_from(fd).ok().and_then(|fd| TABLE.get(fd))
 }
 
-/// What a descriptor is.
+/// Kind of a descriptor.
 #[inline]
 pub fn kind(fd: i32) -> Kind {
     match slot(fd).map_or(0, |slot| slot.load(Ordering::Acquire)) {

@@ -1,4 +1,4 @@
-//! What this process has of the run: patterns from the environment, and, from the first call on that needs it, the ring
+//! This process's part of the run: patterns from the environment, and, from the first call on that needs it, the ring
 //! and the table of files.
 #![allow(unsafe_code)]
 
@@ -19,7 +19,7 @@ use tidewater_files::{Files, FilesError, Globs, Locked, PATIENCE, Place, Table, 
 use crate::text::Text;
 use crate::{descriptors, memory, paths, real};
 
-/// What the environment said.
+/// Settings from the environment.
 struct Armed {
     globs: Globs,
     socket: String,
@@ -213,7 +213,7 @@ fn without_signal(write: impl FnOnce() -> isize) {
     }
 }
 
-/// What a call ends with when the log does not take it. Said once.
+/// `errno` for a call whose change the log does not take. Reported once.
 #[cold]
 pub fn refuse(error: &FilesError) -> Errno {
     match error {

@@ -33,7 +33,7 @@ fn give<T: From<i8>>(result: Result<T, Errno>) -> T {
     })
 }
 
-/// What a descriptor is of.
+/// fstat(2).
 #[allow(unsafe_code)]
 fn stat(fd: i32) -> Result<libc::stat, Errno> {
     let mut about = MaybeUninit::<libc::stat>::uninit();

@@ -18,7 +18,7 @@ use crate::real::{self, NextLibrary};
 
 const HERE: c_int = libc::AT_FDCWD;
 
-/// What a name is of. Symbolic links are not followed.
+/// The file of a name, by fstatat(2). Symbolic links are not followed.
 ///
 /// # Safety
 /// `path` ends with a zero byte.
@@ -177,7 +177,7 @@ unsafe fn loses_name(place: Place, folder: c_int, path: *const c_char) -> Result
     files.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(|error| refuse(&error))
 }
 
-/// What a rename brings about in the set.
+/// Effect of a rename on the set.
 enum Moves {
     /// Nothing.
     Nothing,

@@ -15,7 +15,7 @@ use crate::process::{self, Warning, warn};
 use crate::real::{self, NextLibrary};
 use crate::text::Text;
 
-/// What of the flags a file of the set keeps for itself.
+/// Flags that a file of the set does not pass on to the system.
 const SYNCS_ALL: c_int = libc::O_SYNC | libc::O_DSYNC;
 
 fn is_for_writing(flags: c_int) -> bool {

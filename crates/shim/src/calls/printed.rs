@@ -1,5 +1,5 @@
-//! What the C library prints to a descriptor (dprintf(3)), within itself. Its parameters are as many as the caller
-//! likes: they are passed on as they came, in the registers and on the stack, once the file is known to be real.
+//! Printing to a descriptor within the C library (dprintf(3)). Its parameters are as many as the caller likes: they are
+//! passed on as they came, in the registers and on the stack, once the file is known to be real.
 #![allow(unsafe_code)]
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 

@@ -1,5 +1,5 @@
-//! What can't be recorded: bytes that reach a file without a call, or by a call that no library stands before. Files
-//! become real, rings are refused.
+//! Changes that can't be recorded: bytes that reach a file without a call, or by a call that no library stands before.
+//! Files become real, rings are refused.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

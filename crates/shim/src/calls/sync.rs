@@ -31,7 +31,7 @@ fn answered(place: Place, fd: c_int) -> Result<Option<Sync>, Errno> {
     files.sync(place).map_err(refuse).map(Some)
 }
 
-/// What is left to do.
+/// Answers a sync from the log where possible, and says which sync is left to do.
 fn prepare(fd: c_int) -> Result<Sync, Errno> {
     if fd < 0 {
         return Ok(Sync::Real);
