@@ -69,7 +69,7 @@ struct tidewater_options {
   size_t size;
   // The lane, 0 to 15. Default 0.
   uint32_t lane;
-  // What tidewater_x_fsync waits for. RING on memory that survives no loss of power must be asked for here.
+  // Level that tidewater_x_fsync waits for. RING on memory that survives no loss of power must be asked for here.
   int level;
   // How stores get to memory: TIDEWATER_WRITE_BACK_...
   int write_back;
@@ -81,7 +81,7 @@ struct tidewater_options {
   int64_t timeout_ms;
 };
 
-// What was found when a log was opened, or attached to again.
+// State of a log when it was opened, or attached to again.
 struct tidewater_recovered {
   // Where the stream goes on: all below is in the ring, or where the device has taken it to.
   int64_t tail;
@@ -95,7 +95,7 @@ struct tidewater_recovered {
   bool is_new;
 };
 
-// What tidewater_next finds.
+// An entry that tidewater_next finds.
 struct tidewater_entry {
   // TIDEWATER_RECORD, TIDEWATER_VOID or TIDEWATER_SKIPPED.
   int kind;
@@ -135,7 +135,7 @@ struct tidewater_status {
   bool persistent;
 };
 
-// What another process of the same PID namespace needs to write the lane. The descriptors are close-on-exec.
+// The lane for another process of the same PID namespace to write. The descriptors are close-on-exec.
 struct tidewater_shared {
   // The ring's file.
   int ring_fd;
@@ -244,7 +244,7 @@ int tidewater_trim(const struct tidewater_log *log, int64_t lsn);
 // Tells how a log is doing. Returns 0; -1 and errno.
 int tidewater_status(const struct tidewater_log *log, struct tidewater_status *status);
 
-// What a level of this log survives, in words. NULL and EINVAL: there is no such level.
+// Failures that a level of this log survives, in words. NULL and EINVAL: there is no such level.
 const char *tidewater_survives(const struct tidewater_log *log, int level);
 
 // Connects anew, after EPIPE, while other threads and processes use the log. All below recovered->tail is in the ring,
@@ -260,7 +260,7 @@ int tidewater_share(const struct tidewater_log *log, struct tidewater_shared *sh
 // NULL and errno.
 struct tidewater_log *tidewater_join(const struct tidewater_shared *shared, const struct tidewater_options *options);
 
-// What the last call of this thread that failed had to say, in words. It stays until the next one fails.
+// Message of this thread's last call that failed, in words. It stays until the next one fails.
 const char *tidewater_message(void);
 
 // The library's version, "0.1.0".
@@ -322,7 +322,7 @@ int tidewater_files_write_frame(const struct tidewater_files *files,
 // it kept on the log, for the process that opens that next. 0, or -1 and errno.
 int tidewater_files_keep(const struct tidewater_files *files, int64_t number, tidewater_real bring, void *with);
 
-// What is kept of a file goes to it, -1: of all files: to be called before it is read. 0, or -1 and errno: it
+// Writes the kept changes of a file to it, -1: of all files: to be called before it is read. 0, or -1 and errno: it
 // could not, and the log alone has it.
 int tidewater_files_catch_up(const struct tidewater_files *files, int64_t number);
 

@@ -281,7 +281,7 @@ pub unsafe extern "C" fn tidewater_files_keep(
     })
 }
 
-/// What is kept of a file goes to it, -1: of all files: to be called before it is read. 0, or -1 and errno: it
+/// Writes the kept changes of a file to it, -1: of all files: to be called before it is read. 0, or -1 and errno: it
 /// could not, and the log alone has it.
 ///
 /// # Safety

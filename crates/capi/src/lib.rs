@@ -69,7 +69,7 @@ pub struct tidewater_options {
     pub size: usize,
     /// The lane, 0 to 15. Default 0.
     pub lane: u32,
-    /// What tidewater_x_fsync waits for. RING on memory that survives no loss of power must be asked for here.
+    /// Level that tidewater_x_fsync waits for. RING on memory that survives no loss of power must be asked for here.
     pub level: c_int,
     /// How stores get to memory: TIDEWATER_WRITE_BACK_...
     pub write_back: c_int,
@@ -81,7 +81,7 @@ pub struct tidewater_options {
     pub timeout_ms: i64,
 }
 
-/// What was found when a log was opened, or attached to again.
+/// State of a log when it was opened, or attached to again.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tidewater_recovered {
@@ -125,7 +125,7 @@ pub struct tidewater_status {
     pub persistent: bool,
 }
 
-/// What tidewater_next finds.
+/// An entry that tidewater_next finds.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tidewater_entry {
@@ -141,7 +141,7 @@ pub struct tidewater_entry {
     pub payload_bytes: usize,
 }
 
-/// What another process of the same PID namespace needs to write the lane. The descriptors are close-on-exec.
+/// The lane for another process of the same PID namespace to write. The descriptors are close-on-exec.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tidewater_shared {
@@ -494,7 +494,7 @@ pub unsafe extern "C" fn tidewater_status(log: *const tidewater_log, status: *mu
     })
 }
 
-/// What a level of this log survives, in words. NULL and EINVAL: there is no such level.
+/// Failures that a level of this log survives, in words. NULL and EINVAL: there is no such level.
 ///
 /// # Safety
 /// `log` is open.
@@ -588,7 +588,7 @@ pub unsafe extern "C" fn tidewater_join(
     })
 }
 
-/// What the last call of this thread that failed had to say, in words. It stays until the next one fails.
+/// Message of this thread's last call that failed, in words. It stays until the next one fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn tidewater_message() -> *const c_char {
     report::message()

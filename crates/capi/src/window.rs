@@ -16,7 +16,7 @@ use crate::report::{Failure, run};
 /// Wherever in the buffer there is room: the offset of tidewater_ba_pin.
 pub const TIDEWATER_ANYWHERE: i64 = -1;
 
-/// What a load is compared with, at most.
+/// Bytes that a load is compared with, at most.
 const COMPARED: usize = 64;
 
 /// The byte window of a drive, for blocks of one namespace. Threads share it; a fork does not.
