@@ -21,7 +21,7 @@ pub enum Error {
         /// Why.
         error: io::Error,
     },
-    /// What this needs of the system is not there: in words, with what to do.
+    /// A prerequisite is missing on this system: in words, with the remedy.
     #[error("{0}")]
     Lacking(String),
     /// The kernel's driver can't run the command.

@@ -1,4 +1,4 @@
-//! What every way to a controller offers to those who use one: commands, and bytes of a BAR where there is one.
+//! Interface of every transport to a controller: commands, and bytes of a BAR where there is one.
 
 use tidewater_wire::nvme::{Sqe, Status};
 

@@ -49,7 +49,7 @@ impl Host {
     }
 }
 
-/// What went wrong with a connection, or with a command that it depends on.
+/// Failure of a connection, or of a command that it depends on.
 #[derive(Debug)]
 pub enum Error {
     /// The socket: it cannot be connected, was closed, or nothing came in time.

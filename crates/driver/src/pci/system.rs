@@ -1,4 +1,4 @@
-//! What reaches a function of this machine: mappings of its BARs, and the kernel's passthrough of commands.
+//! Access to a function of this machine: mappings of its BARs, and the kernel's passthrough of commands.
 //!
 //! A BAR is not memory: every access is one of a width that is meant, in the order that is written here, and never
 //! repeated or left out.

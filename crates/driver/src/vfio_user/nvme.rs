@@ -60,7 +60,7 @@ pub enum NvmeError {
     /// This did not happen in time.
     #[error("{what} timed out after {waited:?}")]
     Timeout {
-        /// What: a noun.
+        /// The late event: a noun.
         what: &'static str,
         /// How long it was waited for.
         waited: Duration,

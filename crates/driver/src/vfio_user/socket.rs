@@ -74,7 +74,7 @@ pub enum SocketError {
     },
 }
 
-/// What a failed system call says of a command, which may take so long.
+/// The error of a command whose system call failed; `waited` is its time-out.
 fn failed(command: u16, waited: Duration) -> impl Fn(Errno) -> SocketError {
     move |errno| match errno {
         Errno::ETIMEDOUT => SocketError::Timeout { command, waited },
@@ -300,7 +300,7 @@ impl Socket {
         lent.memory.read(at, &mut data).then_some((access, data))
     }
 
-    /// What the function is.
+    /// Asks for the function's information (VFIO_USER_DEVICE_GET_INFO).
     ///
     /// # Errors
     /// As [`SocketError`] says.
@@ -310,7 +310,7 @@ impl Socket {
         DeviceInfo::parse(&reply.payload).ok_or(SocketError::Malformed { command: command::DEVICE_GET_INFO })
     }
 
-    /// What a region is; asks again if the reply needs more room.
+    /// Asks for a region's information; asks again if the reply needs more room.
     ///
     /// # Errors
     /// As [`SocketError`] says.
@@ -338,7 +338,7 @@ impl Socket {
         }
     }
 
-    /// What interrupts of a kind there are.
+    /// Asks for the number of interrupts of a kind.
     ///
     /// # Errors
     /// As [`SocketError`] says.
