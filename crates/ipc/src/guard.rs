@@ -26,7 +26,7 @@ struct Place {
 static MAPPINGS: [Place; PLACES] = [const {
     Place { base: AtomicPtr::new(std::ptr::null_mut()), len: AtomicUsize::new(0), lost: AtomicBool::new(false) }
 }; PLACES];
-/// What handled the signal before.
+/// The signal's earlier handler.
 static BEFORE: OnceLock<SigAction> = OnceLock::new();
 /// Stands in `base` while a place is taken and not yet filled in: no address of a mapping.
 const TAKEN: *mut libc::c_void = std::ptr::without_provenance_mut(1);

@@ -1,4 +1,4 @@
-//! What both ends of a vfio-user socket use: each [`Message`] on a UNIX socket with its descriptors, and
+//! Common part of both ends of a vfio-user socket: each [`Message`] on a UNIX socket with its descriptors, and
 //! [`SharedMemory`] of two processes; and files that other users may have touched ([`open_trusted`]).
 
 mod guard;

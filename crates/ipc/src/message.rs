@@ -24,7 +24,7 @@ pub const MESSAGE_MAX: u32 = TRANSFER_MAX + 4096;
 pub const DESCRIPTORS_OFFERED: usize = 16;
 /// Descriptors that come with a message, at most: more than a peer should send, so that it gets a reply and not an end.
 pub const DESCRIPTORS_MAX: usize = 64;
-/// What Linux carries with one message, at most: all of them are received, and closed.
+/// Descriptors that Linux carries with one message, at most: all of them are received, and closed.
 const SCM_MAX_FD: usize = 253;
 
 /// How long a message may take to be sent to a peer that doesn't read.
@@ -35,13 +35,13 @@ pub const SEND_TIME: Duration = Duration::from_secs(5);
 pub struct Message {
     /// Its header.
     pub header: Header,
-    /// What stands behind it.
+    /// The bytes behind it.
     pub payload: Vec<u8>,
-    /// What came with it, in order.
+    /// The descriptors that came with it, in order.
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// What there is on a socket.
+/// Result of a read from a socket.
 #[derive(Debug)]
 pub enum Received {
     /// A whole message.
@@ -135,7 +135,7 @@ impl Receiver {
 /// have been closed.
 ///
 /// # Errors
-/// What the system says; being interrupted counts as nothing.
+/// Those of the system; being interrupted counts as nothing.
 pub fn readable(descriptors: &[BorrowedFd<'_>], time: Option<Duration>) -> Result<u32, Errno> {
     let timeout = match time {
         None => PollTimeout::NONE,
