@@ -1,4 +1,4 @@
-//! What tests and benchmarks share. Nothing that is shipped uses it.
+//! Helpers of tests and benchmarks. Nothing that is shipped uses it.
 //!
 //! Small drives ([`profile`]); with the feature `served`, drives that a thread of the test serves, and their hosts;
 //! with `torture`, drives that lose their power after every event. Everything here panics where something is wrong: so

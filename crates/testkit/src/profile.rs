@@ -63,7 +63,7 @@ pub fn with(mut profile: Profile, settings: &[impl Setting]) -> Profile {
 
 /// The built-in profile for tests: a few MiB.
 pub fn tiny() -> Profile {
-    builtin("tiny").expect("it is built in")
+    builtin("tiny").expect("`tiny` is a built-in profile")
 }
 
 /// A drive that collects all the time: a few hundred pages on four dies, units of 4 KiB, cells as fast as single-level

@@ -1,9 +1,9 @@
-//! What blocks hold, and what they may hold.
+//! Contents of blocks: the actual, and the possible.
 
 use super::{BLOCK, Host, TRANSFER};
 use std::collections::HashMap;
 
-/// What a block holds after the write `tag`, which is never 0: both can be read from any part of it.
+/// Content of a block after the write `tag`, which is never 0: both can be read from any part of it.
 pub fn block_of(block: u64, tag: u64) -> Vec<u8> {
     let words = (0..BLOCK as u64 / 16).flat_map(|i| [block ^ i << 48, tag]);
     words.flat_map(u64::to_le_bytes).collect()
@@ -28,7 +28,7 @@ pub fn tag_of(block: u64, bytes: &[u8]) -> Result<u64, String> {
     }
 }
 
-/// What blocks may hold: per block all writes since the last that is durable, that one first.
+/// Possible contents of blocks: per block all writes since the last that is durable, that one first.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     may_hold: HashMap<u64, Vec<u64>>,
@@ -56,7 +56,7 @@ impl Model {
     /// This write has ended, and is durable. No other write of these blocks is under way.
     pub fn durable(&mut self, first: u64, count: u64) {
         for block in first..first + count {
-            let tags = self.may_hold.get_mut(&block).expect("it was begun");
+            let tags = self.may_hold.get_mut(&block).expect("the write was begun");
             tags.drain(..tags.len() - 1);
         }
     }

@@ -61,7 +61,7 @@ pub fn setup(profile: Profile, folder: &Path, backing: Backing, functions: usize
 pub struct Drive {
     /// How hosts reach it.
     pub ready: Ready,
-    /// What it said before that, in no fixed words.
+    /// Its messages before that, in no fixed words.
     pub notes: Vec<String>,
     control: PathBuf,
     stop: Arc<AtomicBool>,
@@ -123,7 +123,7 @@ impl Drive {
         }
     }
 
-    /// What the control socket answers.
+    /// The control socket's answer.
     pub fn try_ask(&self, request: &Request) -> Result<serde_json::Map<String, serde_json::Value>, String> {
         ask(&self.control, request)
     }
@@ -179,7 +179,7 @@ pub fn serve_in_child(setup: Setup) {
             std::io::stdout().flush().expect("the parent listens");
         }
     };
-    let server = Server::start(setup, &mut tell).expect("it is served");
+    let server = Server::start(setup, &mut tell).expect("the drive can be served");
     let _ = server.run(&mut tell);
 }
 
@@ -205,7 +205,7 @@ pub fn kill_after(process: &mut Child, after: Duration, meanwhile: impl FnOnce()
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(after);
-            process.kill().expect("it is killed");
+            process.kill().expect("the process can be killed");
         });
         meanwhile();
     });

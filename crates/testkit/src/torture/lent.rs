@@ -26,7 +26,7 @@ pub struct LentEffort {
     pub lending_every: u64,
 }
 
-/// What a campaign did.
+/// Totals of a campaign.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LentCounts {
     /// Accesses of the run without faults.

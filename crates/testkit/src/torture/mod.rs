@@ -89,7 +89,7 @@ impl Effort {
     }
 }
 
-/// What a campaign did.
+/// Totals of a campaign.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Events of the workload.
@@ -188,7 +188,7 @@ pub struct Failure {
     pub seed: u64,
     /// The event of the workload.
     pub event: u64,
-    /// What happened there.
+    /// The failure there.
     pub what: String,
 }
 
@@ -242,7 +242,7 @@ pub fn torture(scenario: &Scenario, effort: Effort, seed: u64) -> Result<Counts,
     Campaign { scenario, effort, durability, counts: Counts::default(), rng }.run(device, seed)
 }
 
-/// What every page of a drive holds.
+/// Contents of a drive's pages.
 fn contents(device: &Victim) -> Vec<Content> {
     (0..device.ftl().units()).map(|lpn| device.content(lpn)).collect()
 }

@@ -14,15 +14,15 @@ use tidewater_sim::oracle::Durability;
 /// A drive and what is done to it.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
     /// The drive.
     pub profile: Profile,
     /// Its past.
     pub precondition: Precondition,
-    /// What its flash does wrong.
+    /// Faults of its flash.
     pub faults: FaultPlan,
-    /// What the host does.
+    /// The host's workload.
     pub mix: Mix,
     /// Commands under way at once, 1 to 16.
     pub queue_depth: u32,

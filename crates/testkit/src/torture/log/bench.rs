@@ -25,7 +25,7 @@ use tidewater_wire::vendor::{
 /// Bits of the nodes that an event has touched.
 pub(super) type Touched = u32;
 
-/// What a command was for.
+/// Origin of a command.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     Append { writer: usize },
@@ -41,7 +41,7 @@ pub(super) struct Bench<'a> {
     /// For each node and lane one, nodes first.
     writers: Vec<Writer>,
     readers: Vec<Reader>,
-    /// What was read and is to be checked.
+    /// Bytes read that are to be checked.
     pub(super) pieces: Vec<Piece>,
     lanes: usize,
     /// Clients do something.
@@ -135,14 +135,14 @@ impl<'a> Bench<'a> {
         }
         self.now = first.max(self.now);
         let touched = if machine_at == first {
-            let node = self.cluster.due().expect("something is due");
+            let node = self.cluster.due().expect("the cluster has an event due");
             self.cluster.on_deadline(self.now);
             1 << node
         } else if reader_at == first {
             self.read(reader)
         } else if host_at == first {
-            let (now, mut host) = (self.now, self.host.take().expect("it has a time"));
-            self.cluster.with_device(0, now, |device| host.submit_at(now, device)).expect("it has power")?;
+            let (now, mut host) = (self.now, self.host.take().expect("the host has a due time"));
+            self.cluster.with_device(0, now, |device| host.submit_at(now, device)).expect("the node has power")?;
             self.host = Some(host);
             1
         } else {
@@ -313,7 +313,7 @@ impl<'a> Bench<'a> {
 
     fn others(&self, node: usize) -> NodeList {
         let others: Vec<u8> = (0..self.cluster.len()).filter(|&other| other != node).map(|other| other as u8).collect();
-        NodeList::new(&others).expect("they differ")
+        NodeList::new(&others).expect("node numbers differ")
     }
 
     /// Asks a node to become primary, in a new group if one is given. Returns the command's identifier.
@@ -324,7 +324,7 @@ impl<'a> Bench<'a> {
             epoch: Epoch::new(promised + 1, node as u8),
             new_group: group.is_some(),
             mode: group.map_or(Mode::Eager, |(_, mode)| mode),
-            group: group.map_or(NodeList::EMPTY, |(others, _)| NodeList::new(others).expect("they differ")),
+            group: group.map_or(NodeList::EMPTY, |(others, _)| NodeList::new(others).expect("node numbers differ")),
         };
         self.command(node, AdminCommand::Promote { function: 0 }, &promote.to_bytes())
     }

@@ -10,7 +10,7 @@ use tidewater_core::power::Remains;
 use tidewater_core::profile::OnWrap;
 use tidewater_nand::{FaultyNand, Nand};
 
-/// What came back of a lane.
+/// A lane's log after recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Log {
     start: u64,
@@ -23,7 +23,7 @@ impl Log {
     }
 }
 
-/// What came back of a node.
+/// A node's logs after recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Recovered {
     logs: Vec<Log>,
@@ -72,7 +72,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// What is on flash, lane by lane.
+/// The logs on flash, lane by lane.
 fn read_back(device: &Victim, bytes: &Bytes<'_>) -> Result<Recovered, String> {
     let function = device.fast().function(0).ok_or("the fast side is gone")?;
     let mut logs: Vec<Option<Log>> = vec![None; function.lanes().len()];
@@ -167,7 +167,7 @@ impl Campaign<'_> {
 
     /// Holds what came back of a node against what it was before, and against the truth.
     fn check_node(&self, node: usize, device: &Victim, recovered: &Recovered) -> Result<(), String> {
-        let before = self.bench.cluster.device(node).expect("it had power");
+        let before = self.bench.cluster.device(node).expect("the node had power");
         let survives = before.fast().survives();
         let function = before.fast().function(0).expect("the profile has a fast side");
         if recovered.transport != *function.transport().persistent() {

@@ -1,4 +1,4 @@
-//! What happens to a group besides its clients: power that goes and comes, links that fail, promotions.
+//! Events of a group besides its clients: power that goes and comes, links that fail, promotions.
 
 use super::Campaign;
 use super::bench::Touched;
@@ -173,7 +173,7 @@ impl Campaign<'_> {
     /// Clients stop and links heal: within bounded time all logs of the group are the same.
     ///
     /// # Errors
-    /// What still differs.
+    /// The remaining differences.
     pub(super) fn converge(&mut self) -> Result<(), String> {
         self.bench.writing = false;
         self.bench.cluster.partition(&[]);
@@ -231,7 +231,7 @@ impl Campaign<'_> {
             })
     }
 
-    /// What each node has, for messages.
+    /// The state of each node, for messages.
     pub(super) fn describe(&self) -> String {
         let node = |node: usize| match self.bench.function(node) {
             None => format!("\n  node {node}: no power, or it recovers"),

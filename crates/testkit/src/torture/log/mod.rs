@@ -25,7 +25,7 @@ use tidewater_core::flaw::Injected;
 use tidewater_sim::cluster::LinkModel;
 use truth::Truth;
 
-/// What a campaign did.
+/// Totals of a campaign.
 #[derive(Clone, Debug, Default)]
 pub struct LogCounts {
     /// Events.
@@ -151,7 +151,7 @@ struct Campaign<'a> {
     effort: LogEffort,
     bench: Bench<'a>,
     truth: Truth,
-    /// What came back of each node when it was last cut.
+    /// State of each node after its last power cut.
     recovered: Vec<Option<Recovered>>,
     /// Nodes that something has happened to since.
     dirty: u32,

@@ -22,7 +22,7 @@ pub struct LogScenario {
 }
 
 impl LogScenario {
-    /// What messages call it.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.drive.name
     }

@@ -28,7 +28,7 @@ pub fn torture_split(scenario: &LogScenario, effort: LogEffort, seed: u64) -> Re
     })
 }
 
-/// What happens around a split, besides the split.
+/// An event around a split, besides the split.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Twist {
     Nothing,

@@ -1,4 +1,4 @@
-//! What is known outside of the devices: which epoch wrote which bytes, and what clients received.
+//! The record outside of the devices: which epoch wrote which bytes, and which credit clients received.
 
 use super::writer;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub(super) struct Truth {
     lanes: usize,
     /// For each epoch all that came before it, itself last. Histories on devices forget; these do not.
     lineages: BTreeMap<u64, Vec<Start>>,
-    /// What each node's log was in when it was last looked at.
+    /// The epoch of each node's log when it was last looked at.
     epochs: Vec<u64>,
     /// The credit that clients of a node were shown while it was alone or lazy: it holds on that node, until a rejoin
     /// cuts.

@@ -9,7 +9,7 @@ pub(super) fn byte(lane: usize, epoch: u64, offset: u64) -> u8 {
     (mixed >> 56) as u8
 }
 
-/// What a client finds in the control page.
+/// The control page as a client reads it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     /// The device takes stores.
@@ -30,7 +30,7 @@ impl View {
     }
 }
 
-/// What a writer does next.
+/// A writer's next step.
 pub(super) enum Action {
     /// A store at an address of BAR2.
     Store { address: u64, offset: u64, len: u32 },
