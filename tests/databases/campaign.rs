@@ -28,7 +28,7 @@ pub enum How {
     Lazy,
 }
 
-/// What happens at a random moment.
+/// A failure at a random moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// SIGKILL for the database; in every other round for `tidewater run` too.
@@ -96,7 +96,7 @@ impl Cell {
     }
 }
 
-/// What the rounds of a cell gave.
+/// Result of a cell's rounds.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub database: &'static str,
@@ -181,7 +181,7 @@ pub fn blind(outcomes: &[Outcome]) -> Vec<&'static str> {
     names.into_iter().filter(|name| !sees(name)).collect()
 }
 
-/// What all cells share.
+/// State that all cells share.
 pub struct Campaign {
     scratch: PathBuf,
     tidewater: PathBuf,

@@ -16,7 +16,7 @@ const UNSHIPPED: u64 = 20;
 /// a while before: what is acknowledged then is lost, and with it, maybe, the database.
 ///
 /// # Errors
-/// What does not work, or what the database's own check says.
+/// A step that failed, or the message of the database's own check.
 pub fn round(
     campaign: &Campaign,
     database: &dyn Database,

@@ -1,6 +1,6 @@
 //! Crash campaigns with databases as a distribution ships them: `make test-databases` (`scripts/databases.sh`).
 //!
-//! What is killed, what is lost with the power, and what each cell has to show: `tests/databases/README.md`.
+//! Processes killed, data lost with the power, and the duty of each cell: `tests/databases/README.md`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -44,7 +44,7 @@ sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 /// Runs the writer under the witness, loses the power, and looks.
 ///
 /// # Errors
-/// What differs.
+/// The differences.
 pub fn check(campaign: &Campaign) -> Result<(), String> {
     let folder = campaign.scratch().join("witnessed");
     let (data, shadows) = (folder.join("data"), folder.join("shadows"));

@@ -1,4 +1,4 @@
-//! What Wireshark makes of the commands of a guest: `tidewater serve --commands`.
+//! A guest's commands as decoded by Wireshark: `tidewater serve --commands`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

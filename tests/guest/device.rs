@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// What a scenario asks of its device.
+/// A scenario's requirements of its device.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// The profile that is served.
@@ -256,7 +256,7 @@ impl Device {
         Err(format!("it did not end after SIGTERM; its threads:\n{threads}"))
     }
 
-    /// What the threads of a served device are doing, a line each.
+    /// State of a served device's threads, a line each.
     pub fn threads(&self) -> String {
         self.server.as_ref().map(|server| threads_of(server.id())).unwrap_or_default()
     }
@@ -277,7 +277,7 @@ impl Device {
         self.folder.join("serve.log")
     }
 
-    /// What it said.
+    /// Its output.
     pub fn log(&self) -> String {
         let text = std::fs::read(self.log_file()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         text.map(|text| format!("--- what the device said:\n{text}---")).unwrap_or_default()
@@ -327,7 +327,7 @@ impl Device {
         find(&status, name).map(|value| value.to_string()).ok_or_else(|| format!("status has no figure '{name}'"))
     }
 
-    /// What a served device answers to the program that controls it.
+    /// A served device's answer to the program that controls it.
     fn control_call(&self, command: &str, options: &[String]) -> Result<String, String> {
         let mut program = Command::new(binary());
         program.arg(command).args(options).arg("--control").arg(self.control());

@@ -1,4 +1,4 @@
-//! What a job reports, and whether that is all it should have.
+//! Reports of a job, and whether they are complete.
 //!
 //! The guest's lines, on its second serial line (`tests/guest/README.md`): `ok NAME`, `not ok NAME: why`, `skip NAME:
 //! why`, `absent NAME`, `note TEXT`, `keep TEXT`, `ask WORD...`, `end`. NAME may be followed by ` (TURN)`.
@@ -72,7 +72,7 @@ pub fn checks(script: &str) -> BTreeSet<String> {
     names
 }
 
-/// What was reported so far.
+/// Reports so far.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Checks that hold.

@@ -15,18 +15,18 @@ const MEMORY_MIB: u32 = 1024;
 /// for a kernel to panic, or to complain.
 const BUSY: &str = "no_timer_check nosoftlockup rcupdate.rcu_cpu_stall_suppress=1";
 
-/// What `scripts/guest-kit.sh` made.
+/// Files made by `scripts/guest-kit.sh`.
 #[derive(Clone, Debug)]
 pub struct Kit {
     /// Its folder.
     pub folder: PathBuf,
 }
 
-/// What a guest is to do.
+/// Work of a guest.
 pub struct Task<'a> {
     /// Jobs of `tests/guest/jobs`, and their arguments.
     pub jobs: &'a [String],
-    /// What an earlier guest said with `keep`.
+    /// Lines that an earlier guest kept with `keep`.
     pub kept: &'a [String],
     /// Which device is attached: the guest's checks differ.
     pub device: &'a str,
@@ -49,7 +49,7 @@ pub struct Machine {
     console: PathBuf,
 }
 
-/// What came of waiting for a line.
+/// Result of waiting for a line.
 pub enum Heard {
     /// A line.
     Line(String),
@@ -161,7 +161,7 @@ impl Machine {
         }
     }
 
-    /// What QEMU said, and the last lines of the console.
+    /// Output of QEMU, and the last lines of the console.
     pub fn console(&self, lines: usize) -> String {
         let read = |path: &Path| {
             std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()

@@ -22,18 +22,18 @@ const START_MAX: Duration = tidewater_tests::PATIENCE;
 const FIRST_START_MAX: Duration = Duration::from_secs(240);
 const END_MAX: Duration = tidewater_tests::PATIENCE;
 
-/// What a guest's kernel says that ran into an instruction of its own while another processor was changing it.
+/// Message of a guest's kernel that ran into an instruction of its own while another processor was changing it.
 const HALF_CHANGED: &str = "Oops: int3";
 
-/// What a scenario needs and this machine lacks.
+/// Requirements of a scenario that this machine lacks.
 pub struct Lacking {
     /// Checks that are not made.
     pub checks: usize,
-    /// What is missing.
+    /// The missing part.
     pub what: String,
 }
 
-/// What all scenarios share.
+/// State that all scenarios share.
 pub struct Runner {
     kit: Kit,
     kind: Kind,

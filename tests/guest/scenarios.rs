@@ -19,7 +19,7 @@ pub struct Step {
 pub struct Scenario {
     /// Short.
     pub name: &'static str,
-    /// What it shows.
+    /// Its claim.
     pub what: &'static str,
     /// Only in `make torture`.
     pub long: bool,

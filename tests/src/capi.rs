@@ -25,7 +25,7 @@ impl Installed {
         })
     }
 
-    /// What pkg-config says for it.
+    /// Flags of pkg-config for it.
     pub fn flags(&self, arguments: &[&str]) -> Vec<String> {
         let mut command = Command::new("pkg-config");
         command.args(arguments).arg("tidewater").env("PKG_CONFIG_PATH", self.prefix.join("lib/pkgconfig"));

@@ -12,7 +12,8 @@ use tidewater_wire::log::{FileBind, FileChange, FileChangeKind, FileSaid, FileSe
 
 /// Puts records on the log of a device without a client.
 pub fn forge(target: &str, records: &[Vec<u8>]) {
-    let log = Log::open(target, Options { level: Some(Level::Ring), ..Options::default() }).expect("it has no client");
+    let log = Log::open(target, Options { level: Some(Level::Ring), ..Options::default() })
+        .expect("the log has no other writer");
     for record in records {
         log.append(&[record]).expect("there is room");
     }
@@ -33,7 +34,7 @@ pub fn entered(file: &Path) -> Vec<u8> {
 }
 
 fn bound(file: &Path, name: &Path, said: FileSaid) -> Vec<u8> {
-    let is = identify(File::open(file).expect("it is there").as_fd()).expect("it is known");
+    let is = identify(File::open(file).expect("the file can be opened").as_fd()).expect("the file has an identity");
     let name = name.as_os_str().as_bytes();
     let is = FileBind { path_bytes: name.len() as u16, said, ..is };
     [&head(FileChangeKind::Bind, 0)[..], &is.to_bytes(), name].concat()

@@ -25,7 +25,7 @@ pub struct Row {
 pub struct Panel {
     /// Its title.
     pub title: &'static str,
-    /// What it shows, and what to think of it.
+    /// Its quantity, and how to judge it.
     pub description: &'static str,
     /// Grafana's identifier of a unit.
     pub unit: &'static str,
@@ -41,7 +41,7 @@ pub struct Panel {
 pub struct Alert {
     /// Its name.
     pub name: &'static str,
-    /// What is compared.
+    /// The compared expression.
     pub expression: &'static str,
     /// A comparison, such as `> 0.9`.
     pub threshold: &'static str,
@@ -49,14 +49,14 @@ pub struct Alert {
     pub lasts: &'static str,
     /// `critical` or `warning`.
     pub severity: &'static str,
-    /// What happened, in a few words.
+    /// The event, in a few words.
     pub summary: &'static str,
-    /// What it means, and what to do.
+    /// Its meaning, and the remedy.
     pub description: &'static str,
 }
 
 impl Alert {
-    /// What Prometheus evaluates.
+    /// The expression that Prometheus evaluates.
     pub fn rule(&self) -> String {
         format!("{} {}", self.expression, self.threshold)
     }

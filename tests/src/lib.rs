@@ -1,4 +1,4 @@
-//! What the black-box tests share: the checkout, its files, and the built binary.
+//! Helpers of the black-box tests: the checkout, its files, and the built binary.
 //!
 //! These helpers panic when something is wrong: a panic is how a test fails.
 

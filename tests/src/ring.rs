@@ -20,7 +20,7 @@ pub struct Device {
     pub child: Child,
     /// Where its files are.
     pub folder: PathBuf,
-    /// What it printed before it served.
+    /// Its output before it served.
     pub said: String,
 }
 
@@ -86,7 +86,7 @@ impl Device {
         Device { child, folder: folder.to_owned(), said }
     }
 
-    /// What a log is opened by.
+    /// The target of its log.
     pub fn target(&self) -> String {
         format!("vfio-user:{}", self.folder.join("f0.sock").display())
     }
@@ -100,15 +100,15 @@ impl Device {
 
     /// Ends it (SIGKILL).
     pub fn kill(mut self) {
-        self.child.kill().expect("it is our child");
-        self.child.wait().expect("it is our child");
+        self.child.kill().expect("the process can be killed");
+        self.child.wait().expect("the process can be waited for");
     }
 
     /// A crash of the machine, as far as the ring is concerned: its memory is gone, and the device starts anew.
     pub fn restart_without_ring(self, more: &[&str]) -> Device {
         let folder = self.folder.clone();
         self.kill();
-        std::fs::remove_file(folder.join("ring")).expect("it was there");
+        std::fs::remove_file(folder.join("ring")).expect("the file can be removed");
         Device::start(&folder, more)
     }
 
@@ -117,7 +117,7 @@ impl Device {
         nix::unistd::Pid::from_raw(self.child.id() as i32)
     }
 
-    /// What it had to say.
+    /// Its standard error.
     pub fn errors(&self) -> String {
         std::fs::read_to_string(self.folder.join("stderr")).unwrap_or_default()
     }

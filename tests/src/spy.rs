@@ -1,4 +1,4 @@
-//! What the library `tests/programs/spy.c` has seen synced, and a loss of power by it.
+//! Syncs seen by the library `tests/programs/spy.c`, and a loss of power by it.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -17,10 +17,11 @@ pub fn lose_power(files: &Path, shadow: &Path) {
             continue;
         }
         // An inode that is used again is another file's.
-        let born = about.created().expect("its file system tells").duration_since(UNIX_EPOCH).expect("after 1970");
+        let born =
+            about.created().expect("the file system keeps birth times").duration_since(UNIX_EPOCH).expect("after 1970");
         let name = format!("{}-{}.{:09}", about.ino(), born.as_secs(), born.subsec_nanos());
         let kept = fs::read(shadow.join(name)).unwrap_or_default();
-        let mut file = OpenOptions::new().write(true).truncate(true).open(&path).expect("it is ours");
+        let mut file = OpenOptions::new().write(true).truncate(true).open(&path).expect("the file can be written");
         file.write_all(&kept).expect("there is room");
     }
 }

@@ -22,7 +22,7 @@ fn browser() -> Option<PathBuf> {
     })
 }
 
-/// What a page became once its scripts ran, and what it said on the console.
+/// A page once its scripts ran, and its messages on the console.
 struct Opened {
     dom: String,
     console: Vec<String>,
@@ -68,7 +68,7 @@ fn open_with(browser: &Path, page: &Path, more: &[&str]) -> Opened {
     }
 }
 
-/// What is wrong with an opened report, in words.
+/// Faults of an opened report, in words.
 fn complaints(opened: &Opened) -> Vec<String> {
     let mut wrong = opened.console.clone();
     // A legend's key is one line or dot beside a word, and no plot.
@@ -155,7 +155,7 @@ fn a_column_of_words_stays_readable_on_a_narrow_screen() {
         document.body.dataset.narrowest = Math.min(...wide); document.body.dataset.columns = wide.length;
         document.body.dataset.screen = innerWidth; });</script></body>";
     for name in ["report.html", "papers.html"] {
-        let page = std::fs::read_to_string(folder.path().join(name)).expect("it was written");
+        let page = std::fs::read_to_string(folder.path().join(name)).expect("the file was written");
         let copy = folder.path().join("measured.html");
         std::fs::write(&copy, page.replace("</body>", MEASURE)).expect("the folder is writable");
         let dom = open_with(&browser, &copy, &["--window-size=500,1500"]).dom;
@@ -202,7 +202,7 @@ fn figures_are_saved_as_svg_and_copied_as_data() {
         const words = svg => [...svg.querySelectorAll('text')].map(text => text.textContent);
         say('legends', parsed.filter(svg => words(svg).includes('write')).length);
     });</script></body>";
-    let page = std::fs::read_to_string(folder.path().join("report.html")).expect("it was written");
+    let page = std::fs::read_to_string(folder.path().join("report.html")).expect("the file was written");
     let copy = folder.path().join("taken.html");
     std::fs::write(&copy, page.replace("</body>", TAKE)).expect("the folder is writable");
     let opened = open_with(&browser, &copy, &["--virtual-time-budget=5000"]);
@@ -294,10 +294,10 @@ fn in_frames(browser: &Path, folder: &Path, frames: &[(String, u32)]) -> Vec<Str
     std::fs::write(&page, around).expect("the folder is writable");
     let dom = open_with(browser, &page, &["--virtual-time-budget=600000", "--window-size=1400,1000"]).dom;
     let (_, said) = dom.split_once("<pre id=\"said\">").expect("the list");
-    said.split("</pre>").next().expect("its end").lines().map(str::to_owned).collect()
+    said.split("</pre>").next().expect("the list has an end").lines().map(str::to_owned).collect()
 }
 
-/// What a reader does who chooses a theme.
+/// The script of a reader who chooses a theme.
 fn choose(theme: &str) -> String {
     format!(
         "const theme = document.querySelector('.theme select'); theme.value = '{theme}';
@@ -319,7 +319,7 @@ fn axe_finds_no_serious_fault_on_any_page_light_or_dark_wide_or_narrow() {
                   <p style='color:#ccc;background:#fff'>pale</p></body>";
     std::fs::write(folder.path().join("broken.html"), broken).expect("written");
     for page in every_page(folder.path()).into_iter().chain(["broken.html"]) {
-        let html = std::fs::read_to_string(folder.path().join(page)).expect("it was written");
+        let html = std::fs::read_to_string(folder.path().join(page)).expect("the file was written");
         for (theme, width) in [("light", 360), ("light", 1280), ("dark", 360), ("dark", 1280)] {
             let name = format!("{theme}-{width}-{page}");
             let check = format!(
@@ -379,7 +379,7 @@ fn readers_sort_tables_switch_series_zoom_and_follow_the_contents() {
         said.push(line.getAttribute('d') === whole);
         said.push(all('.sort, .series, .zoom button, .theme select').every(one => one.tabIndex === 0));
         parent.postMessage(said.join(' '), '*'); });</script></body>";
-    let page = std::fs::read_to_string(folder.path().join("run.html")).expect("it was written");
+    let page = std::fs::read_to_string(folder.path().join("run.html")).expect("the file was written");
     assert!(page.matches("<a href=\"#").count() >= 5, "contents");
     std::fs::write(folder.path().join("used.html"), page.replace("</body>", USE)).expect("written");
     let frames = [("used.html".to_owned(), 360), ("used.html".to_owned(), 1280)];
@@ -415,7 +415,7 @@ fn plots_fit_a_narrow_screen_without_being_cut() {
         </script></body>";
     let mut frames = Vec::new();
     for page in every_page(folder.path()) {
-        let html = std::fs::read_to_string(folder.path().join(page)).expect("it was written");
+        let html = std::fs::read_to_string(folder.path().join(page)).expect("the file was written");
         let name = format!("looked-{page}");
         std::fs::write(folder.path().join(&name), html.replace("</body>", LOOK)).expect("written");
         frames.extend([360, 400, 1000].map(|width| (name.clone(), width)));

@@ -27,7 +27,7 @@ struct Trial {
     spy: PathBuf,
 }
 
-/// What a program was answered, and what its files hold.
+/// Output of a program, and the content of its files.
 type Done = (String, BTreeMap<String, Vec<u8>>);
 
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -37,8 +37,8 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
             let entry = entry.expect("an entry");
             let name = format!("{part}{}", entry.file_name().to_string_lossy());
             // Markers of the run are none of the program's files.
-            if entry.file_type().expect("it has one").is_file() && !name.contains(".tidewater-log-") {
-                found.insert(name, fs::read(entry.path()).expect("it is ours"));
+            if entry.file_type().expect("the entry has a type").is_file() && !name.contains(".tidewater-log-") {
+                found.insert(name, fs::read(entry.path()).expect("the file can be read"));
             }
         }
     }
@@ -91,8 +91,8 @@ impl Trial {
         command
     }
 
-    /// What the program was answered on the log, its files then, and what they are once everybody was killed, the power
-    /// went, and the log was applied.
+    /// The program's output on the log, its files then, and the files once every process was killed, the power went,
+    /// and the log was applied.
     fn on_log(&self, name: &str) -> (Done, BTreeMap<String, Vec<u8>>) {
         let (folder, shadow) = (self.fresh("under"), self.fresh("shadow"));
         let device = Device::start(self.folder.path(), WAITS);
@@ -109,7 +109,7 @@ impl Trial {
         device.kill();
         // The next one has a device of its own.
         for file in ["drive", "ring"] {
-            fs::remove_file(self.folder.path().join(file)).expect("it was there");
+            fs::remove_file(self.folder.path().join(file)).expect("the file can be removed");
         }
         ((said, live), files(&folder))
     }
@@ -126,10 +126,10 @@ fn until_its_end(command: &mut Command) -> (Child, String) {
 
 /// Ends it, and all that it started, at once. What was said on standard error.
 fn kill_all(mut child: Child) -> String {
-    killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL).expect("it is ours");
+    killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL).expect("the process can be signalled");
     let mut errors = String::new();
     child.stderr.take().expect("it is piped").read_to_string(&mut errors).expect("UTF-8");
-    child.wait().expect("it is our child");
+    child.wait().expect("the process can be waited for");
     errors
 }
 
@@ -149,7 +149,7 @@ fn recover(folder: &Path) -> Output {
 fn same(names: &[&str]) {
     let Some(trial) = Trial::new() else { return };
     // A program may become another user's.
-    fs::set_permissions(trial.folder.path(), Permissions::from_mode(0o711)).expect("it is ours");
+    fs::set_permissions(trial.folder.path(), Permissions::from_mode(0o711)).expect("the mode can be changed");
     for name in names {
         let plain = trial.plainly(name);
         let (live, recovered) = trial.on_log(name);
@@ -259,7 +259,7 @@ fn a_file_that_came_from_outside_of_the_set_and_was_removed_stops_no_recovery() 
             }
         };
         assert!(done.status.success(), "{name}: {done:?}\n{errors}{said}");
-        assert_eq!(fs::read(folder.join("set/b")).expect("it is there"), b"0123456789acknowledged");
+        assert_eq!(fs::read(folder.join("set/b")).expect("the file can be read"), b"0123456789acknowledged");
     }
 }
 
@@ -283,7 +283,7 @@ fn a_thread_that_is_cancelled_amid_a_write_ends_behind_it() {
     assert_eq!(recovered, live);
 }
 
-/// Whatever syncs something else waits for the log, and fails where that has failed.
+/// A sync of anything else waits for the log, and fails where that has failed.
 #[test]
 fn every_kind_of_sync_outside_of_the_set_comes_behind_the_log() {
     let Some(trial) = Trial::new() else { return };
@@ -297,7 +297,7 @@ fn every_kind_of_sync_outside_of_the_set_comes_behind_the_log() {
     }
     device.kill();
     answers.read_to_string(&mut said).expect("UTF-8");
-    child.wait_with_output().expect("it is our child");
+    child.wait_with_output().expect("the process can be waited for");
     let behind: Vec<&str> = said.lines().skip_while(|line| !line.contains("before")).skip(1).collect();
     let (failed, fine) = behind.split_at(10);
     assert!(failed.iter().all(|line| line.ends_with(": -1 Input/output error")), "{said}");
@@ -364,10 +364,10 @@ fn a_file_has_no_name_before_the_log_has_it_for_good() {
         lose_power(folder.join(path).parent().expect("a folder"), &shadow);
         let recovered = recover(&folder);
         assert!(recovered.status.success(), "{name}: {recovered:?}\n{errors}{said}");
-        assert_eq!(fs::read(folder.join(path)).expect("it is there"), b"0123456789", "{name}");
+        assert_eq!(fs::read(folder.join(path)).expect("the file can be read"), b"0123456789", "{name}");
         device.kill();
         for file in ["drive", "ring"] {
-            fs::remove_file(trial.folder.path().join(file)).expect("it was there");
+            fs::remove_file(trial.folder.path().join(file)).expect("the file can be removed");
         }
     }
 }

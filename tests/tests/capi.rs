@@ -49,12 +49,12 @@ fn the_abi_holds_as_c_sees_it() {
     let mut next = || lines.next().and_then(Result::ok);
     let killed = next();
     if killed.as_deref() == Some("killed") {
-        device.child.wait().expect("it is our child");
+        device.child.wait().expect("the process can be waited for");
         device = Device::start(folder.path(), &["--set", "fast.log_size=8MiB"]);
-        child.stdin.take().expect("it is piped").write_all(b"\n").expect("it waits");
+        child.stdin.take().expect("it is piped").write_all(b"\n").expect("the program reads its input");
     }
     let last = next();
-    let output = child.wait_with_output().expect("it is our child");
+    let output = child.wait_with_output().expect("the process can be waited for");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!((killed.as_deref(), last.as_deref()), (Some("killed"), Some("ok")), "{errors}");
     assert!(output.status.success(), "{errors}");
@@ -99,7 +99,7 @@ fn the_example_of_the_byte_window_appends_to_a_block() {
     // What fits behind it, to the byte, shows where it went on.
     let rest = "x".repeat(4096 - 8 - 1);
     assert_eq!(append(&[&rest]), format!("{pinned}committed: {rest}\n"));
-    let full = Command::new(&program).args([&device.target(), "4096", "more"]).output().expect("it runs");
+    let full = Command::new(&program).args([&device.target(), "4096", "more"]).output().expect("the program starts");
     assert!(!full.status.success() && String::from_utf8_lossy(&full.stderr).contains("the block is full"), "{full:?}");
 }
 
@@ -166,7 +166,7 @@ fn the_guide_works_as_it_is_written() {
             let start = Instant::now();
             while !folder.path().join("log/vfio.sock").exists() {
                 let errors = || std::fs::read_to_string(folder.path().join("errors")).unwrap_or_default();
-                let ended = served.0.try_wait().expect("it is our child");
+                let ended = served.0.try_wait().expect("the process can be polled");
                 assert!(ended.is_none(), "it has ended with {ended:?}: {}", errors());
                 assert!(start.elapsed() < tidewater_tests::PATIENCE, "it does not serve: {}", errors());
                 std::thread::sleep(Duration::from_millis(10));
@@ -203,7 +203,7 @@ impl OwnGroup for Command {
     }
 }
 
-/// What stands beside the library: each is loaded by the program that it is for.
+/// Libraries beside the library: each is loaded by the program that it is for.
 #[test]
 fn the_preload_library_and_the_layers_are_installed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -222,7 +222,7 @@ fn the_preload_library_and_the_layers_are_installed() {
         "--",
     ]);
     said(run.args(["sh", "-c", "grep -q libtidewater_shim /proc/self/maps && echo commit > a.log"]));
-    assert_eq!(std::fs::read(folder.path().join("a.log")).expect("it was written"), b"commit\n");
+    assert_eq!(std::fs::read(folder.path().join("a.log")).expect("the file was written"), b"commit\n");
 
     for (library, source, header) in [
         ("tidewater_vfs.so", "tidewater_vfs.c", "sqlite3ext.h"),
@@ -261,12 +261,12 @@ fn what_is_installed_is_removed_again() {
 
     let of_others = [prefix.join("bin/other"), prefix.join("share/man/man1/other.1")];
     for file in &of_others {
-        std::fs::create_dir_all(file.parent().expect("a folder")).expect("it is made");
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("the folder can be made");
         std::fs::write(file, "other").expect("it is written");
     }
     said(&mut script(&[]));
     let manifest = prefix.join("share/tidewater/manifest");
-    let listed = std::fs::read_to_string(&manifest).expect("it is there");
+    let listed = std::fs::read_to_string(&manifest).expect("the file can be read");
     for file in ["bin/tidewater", "bin/tidewater-keeper", "lib/libtidewater.so", "share/man/man1/tidewater.1"] {
         assert!(listed.lines().any(|line| line == file) && prefix.join(file).exists(), "{file}");
     }

@@ -166,7 +166,7 @@ fn a_knob_over_seeds_is_told_by_medians_and_a_csv_has_every_run() {
     assert_eq!(run_well(folder.path(), &[&vary[..], &["-"]].concat()), csv);
 }
 
-/// What only a run finds out comes after runs that may have taken long.
+/// A fault that only a run finds comes after runs that may have taken long.
 #[test]
 fn a_run_that_cannot_be_done_costs_no_others() {
     let folder = folder();
@@ -360,7 +360,7 @@ fn a_size_without_its_unit_does_not_switch_a_buffer_off() {
     assert!(message.contains("16B are less than the 4KiB") && message.contains("16MiB"), "{message}");
 }
 
-/// What a user names as the drive, and made by hand, is not what results go to.
+/// The profile that a user names as the drive, made by hand, is not the place of results.
 #[test]
 fn no_result_takes_the_place_of_the_profile_that_it_is_of() {
     let folder = folder();
@@ -377,7 +377,7 @@ fn no_result_takes_the_place_of_the_profile_that_it_is_of() {
         write(&folder, "mine.toml", &profile);
         let message = run_refused(folder.path(), &[command, &[flag, "./mine.toml"]].concat());
         assert!(message.contains("is the input, and would be overwritten"), "{command:?}: {message}");
-        assert_eq!(std::fs::read_to_string(folder.path().join("mine.toml")).expect("it is there"), profile);
+        assert_eq!(std::fs::read_to_string(folder.path().join("mine.toml")).expect("the file can be read"), profile);
     }
 }
 
@@ -545,7 +545,7 @@ fn the_version_has_the_commit_of_a_release_build() {
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let checkout = folder.path().join("checkout");
     let package = checkout.join("crates/cli");
-    std::fs::create_dir_all(&package).expect("it is made");
+    std::fs::create_dir_all(&package).expect("the folder can be made");
     let version = |profile: &str, given: &str| {
         let mut run = Command::new(&script);
         run.env("CARGO_MANIFEST_DIR", &package).env("CARGO_PKG_VERSION", "0.1.0").env("PROFILE", profile);
@@ -555,7 +555,7 @@ fn the_version_has_the_commit_of_a_release_build() {
     };
     let write = |file: &str, text: &str| {
         let file = checkout.join(file);
-        std::fs::create_dir_all(file.parent().expect("a folder")).expect("it is made");
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("the folder can be made");
         std::fs::write(file, text).expect("it is written");
     };
     let is = |version: Option<String>, wanted: &str| assert_eq!(version.as_deref(), Some(wanted));
@@ -571,9 +571,9 @@ fn the_version_has_the_commit_of_a_release_build() {
     is(version("release", "0123456789abcdef"), "0.1.0 (01234567)");
     is(version("debug", ""), "0.1.0");
     // A worktree.
-    std::fs::rename(checkout.join(".git"), folder.path().join("main")).expect("it is moved");
+    std::fs::rename(checkout.join(".git"), folder.path().join("main")).expect("the rename succeeds");
     write(".git", &format!("gitdir: {}/main/worktrees/one\n", folder.path().display()));
-    std::fs::create_dir_all(folder.path().join("main/worktrees/one")).expect("it is made");
+    std::fs::create_dir_all(folder.path().join("main/worktrees/one")).expect("the folder can be made");
     std::fs::write(folder.path().join("main/worktrees/one/HEAD"), "ref: refs/heads/main\n").expect("written");
     std::fs::write(folder.path().join("main/worktrees/one/commondir"), "../..\n").expect("written");
     is(version("release", ""), "0.1.0 (cccccccc)");

@@ -1,5 +1,5 @@
-//! What a layer keeps of files that are on the log: it is in the file before that is synced, read, cut or closed, and
-//! what a process that died had kept comes back from the log.
+//! Changes that a layer keeps of files on the log: they are in the file before that is synced, read, cut or closed, and
+//! those that a process had kept when it died come back from the log.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -28,7 +28,7 @@ impl Layer {
     fn new(device: &Device, path: &Path) -> Layer {
         let files = device.files();
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path).expect("a file");
-        let number = files.enter(path).expect("it enters");
+        let number = files.enter(path).expect("the file can join the set");
         let (kept, refuses) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (its_kept, its_refusal) = (Arc::clone(&kept), Arc::clone(&refuses));
         let bring = move || {
@@ -38,7 +38,7 @@ impl Layer {
             let pieces: Vec<Piece> = std::mem::take(&mut *its_kept.lock().unwrap());
             pieces.iter().all(|(offset, bytes)| file.write_all_at(bytes, *offset).is_ok())
         };
-        files.defer(number, Arc::new(bring)).expect("it is its number");
+        files.defer(number, Arc::new(bring)).expect("the number is the file's");
         Layer { files, number, path: path.to_owned(), kept, refuses }
     }
 
@@ -67,9 +67,9 @@ fn what_is_kept_is_in_the_file_for_who_reads_cuts_closes_or_ends() {
 
     let layer = Layer::new(&device, &path);
     layer.write(0, &all[..1000]).expect("there is room");
-    layer.files.sync(layer.number).expect("the log is there");
+    layer.files.sync(layer.number).expect("the log accepts it");
     assert!(layer.in_file().is_empty(), "nothing is kept, so nothing is shown");
-    layer.files.catch_up(None).expect("it writes");
+    layer.files.catch_up(None).expect("the kept changes can be written");
     assert!(layer.in_file() == all[..1000]);
 
     layer.write(1000, &all[1000..]).expect("there is room");
@@ -77,7 +77,7 @@ fn what_is_kept_is_in_the_file_for_who_reads_cuts_closes_or_ends() {
         assert!(layer.in_file() == all, "cut before it was there");
         File::options().write(true).open(&path).and_then(|file| file.set_len(2000)).is_ok()
     });
-    assert_eq!(cut.expect("the log is there"), Changed::Done);
+    assert_eq!(cut.expect("the log accepts it"), Changed::Done);
 
     // One that the system refuses leaves the file as it is, with what was kept.
     layer.write(2000, &all[2000..2200]).expect("there is room");
@@ -86,13 +86,13 @@ fn what_is_kept_is_in_the_file_for_who_reads_cuts_closes_or_ends() {
     assert!(layer.in_file() == all[..2200]);
 
     layer.write(2200, &all[2200..2500]).expect("the log goes on");
-    layer.files.close(layer.number).expect("it writes");
+    layer.files.close(layer.number).expect("the kept changes can be written");
     assert!(layer.in_file() == all[..2500]);
-    layer.files.finish().expect("it ends");
+    layer.files.finish().expect("the run can be ended");
 
     let layer = Layer::new(&device, &path);
     layer.write(2500, &all[2500..]).expect("there is room");
-    layer.files.finish().expect("it ends");
+    layer.files.finish().expect("the run can be ended");
     assert!(std::fs::read(&path).expect("a file") == all);
 }
 
@@ -107,11 +107,11 @@ fn what_was_kept_by_a_process_that_died_comes_back_though_the_log_was_trimmed() 
     let layer = Layer::new(&device, &path);
     let (mut written, mut left) = (0, all.len());
     for piece in all.chunks(700) {
-        layer.write(written as u64, piece).expect("it is trimmed");
+        layer.write(written as u64, piece).expect("the log is trimmed in time");
         written += piece.len();
         // The last checkpoint may have been just now, and have brought all.
         if written > all.len() / 2 {
-            layer.files.sync(layer.number).expect("the log is there");
+            layer.files.sync(layer.number).expect("the log accepts it");
             if layer.in_file().len() < written {
                 // From here on a checkpoint in the background brings nothing, as of a process that has died. One that
                 // was faster has brought all: another round.
@@ -133,7 +133,7 @@ fn what_was_kept_by_a_process_that_died_comes_back_though_the_log_was_trimmed() 
 
     let files = device.files();
     assert!(std::fs::read(&path).expect("a file") == all, "promised bytes are lost");
-    files.finish().expect("it ends");
+    files.finish().expect("the run can be ended");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn what_cannot_be_brought_stays_on_the_log_and_nothing_is_promised_any_more() {
         std::fs::write(&path, b"").expect("a folder");
         let layer = Layer::new(&device, &path);
         layer.write(0, &all).expect("there is room");
-        layer.files.sync(layer.number).expect("the log is there");
+        layer.files.sync(layer.number).expect("the log accepts it");
         layer.refuses.store(true, Ordering::Relaxed);
         assert!(wrong(&layer).is_err());
         assert!(layer.files.order().is_err(), "it goes on");
@@ -164,7 +164,7 @@ fn what_cannot_be_brought_stays_on_the_log_and_nothing_is_promised_any_more() {
         let files = device.files();
         let back = std::fs::read(&path).expect("a file");
         assert!(back.starts_with(&all), "promised bytes are lost");
-        files.finish().expect("it ends");
+        files.finish().expect("the run can be ended");
     }
 }
 
@@ -176,13 +176,13 @@ fn comes_back(device: &Device, path: &Path, then: impl FnOnce(&Layer)) -> Vec<u8
     then(&layer);
     let last = layer.files.write(layer.number, 4, b"two", || true).expect("there is room");
     assert_eq!(last, Changed::Done);
-    layer.files.sync(layer.number).expect("the log is there");
+    layer.files.sync(layer.number).expect("the log accepts it");
     drop(layer);
     let found = path.parent().expect("a folder").join("found");
     let left = if found.exists() { &found } else { path };
-    File::options().write(true).open(left).and_then(|file| file.set_len(0)).expect("it is there");
-    device.files().finish().expect("it is there");
-    std::fs::read(left).expect("it is there")
+    File::options().write(true).open(left).and_then(|file| file.set_len(0)).expect("the file can be opened");
+    device.files().finish().expect("the run can be ended");
+    std::fs::read(left).expect("the file can be read")
 }
 
 #[test]
@@ -195,14 +195,14 @@ fn a_file_that_a_layer_renames_is_found_again_by_its_new_name() {
             assert_eq!(layer.in_file(), b"one ", "what is kept goes to the file first");
             std::fs::rename(&path, &found).is_ok()
         };
-        assert_eq!(layer.files.rename(&path, &found, rename).expect("the log is there"), Changed::Done);
+        assert_eq!(layer.files.rename(&path, &found, rename).expect("the log accepts it"), Changed::Done);
     });
     assert_eq!(renamed, b"one two");
     // Renamed without a call of the layer, and entered by its new name then, as a log that is used again is.
-    std::fs::remove_file(&found).expect("it is there");
+    std::fs::remove_file(&found).expect("the file can be removed");
     let reused = comes_back(&device, &path, |layer| {
-        std::fs::rename(&path, &found).expect("it is there");
-        layer.files.enter(&found).expect("it is there");
+        std::fs::rename(&path, &found).expect("the rename succeeds");
+        layer.files.enter(&found).expect("the file can be put on the log");
     });
     assert_eq!(reused, b"one two");
     // With the folder that it is in.
@@ -210,14 +210,18 @@ fn a_file_that_a_layer_renames_is_found_again_by_its_new_name() {
     std::fs::create_dir(&first).expect("a new folder");
     let layer = Layer::new(&device, &first.join("log"));
     layer.write(0, b"moved").expect("there is room");
-    layer.files.rename(&first, &second, || std::fs::rename(&first, &second).is_ok()).expect("the log is there");
+    layer.files.rename(&first, &second, || std::fs::rename(&first, &second).is_ok()).expect("the log accepts it");
     drop(layer);
-    device.files().finish().expect("nothing is missing");
-    assert_eq!(std::fs::read(second.join("log")).expect("it is there"), b"moved");
+    device.files().finish().expect("the run can be ended");
+    assert_eq!(std::fs::read(second.join("log")).expect("the file can be read"), b"moved");
     // Over another file of the log, which is replaced.
     let over = comes_back(&device, &path, |layer| {
-        layer.files.enter(&found).and_then(|number| layer.files.write(number, 0, b"lost", || true)).expect("it enters");
-        layer.files.rename(&path, &found, || std::fs::rename(&path, &found).is_ok()).expect("the log is there");
+        layer
+            .files
+            .enter(&found)
+            .and_then(|number| layer.files.write(number, 0, b"lost", || true))
+            .expect("the file can join the set");
+        layer.files.rename(&path, &found, || std::fs::rename(&path, &found).is_ok()).expect("the log accepts it");
     });
     assert_eq!(over, b"one two");
 }
@@ -229,10 +233,14 @@ fn a_file_of_a_layer_that_loses_one_of_its_names_is_not_missed() {
     let (path, other) = (folder.path().join("log"), folder.path().join("other"));
     let layer = Layer::new(&device, &path);
     layer.write(0, b"kept").expect("there is room");
-    std::fs::hard_link(&path, &other).expect("it is there");
+    std::fs::hard_link(&path, &other).expect("the file exists");
     let removed = layer.files.remove(&path, || std::fs::remove_file(&path).is_ok());
-    assert_eq!(removed.expect("the log is there"), Changed::Done);
-    assert_eq!(std::fs::read(&other).expect("it is there"), b"kept", "it left the log, and what was kept went to it");
+    assert_eq!(removed.expect("the log accepts it"), Changed::Done);
+    assert_eq!(
+        std::fs::read(&other).expect("the file can be read"),
+        b"kept",
+        "it left the log, and what was kept went to it"
+    );
     drop(layer);
-    device.files().finish().expect("nothing is missing");
+    device.files().finish().expect("the run can be ended");
 }

@@ -65,7 +65,7 @@ impl Program {
     }
 
     fn tell(&mut self, line: &str) {
-        self.input.write_all(format!("{line}\n").as_bytes()).expect("it reads");
+        self.input.write_all(format!("{line}\n").as_bytes()).expect("the program reads its input");
     }
 
     fn hear(&mut self) -> String {
@@ -94,8 +94,8 @@ impl Program {
         drop(self.input);
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).expect("UTF-8");
-        let status = self.run.wait().expect("it is our child").code();
-        (status, fs::read_to_string(folder.join("said")).expect("it is there"))
+        let status = self.run.wait().expect("the process can be waited for").code();
+        (status, fs::read_to_string(folder.join("said")).expect("the file can be read"))
     }
 }
 
@@ -108,7 +108,7 @@ fn folder() -> Option<TempDir> {
 }
 
 fn read(folder: &Path, name: &str) -> String {
-    fs::read_to_string(folder.join(name)).expect("it is there")
+    fs::read_to_string(folder.join(name)).expect("the file can be read")
 }
 
 /// Without a copy, a sync at DESTAGED waits for the device. It is killed while one does.
@@ -120,7 +120,7 @@ fn a_sync_that_waits_when_the_device_dies_fails_by_its_death_and_not_by_its_time
     program.does("append x.log one");
     program.does("sync x.log");
     program.does("append x.log two");
-    kill(device.pid(), Signal::SIGSTOP).expect("it runs");
+    kill(device.pid(), Signal::SIGSTOP).expect("the process can be signalled");
     program.tell("sync x.log");
     assert_eq!(program.hear(), "syncing");
     device.kill();
@@ -129,7 +129,7 @@ fn a_sync_that_waits_when_the_device_dies_fails_by_its_death_and_not_by_its_time
     assert!(status == Some(1) && said.contains("the device has disconnected"), "{status:?}: {said}");
     assert!(!said.contains("has not answered"), "its process has ended: {said}");
     // What was acknowledged is there after a recovery.
-    fs::write(folder.path().join("x.log"), "").expect("it is ours");
+    fs::write(folder.path().join("x.log"), "").expect("the file can be written");
     let device = Device::start(folder.path(), WAITS);
     run_well(folder.path(), &["recover", "--device", DEVICE]);
     assert!(read(folder.path(), "x.log").starts_with("one"));
@@ -147,7 +147,7 @@ fn a_program_goes_on_with_its_own_syncs_and_recovery_brings_nothing_older_back()
         program.does("sync x.log");
         program.does("append y.log first");
         if stands_still {
-            kill(device.pid(), Signal::SIGSTOP).expect("it runs");
+            kill(device.pid(), Signal::SIGSTOP).expect("the process can be signalled");
         }
         device.kill();
         // By the log, its copy, or by itself: each returns, and so do those behind them.
@@ -173,7 +173,7 @@ fn a_program_goes_on_with_its_own_syncs_and_recovery_brings_nothing_older_back()
         let check = || expected.iter().for_each(|(name, is)| assert_eq!(read(path, name), *is, "{name}"));
         check();
         // A crash of the machine, as far as the log is concerned: its memory is gone, and the copy is there.
-        fs::remove_file(path.join("ring")).expect("it was there");
+        fs::remove_file(path.join("ring")).expect("the file can be removed");
         let (status, said) = program.end(path);
         assert_eq!(status, Some(0), "{said}");
         assert!(said.contains("went on without the device") && said.contains("tidewater recover"), "{said}");
@@ -192,8 +192,7 @@ fn a_program_goes_on_with_its_own_syncs_and_recovery_brings_nothing_older_back()
     }
 }
 
-/// What the log says of files that were written behind its end must not come back: without a log that stays, that can't
-/// be said.
+/// Records of files that were written behind the log's end must not come back; only a log that stays can say so.
 #[test]
 fn going_on_without_the_device_is_refused_where_a_loss_of_power_would_take_the_log() {
     let Some(folder) = folder() else { return };
@@ -243,17 +242,17 @@ fn a_ring_that_is_lost_is_said_where_syncs_returned_at_ring_and_nowhere_else() {
         let mut program = Program::start(path, &["--level", level]);
         program.does("append x.log first");
         program.does("sync x.log");
-        kill(Pid::from_raw(program.run.id() as i32), Signal::SIGKILL).expect("it runs");
+        kill(Pid::from_raw(program.run.id() as i32), Signal::SIGKILL).expect("the process can be signalled");
         let Program { mut run, input, mut output } = program;
-        run.wait().expect("it is our child");
+        run.wait().expect("the process can be waited for");
         drop(input);
         output.read_to_string(&mut String::new()).expect("it ends with its input");
         // A device that ends in order has taken all of the ring.
         let mut device = device;
-        kill(device.pid(), Signal::SIGTERM).expect("it runs");
-        device.child.wait().expect("it is our child");
+        kill(device.pid(), Signal::SIGTERM).expect("the process can be signalled");
+        device.child.wait().expect("the process can be waited for");
         if is_lost {
-            fs::remove_file(path.join("ring")).expect("it was there");
+            fs::remove_file(path.join("ring")).expect("the file can be removed");
         }
         let device = Device::start(path, WAITS);
         let said = run_well(path, &["recover", "--device", DEVICE]);
@@ -282,7 +281,7 @@ fn a_sync_that_failed_is_not_made_good_by_the_next() {
         program.does("sync x.log");
         // A new name makes the next sync a real one.
         program.does("rename x.log y.log");
-        fs::write(&fails, "").expect("it is ours");
+        fs::write(&fails, "").expect("the file can be written");
         assert_eq!(program.asked("sync x.log"), "Input/output error", "{on_loss}");
         assert!(!fails.exists(), "it was a real one");
         for _ in 0..3 {
@@ -291,10 +290,10 @@ fn a_sync_that_failed_is_not_made_good_by_the_next() {
         let (status, said) = program.end(path);
         assert!(status == Some(1) && said.contains("tidewater recover"), "{said}");
         // The bytes that the disk has not got.
-        fs::write(path.join("y.log"), "").expect("it is ours");
+        fs::write(path.join("y.log"), "").expect("the file can be written");
         run_well(path, &["recover", "--device", DEVICE]);
         assert_eq!(read(path, "y.log"), "acknowledged");
-        fs::remove_file(path.join("y.log")).expect("it is ours");
+        fs::remove_file(path.join("y.log")).expect("the file can be removed");
     }
     drop(device);
 }
@@ -324,7 +323,7 @@ fn files_in_memory_wait_for_no_log() {
         program.does(&line.replace('N', &name));
     }
     // Of others what is on the log comes first.
-    fs::write(path.join("other"), "bytes").expect("it is ours");
+    fs::write(path.join("other"), "bytes").expect("the file can be written");
     assert_eq!(program.asked("cut_name other 3"), "Input/output error");
     drop(program.end(path));
 }
@@ -338,7 +337,7 @@ fn a_run_waits_for_a_device_that_is_being_started_as_long_as_it_is_told_to() {
         command.args(["run", "--device", DEVICE, "--wait", wait, "--log", "*.log", "--", "sh", "-c", "echo x > x.log"]);
         command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts")
     };
-    let output = line("50ms").wait_with_output().expect("it is our child");
+    let output = line("50ms").wait_with_output().expect("the process can be waited for");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("waited 0.05 s for the device (--wait)"), "{said}");
     assert!(said.contains("help: start the device"), "{said}");
@@ -349,13 +348,19 @@ fn a_run_waits_for_a_device_that_is_being_started_as_long_as_it_is_told_to() {
     assert!(said.contains("waiting up to 600 s for the device (--wait)"), "{said}");
     let device = Device::start(path, WAITS);
     errors.read_to_string(&mut said).expect("UTF-8");
-    assert!(waits.wait().expect("it is our child").success() && said.contains("drained: 1 file"), "{said}");
+    assert!(
+        waits.wait().expect("the process can be waited for").success() && said.contains("drained: 1 file"),
+        "{said}"
+    );
     device.kill();
     // Ctrl-C is for the wait.
     let mut waits = line("600s");
     let mut errors = BufReader::new(waits.stderr.take().expect("it is piped"));
     errors.read_line(&mut said).expect("UTF-8");
-    kill(Pid::from_raw(waits.id() as i32), Signal::SIGINT).expect("it runs");
+    kill(Pid::from_raw(waits.id() as i32), Signal::SIGINT).expect("the process can be signalled");
     errors.read_to_string(&mut said).expect("UTF-8");
-    assert!(!waits.wait().expect("it is our child").success() && said.contains("SIGINT ended the wait"), "{said}");
+    assert!(
+        !waits.wait().expect("the process can be waited for").success() && said.contains("SIGINT ended the wait"),
+        "{said}"
+    );
 }

@@ -198,8 +198,8 @@ fn ctrl_c_keeps_the_experiments_that_were_done() {
     BufReader::new(run.stdout.as_mut().expect("it is piped")).read_line(&mut first).expect("a line is printed");
     assert!(first.starts_with(SMALL), "{first}");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(run.id() as i32), nix::sys::signal::Signal::SIGINT)
-        .expect("it runs");
-    let output = run.wait_with_output().expect("it ends");
+        .expect("the process can be signalled");
+    let output = run.wait_with_output().expect("the process can be waited for");
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{message}");
     assert!(message.contains("interrupted after 1 of 2 experiments"), "{message}");

@@ -13,7 +13,7 @@ fn names(list: &str) -> Vec<&str> {
 }
 
 fn holds(folder: &Path, file: &str) -> Vec<u8> {
-    std::fs::read(folder.join(file)).expect("it was written")
+    std::fs::read(folder.join(file)).expect("the file was written")
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Target {
 
     /// The most memory that the device had so far, in MiB.
     fn memory_mib(&self) -> u64 {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.device.child.id())).expect("it lives");
+        let text = fs::read_to_string(format!("/proc/{}/status", self.device.child.id())).expect("the process runs");
         let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux has it");
         line.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).expect("a number") >> 10
     }
@@ -127,7 +127,7 @@ fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> bool {
 fn hello() -> Vec<u8> {
     let mut lanes = [0; LANES_MAX];
     lanes[0] = 1;
-    let cluster = Hello::cluster_bytes("tidewater").expect("it fits");
+    let cluster = Hello::cluster_bytes("tidewater").expect("the name fits");
     let hello = Hello {
         version: PEER_VERSION,
         version_min: 1,
@@ -263,9 +263,9 @@ fn tls(target: &Target, how: &str) {
     python.args(["-c", TLS, &target.host, &PEERS.to_string(), how, &FLOOD.as_secs().to_string()]);
     let mut child = python.current_dir(target.folder.path()).stdin(Stdio::piped()).spawn().expect("it starts");
     let mut input = child.stdin.take().expect("it is piped");
-    input.write_all(&[hello(), pings()].concat()).expect("it reads");
+    input.write_all(&[hello(), pings()].concat()).expect("the program reads its input");
     drop(input);
-    assert!(child.wait().expect("it is our child").success());
+    assert!(child.wait().expect("the process can be waited for").success());
 }
 
 const EVENTS: &[u8] = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n";

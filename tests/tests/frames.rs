@@ -36,14 +36,14 @@ fn frames_of_all_sizes_are_told_as_one_and_come_back_from_the_log() {
     for (head, body) in [(24, 4096), (0, 4096), (4096, 0), (24, 60), (0, 0), (24, 8192), (24, 65536), (3000, 100)] {
         let file = Arc::new(new_file(&path));
         let files = device.files();
-        let number = files.enter(&path).expect("it enters");
+        let number = files.enter(&path).expect("the file can join the set");
         let kept = Arc::new(Mutex::new(Vec::new()));
         let (its_kept, its_file) = (Arc::clone(&kept), Arc::clone(&file));
         let bring = move || {
             let kept: Vec<(u64, Vec<u8>)> = std::mem::take(&mut *its_kept.lock().unwrap());
             kept.iter().all(|(offset, bytes)| its_file.write_all_at(bytes, *offset).is_ok())
         };
-        files.defer(number, Arc::new(bring)).expect("it is its number");
+        files.defer(number, Arc::new(bring)).expect("the number is the file's");
         let (mut one, mut other) = (vec![1; head], vec![2; body]);
         let mut expected = Vec::new();
         for turn in 0..60u64 {
@@ -65,13 +65,13 @@ fn frames_of_all_sizes_are_told_as_one_and_come_back_from_the_log() {
             expected.extend_from_slice(&one);
             expected.extend_from_slice(&other);
         }
-        files.sync(number).expect("the log is there");
+        files.sync(number).expect("the log accepts it");
         drop(files);
         left_to_the_log += kept.lock().unwrap().len();
 
         let files = device.files();
         assert!(std::fs::read(&path).expect("a file") == expected, "{head} + {body} do not come back");
-        files.finish().expect("it ends");
+        files.finish().expect("the run can be ended");
     }
     assert!(left_to_the_log > 0, "all of it was in the files: nothing is shown");
 }
@@ -84,7 +84,7 @@ fn of_a_frame_that_the_system_wrote_in_part_the_log_has_what_the_file_has() {
     let mut rng = Rng::new(12, b"frames");
     let file = new_file(&path);
     let files = device.files();
-    let number = files.enter(&path).expect("it enters");
+    let number = files.enter(&path).expect("the file can join the set");
     let (mut head, mut page) = ([3; 24], [4; 4096]);
     for turn in 0..200 {
         change(&mut rng, &mut head);
@@ -98,7 +98,7 @@ fn of_a_frame_that_the_system_wrote_in_part_the_log_has_what_the_file_has() {
         let done = files.write_frame(number, offset, [&head, &page], real).expect("there is room");
         assert_eq!(done, if part.is_some() { Changed::Failed } else { Changed::Done });
     }
-    files.sync(number).expect("the log is there");
+    files.sync(number).expect("the log accepts it");
     let expected = std::fs::read(&path).expect("a file");
     drop(files);
 
@@ -107,7 +107,7 @@ fn of_a_frame_that_the_system_wrote_in_part_the_log_has_what_the_file_has() {
         std::fs::read(&path).expect("a file") == expected,
         "the log leads to what was meant, and not to what was done"
     );
-    files.finish().expect("it ends");
+    files.finish().expect("the run can be ended");
 }
 
 #[test]
@@ -117,14 +117,17 @@ fn a_frame_of_a_file_without_a_name_is_written_and_no_more() {
     let path = folder.path().join("log");
     let file = new_file(&path);
     let files = device.files();
-    let number = files.enter(&path).expect("it enters");
-    files.remove(&path, || std::fs::remove_file(&path).is_ok()).expect("the log is there");
+    let number = files.enter(&path).expect("the file can join the set");
+    files.remove(&path, || std::fs::remove_file(&path).is_ok()).expect("the log accepts it");
     let write = |bytes: &[u8]| file.write_all_at(bytes, 0).is_ok();
     let done = files.write_frame(number, 0, [b"head", b"and page"], write);
-    assert_eq!(done.expect("it is a file"), Changed::Done);
+    assert_eq!(done.expect("the file can be accessed"), Changed::Done);
     let mut found = [0; 12];
-    file.read_exact_at(&mut found, 0).expect("it is there");
+    file.read_exact_at(&mut found, 0).expect("the file can be read");
     assert_eq!(&found, b"headand page");
-    assert_eq!(files.write_frame(number, 0, [b"head", b"page"], |_| false).expect("it is a file"), Changed::Failed);
-    files.finish().expect("it ends");
+    assert_eq!(
+        files.write_frame(number, 0, [b"head", b"page"], |_| false).expect("the file can be accessed"),
+        Changed::Failed
+    );
+    files.finish().expect("the run can be ended");
 }

@@ -307,7 +307,7 @@ fn run(name: &str, time: Duration, seed: u64) {
 
 macro_rules! targets {
     ($($name:ident)+) => {
-        /// What has tests here.
+        /// Targets with tests here.
         const TESTED: &[&str] = &[$(stringify!($name)),+];
 
         mod short {

@@ -114,7 +114,7 @@ fn reads_say_what_is_gone_and_what_has_not_come() {
     assert!(matches!(log.x_pread(60_000, &mut read), Err(HardwareError::Fast(Error::NoMoreLog { filled: 0, .. }))));
     let mut log = device.fast(0, patience()).expect("a lane");
     log.x_pread(59_000, &mut read).expect("it comes to flash");
-    device.trim(0, 50_000).expect("it is released");
+    device.trim(0, 50_000).expect("the log can be trimmed");
     let mut log = device.fast(0, patience()).expect("a lane");
     match log.x_pread(0, &mut read) {
         Err(HardwareError::Fast(Error::Released { offset: 0, head })) => assert!(head > 0 && head <= 50_000, "{head}"),
@@ -183,10 +183,10 @@ fn pinned_bytes_are_stored_synced_and_flushed_and_outlive_the_device() {
         for turn in 0..12 {
             let piece = bytes(&mut rng, 70_000);
             let at = rng.below((want.len() - piece.len()) as u64 + 1);
-            window.write(&entry, at, &piece).expect("it is stored");
+            window.write(&entry, at, &piece).expect("the window accepts the store");
             want[at as usize..][..piece.len()].copy_from_slice(&piece);
             if turn % 4 == 3 {
-                window.sync(&entry, 0, entry.bytes).expect("it is safe");
+                window.sync(&entry, 0, entry.bytes).expect("the window can be synced");
             }
         }
         let mut found = vec![0; want.len()];

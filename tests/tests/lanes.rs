@@ -63,10 +63,10 @@ fn child_that_shares() {
     let ring = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
     let doorbell = std::io::stderr().as_fd().try_clone_to_owned().expect("a descriptor");
     // What the test harness prints must not go into it.
-    let copy = || File::options().read(true).write(true).open("copy").expect("it is in the folder").into();
+    let copy = || File::options().read(true).write(true).open("copy").expect("the file can be opened").into();
     let copy = (words[4] == "true").then(copy);
     let shared = Shared { ring, doorbell, copy, lane: number(0) as u8, generation: number(1) };
-    let log = Log::join(shared, options()).expect("it is shared");
+    let log = Log::join(shared, options()).expect("the lane can be joined");
     let child = number(2);
     // Its standard error is a doorbell.
     std::panic::set_hook(Box::new(move |why| drop(std::fs::write(format!("failed-{child}"), why.to_string()))));
@@ -108,7 +108,7 @@ fn child_that_shares() {
 /// there are.
 fn records(log: &Log, end: u64) -> (Vec<(u64, u64)>, usize) {
     let mut bytes = vec![0; end as usize];
-    log.x_pread(0, &mut bytes, PATIENCE).expect("all of it is there");
+    log.x_pread(0, &mut bytes, PATIENCE).expect("the bytes are in the log");
     let (mut found, mut voids) = (Vec::new(), 0);
     let mut records = Records::new(&bytes, 0);
     for entry in records.by_ref() {
@@ -142,7 +142,7 @@ fn wait_until_confirmed(folder: &Path, child: u64, lines: usize) {
 fn torture(rounds: u64, seed: u64, more: &[&str]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let device = Device::start(folder.path(), &[&ROOM[..], more].concat());
-    let log = Log::open(&device.target(), options()).expect("it lends its ring");
+    let log = Log::open(&device.target(), options()).expect("the device maps its ring");
     let mut random = seed;
     let mut next = move || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -163,9 +163,9 @@ fn torture(rounds: u64, seed: u64, more: &[&str]) {
         }
         std::thread::sleep(Duration::from_micros(next() % 12_000));
         let (_, mut victim) = children.swap_remove(next() as usize % children.len());
-        victim.kill().expect("it is our child");
+        victim.kill().expect("the process can be killed");
         if let Some(held) = &mut held {
-            held.kill().expect("it is our child");
+            held.kill().expect("the process can be killed");
         }
         // Some stay zombies for a while: they are as dead.
         let before: Vec<usize> = children.iter().map(|(number, _)| confirmed(folder.path(), *number).len()).collect();
@@ -175,14 +175,14 @@ fn torture(rounds: u64, seed: u64, more: &[&str]) {
                 wait_until_confirmed(folder.path(), *number, before + 4);
             }
         }
-        victim.wait().expect("it is our child");
+        victim.wait().expect("the process can be waited for");
         if let Some(held) = &mut held {
-            held.wait().expect("it is our child");
+            held.wait().expect("the process can be waited for");
         }
     }
     for (_, child) in &mut children {
-        child.kill().expect("it is our child");
-        child.wait().expect("it is our child");
+        child.kill().expect("the process can be killed");
+        child.wait().expect("the process can be waited for");
     }
     // The handle here does not wait for dead writers.
     let written = log.append(&[&payload(LAST)]).expect("there is room");
@@ -194,7 +194,7 @@ fn torture(rounds: u64, seed: u64, more: &[&str]) {
         // The machine has crashed: what only the ring held comes from the copy, which dead writers have written, too.
         drop(log);
         let device = device.restart_without_ring(&[&ROOM[..], more].concat());
-        let log = Log::open(&device.target(), options()).expect("it lends its ring");
+        let log = Log::open(&device.target(), options()).expect("the device maps its ring");
         assert_eq!(log.tail(), written.end);
         (found, voids) = records(&log, written.end);
         _next = Some(device);
@@ -241,13 +241,13 @@ fn what_processes_that_are_killed_had_appended_stays_in_many_rounds() {
 fn a_lane_is_busy_as_long_as_anybody_has_it_and_goes_on_with_what_they_left() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let device = Device::start(folder.path(), &ROOM);
-    let log = Log::open(&device.target(), options()).expect("it lends its ring");
+    let log = Log::open(&device.target(), options()).expect("the device maps its ring");
     let shared = log.share().expect("there are descriptors");
     let mut child = start_child(&log, folder.path(), 1, "appends");
     wait_until_confirmed(folder.path(), 1, 3);
     // The handle that opened it is closed; its child and another handle of this process go on.
     drop(log);
-    let joined = Log::join(shared, options()).expect("it is shared");
+    let joined = Log::join(shared, options()).expect("the lane can be joined");
     let before = confirmed(folder.path(), 1).len();
     wait_until_confirmed(folder.path(), 1, before + 3);
     let open = || loop {
@@ -259,7 +259,7 @@ fn a_lane_is_busy_as_long_as_anybody_has_it_and_goes_on_with_what_they_left() {
     assert!(matches!(open(), Err(LogError::Busy { lane: 0 })));
     // By the doorbell, without a connection: sooner than the device looks by itself.
     let written = joined.append(&[&payload(LAST)]).expect("there is room");
-    joined.wait(written.end, Level::Destaged, PATIENCE).expect("it is synced");
+    joined.wait(written.end, Level::Destaged, PATIENCE).expect("the record is destaged");
     for error in [
         joined.trim(0).expect_err("it has no connection"),
         joined.x_pread(0, &mut [0; 9], PATIENCE).expect_err("nor flash"),
@@ -267,8 +267,8 @@ fn a_lane_is_busy_as_long_as_anybody_has_it_and_goes_on_with_what_they_left() {
         assert!(matches!(error, LogError::Joined | LogError::Released { .. }), "{error}");
     }
     assert!(joined.status().device.is_none() && joined.status().destaged >= written.end);
-    child.kill().expect("it is our child");
-    child.wait().expect("it is our child");
+    child.kill().expect("the process can be killed");
+    child.wait().expect("the process can be waited for");
     assert!(matches!(open(), Err(LogError::Busy { lane: 0 })));
     drop(joined);
     // What another test starts has a copy of each descriptor until it runs its program.
@@ -290,11 +290,11 @@ fn a_lane_is_busy_as_long_as_anybody_has_it_and_goes_on_with_what_they_left() {
 fn a_device_that_starts_anew_serves_those_who_share_and_one_of_another_generation_does_not() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let device = Device::start(folder.path(), &ROOM);
-    let mut log = Log::open(&device.target(), options()).expect("it lends its ring");
+    let mut log = Log::open(&device.target(), options()).expect("the device maps its ring");
     let shared = log.share().expect("there are descriptors");
     let late = Shared { generation: shared.generation + 1, ..log.share().expect("there are descriptors") };
     assert!(matches!(Log::join(late, options()), Err(LogError::Stale)));
-    let joined = Log::join(shared, options()).expect("it is shared");
+    let joined = Log::join(shared, options()).expect("the lane can be joined");
     let first = joined.append(&[b"first"]).expect("there is room");
     device.kill();
     let second = joined.append(&[b"second"]).expect("the ring is there");
@@ -305,7 +305,7 @@ fn a_device_that_starts_anew_serves_those_who_share_and_one_of_another_generatio
     let found = log.reattach().expect("it serves");
     assert_eq!((found.tail, found.is_new), (second.end, false));
     let mut bytes = vec![0; (second.end - first.lsn) as usize];
-    log.x_pread(first.lsn, &mut bytes, PATIENCE).expect("all of it is there");
+    log.x_pread(first.lsn, &mut bytes, PATIENCE).expect("the bytes are in the log");
     let payloads: Vec<&[u8]> = Records::new(&bytes, first.lsn)
         .filter_map(|entry| if let Entry::Record { payload, .. } = entry { Some(payload) } else { None })
         .collect();
@@ -313,8 +313,9 @@ fn a_device_that_starts_anew_serves_those_who_share_and_one_of_another_generatio
     // A file that is no ring is none, and no handle of one.
     let mut other = File::create(folder.path().join("other")).expect("a folder");
     other.write_all(&[0; 9000]).expect("there is room");
-    let mut opened = File::options().read(true).write(true).open(folder.path().join("other")).expect("it is there");
-    opened.read_exact(&mut [0; 8]).expect("it is there");
+    let mut opened =
+        File::options().read(true).write(true).open(folder.path().join("other")).expect("the file can be opened");
+    opened.read_exact(&mut [0; 8]).expect("the file can be read");
     let foreign = Shared { ring: opened.into(), ..log.share().expect("there are descriptors") };
     assert!(matches!(Log::join(foreign, options()), Err(LogError::Ring(_))));
 }

@@ -58,21 +58,21 @@ impl Viewer {
         Some(Viewer { child, lines })
     }
 
-    /// What it says next.
+    /// Its next message.
     fn said(&mut self) -> Value {
-        let line = self.lines.next().expect("it says more").expect("it is UTF-8");
+        let line = self.lines.next().expect("the device prints a line").expect("it is UTF-8");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
     fn go_on(&mut self) {
-        writeln!(self.child.stdin.as_mut().expect("it is piped")).expect("it listens");
+        writeln!(self.child.stdin.as_mut().expect("it is piped")).expect("the server listens");
     }
 
     /// It ends, and the page has complained of nothing.
     fn end(mut self) {
         let said = self.said();
         assert_eq!(said["complaints"], Value::Array(Vec::new()), "{said}");
-        assert!(self.child.wait().expect("it is ours").success());
+        assert!(self.child.wait().expect("the process can be waited for").success());
     }
 }
 
@@ -134,17 +134,18 @@ impl Served {
     /// The value of a metric.
     fn metric(&self, name: &str) -> f64 {
         let address = self.between("Metrics: http://", "/");
-        let mut stream = TcpStream::connect(address.parse::<SocketAddr>().expect("an address")).expect("it listens");
+        let mut stream =
+            TcpStream::connect(address.parse::<SocketAddr>().expect("an address")).expect("the server listens");
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it takes a request");
         let mut page = String::new();
-        stream.read_to_string(&mut page).expect("it answers");
+        stream.read_to_string(&mut page).expect("the server answers");
         let line = page.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap_or_else(|| panic!("{name} in {page}")).trim().parse().expect("a number")
     }
 
     fn kill(&mut self) {
-        self.child.kill().expect("it is ours");
-        self.child.wait().expect("it is gone");
+        self.child.kill().expect("the process can be killed");
+        self.child.wait().expect("the process can be waited for");
     }
 }
 
@@ -181,7 +182,7 @@ impl Watched {
     fn end(mut self) {
         let mut rest = String::new();
         self.stderr.read_to_string(&mut rest).expect("it prints UTF-8");
-        let status = self.child.wait().expect("it is ours");
+        let status = self.child.wait().expect("the process can be waited for");
         assert!(status.success(), "{status}: {rest}");
     }
 }
@@ -206,9 +207,9 @@ fn some_work(served: &Served) -> (Controller, Queue) {
     let (controller, mut queue) = served.queue();
     for block in 0..300 {
         let data = Transfer::Out(vec![block as u8; BLOCK]);
-        queue.call(Sqe::write(0, block % 64, 0), data).expect("the queue lives").good().expect("a write");
+        queue.call(Sqe::write(0, block % 64, 0), data).expect("the queue is connected").good().expect("a write");
         let data = Transfer::In(BLOCK as u32);
-        queue.call(Sqe::read(0, block % 64, 0), data).expect("the queue lives").good().expect("a read");
+        queue.call(Sqe::read(0, block % 64, 0), data).expect("the queue is connected").good().expect("a read");
     }
     (controller, queue)
 }
@@ -359,7 +360,7 @@ fn a_run_ends_with_the_values_of_its_record() {
     assert_eq!(viewer.said()["faults"], Value::Array(Vec::new()));
     viewer.go_on();
     drop(ends);
-    let written = load.join().expect("it writes");
+    let written = load.join().expect("no thread panics");
     let said = viewer.said();
     let last = &said["last"];
     run.end();
@@ -398,7 +399,7 @@ fn a_sweep_shows_its_runs_and_what_they_gave() {
     std::fs::create_dir_all(folder.path().join("s/runs")).expect("a folder");
     std::fs::create_dir_all(folder.path().join("s/claims")).expect("a folder");
     let lock = std::fs::File::create(folder.path().join("s/claims").join(name)).expect("a lock");
-    lock.try_lock().expect("it is free");
+    lock.try_lock().expect("the lock is free");
 
     let run = Watched::start(folder.path(), &[&line[..], &["--live"]].concat());
     let Some(mut viewer) = Viewer::start("sweep", &run.page) else { return };
@@ -438,7 +439,7 @@ fn a_sweep_shows_its_runs_and_what_they_gave() {
     // It ends with the status of a sweep with failures.
     viewer.end();
     let mut run = run;
-    assert_eq!(run.child.wait().expect("it is ours").code(), Some(1));
+    assert_eq!(run.child.wait().expect("the process can be waited for").code(), Some(1));
 }
 
 /// Reads a second, of so many reads one after the other.
@@ -446,14 +447,14 @@ fn rate(queue: &mut Queue, reads: u64) -> f64 {
     let begun = Instant::now();
     for block in 0..reads {
         let data = Transfer::In(BLOCK as u32);
-        queue.call(Sqe::read(0, block % 64, 0), data).expect("the queue lives").good().expect("a read");
+        queue.call(Sqe::read(0, block % 64, 0), data).expect("the queue is connected").good().expect("a read");
     }
     reads as f64 / begun.elapsed().as_secs_f64()
 }
 
 /// A viewer that only reads, until it is dropped.
 fn look(page: u16) -> TcpStream {
-    let mut stream = TcpStream::connect(("127.0.0.1", page)).expect("it listens");
+    let mut stream = TcpStream::connect(("127.0.0.1", page)).expect("the server listens");
     write!(stream, "GET /events HTTP/1.1\r\nHost: 127.0.0.1:{page}\r\n\r\n").expect("it takes a request");
     let mut reader = stream.try_clone().expect("a descriptor");
     std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
@@ -473,7 +474,7 @@ fn torture_reads_keep_their_rate_beside_a_viewer() {
         let viewer = look(page);
         let beside = rate(&mut queue, 20_000);
         let asked = served.metric("tidewater_commands_total{kind=\"read\"}");
-        viewer.shutdown(std::net::Shutdown::Both).expect("it is open");
+        viewer.shutdown(std::net::Shutdown::Both).expect("the connection is open");
         ratios.push(beside / alone);
         println!("{alone:.0} reads/s alone, {beside:.0} beside a viewer; {asked} in all");
     }

@@ -52,15 +52,15 @@ fn locks_of_a_file_outlive_what_the_library_does_with_it() {
     // The control: as other files are treated, a lock is lost.
     let other = folder.path().join("other");
     let file = locked(&other);
-    files.close(files.enter(&other).expect("it enters")).expect("it is its number");
+    files.close(files.enter(&other).expect("the file can join the set")).expect("the number is the file's");
     assert!(!has_lock(&file), "nothing is lost, so nothing is shown");
 
     let path = folder.path().join("data");
     let file = locked(&path);
-    let number = files.enter_locked(&path).expect("it enters");
+    let number = files.enter_locked(&path).expect("the file can join the set");
     // A second and a third connection come and go.
     for again in [files.enter_locked(&path), files.enter(&path)] {
-        files.close(again.expect("it enters")).expect("it is its number");
+        files.close(again.expect("the file can join the set")).expect("the number is the file's");
         assert!(has_lock(&file), "it was left");
     }
     // What a write that failed has made of the file is read back.
@@ -79,12 +79,12 @@ fn locks_of_a_file_outlive_what_the_library_does_with_it() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(has_lock(&file), "it was synced");
-    files.close(number).expect("it is its number");
+    files.close(number).expect("the number is the file's");
     assert!(has_lock(&file), "it was left");
     // The process dies, and its log leads to what the file had.
     let whole = std::fs::read(&path).expect("a file");
     drop(files);
     let files = device.files();
     assert!(std::fs::read(&path).expect("a file") == whole);
-    files.finish().expect("it ends");
+    files.finish().expect("the run can be ended");
 }

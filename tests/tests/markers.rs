@@ -58,16 +58,16 @@ fn crash_of(mut command: Command) {
     BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it prints");
     assert_eq!(line, "synced\n");
     killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL).expect("it is a group");
-    child.wait().expect("it is our child");
+    child.wait().expect("the process can be waited for");
 }
 
 /// A loss of power: what the page cache had is gone.
 fn lose_power(folder: &Path) {
-    fs::write(folder.join("data.log"), "").expect("it is ours");
+    fs::write(folder.join("data.log"), "").expect("the file can be written");
 }
 
 fn data(folder: &Path) -> String {
-    fs::read_to_string(folder.join("data.log")).expect("it is there")
+    fs::read_to_string(folder.join("data.log")).expect("the file can be read")
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn the_right_device_brings_all_back_and_leaves_no_marker() {
 #[test]
 fn a_copy_of_a_folder_and_a_lost_marker_are_refused() {
     let temporary = folder();
-    let folder = temporary.path().canonicalize().expect("it is there");
+    let folder = temporary.path().canonicalize().expect("the folder exists");
     let _right = device(&folder, "right");
     let inner = folder.join("inner");
     fs::create_dir(&inner).expect("a new folder");
@@ -151,7 +151,7 @@ fn a_copy_of_a_folder_and_a_lost_marker_are_refused() {
         command
     };
     crash_of(run_in(&inner, PROGRAM));
-    fs::write(inner.join("data.log"), "").expect("it is ours");
+    fs::write(inner.join("data.log"), "").expect("the file can be written");
     let copied = Command::new("cp").args(["-a", "inner", "copy"]).current_dir(&folder).status().expect("cp starts");
     assert!(copied.success());
     // The original gets its bytes back; the copy never will.
@@ -162,10 +162,10 @@ fn a_copy_of_a_folder_and_a_lost_marker_are_refused() {
     assert!(run_refused(&folder, &["check", "copy"]).contains("is a copy of a folder"));
     // A marker that was removed by hand.
     crash_of(run_in(&inner, PROGRAM));
-    let markers = fs::read_dir(&inner).expect("it is there").flatten();
+    let markers = fs::read_dir(&inner).expect("the folder can be read").flatten();
     let markers = markers.filter(|entry| entry.file_name().to_string_lossy().starts_with(".tidewater-log-"));
-    markers.for_each(|entry| fs::remove_file(entry.path()).expect("it is ours"));
-    fs::write(inner.join("data.log"), "newer").expect("it is ours");
+    markers.for_each(|entry| fs::remove_file(entry.path()).expect("the file can be removed"));
+    fs::write(inner.join("data.log"), "newer").expect("the file can be written");
     let output = run_in(&inner, "true").output().expect("it starts");
     assert!(
         !output.status.success() && said(&output).contains("REFUSED, its folder has no marker"),
@@ -180,10 +180,10 @@ fn a_log_device_takes_no_folder_with_files_of_another_device() {
     let temporary = folder();
     let folder = temporary.path();
     device(folder, "served").kill();
-    let before = fs::read_dir(folder.join("served")).expect("it is there").count();
+    let before = fs::read_dir(folder.join("served")).expect("the folder can be read").count();
     let words = run_refused(folder, &["log-device", "served"]);
     assert!(words.contains("drive (an image)") && words.contains("ring (a ring)"), "{words}");
-    assert_eq!(fs::read_dir(folder.join("served")).expect("it is there").count(), before);
+    assert_eq!(fs::read_dir(folder.join("served")).expect("the folder can be read").count(), before);
     // A socket without a folder is named as it was given.
     let words = run_refused(folder, &["run", "--device", "vfio-user:vfio.sock", "--log", "x", "--", "true"]);
     assert!(!words.contains("--device  "), "{words}");
@@ -193,7 +193,7 @@ fn a_log_device_takes_no_folder_with_files_of_another_device() {
 }
 
 fn markers_in(folder: &Path) -> usize {
-    let names = fs::read_dir(folder).expect("it is there").flatten();
+    let names = fs::read_dir(folder).expect("the folder can be read").flatten();
     names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".tidewater-log-")).count()
 }
 
@@ -244,7 +244,7 @@ for full in ("sub/c", "out"):
     assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
     for (name, files) in [("sub", 1), ("sub/c", 2), ("out", 1), ("out2", 0)] {
         let path = folder.join(name);
-        assert_eq!(fs::read_dir(&path).expect("it is there").count(), files, "{name}");
+        assert_eq!(fs::read_dir(&path).expect("the folder can be read").count(), files, "{name}");
         assert_eq!(markers_in(&path), 0, "{name}");
     }
     assert!(run_well(folder, &["check", "."]).contains("whole"));
@@ -269,9 +269,9 @@ fn a_marker_that_has_no_room_keeps_the_log_and_the_right_device_goes_on() {
                    printf acknowledged | dd of=data.log conv=notrunc,fsync status=none; echo synced; exec sleep 600";
     let mut command = start(folder, "right", &[], program);
     command.env("LD_PRELOAD", spy).env("SPY_NO_ROOM", folder.join("no-room"));
-    command.stderr(fs::File::create(&said_by_run).expect("it is ours"));
+    command.stderr(fs::File::create(&said_by_run).expect("the file can be opened"));
     crash_of(command);
-    let said = fs::read_to_string(&said_by_run).expect("it is there");
+    let said = fs::read_to_string(&said_by_run).expect("the file can be read");
     assert_eq!(said.matches("can't be brought up to date").count(), 1, "{said}");
     lose_power(folder);
     run_well(folder, &["recover", "--device", &target("right")]);

@@ -103,7 +103,7 @@ impl Pair {
     }
 }
 
-/// What stands between two pieces of what a device printed.
+/// The text between two pieces of a device's output.
 fn between<'a>(device: &'a Device, before: &str, after: &str) -> &'a str {
     let (_, rest) = device.said.split_once(before).unwrap_or_else(|| panic!("{before} in {}", device.said));
     rest.split(after).next().expect("a split has a first piece")
@@ -128,11 +128,11 @@ fn until<T>(what: &str, mut is_so: impl FnMut() -> Result<T, String>) -> T {
 
 /// The body of what a server of HTTP answers.
 fn get(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("it listens");
+    let mut stream = TcpStream::connect(address).expect("the server listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("it reads");
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("the program reads its input");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
+    stream.read_to_string(&mut answer).expect("the server answers");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     assert!(head.contains(" 200 ") || head.contains(" 400 "), "{path}: {head}");
     body.to_owned()
@@ -166,7 +166,7 @@ impl Prometheus {
             .expect("it starts");
         let address = until("Prometheus listens", || {
             let log = std::fs::read_to_string(folder.join("prometheus.log")).expect("the log is there");
-            assert!(child.try_wait().expect("it is our child").is_none(), "Prometheus ended: {log}");
+            assert!(child.try_wait().expect("the process can be polled").is_none(), "Prometheus ended: {log}");
             let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
             let mut listening = lines.filter(|line| line["msg"] == "Listening on");
             listening.find_map(|line| line["address"].as_str()?.parse().ok()).ok_or(log.clone())
@@ -211,8 +211,8 @@ fn promtool(arguments: &[&str], input: &str) -> (bool, String) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("promtool starts");
-    child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it reads");
-    let output = child.wait_with_output().expect("it ends");
+    child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("the program reads its input");
+    let output = child.wait_with_output().expect("the process can be waited for");
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
@@ -241,7 +241,7 @@ fn hosts(device: &Device, stop: &AtomicBool) {
             (sqe(Sqe::read, block), Transfer::In(len)),
             (Sqe::flush(0), Transfer::None),
         ] {
-            queue.call(sqe, transfer).expect("the queue lives").good().expect("it goes well");
+            queue.call(sqe, transfer).expect("the queue is connected").good().expect("the command succeeds");
         }
     }
 }
@@ -251,7 +251,7 @@ fn appender(device: &Device, stop: &AtomicBool) {
     let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
     let log = Log::open(&device.target(), options).expect("a log");
     while !stop.load(Ordering::Relaxed) {
-        let end = log.append(&[&[7; 1_000]]).expect("the ring takes it").end;
+        let end = log.append(&[&[7; 1_000]]).expect("the ring accepts the record").end;
         match log.wait(end, Level::RemoteRing, Duration::from_secs(1)) {
             Ok(()) | Err(LogError::ReplicasLate { .. }) => {}
             Err(error) => panic!("{error}"),
@@ -453,7 +453,7 @@ fn a_log_device_has_metrics_a_page_and_a_status_of_its_log() {
     let device = Device::served(command.stderr(errors).spawn().expect("it starts"), folder.path());
     let target = format!("vfio-user:{}", folder.path().join("log/vfio.sock").display());
     let log = Log::open(&target, Options { level: Some(Level::Ring), ..Options::default() }).expect("a log");
-    let end = log.append(&[&[7; 10_000]]).expect("the ring takes it").end;
+    let end = log.append(&[&[7; 10_000]]).expect("the ring accepts the record").end;
     until("it is credited", || {
         let page = get(address(&device), "/metrics");
         let credited = page.lines().find_map(|line| line.strip_prefix("tidewater_log_credited_bytes_total{"));

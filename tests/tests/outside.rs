@@ -1,5 +1,4 @@
-//! What is outside of a run and goes wrong: its device stands still, the disk below the image takes nothing more,
-//! processes write its files unseen.
+//! Faults outside of a run: its device stands still, the disk below the image is full, processes write unseen.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -89,7 +88,7 @@ fn a_process_that_writes_a_file_of_the_set_unseen_is_named_while_it_has_it_open(
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let said =
         read_until(&mut child, &["x.log without the preload library (LD_PRELOAD was cleared from its environment)"]);
-    assert!(child.wait().expect("it is ours").success(), "{said}");
+    assert!(child.wait().expect("the process can be waited for").success(), "{said}");
     assert!(said.contains("the program opened no file for writing that --log matches"), "{said}");
     assert!(!said.contains("opened none"), "{said}");
 
@@ -101,10 +100,10 @@ fn a_process_that_writes_a_file_of_the_set_unseen_is_named_while_it_has_it_open(
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let said =
         read_until(&mut child, &["y.log without the preload library (no library can be preloaded into its program)"]);
-    assert!(child.wait().expect("it is ours").success(), "{said}");
+    assert!(child.wait().expect("the process can be waited for").success(), "{said}");
 }
 
-/// What another process of the machine writes to a file that is on the log is found at the next trim, without any sync
+/// A write of another process of the machine to a file that is on the log is found at the next trim, without any sync
 /// of the program's.
 #[test]
 fn a_file_that_is_written_unseen_is_real_before_recovery_could_undo_that() {
@@ -116,10 +115,10 @@ fn a_file_that_is_written_unseen_is_real_before_recovery_could_undo_that() {
     let mut command = run(folder.path(), "ring", &["sh", "-c", script]);
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let said = read_until(&mut child, &["x.log: a process that is not seen has written it"]);
-    assert!(child.wait().expect("it is ours").success(), "{said}");
+    assert!(child.wait().expect("the process can be waited for").success(), "{said}");
     assert!(said.contains("1 file left the log"), "{said}");
     device.kill();
-    let bytes = fs::read(folder.path().join("x.log")).expect("it is there");
+    let bytes = fs::read(folder.path().join("x.log")).expect("the file can be read");
     assert!(bytes.starts_with(b"seen\nunseen\nmore\n"), "{}", String::from_utf8_lossy(&bytes));
 }
 
@@ -144,10 +143,10 @@ fn a_device_that_stands_still_for_less_than_its_time_ends_no_run() {
         assert!(begin.elapsed() < tidewater_tests::PATIENCE, "it writes nothing");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    kill(process, Signal::SIGSTOP).expect("it is ours");
+    kill(process, Signal::SIGSTOP).expect("the process can be signalled");
     // Less than the 30 s that an answer may take: the pause is what is tested.
     std::thread::sleep(std::time::Duration::from_secs(22));
-    kill(process, Signal::SIGCONT).expect("it is ours");
-    let output = child.wait_with_output().expect("it is ours");
+    kill(process, Signal::SIGCONT).expect("the process can be signalled");
+    let output = child.wait_with_output().expect("the process can be waited for");
     assert!(output.status.success(), "{}", errors(&output));
 }

@@ -27,7 +27,7 @@ struct Trial {
 
 /// Gives a file to a user.
 fn give(path: &Path, user: u32) {
-    chown(path, Some(user), Some(user)).expect("root may");
+    chown(path, Some(user), Some(user)).expect("root can change the owner");
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -47,7 +47,7 @@ impl Trial {
             return None;
         }
         let folder = tempfile::tempdir().expect("a temporary folder");
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("the mode can be changed");
         let mut asked = Command::new(binary());
         asked.arg("--version").current_dir("/").uid(OWNER).gid(OWNER);
         if !asked.output().is_ok_and(|done| done.status.success()) {
@@ -65,7 +65,7 @@ impl Trial {
 
     /// The folder of a user.
     fn of(&self, user: u32) -> PathBuf {
-        self.folder.path().canonicalize().expect("it is there").join(user.to_string())
+        self.folder.path().canonicalize().expect("the folder exists").join(user.to_string())
     }
 
     /// A user's file with something precious in it.
@@ -85,7 +85,7 @@ impl Trial {
     }
 
     fn forge(&self, file: &Path, name: &Path) {
-        let target = self.device.as_ref().expect("it was started").target();
+        let target = self.device.as_ref().expect("the device was started").target();
         forge(&target, &[session(), bind(file, name), write(b"forged")]);
     }
 
@@ -118,7 +118,7 @@ impl Trial {
 }
 
 fn holds(path: &Path, text: &str) {
-    assert_eq!(fs::read_to_string(path).expect("it is there"), text, "{}", path.display());
+    assert_eq!(fs::read_to_string(path).expect("the file can be read"), text, "{}", path.display());
 }
 
 /// The attack: the owner of the log names another user's file, and root recovers.
@@ -143,7 +143,7 @@ fn a_log_changes_by_roots_hand_only_files_of_whose_log_it_is() {
         fs::hard_link(victim, &link).expect("one file system");
         trial.forge(victim, &link);
         trial.is_refused(&[], &["and its folder to another"][..usize::from(*user != 0)]);
-        fs::remove_file(&link).expect("it is there");
+        fs::remove_file(&link).expect("the file can be removed");
         holds(victim, "precious");
     }
     // What is asked for is done, and nothing besides.
@@ -179,7 +179,7 @@ fn an_image_of_another_user_is_not_served_with_a_ring() {
     let Some(mut trial) = Trial::new(STRANGER) else { return };
     trial.device = None;
     let folder = trial.of(STRANGER);
-    fs::remove_file(folder.join("ring")).expect("it was there");
+    fs::remove_file(folder.join("ring")).expect("the file can be removed");
     let refused = Device::command(&folder, &["--ring", "ring"]).output().expect("it starts");
     let why = format!("belongs to user {STRANGER}, who can change the log");
     assert!(!refused.status.success() && said(&refused).contains(&why), "{}", said(&refused));
@@ -195,7 +195,7 @@ fn a_set_user_id_program_is_no_file_of_a_log() {
     let Some(trial) = Trial::new(STRANGER) else { return };
     let own = trial.file(STRANGER, "wal");
     for mode in [0o4755, 0o2755] {
-        fs::set_permissions(&own, fs::Permissions::from_mode(mode)).expect("root may");
+        fs::set_permissions(&own, fs::Permissions::from_mode(mode)).expect("root can change the mode");
         trial.forge(&own, &own);
         trial.is_refused(&[], &["set-user-ID"]);
         holds(&own, "precious");
@@ -207,9 +207,9 @@ fn a_set_user_id_program_is_no_file_of_a_log() {
 fn what_stands_for_an_order_to_the_system_is_no_file_of_a_log() {
     let Some(trial) = Trial::new(STRANGER) else { return };
     // Of a process of his: the device's.
-    let process = trial.device.as_ref().expect("it was started").child.id();
+    let process = trial.device.as_ref().expect("the device was started").child.id();
     let comm = PathBuf::from(format!("/proc/{process}/comm"));
-    let before = fs::read_to_string(&comm).expect("it runs");
+    let before = fs::read_to_string(&comm).expect("the process runs");
     trial.forge(&comm, &comm);
     trial.is_refused(&[], &["the system's own"]);
     holds(&comm, &before);
@@ -236,9 +236,9 @@ fn commit_and_die(trial: &Trial, runs: u32, program: &[&str], wal: &Path) {
     let line = [&["run", "--level", "ring", "--log", &pattern, "--"], program].concat();
     let died = trial.command(runs, &line).env("WAL", wal).output().expect("it starts");
     assert!(!died.status.success() && !said(&died).contains("drained"), "{}", said(&died));
-    let file = File::options().write(true).open(wal).expect("it was written");
-    assert_eq!(file.metadata().expect("it is open").len(), 7, "{}", said(&died));
-    file.set_len(0).expect("it is ours");
+    let file = File::options().write(true).open(wal).expect("the file was written");
+    assert_eq!(file.metadata().expect("the file is open").len(), 7, "{}", said(&died));
+    file.set_len(0).expect("the file can be resized");
 }
 
 /// The supervisor, whose child the program is, stands still before: it would sync the file and trim the log behind it.
@@ -323,7 +323,7 @@ fn a_file_without_write_permission_is_refused_with_what_to_do() {
     let Some(mut trial) = Trial::new(OWNER) else { return };
     let wal = trial.of(OWNER).join("wal");
     commit_and_die(&trial, OWNER, &["sh", "-c", COMMIT], &wal);
-    fs::set_permissions(&wal, fs::Permissions::from_mode(0o444)).expect("root may");
+    fs::set_permissions(&wal, fs::Permissions::from_mode(0o444)).expect("root can change the mode");
     trial.serve();
     let done = trial.recover(OWNER, &[]);
     let advice = format!("its mode 0444 allows no user to write it: `chmod u+w {}`, then recover again", wal.display());
@@ -345,7 +345,7 @@ fn a_replay_by_root_onto_another_users_folder_changes_that_users_files_alone() {
     fs::create_dir(&source).expect("a new folder");
     let logged = source.join("wal");
     File::create(&logged).expect("a new file");
-    let target = trial.device.as_ref().expect("it was started").target();
+    let target = trial.device.as_ref().expect("the device was started").target();
     forge(&target, &[session(), entered(&logged), write(b"forged")]);
     let victim = trial.file(0, "shadow");
     let copy = trial.of(STRANGER).join("copy");
@@ -361,29 +361,32 @@ fn a_replay_by_root_onto_another_users_folder_changes_that_users_files_alone() {
     let wal = copy.join("wal");
     fs::hard_link(&victim, &wal).expect("one file system");
     refused(&copy, &format!("it belongs to user 0, and its folder to user {STRANGER}, who may have put it there"));
-    fs::remove_file(&wal).expect("it is there");
+    fs::remove_file(&wal).expect("the file can be removed");
     // A link in place of what the replay writes about the copy.
     for name in [".tidewater-position", ".tidewater-position.new"] {
         std::os::unix::fs::symlink(&victim, copy.join(name)).expect("a link");
     }
     refused(&copy, "position");
-    fs::remove_file(copy.join(".tidewater-position")).expect("it is there");
+    fs::remove_file(copy.join(".tidewater-position")).expect("the file can be removed");
     // The folder itself, by a link of the other user's: anywhere on the way.
     let elsewhere = trial.of(0).join("elsewhere");
     fs::create_dir(&elsewhere).expect("a new folder");
     let link = trial.of(STRANGER).join("link");
     for (to, path) in [(&elsewhere, link.clone()), (&trial.of(0), link.join("elsewhere"))] {
         std::os::unix::fs::symlink(to, &link).expect("a link");
-        std::os::unix::fs::lchown(&link, Some(STRANGER), Some(STRANGER)).expect("root may");
+        std::os::unix::fs::lchown(&link, Some(STRANGER), Some(STRANGER)).expect("root can change the owner");
         refused(&path, &format!("is a symbolic link of user {STRANGER}, which is not followed"));
-        assert_eq!(fs::read_dir(&elsewhere).expect("it is there").count(), 0);
-        fs::remove_file(&link).expect("it is there");
+        assert_eq!(fs::read_dir(&elsewhere).expect("the folder can be read").count(), 0);
+        fs::remove_file(&link).expect("the file can be removed");
     }
     // One of root's own is followed, and what is missing is the folder's owner's.
     std::os::unix::fs::symlink(&copy, &link).expect("a link");
     let done = trial.recover(0, &["--onto", &onto(&link)]);
     assert!(done.status.success(), "{}", said(&done));
-    assert_eq!(fs::metadata(&wal).map(|about| (about.uid(), about.gid())).expect("it is made"), (STRANGER, STRANGER));
+    assert_eq!(
+        fs::metadata(&wal).map(|about| (about.uid(), about.gid())).expect("the file exists"),
+        (STRANGER, STRANGER)
+    );
     holds(&wal, "forged");
     holds(&victim, "precious");
 }

@@ -1,4 +1,4 @@
-//! What pages say of the papers is what the ledger and its record say, and the record is what a run gives.
+//! Pages say the same of the papers as the ledger and its record, and the record is the result of a run.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,13 +32,13 @@ fn take<'a>(left: &mut Vec<Line<'a>>, spec: &str) -> Vec<Line<'a>> {
     here
 }
 
-/// What was fitted, each with the statements that it was fitted to.
+/// The fitted values, each with the statements that it was fitted to.
 fn fits(lines: &[Line<'_>]) -> String {
     let mut fits: BTreeMap<(usize, &str), Vec<String>> = BTreeMap::new();
     let mut sources: Vec<&str> = lines.iter().map(|line| &*line.source.name).collect();
     sources.dedup();
     for line in lines {
-        let place = sources.iter().position(|name| *name == line.source.name).expect("it is one of them");
+        let place = sources.iter().position(|name| *name == line.source.name).expect("the source is listed");
         for fitted in &line.statement.fitted {
             fits.entry((place, fitted)).or_default().push(line.statement.at.clone());
         }
@@ -96,7 +96,7 @@ fn pages_say_what_the_ledger_says() {
 #[test]
 fn the_readme_has_the_headline_of_the_ledger() {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let readme = std::fs::read_to_string(root().join("README.md")).expect("it is there");
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("the file can be read");
     let headline = headline(&lines());
     assert!(words(&readme).contains(headline.trim_end_matches('.')), "README.md lacks: {headline}");
 }

@@ -49,14 +49,14 @@ fn a_device_is_read_and_what_was_seen_is_explained() {
     {
         assert!(said.contains(words), "{words}: {said}");
     }
-    assert!(std::fs::read(here.join("medium")).expect("it is there") == data(), "nothing was written");
+    assert!(std::fs::read(here.join("medium")).expect("the file can be read") == data(), "nothing was written");
 }
 
 #[test]
 fn a_device_is_overwritten_only_with_leave_and_when_it_is_not_in_use() {
     let Some((folder, device)) = device() else { return };
     let here = folder.path();
-    let medium = File::options().write(true).open(here.join("medium")).expect("it is there");
+    let medium = File::options().write(true).open(here.join("medium")).expect("the file can be opened");
     // A partition table that no kernel has read: one entry, then the signature.
     let mut table = [0u8; 512];
     (table[446 + 4], table[446 + 9], table[446 + 13]) = (0x83, 8, 64);
@@ -65,13 +65,17 @@ fn a_device_is_overwritten_only_with_leave_and_when_it_is_not_in_use() {
     refused(here, &device, "has a partition table");
     medium.write_all_at(&[0xa5; 512], 0).expect("it is written");
     // A descriptor holds it exclusively, which shows in no list of mounts.
-    let held = File::options().read(true).custom_flags(nix::libc::O_EXCL).open(&device.0).expect("it is free");
+    let held = File::options()
+        .read(true)
+        .custom_flags(nix::libc::O_EXCL)
+        .open(&device.0)
+        .expect("the device can be opened exclusively");
     refused(here, &device, "is in use");
     drop(held);
-    assert!(std::fs::read(here.join("medium")).expect("it is there") == data(), "nothing was written");
+    assert!(std::fs::read(here.join("medium")).expect("the file can be read") == data(), "nothing was written");
     let said = run_well(here, &[&["probe", &device.0, "--stages", "write-buffer"], &LEAVE[..]].concat());
     assert!(said.contains("write buffer: ") && said.contains("overwrites up to half"), "{said}");
-    assert!(std::fs::read(here.join("medium")).expect("it is there") != data(), "it was written");
+    assert!(std::fs::read(here.join("medium")).expect("the file can be read") != data(), "it was written");
 }
 
 #[test]
@@ -109,8 +113,8 @@ fn an_interrupted_probe_of_a_device_keeps_what_it_knows() {
         assert!(began.elapsed() < tidewater_tests::PATIENCE, "no stage ends");
         std::thread::sleep(Duration::from_millis(2));
     }
-    kill(Pid::from_raw(probe.id() as i32), Signal::SIGINT).expect("it runs");
-    assert_eq!(probe.wait().expect("it ends").code(), Some(130));
+    kill(Pid::from_raw(probe.id() as i32), Signal::SIGINT).expect("the process can be signalled");
+    assert_eq!(probe.wait().expect("the process can be waited for").code(), Some(130));
     let known: serde_json::Value =
         serde_json::from_slice(&std::fs::read(here.join("known.json")).expect("a record")).expect("a whole one");
     assert_eq!(known["ended_early"], "interrupted", "{known}");

@@ -18,7 +18,7 @@ use tidewater_tests::{binary, compile, root, skipped, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 const DEVICE: &str = "vfio-user:f0.sock";
-/// What is said when another program is there.
+/// Part of the message when another program is there.
 const BUSY: &str = "one program at a time";
 
 fn folder() -> TempDir {
@@ -140,7 +140,7 @@ fn kill_all(run: &Child) {
     let _ = killpg(Pid::from_raw(run.id() as i32), Signal::SIGKILL);
 }
 
-/// What dies.
+/// The process that dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Death {
     Program,
@@ -171,19 +171,19 @@ fn round(trial: &Trial, seed: u64, death: Death, after: Duration) -> (usize, boo
         text(&said)
     });
     // It has synced something, or has ended.
-    begun.recv().expect("it reads");
+    begun.recv().expect("the reader runs");
     std::thread::sleep(after);
     if death != Death::Program {
-        device.take().expect("it was started").kill();
+        device.take().expect("the device was started").kill();
         if death == Death::Device {
             // Nothing falls back: the program finds out, and ends by itself.
-            let status = child.wait().expect("it is our child");
+            let status = child.wait().expect("the process can be waited for");
             assert!(!status.success(), "{death:?}: {status}");
         }
     }
     kill_all(&child);
-    child.wait().expect("it is our child");
-    let (said, errors) = (said.join().expect("it reads"), errors.join().expect("it reads"));
+    child.wait().expect("the process can be waited for");
+    let (said, errors) = (said.join().expect("no thread panics"), errors.join().expect("no thread panics"));
     let synced = trial.synced(&said);
     drop(device.take());
     let device = self::device(trial.path());
@@ -278,7 +278,7 @@ fn a_program_that_ends_well_leaves_its_files_and_an_empty_log() {
     let mut child = trial.start(77, 4_000);
     let mut said = String::new();
     child.stdout.take().expect("it is piped").read_to_string(&mut said).expect("UTF-8");
-    let output = child.wait_with_output().expect("it is our child");
+    let output = child.wait_with_output().expect("the process can be waited for");
     let errors = text(&output.stderr);
     assert!(output.status.success() && errors.contains("drained: "), "{errors}");
     // It wrote far more than the ring and the log can hold.
@@ -302,7 +302,7 @@ fn a_file_that_is_looked_for_while_it_is_renamed_comes_back_with_all_of_its_desc
     let mut said = [0; 4];
     child.stdout.take().expect("it is piped").read_exact(&mut said).expect("it comes so far");
     kill_all(&child);
-    child.wait().expect("it is our child");
+    child.wait().expect("the process can be waited for");
     device.kill();
     let device = self::device(trial.path());
     trial.lose_power();
@@ -335,7 +335,7 @@ fn a_run_names_the_files_that_match_and_those_that_come_near_where_none_does() {
     let near = ": data/pg_wal/0001 is open for writing; did you mean --log 'data/pg_wal/0*'?\n";
     assert!(said.contains(" of other files went to their disk: ") && said.ends_with(near), "{said}");
     fs::write(folder.path().join("over"), "").expect("the folder is writable");
-    assert!(run.wait().expect("it is our child").success());
+    assert!(run.wait().expect("the process can be waited for").success());
     drop(device);
 }
 
@@ -374,14 +374,14 @@ fn a_run_without_a_reader_of_its_messages_leaves_its_files_and_an_empty_log() {
     let mut said = [0; 6];
     run.stdout.take().expect("it is piped").read_exact(&mut said).expect("it starts");
     fs::write(folder.path().join("over"), "").expect("the folder is writable");
-    assert_eq!((text(&said).as_str(), run.wait().expect("it is our child").code()), ("ready\n", Some(0)));
+    assert_eq!((text(&said).as_str(), run.wait().expect("the process can be waited for").code()), ("ready\n", Some(0)));
     assert_eq!(fs::read_to_string(folder.path().join("wal")).expect("the file"), "commit\nlate\n");
     let done = recover(folder.path(), &[]);
     assert_eq!(text(&done.stdout), "the log has no changes for any file\n", "{}", text(&done.stderr));
     drop(device);
 }
 
-/// What ends well has the same output and the same end with the shim as without.
+/// A program that ends well has the same output and the same end with the shim as without.
 #[test]
 fn programs_that_it_must_not_touch_run_unchanged_under_it() {
     let folder = folder();
@@ -442,15 +442,15 @@ fn what_cannot_be_run_is_refused_in_words_before_anything_happens() {
     let drained = tidewater(folder.path()).args(["drain", "--device", DEVICE]).output().expect("it starts");
     assert!(!drained.status.success() && text(&drained.stderr).contains(BUSY), "{}", text(&drained.stderr));
     // Signals are the program's.
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it is our child");
-    assert_eq!(child.wait().expect("it is our child").code(), Some(128 + 15));
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("the process can be signalled");
+    assert_eq!(child.wait().expect("the process can be waited for").code(), Some(128 + 15));
 }
 
 #[test]
 fn a_log_that_lies_touches_nothing_and_is_refused_in_words() {
     let folder = folder();
     let device = device(folder.path());
-    let place = folder.path().canonicalize().expect("it is there");
+    let place = folder.path().canonicalize().expect("the folder exists");
     let [victim, link, other] = ["victim", "link", "other"].map(|name| place.join(name));
     fs::write(&victim, "precious").expect("a new file");
     fs::write(&other, "other").expect("a new file");
@@ -468,7 +468,7 @@ fn a_log_that_lies_touches_nothing_and_is_refused_in_words() {
     if nix::unistd::geteuid().is_root() {
         let foreign = place.join("foreign");
         fs::write(&foreign, "precious").expect("a new file");
-        std::os::unix::fs::chown(&foreign, Some(12_345), None).expect("root may");
+        std::os::unix::fs::chown(&foreign, Some(12_345), None).expect("root can change the owner");
         cases.push((vec![session(), bind(&foreign, &foreign), write(b"forged")], "belongs to user 12345"));
     }
     for (records, why) in cases {
@@ -477,15 +477,15 @@ fn a_log_that_lies_touches_nothing_and_is_refused_in_words() {
         let said = text(&done.stdout) + &text(&done.stderr);
         assert!(!done.status.success() && said.contains(why), "{why}: {said}");
         assert!(forget().status.success(), "{why}");
-        assert_eq!(fs::read_to_string(&victim).expect("it is there"), "precious", "{why}");
-        assert_eq!(fs::read_to_string(&other).expect("it is there"), "other", "{why}");
+        assert_eq!(fs::read_to_string(&victim).expect("the file can be read"), "precious", "{why}");
+        assert_eq!(fs::read_to_string(&other).expect("the file can be read"), "other", "{why}");
     }
     // Noise, and records that are cut: skipped.
     let mut noise = vec![session(), bind(&victim, &victim), b"noise".to_vec(), write(b"forged")];
     noise[3].truncate(35);
     forge(&device.target(), &noise);
     assert!(recover(folder.path(), &[]).status.success());
-    assert_eq!(fs::read_to_string(&victim).expect("it is there"), "precious");
+    assert_eq!(fs::read_to_string(&victim).expect("the file can be read"), "precious");
     // Outside of what the caller names.
     forge(&device.target(), &[session(), bind(&victim, &victim), write(b"forged")]);
     let done = recover(folder.path(), &["--log", "elsewhere/*"]);
@@ -493,15 +493,20 @@ fn a_log_that_lies_touches_nothing_and_is_refused_in_words() {
     // A dry run tells, and the real one does it: this one is in order.
     let dry = recover(folder.path(), &["--dry-run"]);
     assert!(text(&dry.stdout).contains("1 record to replay"), "{}", text(&dry.stdout));
-    assert_eq!(fs::read_to_string(&victim).expect("it is there"), "precious");
+    assert_eq!(fs::read_to_string(&victim).expect("the file can be read"), "precious");
     assert!(recover(folder.path(), &[]).status.success());
-    assert_eq!(fs::read_to_string(&victim).expect("it is there"), "forgedus");
+    assert_eq!(fs::read_to_string(&victim).expect("the file can be read"), "forgedus");
     // A ring that was cut is refused by the device.
     drop(device);
-    File::options().write(true).open(folder.path().join("ring")).expect("it is there").set_len(4096).expect("ours");
+    File::options()
+        .write(true)
+        .open(folder.path().join("ring"))
+        .expect("the file can be opened")
+        .set_len(4096)
+        .expect("the file can be resized");
     let refused = Device::command(folder.path(), &[WAITS, &["--ring", "ring"]].concat()).output().expect("it starts");
     assert!(!refused.status.success() && text(&refused.stderr).contains("ring"), "{}", text(&refused.stderr));
-    assert_eq!(fs::read_to_string(&victim).expect("it is there"), "forgedus");
+    assert_eq!(fs::read_to_string(&victim).expect("the file can be read"), "forgedus");
 }
 
 const PYTHON: &str = "
@@ -534,14 +539,14 @@ fn what_cannot_be_recorded_is_said_and_real_and_a_lost_name_stops_recovery() {
     assert_eq!(said.trim(), "-1 38", "{errors}");
     assert_eq!(errors.matches("is mapped for writing").count(), 1, "{errors}");
     assert_eq!(errors.matches("io_uring").count(), 1, "{errors}");
-    assert_eq!(&fs::read(folder.path().join("set/m")).expect("it is there")[..6], b"seenxx");
+    assert_eq!(&fs::read(folder.path().join("set/m")).expect("the file can be read")[..6], b"seenxx");
     // The program is killed behind a sync; its file is away when it is recovered.
     let code = "import os, signal; g = os.open('set/n', os.O_WRONLY | os.O_APPEND); os.write(g, b'more'); os.fsync(g); \
                 os.kill(os.getppid(), signal.SIGKILL)";
     let died = run_command(folder.path(), &["--log", "set/*"], &["python3", "-c", code]).output().expect("it starts");
     assert!(!died.status.success());
     let (name, away) = (folder.path().join("set/n"), folder.path().join("away"));
-    fs::rename(&name, &away).expect("it is there");
+    fs::rename(&name, &away).expect("the rename succeeds");
     // The last of its processes may just be ending.
     let patient = |more: &[&str]| {
         let start = Instant::now();
@@ -554,11 +559,11 @@ fn what_cannot_be_recorded_is_said_and_real_and_a_lost_name_stops_recovery() {
     };
     let missing = patient(&[]);
     assert!(!missing.status.success() && text(&missing.stdout).contains("MISSING"), "{}", text(&missing.stderr));
-    fs::rename(&away, &name).expect("it is there");
-    fs::OpenOptions::new().write(true).truncate(true).open(&name).expect("it is ours");
+    fs::rename(&away, &name).expect("the rename succeeds");
+    fs::OpenOptions::new().write(true).truncate(true).open(&name).expect("the file can be written");
     let done = patient(&[]);
     assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
-    let bytes = fs::read(&name).expect("it is there");
+    let bytes = fs::read(&name).expect("the file can be read");
     assert_eq!(&bytes[bytes.len() - 4..], b"more");
     drop(device);
 }
@@ -581,9 +586,9 @@ fn a_device_that_dies_is_an_error_and_one_line_and_no_silent_flush() {
     while !errors.contains("fails from now on") {
         assert!(lines.read_line(&mut errors).expect("UTF-8") > 0, "the loss is not seen: {errors}");
     }
-    child.stdin.take().expect("it is piped").write_all(b"go\n").expect("it reads");
+    child.stdin.take().expect("it is piped").write_all(b"go\n").expect("the program reads its input");
     lines.read_to_string(&mut errors).expect("UTF-8");
-    let output = child.wait_with_output().expect("it is our child");
+    let output = child.wait_with_output().expect("the process can be waited for");
     let said = text(&output.stdout);
     assert_eq!(said, "status 1\n1\n", "{errors}");
     assert_eq!(errors.matches("fsync of the program's files fails from now on").count(), 1, "{errors}");
@@ -614,7 +619,12 @@ os.kill(os.getppid(), 9)";
     assert!(text(&died.stderr).lines().count() == 2 && died.status.code().is_none(), "{}", text(&died.stderr));
     // What the log alone is to bring back.
     let first = folder.path().join("set/first");
-    File::options().write(true).open(&first).expect("it is there").set_len(3).expect("ours");
+    File::options()
+        .write(true)
+        .open(&first)
+        .expect("the file can be opened")
+        .set_len(3)
+        .expect("the file can be resized");
     let start = Instant::now();
     let done = loop {
         let done = recover(folder.path(), &[]);
@@ -623,7 +633,7 @@ os.kill(os.getppid(), 9)";
         }
     };
     assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
-    assert_eq!(fs::read_to_string(&first).expect("it is there"), "onetwo");
+    assert_eq!(fs::read_to_string(&first).expect("the file can be read"), "onetwo");
     drop(device);
 }
 
@@ -635,7 +645,7 @@ fn a_pattern_that_no_file_matched_is_reported() {
     let line = ["sh", "-c", "echo line >> a.log"];
     let run = |pattern: &str| text(&run_on_log(folder.path(), &["--log", pattern], &line).stderr);
     let said = run("a.lok");
-    let whole = folder.path().canonicalize().expect("it is there").join("a.lok");
+    let whole = folder.path().canonicalize().expect("the folder exists").join("a.lok");
     assert!(said.contains("the program opened no file for writing that --log matches"), "{said}");
     assert!(said.contains(&whole.display().to_string()), "{said}");
     assert!(!run("*.log").contains("that --log matches"));

@@ -33,7 +33,7 @@ const PLAIN: [&str; 7] =
 struct Served {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// What it printed until hosts may come.
+    /// Its output until hosts may come.
     said: String,
     folder: PathBuf,
 }
@@ -71,7 +71,7 @@ impl Served {
         std::fs::read_to_string(self.folder.join("stderr")).unwrap_or_default()
     }
 
-    /// What stands between two pieces of what it printed.
+    /// The text between two pieces of its output.
     fn between(&self, before: &str, after: &str) -> &str {
         let (_, rest) = self.said.split_once(before).unwrap_or_else(|| panic!("{before} in {}", self.said));
         rest.split(after).next().expect("a split has a first piece")
@@ -106,7 +106,7 @@ impl Served {
         assert!(sent.success());
         let until = Instant::now() + tidewater_tests::PATIENCE;
         let status = loop {
-            if let Some(status) = self.child.try_wait().expect("it is our child") {
+            if let Some(status) = self.child.try_wait().expect("the process can be polled") {
                 break status;
             }
             assert!(Instant::now() < until, "it does not end: {}", self.errors());
@@ -172,13 +172,13 @@ fn pattern(seed: u8, blocks: usize) -> Vec<u8> {
 
 fn write(queue: &mut Queue, block: u64, data: Vec<u8>) {
     let sqe = Sqe::write(0, block, (data.len() / BLOCK - 1) as u16);
-    queue.call(sqe, Transfer::Out(data)).expect("the queue lives").good().expect("a write");
+    queue.call(sqe, Transfer::Out(data)).expect("the queue is connected").good().expect("a write");
 }
 
 fn read(queue: &mut Queue, block: u64, blocks: usize) -> Vec<u8> {
     let sqe = Sqe::read(0, block, (blocks - 1) as u16);
     let transfer = Transfer::In((blocks * BLOCK) as u32);
-    queue.call(sqe, transfer).expect("the queue lives").good().expect("a read").data
+    queue.call(sqe, transfer).expect("the queue is connected").good().expect("a read").data
 }
 
 /// A device serves on when its messages have no reader.
@@ -359,7 +359,7 @@ fn discovery_tells_the_address_that_was_given() {
     let hosts = ["--image", "memory", "--nvme-tcp", "127.0.0.1:0"];
     let found = |served: &Served| {
         let host = Host::new(Nqn::new("nqn.2026-01.io.example:host").expect("it is a name"), [7; 16]);
-        let entries = discover(served.address(), &host).expect("it answers");
+        let entries = discover(served.address(), &host).expect("the controller answers");
         entries.iter().map(|entry| format!("{} {}", entry.address, entry.port)).collect::<Vec<_>>()
     };
     let served = Served::start(here, &hosts);

@@ -18,7 +18,7 @@ use tidewater_tests::{PATIENCE, binary, compile, root, skipped};
 
 /// The units of the package.
 const UNITS: [&str; 3] = ["tidewater.service", "tidewater-log@.service", "tidewater-keeper@.service"];
-/// What each of them has, besides its address families and `SystemCallFilter`.
+/// Restrictions of each of them, besides its address families and `SystemCallFilter`.
 const RESTRICTIONS: [&str; 18] = [
     "NoNewPrivileges=yes",
     "ProtectSystem=strict",
@@ -42,14 +42,14 @@ const RESTRICTIONS: [&str; 18] = [
 
 /// The page, or a unit.
 fn text_of(file: &str) -> String {
-    fs::read_to_string(root().join(file)).expect("it is there").replace("\\\n", " ")
+    fs::read_to_string(root().join(file)).expect("the file can be read").replace("\\\n", " ")
 }
 
-/// What `ExecStart` has, in the part of a text behind `heading`.
+/// The command of `ExecStart`, in the part of a text behind `heading`.
 fn exec_start(text: &str, heading: &str) -> String {
-    let part = &text[text.find(heading).expect("it has the part")..];
+    let part = &text[text.find(heading).expect("the text has the section")..];
     let lines = part.lines().filter_map(|line| line.trim().strip_prefix("ExecStart="));
-    lines.map(str::to_owned).find(|line| !line.is_empty()).expect("it starts something")
+    lines.map(str::to_owned).find(|line| !line.is_empty()).expect("the unit has a command")
 }
 
 /// A file system's folders that a service uses, for a user who is not root.
@@ -84,7 +84,7 @@ impl Machine {
 
     fn own(&self, path: &Path) {
         if let Some(user) = self.user {
-            chown(path, Some(user.uid), Some(user.gid)).expect("root may");
+            chown(path, Some(user.uid), Some(user.gid)).expect("root can change the owner");
         }
     }
 
@@ -116,7 +116,7 @@ impl Machine {
         let _ = fs::remove_file(&socket);
         let manager = UnixDatagram::bind(&socket).expect("a socket");
         self.own(&socket);
-        manager.set_read_timeout(Some(std::time::Duration::from_millis(100))).expect("it is not zero");
+        manager.set_read_timeout(Some(std::time::Duration::from_millis(100))).expect("the time-out is above zero");
         let log = self.path(&format!("{name}.log"));
         let said = OpenOptions::new().create(true).append(true).open(&log).expect("the folder is writable");
         let mut command = self.command(Path::new("/bin/sh"));
@@ -131,7 +131,7 @@ impl Machine {
             {
                 return service;
             }
-            let ended = service.child.try_wait().expect("it is our child");
+            let ended = service.child.try_wait().expect("the process can be polled");
             assert!(ended.is_none() && begin.elapsed() < PATIENCE, "{line}: {ended:?}: {}", service.said());
         }
     }
@@ -176,10 +176,10 @@ impl Service {
         let _ = self.child.wait();
     }
 
-    /// What `systemctl stop` sends.
+    /// Stops it by the signal of `systemctl stop`.
     fn stop(&mut self) {
         signal(self.child.id(), nix::sys::signal::Signal::SIGTERM);
-        let status = self.child.wait().expect("it is our child");
+        let status = self.child.wait().expect("the process can be waited for");
         assert!(status.success(), "{status}: {}", self.said());
     }
 }
@@ -247,7 +247,7 @@ fn a_cluster_of_postgresql_starts_by_its_drop_in_and_recovers() {
         let mut stop = machine.command(&control);
         stop.args(["--skip-systemctl-redirect", "-m", "fast", &format!("{version}-main"), "stop"]);
         self::said(stop.env("PG_CLUSTER_CONF_ROOT", &conf_root));
-        assert!(server.child.wait().expect("it is our child").success(), "{}", server.said());
+        assert!(server.child.wait().expect("the process can be waited for").success(), "{}", server.said());
     } else {
         skipped(1, "apt-get install postgresql-common");
         server.stop();
@@ -282,7 +282,7 @@ fn redis(machine: &Machine, line: &str, is_notify: bool) {
             .output()
             .is_ok_and(|output| output.stdout == b"PONG\n")
         {
-            let ended = service.child.try_wait().expect("it is our child");
+            let ended = service.child.try_wait().expect("the process can be polled");
             assert!(ended.is_none() && begin.elapsed() < PATIENCE, "{line}: {ended:?}: {}", service.said());
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
@@ -301,7 +301,7 @@ fn redis(machine: &Machine, line: &str, is_notify: bool) {
         server.stop();
     } else {
         let _ = machine.command(&cli).arg("-s").arg(machine.path("redis.sock")).arg("shutdown").output();
-        assert!(server.child.wait().expect("it is our child").success(), "{}", server.said());
+        assert!(server.child.wait().expect("the process can be waited for").success(), "{}", server.said());
     }
     assert!(server.said().contains("drained: 1 file on the log"), "{}", server.said());
     device.stop();
@@ -385,17 +385,17 @@ fn systemd_finds_no_fault_in_the_units_and_the_drop_ins() {
     fs::create_dir(folder.path().join("bin")).expect("a new folder");
     let tidewater = folder.path().join("bin/tidewater");
     File::create(&tidewater).expect("a new folder");
-    fs::set_permissions(&tidewater, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    fs::set_permissions(&tidewater, fs::Permissions::from_mode(0o755)).expect("the mode can be changed");
     let prefix = folder.path().to_str().expect("UTF-8");
     File::create(folder.path().join("bin/tidewater-keeper")).expect("a new folder");
     for name in UNITS {
-        let unit = fs::read_to_string(root().join("packaging/systemd").join(name)).expect("it is there");
+        let unit = fs::read_to_string(root().join("packaging/systemd").join(name)).expect("the file can be read");
         // A user of this machine.
         let unit = unit.replace("@PREFIX@", prefix).replace("=tidewater\n", "=daemon\n");
         fs::write(folder.path().join(name), unit).expect("the folder is writable");
     }
     // Units as the packages of the databases have them, of which the drop-ins change a part.
-    let page = fs::read_to_string(root().join("docs/guide/existing-servers.md")).expect("it is there");
+    let page = fs::read_to_string(root().join("docs/guide/existing-servers.md")).expect("the file can be read");
     let mut units = UNITS.map(|name| name.replace('@', "@daemon")).to_vec();
     for part in page.split("    sudo tee /etc/systemd/system/").skip(1) {
         let Some((path, rest)) = part.split_once(" <<'END'\n").filter(|(path, _)| !path.contains('\n')) else {
@@ -432,7 +432,7 @@ fn systemd_finds_no_fault_in_the_units_and_the_drop_ins() {
 fn units_are_started_again_until_they_serve() {
     for name in UNITS {
         let unit = text_of(&format!("packaging/systemd/{name}"));
-        let (head, service) = unit.split_once("[Service]").expect("it is one");
+        let (head, service) = unit.split_once("[Service]").expect("the unit has a service section");
         assert!(head.contains("\nStartLimitIntervalSec=0\n"), "{name}");
         assert!(service.contains("\nRestart=") && service.contains("\nRestartSec=1\n"), "{name}");
     }
@@ -520,7 +520,7 @@ fn units_start_under_their_restrictions_and_devices_as_a_group() {
         fs::copy(binary().with_file_name("tidewater-keeper"), machine.path("tidewater-keeper")).expect("it was built");
         let line = exec_start(&text_of("packaging/systemd/tidewater-keeper@.service"), "[Service]");
         let etcd = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let url = format!("--etcd http://{}", etcd.local_addr().expect("it has one"));
+        let url = format!("--etcd http://{}", etcd.local_addr().expect("the socket has an address"));
         etcd.set_nonblocking(true).expect("a socket may be");
         let line = line.replace("$KEEPER_OPTIONS", &url);
         let places =
@@ -534,7 +534,7 @@ fn units_start_under_their_restrictions_and_devices_as_a_group() {
         let mut keeper = Service { child: command.spawn().expect("sh starts"), log };
         let begin = Instant::now();
         while etcd.accept().is_err() {
-            let ended = keeper.child.try_wait().expect("it is our child");
+            let ended = keeper.child.try_wait().expect("the process can be polled");
             assert!(ended.is_none() && begin.elapsed() < PATIENCE, "{ended:?}: {}", keeper.said());
             std::thread::sleep(std::time::Duration::from_millis(20));
         }

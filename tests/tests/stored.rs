@@ -59,12 +59,12 @@ fn versions(kind: &str) -> BTreeSet<u32> {
 
 /// Puts a copy of a stored file into a folder.
 fn unpack(kind: &str, version: u32, to: &Path) {
-    let packed = std::fs::File::open(stored().join(format!("{kind}-{version}.zst"))).expect("it is stored");
+    let packed = std::fs::File::open(stored().join(format!("{kind}-{version}.zst"))).expect("the stored file exists");
     std::fs::write(to, zstd::decode_all(packed).expect("it is compressed by zstd")).expect("a folder");
 }
 
 fn pack(from: &Path, kind: &str, version: u32) {
-    let packed = zstd::encode_all(&std::fs::read(from).expect("it was written")[..], 19).expect("memory");
+    let packed = zstd::encode_all(&std::fs::read(from).expect("the file was written")[..], 19).expect("memory");
     assert!(packed.len() < 16 << 10, "{kind}: {} bytes are much for a checkout", packed.len());
     std::fs::write(stored().join(format!("{kind}-{version}.zst")), packed).expect("the checkout can be written");
 }
@@ -73,7 +73,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-/// What stands between two pieces of what the device printed.
+/// The text between two pieces of the device's output.
 fn between<'a>(device: &'a Device, before: &str, after: &str) -> &'a str {
     let (_, rest) = device.said.split_once(before).unwrap_or_else(|| panic!("{before} in {}", device.said));
     rest.split(after).next().expect("a split has a first piece")
@@ -103,25 +103,26 @@ fn write_blocks(device: &Device) {
     let (mut controller, mut queue) = connect(device);
     for number in 0..BLOCKS {
         let done = queue.call(Sqe::write(0, number, 0), Transfer::Out(block(number)));
-        done.expect("the queue lives").good().expect("a write");
+        done.expect("the queue is connected").good().expect("a write");
     }
-    queue.call(Sqe::flush(0), Transfer::None).expect("the queue lives").good().expect("a flush");
+    queue.call(Sqe::flush(0), Transfer::None).expect("the queue is connected").good().expect("a flush");
     drop(queue);
-    controller.shutdown().expect("it is attached");
+    controller.shutdown().expect("the controller can be shut down");
 }
 
 fn check_blocks(device: &Device) {
     let (mut controller, mut queue) = connect(device);
     for number in 0..=BLOCKS {
-        let read = queue.call(Sqe::read(0, number, 0), Transfer::In(BLOCK as u32)).expect("the queue lives");
+        let read = queue.call(Sqe::read(0, number, 0), Transfer::In(BLOCK as u32)).expect("the queue is connected");
         assert!(read.good().expect("a read").data == block(number), "block {number}");
     }
     drop(queue);
-    controller.shutdown().expect("it is attached");
+    controller.shutdown().expect("the controller can be shut down");
 }
 
 fn open(device: &Device) -> Log {
-    Log::open(&device.target(), Options { level: Some(Level::Ring), ..Options::default() }).expect("it lends its ring")
+    Log::open(&device.target(), Options { level: Some(Level::Ring), ..Options::default() })
+        .expect("the device maps its ring")
 }
 
 /// Appends records, the first of which are on flash when it returns.
@@ -130,7 +131,7 @@ fn append(device: &Device, count: u64) {
     for number in 0..count {
         let end = log.append(&[&payload(number)]).expect("there is room").end;
         if number + 1 == DESTAGED {
-            log.wait(end, Level::Destaged, PATIENCE).expect("it is synced");
+            log.wait(end, Level::Destaged, PATIENCE).expect("the record is destaged");
         }
     }
 }
@@ -139,7 +140,7 @@ fn append(device: &Device, count: u64) {
 fn check_records(device: &Device, count: u64) {
     let log = open(device);
     let mut bytes = vec![0; log.tail() as usize];
-    log.x_pread(0, &mut bytes, PATIENCE).expect("it is all there");
+    log.x_pread(0, &mut bytes, PATIENCE).expect("the bytes are in the log");
     let found: Vec<Vec<u8>> = Records::new(&bytes, 0)
         .filter_map(|entry| if let Entry::Record { payload, .. } = entry { Some(payload.to_vec()) } else { None })
         .collect();
@@ -154,14 +155,18 @@ fn header(ring: &Path) -> RingHeader {
 /// as `ours` was.
 fn as_of_this_boot(ring: &Path, ours: &RingHeader) {
     let stored = RingHeader { boot: ours.boot, ..header(ring) };
-    let file = OpenOptions::new().write(true).open(ring).expect("it is ours");
+    let file = OpenOptions::new().write(true).open(ring).expect("the file can be written");
     file.write_all_at(&stored.to_bytes(), 0).expect("there is room");
 }
 
 /// Ends a device as an operator does.
 fn end(mut device: Device) {
     let asked = Command::new("kill").args(["-TERM", &device.child.id().to_string()]).status().expect("kill starts");
-    assert!(asked.success() && device.child.wait().expect("it is our child").success(), "{}", device.errors());
+    assert!(
+        asked.success() && device.child.wait().expect("the process can be waited for").success(),
+        "{}",
+        device.errors()
+    );
 }
 
 /// Makes the file of one kind and version.
@@ -263,7 +268,8 @@ fn records_of_every_version_are_read() {
         let folder = folder();
         let path = folder.path().join("record");
         unpack("record", version, &path);
-        let record = Record::from_json(&std::fs::read_to_string(&path).expect("it is text")).expect("it is a record");
+        let record =
+            Record::from_json(&std::fs::read_to_string(&path).expect("it is text")).expect("the text is a record");
         assert_eq!((record.schema, record.requests), (version, 1000));
         assert!(run_well(folder.path(), &["report", "record"]).contains("tiny"));
     }

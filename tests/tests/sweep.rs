@@ -63,13 +63,13 @@ fn a_folder_of_another_study_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     run_well(folder.path(), &sweep("a", "seed=1..2", &[]));
     let files = ["a/sweep.json", "a/table.parquet"].map(|name| folder.path().join(name));
-    let before = files.clone().map(|path| std::fs::read(path).expect("it is there"));
+    let before = files.clone().map(|path| std::fs::read(path).expect("the file can be read"));
     for other in [sweep("a", "seed=3..4", &[]), sweep("a", "seed=1..2", &["--queue-depth", "3"])] {
         let text = run_refused(folder.path(), &other);
         assert!(text.contains("error: a: holds another study: 4 runs of "), "{text}");
         assert!(text.contains(" on generic, such as \"channels=") && text.contains("help: give another"), "{text}");
     }
-    assert_eq!(files.map(|path| std::fs::read(path).expect("it is there")), before);
+    assert_eq!(files.map(|path| std::fs::read(path).expect("the file can be read")), before);
     // The same study, grown and shrunk, goes on there, and so does one of which nothing was made yet.
     assert_eq!(made_and_found(&run_well(folder.path(), &sweep("a", "seed=2..3", &[]))), (2, 2));
     std::fs::create_dir_all(folder.path().join("b/runs")).expect("a folder");
@@ -86,8 +86,9 @@ fn runs_of_another_build_are_of_the_same_study() {
     for (number, path) in std::fs::read_dir(&runs).expect("runs").flatten().map(|entry| entry.path()).enumerate() {
         let text = std::fs::read_to_string(&path).expect("a record");
         let build = text.lines().find(|line| line.trim_start().starts_with("\"build ")).expect("its build").to_owned();
-        std::fs::write(runs.join(format!("{number:032x}.json")), text.replace(&build, "\"build other\",")).expect("it");
-        std::fs::remove_file(path).expect("it is removed");
+        std::fs::write(runs.join(format!("{number:032x}.json")), text.replace(&build, "\"build other\","))
+            .expect("the file can be written");
+        std::fs::remove_file(path).expect("the file can be removed");
     }
     assert_eq!(made_and_found(&run_well(folder.path(), &sweep("a", "seed=1", &[]))), (2, 0));
 }
@@ -196,7 +197,7 @@ fn two_processes_on_one_folder_make_each_run_once() {
     let line = sweep("a", "seed=1..40", &[]);
     let both = [start(folder.path(), &line), start(folder.path(), &line)];
     let texts = both.map(|child| {
-        let output = child.wait_with_output().expect("it ends");
+        let output = child.wait_with_output().expect("the process can be waited for");
         assert!(output.status.success());
         String::from_utf8_lossy(&output.stdout).into_owned()
     });
@@ -224,8 +225,8 @@ fn killed(seeds: &str, kills: u32) {
         }
         std::thread::sleep(Duration::from_micros(rng.below(5_000)));
         amid += u32::from(child.try_wait().expect("its state").is_none());
-        child.kill().expect("it is killed");
-        child.wait().expect("it is gone");
+        child.kill().expect("the process can be killed");
+        child.wait().expect("the process can be waited for");
     }
     assert!(amid > kills / 2, "{amid} of {kills} came while it ran");
     run_well(folder.path(), &line);
@@ -275,17 +276,17 @@ fn links_in_a_shared_folder_are_not_followed() {
     };
     lay();
     assert_eq!(made_and_found(&run_well(folder.path(), &line)), (2, 0));
-    assert_eq!(fs::read_to_string(&precious).expect("it is there"), "precious");
+    assert_eq!(fs::read_to_string(&precious).expect("the file can be read"), "precious");
     // What is named as it has to be: a claim, a record, and the directories.
     let refused = |link: &Path, to: &Path, why: &str| {
         let _ = fs::remove_dir_all(link).or_else(|_| fs::remove_file(link));
         fs::create_dir_all(link.parent().expect("a folder")).expect("a folder");
         symlink(to, link).expect("a link");
         let text = String::from_utf8_lossy(&run(folder.path(), &line).stderr).into_owned();
-        let name = link.strip_prefix(folder.path()).expect("it is below").display().to_string();
+        let name = link.strip_prefix(folder.path()).expect("the link is below the folder").display().to_string();
         assert!(text.contains(&format!("{name}: is {why}")), "{text}");
-        assert!(!elsewhere.exists() && fs::read_to_string(&precious).expect("it is there") == "precious");
-        fs::remove_file(link).expect("it is there");
+        assert!(!elsewhere.exists() && fs::read_to_string(&precious).expect("the file can be read") == "precious");
+        fs::remove_file(link).expect("the file can be removed");
     };
     let record = out.join(format!("runs/{}.json", names[0]));
     refused(&record, &precious, "a symbolic link, which is not followed");
@@ -298,11 +299,11 @@ fn links_in_a_shared_folder_are_not_followed() {
     assert!(foreign.join("file").exists(), "nothing was tidied up there");
     // A link in place of a result is replaced, not followed.
     let table = out.join("table.parquet");
-    fs::remove_file(&table).expect("it is there");
+    fs::remove_file(&table).expect("the file can be removed");
     symlink(&precious, &table).expect("a link");
     run_well(folder.path(), &line);
-    assert!(fs::symlink_metadata(&table).expect("it is there").is_file());
-    assert_eq!(fs::read_to_string(&precious).expect("it is there"), "precious");
+    assert!(fs::symlink_metadata(&table).expect("the file exists").is_file());
+    assert_eq!(fs::read_to_string(&precious).expect("the file can be read"), "precious");
     // As the other user has them.
     let user = Some(65_534);
     lay();
@@ -311,9 +312,9 @@ fn links_in_a_shared_folder_are_not_followed() {
     }
     let text = run_refused(folder.path(), &line);
     assert!(text.contains("a/claims: belongs to user 65534") && text.contains("yours or root's"), "{text}");
-    fs::remove_dir_all(&claims).expect("it is there");
+    fs::remove_dir_all(&claims).expect("the folder can be removed");
     let record = out.join(format!("runs/{}.json", names[1]));
-    chown(&record, user, user).expect("root may");
+    chown(&record, user, user).expect("root can change the owner");
     let text = run_refused(folder.path(), &line);
     assert!(text.contains(&format!("{}.json: belongs to user 65534", names[1])), "{text}");
 }
@@ -334,13 +335,13 @@ fn a_pipe_in_a_shared_folder_keeps_no_sweep_waiting() {
     let mut sweep = sweep.args(line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
     let begin = Instant::now();
     while !claims.join(&names[1]).exists() {
-        let ended = sweep.try_wait().expect("it is our child");
+        let ended = sweep.try_wait().expect("the process can be polled");
         assert!(ended.is_none() && begin.elapsed() < PATIENCE, "the other run is under way: {ended:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
     let pid = Pid::from_raw(i32::try_from(sweep.id()).expect("a number"));
-    kill(pid, Signal::SIGTERM).expect("it runs");
-    while sweep.try_wait().expect("it is our child").is_none() {
+    kill(pid, Signal::SIGTERM).expect("the process can be signalled");
+    while sweep.try_wait().expect("the process can be polled").is_none() {
         if begin.elapsed() > PATIENCE {
             let _ = sweep.kill();
             panic!("SIGTERM does not end it");
@@ -354,7 +355,7 @@ fn a_pipe_in_a_shared_folder_keeps_no_sweep_waiting() {
         "{text}"
     );
     // The record of a run as a pipe, too.
-    fs::remove_dir_all(&claims).expect("it is there");
+    fs::remove_dir_all(&claims).expect("the folder can be removed");
     mkfifo(&folder.path().join(format!("a/runs/{}.json", names[0])), Mode::S_IRUSR).expect("a pipe");
     let text = run_refused(folder.path(), &line);
     assert!(text.contains(&format!("{}.json: is not a regular file", names[0])), "{text}");

@@ -144,7 +144,7 @@ fn a_format_is_detected_or_the_choices_are_named() {
     });
 }
 
-/// What `trace info` says of a trace and of its stand-in: every figure that is promised, as near as the guide says.
+/// Compares `trace info` of a trace and of its stand-in: every figure that is promised, as near as the guide says.
 fn stands_in(folder: &Path, file: &str, format: &str) -> Result<(), String> {
     run_well(folder, &["trace", "synth", "stand-in.spc", "--like", file, "--format", format]);
     let info = |file: &str, format: &str| -> Result<Value, String> {

@@ -225,7 +225,7 @@ fn threads_that_trim_at_once_leave_a_log() {
             for thread in 0..4 {
                 let (log, ends) = (&log, &ends);
                 scope.spawn(move || {
-                    ends.iter().skip(thread).step_by(4).for_each(|end| log.trim(*end).expect("it is synced"))
+                    ends.iter().skip(thread).step_by(4).for_each(|end| log.trim(*end).expect("the log can be trimmed"))
                 });
             }
         });
@@ -237,7 +237,7 @@ fn threads_that_trim_at_once_leave_a_log() {
     }
 }
 
-/// What a writer has confirmed as committed: number and place.
+/// Commits that a writer has confirmed: number and place.
 fn confirmed(folder: &Path) -> Vec<(u64, u64)> {
     let bytes = std::fs::read(folder.join("confirmed")).unwrap_or_default();
     let word = |line: &[u8], at: usize| u64::from_le_bytes(line[at..at + 8].try_into().expect("8 bytes"));
@@ -325,18 +325,18 @@ fn round(folder: &Path, witness: &Witness, shadows: &Path, life: u64, ends: Ends
     let until = std::time::Instant::now() + Duration::from_secs(60);
     while confirmed(folder).len() < 20 + (life as usize % 5) * 60 && std::time::Instant::now() < until {
         std::thread::sleep(Duration::from_millis(2));
-        assert!(writer.try_wait().expect("it is our child").is_none(), "{}", said(folder));
+        assert!(writer.try_wait().expect("the process can be polled").is_none(), "{}", said(folder));
     }
     let mut served = Some(served);
     if !matches!(ends, Ends::Writer) {
-        served.take().expect("it runs").kill();
+        served.take().expect("the process runs").kill();
     }
     if matches!(ends, Ends::Device) {
         // It finds out by itself.
-        assert!(!writer.wait().expect("it is our child").success());
+        assert!(!writer.wait().expect("the process can be waited for").success());
     } else {
-        writer.kill().expect("it is our child");
-        writer.wait().expect("it is our child");
+        writer.kill().expect("the process can be killed");
+        writer.wait().expect("the process can be waited for");
     }
     if matches!(ends, Ends::Power) {
         witness.reset(shadows, &[&drive]).expect("the image is there");
@@ -395,13 +395,13 @@ fn torture_no_commit_is_lost_when_writer_or_device_ends() {
     rounds(50);
 }
 
-/// What a layer says when it can't apply a log: `tidewater recover`.
+/// The remedy that a layer names when it can't apply a log: `tidewater recover`.
 #[test]
 fn files_on_a_log_in_the_window_are_recovered_by_hand() {
     let folder = folder();
     let served = Served::start(folder.path(), None);
     let target = format!("window:0+{BLOCKS}:{}", served.target());
-    let path = folder.path().canonicalize().expect("it is there").join("file");
+    let path = folder.path().canonicalize().expect("the folder exists").join("file");
     let left = || {
         std::fs::write(&path, "").expect("the folder is writable");
         let setup = Setup {
@@ -415,9 +415,9 @@ fn files_on_a_log_in_the_window_are_recovered_by_hand() {
         };
         let (files, _) =
             attached(|| EmbeddedFiles::open(&setup), |error| matches!(error, RunError::Log(LogError::Taken)))?;
-        let number = files.enter(&path).expect("it enters");
+        let number = files.enter(&path).expect("the file can join the set");
         files.write(number, 0, b"promised", || true).expect("there is room");
-        files.sync(number).expect("it is safe");
+        files.sync(number).expect("the file can be synced");
         Ok::<(), RunError>(())
     };
     let recover = |verb: &str, more: &[&str]| {
@@ -434,13 +434,13 @@ fn files_on_a_log_in_the_window_are_recovered_by_hand() {
     let (done, said) = recover("recover", &["--dry-run"]);
     assert!(done && said.contains("1 record to replay"), "{said}");
     let (done, said) = recover("recover", &[]);
-    assert!(done && std::fs::read(&path).expect("it is there") == b"promised", "{said}");
+    assert!(done && std::fs::read(&path).expect("the file can be read") == b"promised", "{said}");
     left().expect("a log");
-    std::fs::remove_file(&path).expect("it is there");
+    std::fs::remove_file(&path).expect("the file can be removed");
     let (done, said) = recover("drain", &[]);
     assert!(!done && said.contains("MISSING"), "{said}");
     assert!(left().is_err(), "it is kept");
-    std::fs::remove_file(&path).expect("it is there");
+    std::fs::remove_file(&path).expect("the file can be removed");
     let (done, said) = recover("drain", &["--forget"]);
     assert!(done && said.contains("the log of lane 0 is empty"), "{said}");
     left().expect("a log");
@@ -457,9 +457,9 @@ fn a_loss_of_power_takes_what_was_not_synced() {
     let mut device = served.device();
     let mut window = device.window(1).expect("there is a window");
     let entry = window.pin(3, None, 0, 32).expect("it is pinned");
-    window.write(&entry, 0, &[1; 4000]).expect("it is stored");
-    window.sync(&entry, 0, 4000).expect("it is safe");
-    window.write(&entry, 8192, &[2; 4000]).expect("it is stored");
+    window.write(&entry, 0, &[1; 4000]).expect("the window accepts the store");
+    window.sync(&entry, 0, 4000).expect("the window can be synced");
+    window.write(&entry, 8192, &[2; 4000]).expect("the window accepts the store");
     served.kill();
     witness.reset(&shadows, &[&folder.path().join("drive")]).expect("the image is there");
     let served = Served::start(folder.path(), Some((&witness, &shadows)));

@@ -21,7 +21,7 @@ const WORDS: &[&str] = &[
     "no fault is to come",
 ];
 
-/// What holds one of [`WORDS`] as a name.
+/// Names that hold one of [`WORDS`].
 const NAMES: &[&str] = &["nobody:nogroup", "'nobody'"];
 
 /// A piece of each sentence that was rewritten.
@@ -155,7 +155,9 @@ fn old_sentences_stay_away() {
 /// An operator looks a message up by its words.
 #[test]
 fn messages_of_the_runbook_are_in_the_sources() {
-    let page = std::fs::read_to_string(root().join("docs/guide/runbook.md")).expect("it is there").replace("\n  ", " ");
+    let page = std::fs::read_to_string(root().join("docs/guide/runbook.md"))
+        .expect("the file can be read")
+        .replace("\n  ", " ");
     // A text over several lines is one.
     let lines = |source: String| source.split("\\\n").map(str::trim_start).collect::<String>();
     let sources: String = rust_files().into_iter().map(|(_, source)| lines(source)).collect();
@@ -170,7 +172,7 @@ fn messages_of_the_runbook_are_in_the_sources() {
 /// Each promise of the threat model names tests, and these are there.
 #[test]
 fn promises_of_the_threat_model_have_their_tests() {
-    let page = std::fs::read_to_string(root().join("docs/internals/threat-model.md")).expect("it is there");
+    let page = std::fs::read_to_string(root().join("docs/internals/threat-model.md")).expect("the file can be read");
     let (promises, _) = page.split_once("\n## What is not covered").expect("what it does not promise");
     let sources: String = rust_files().into_iter().map(|(_, source)| source).collect();
     let mut count = 0;

@@ -165,7 +165,7 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
 /// The crates of the sans-IO firmware.
 const SANS_IO: &[&str] = &["base", "wire", "nand", "core"];
 
-/// What reaches outside: a clock, a thread, a file, a socket, the environment, the process, ambient randomness.
+/// Paths that reach outside: a clock, a thread, a file, a socket, the environment, the process, ambient randomness.
 const OUTSIDE: &[&str] = &[
     "std::fs",
     "std::net",
@@ -237,7 +237,7 @@ fn beyond_tests(metadata: &Value) -> Vec<String> {
     wrong
 }
 
-/// What of `uses` the table does not allow, in words.
+/// Uses that the table does not allow, in words.
 fn against_direction(uses: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, used) in uses {
@@ -411,7 +411,7 @@ const SEVERAL_VERSIONS: &[(&str, usize)] = &[
 
 /// Name and version of each package that `Cargo.lock` has from elsewhere, all of them of crates.io, with their sums.
 fn locked() -> Vec<(String, String)> {
-    let lock = std::fs::read_to_string(root().join("Cargo.lock")).expect("it is there");
+    let lock = std::fs::read_to_string(root().join("Cargo.lock")).expect("the file can be read");
     let mut found = Vec::new();
     for package in lock.split("[[package]]").skip(1) {
         let value = |key: &str| {

@@ -16,7 +16,7 @@ pub const SETTINGS: &[&str] = &[
     "fast.partial_after=100ms",
 ];
 
-/// What a device's ring lies in.
+/// Memory of a device's ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Memory that survives no loss of power.
@@ -35,7 +35,7 @@ pub struct Device {
     ring: PathBuf,
     ring_size: String,
     memory: Memory,
-    /// What it is started with besides.
+    /// Further options of its start.
     more: Vec<String>,
     /// Other devices that the log may be on.
     others: Vec<String>,
@@ -165,7 +165,7 @@ impl Device {
     /// The ring's memory has lost what it held.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     pub fn discard_ring(&self) -> Result<(), String> {
         std::fs::remove_file(&self.ring).map_err(|error| format!("{}: {error}", self.ring.display()))
     }

@@ -29,7 +29,7 @@ impl Group {
     /// Starts the devices of three machines, the first of which is `place`'s, and forms a group of them.
     ///
     /// # Errors
-    /// What a device says.
+    /// The message of a device.
     pub fn start(binary: &Path, place: &Place, is_lazy: bool) -> Result<Group, String> {
         let name = place.folder().file_name().unwrap_or_default().display().to_string();
         let places = [place.clone(), place.beside(&format!("{name}b"))?, place.beside(&format!("{name}c"))?];
@@ -76,7 +76,7 @@ impl Group {
     /// Copies the files of the first machine's database with `copy`, and has the second one follow from there.
     ///
     /// # Errors
-    /// What is refused.
+    /// The message of a step that failed.
     pub fn follow(&mut self, copy: impl FnOnce(&Place, &Place) -> Result<(), String>) -> Result<(), String> {
         // The position comes first: the log has all that the copy lacks.
         let position = self.position()?;
@@ -128,7 +128,7 @@ impl Group {
     /// Removes what the first machine had, on disk and in memory. Nothing of it runs any more.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     pub fn remove_primary(&self) -> Result<(), String> {
         let folder = self.place(0).folder();
         std::fs::remove_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
@@ -138,7 +138,7 @@ impl Group {
     /// for the group.
     ///
     /// # Errors
-    /// What is refused.
+    /// The message of a step that failed.
     pub fn recover(&mut self, is_forced: bool) -> Result<(), String> {
         self.order(1, "promote", if is_forced { &["--force"] } else { &[] })?;
         if let Some(mut follower) = self.follower.take() {
@@ -154,7 +154,7 @@ impl Group {
     /// Removes the folders of all machines.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     pub fn remove(mut self) -> Result<(), String> {
         for (place, device) in &mut self.machines {
             device.kill();

@@ -1,4 +1,4 @@
-//! What was acknowledged, held against what is there.
+//! Acknowledged commits, compared with the database.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ pub struct Row {
     pub writer: u32,
     /// Which commit of it.
     pub number: u64,
-    /// What it holds.
+    /// Its content.
     pub body: String,
 }
 
@@ -26,7 +26,7 @@ pub struct Contents {
     pub last: Vec<(u32, u64)>,
 }
 
-/// What a row of this commit holds in this table: its length varies, so that records meet page ends in all ways.
+/// Content of a row of this commit in this table: its length varies, so that records meet page ends in all ways.
 pub fn body(table: usize, writer: u32, number: u64) -> String {
     let mut state = (u64::from(writer) << 40) ^ (number << 1) ^ table as u64;
     let mut next = move || {
@@ -48,7 +48,7 @@ pub struct Ledger {
     acknowledged: Vec<AtomicU64>,
 }
 
-/// What a comparison found.
+/// Result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Commits that were acknowledged.

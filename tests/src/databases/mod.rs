@@ -25,7 +25,7 @@ use crate::PATIENCE;
 pub use ledger::{Contents, Ledger, Row, Verdict};
 use process::User;
 
-/// What a commit of the database waits for.
+/// The flush that a commit of the database waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
     /// Its own flush, as shipped: `fdatasync` of its log.
@@ -70,7 +70,7 @@ impl Place {
     /// Makes it. Its files belong to `user`, if one is given.
     ///
     /// # Errors
-    /// What the file system says, in words.
+    /// Those of the file system, in words.
     pub fn new(folder: &Path, user: Option<User>) -> Result<Self, String> {
         let place = Self { folder: folder.to_owned(), user };
         for one in [folder.to_owned(), place.data(), place.sockets(), place.shadows(), place.device()] {
@@ -83,7 +83,7 @@ impl Place {
     /// Makes the place's user the owner of a file.
     ///
     /// # Errors
-    /// What the file system says, in words.
+    /// Those of the file system, in words.
     pub fn give(&self, path: &Path) -> Result<(), String> {
         let Some(user) = self.user else { return Ok(()) };
         std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid))
@@ -105,7 +105,7 @@ impl Place {
         self.folder.join("s")
     }
 
-    /// What the witness keeps.
+    /// The witness's copies.
     pub fn shadows(&self) -> PathBuf {
         self.folder.join("shadows")
     }
@@ -159,7 +159,7 @@ impl Place {
     /// A copy of the data, in a place of its own.
     ///
     /// # Errors
-    /// What `cp` says.
+    /// The message of `cp`.
     pub fn copy(&self, folder: &Path) -> Result<Place, String> {
         let copy = Place::new(folder, self.user)?;
         self.copy_to(&copy)?;
@@ -169,7 +169,7 @@ impl Place {
     /// Copies the data to another place. A file that its program removes meanwhile is left out.
     ///
     /// # Errors
-    /// What `cp` says.
+    /// The message of `cp`.
     pub fn copy_to(&self, other: &Place) -> Result<(), String> {
         let mut cp = Command::new("cp");
         cp.arg("-a").arg(self.data().join(".")).arg(other.data()).env("LC_ALL", "C");
@@ -182,13 +182,13 @@ impl Place {
     /// A place beside this one, of the same user.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     pub fn beside(&self, name: &str) -> Result<Place, String> {
         Place::new(&self.folder.with_file_name(name), self.user)
     }
 }
 
-/// What stands below and above a database's program.
+/// Layers below and above a database's program.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Around<'a> {
     /// Keeps what the program syncs.
@@ -256,7 +256,7 @@ pub trait Database: Sync {
     /// Makes an empty database in a new place. Nothing runs afterwards.
     ///
     /// # Errors
-    /// What its programs say.
+    /// The message of its programs.
     fn create(&self, place: &Place) -> Result<(), String>;
 
     /// Its log files, as `tidewater run --log` takes them.
@@ -270,7 +270,7 @@ pub trait Database: Sync {
     /// Copies its files to another place, while it runs and writers commit.
     ///
     /// # Errors
-    /// What the database or `cp` says.
+    /// The message of the database or of `cp`.
     fn copy(&self, place: &Place, other: &Place) -> Result<(), String> {
         place.copy_to(other)
     }
@@ -296,13 +296,13 @@ pub trait Server: Send {
     /// All that is in it. Called without writers, before the first client.
     ///
     /// # Errors
-    /// What the database says.
+    /// The message of the database.
     fn contents(&mut self) -> Result<Contents, String>;
 
     /// The database's own check of its integrity. Called without writers, before the first client.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The fault.
     fn check(&mut self) -> Result<(), String>;
 
     /// Ends it in order.

@@ -201,7 +201,7 @@ impl Connection {
     /// Runs statements, all in one transaction unless they say otherwise; the rows of all of them.
     ///
     /// # Errors
-    /// What the server says, or that it has gone.
+    /// The message of the server, or that it has gone.
     pub fn query(&mut self, text: &str) -> Result<Vec<Vec<String>>, String> {
         let mut message = vec![b'Q'];
         message.extend((text.len() as u32 + 5).to_be_bytes());

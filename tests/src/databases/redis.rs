@@ -131,7 +131,7 @@ impl Server for Running {
     }
 }
 
-/// What Redis answers.
+/// A reply of Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A text; empty for nothing.
@@ -170,7 +170,7 @@ impl Connection {
     /// One command.
     ///
     /// # Errors
-    /// What Redis says, or that it has gone.
+    /// The message of Redis, or that it has gone.
     pub fn ask(&mut self, words: &[&str]) -> Result<Answer, String> {
         self.send(&[words])?;
         self.answer()

@@ -20,7 +20,7 @@ pub enum Sqlite {
 }
 
 const NAME: &str = "sqlite";
-/// What the VFS is compiled with.
+/// Header that the VFS is compiled with.
 const HEADER: &str = "sqlite3ext.h";
 
 impl Sqlite {

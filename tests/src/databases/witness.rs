@@ -1,4 +1,4 @@
-//! What a disk would keep over a loss of power (`tests/databases/witness.c`), and the loss itself.
+//! Content that a disk would keep over a loss of power (`tests/databases/witness.c`), and the loss itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,7 +51,7 @@ impl Witness {
         Ok(witness)
     }
 
-    /// What is preloaded.
+    /// The preloaded library.
     pub fn library(&self) -> &Path {
         &self.library
     }
@@ -70,7 +70,7 @@ impl Witness {
     /// Takes what is below these folders now as durable.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     pub fn keep(&self, shadows: &Path, roots: &[&Path]) -> Result<(), String> {
         self.call("keep", shadows, roots).map(|_| ())
     }
@@ -79,7 +79,7 @@ impl Witness {
     /// last.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     pub fn reset(&self, shadows: &Path, roots: &[&Path]) -> Result<Reset, String> {
         let words = self.call("reset", shadows, roots)?;
         let numbers: Vec<u64> = words.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();

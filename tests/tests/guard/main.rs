@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tidewater_base::checksum::crc32c;
 use tidewater_tests::{root, run_well};
 
-/// What is measured from outside, or says how the record was made: no behaviour of the drive.
+/// Keys measured from outside, or about the making of the record: no behaviour of the drive.
 const LEFT_OUT: [&str; 6] =
     ["wall_seconds", "user_cpu_seconds", "bytes_per_touched_page", "tool_version", "warnings", "memory"];
 

@@ -12,7 +12,7 @@ use crate::etcd::is_installed;
 use crate::failures::holds_all;
 use crate::kept::{Kept, TTL};
 
-/// What happens to the cluster while a program appends.
+/// A fault of the cluster while a program appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// The primary's device and keeper are killed, and start when another is primary.

@@ -28,8 +28,8 @@ fn a_program_that_asks_etcd_goes_on_when_its_primary_dies() {
         let start = Instant::now();
         while !until(number) {
             assert!(start.elapsed() < PATIENCE, "it stands still at {number}");
-            let written = log.append(&[&u64::to_le_bytes(number)]).expect("it goes on");
-            log.wait(written.end, Level::RemoteRing, PATIENCE).expect("it goes on");
+            let written = log.append(&[&u64::to_le_bytes(number)]).expect("the log accepts the record");
+            log.wait(written.end, Level::RemoteRing, PATIENCE).expect("the log reaches the level");
             number += 1;
         }
     };

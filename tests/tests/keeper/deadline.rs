@@ -31,7 +31,7 @@ fn a_device_whose_deadline_passed_acknowledges_nothing_until_it_is_extended_and_
     assert!(said.contains("leader for 3"), "{said}");
     deadline(&cluster, 0, &["--lasts", "100ms"]);
     cluster.until(0, "it is frozen", is_frozen);
-    let late = log.append(&[&2u64.to_le_bytes()]).expect("the ring takes it").end;
+    let late = log.append(&[&2u64.to_le_bytes()]).expect("the ring accepts the record").end;
     for level in [Level::RemoteRing, Level::RemoteDestaged] {
         match log.wait(late, level, Duration::from_millis(500)) {
             Err(error @ LogError::Frozen { .. }) => assert!(error.to_string().contains("leader deadline"), "{error}"),
@@ -53,7 +53,7 @@ fn a_device_whose_deadline_passed_acknowledges_nothing_until_it_is_extended_and_
     for level in [Level::RemoteRing, Level::RemoteDestaged] {
         log.wait(late, level, PATIENCE).expect("the deadline was extended");
     }
-    log.reattach().expect("it is there");
+    log.reattach().expect("the device is back");
     assert_eq!(numbers(&log), [0, 1, 2]);
     // An operator's word that it needs none, which it remembers.
     drop(log);
@@ -75,7 +75,7 @@ fn a_device_that_stood_still_while_its_deadline_passed_acknowledges_nothing_more
     let before = cluster.status(0)["clock_ms"].as_u64().expect("a number");
     deadline(&cluster, 0, &["--lasts", "300ms"]);
     cluster.signal(0, Signal::SIGSTOP);
-    let late = log.append(&[&1u64.to_le_bytes()]).expect("the ring takes it").end;
+    let late = log.append(&[&1u64.to_le_bytes()]).expect("the ring accepts the record").end;
     // Another device's clock, which is the same.
     cluster.until(1, "the deadline has passed", |status| {
         status["clock_ms"].as_u64().is_some_and(|now| now > before + 2_000)

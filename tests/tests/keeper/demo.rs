@@ -34,12 +34,12 @@ fn the_demo_loses_nothing_and_leaves_nothing_behind() {
     // Ended by hand while all run.
     let mut child = demo(folder.path()).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    while !lines.next().expect("it goes on").expect("UTF-8").contains("acknowledged") {}
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it is our child");
-    assert_eq!(child.wait().expect("it is our child").code(), Some(130));
+    while !lines.next().expect("the program prints a line").expect("UTF-8").contains("acknowledged") {}
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("the process can be signalled");
+    assert_eq!(child.wait().expect("the process can be waited for").code(), Some(130));
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "files are left");
     let here = folder.path().to_str().expect("UTF-8").to_owned();
-    let left = std::fs::read_dir("/proc").expect("it is there").filter_map(|entry| {
+    let left = std::fs::read_dir("/proc").expect("the folder can be read").filter_map(|entry| {
         let line = std::fs::read_to_string(entry.ok()?.path().join("cmdline")).ok()?;
         line.contains(&here).then_some(line)
     });

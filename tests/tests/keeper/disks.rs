@@ -75,7 +75,7 @@ impl Program {
     }
 }
 
-/// What a primary says of a replica.
+/// State of a replica, as a primary reports it.
 fn state_of(status: &Value, node: u8) -> String {
     let replicas = status["groups"][0]["replicas"].as_array().cloned().unwrap_or_default();
     let of = replicas.iter().find(|replica| replica["node"] == node);

@@ -72,14 +72,14 @@ impl Etcd {
 
     /// One of one member.
     pub fn new(folder: &Path) -> Etcd {
-        let mut etcd = Etcd::prepare(folder, &["only"]).pop().expect("one");
+        let mut etcd = Etcd::prepare(folder, &["only"]).pop().expect("one member of etcd");
         etcd.start();
         etcd
     }
 
     /// One of one member, which has a certificate, and asks its clients for one.
     pub fn secured(folder: &Path) -> Etcd {
-        let mut etcd = Etcd::prepare(folder, &["only"]).pop().expect("one");
+        let mut etcd = Etcd::prepare(folder, &["only"]).pop().expect("one member of etcd");
         let certs = folder.join("etcd-certs");
         certificates(&certs, etcd.client.ip());
         etcd.certs = Some(certs);
@@ -114,7 +114,7 @@ impl Etcd {
         access
     }
 
-    /// What programs are given in their environment to reach it.
+    /// Environment variables by which programs reach it.
     pub fn variables(&self) -> Vec<(String, PathBuf)> {
         let of = |certs: &PathBuf| {
             ["ca", "cert", "key"]
@@ -172,20 +172,20 @@ impl Etcd {
     /// Ends it (SIGKILL).
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            child.kill().expect("it is our child");
-            child.wait().expect("it is our child");
+            child.kill().expect("the process can be killed");
+            child.wait().expect("the process can be waited for");
         }
     }
 
     pub fn signal(&self, signal: Signal) {
-        let child = self.child.as_ref().expect("it runs");
-        kill(Pid::from_raw(child.id() as i32), signal).expect("it is our child");
+        let child = self.child.as_ref().expect("the process runs");
+        kill(Pid::from_raw(child.id() as i32), signal).expect("the process can be signalled");
     }
 
     /// It loses all that it has, and begins anew.
     pub fn wipe(&mut self) {
         self.kill();
-        std::fs::remove_dir_all(self.folder.join("data")).expect("it was there");
+        std::fs::remove_dir_all(self.folder.join("data")).expect("the folder can be removed");
         self.start();
     }
 }

@@ -38,7 +38,7 @@ fn a_primary_whose_machine_dies_is_replaced_and_nothing_acknowledged_is_lost() {
         }
         kept.kill_keeper(first);
         kept.devices.kill(first);
-        appender.join().expect("it ends")
+        appender.join().expect("no thread panics")
     });
     drop(log);
     let dead = Instant::now();
@@ -52,7 +52,7 @@ fn a_primary_whose_machine_dies_is_replaced_and_nothing_acknowledged_is_lost() {
         TTL.as_secs()
     );
     let log = kept.devices.log(second);
-    append(&log, acknowledged + 1, PATIENCE).expect("two of three are there");
+    append(&log, acknowledged + 1, PATIENCE).expect("two of three nodes acknowledge");
     holds_all(&numbers(&log), (0..acknowledged).chain([acknowledged + 1]));
     assert!(acknowledged > 100, "{acknowledged}");
     // The machine is back: it follows.
@@ -69,7 +69,7 @@ fn a_keeper_that_stands_still_makes_its_device_acknowledge_nothing_more() {
     }
     let (kept, first) = Kept::formed(3, "quorum");
     let log = kept.devices.log(first);
-    append(&log, 0, PATIENCE).expect("all are there");
+    append(&log, 0, PATIENCE).expect("replicas acknowledge");
     kept.signal_keeper(first, Signal::SIGSTOP);
     let stopped = Instant::now();
     let (mut number, mut acknowledged, mut last) = (1, vec![0], Duration::ZERO);
@@ -97,7 +97,7 @@ fn a_keeper_that_stands_still_makes_its_device_acknowledge_nothing_more() {
     let more = kept.devices.log(second);
     for later in (1 << 33..).take(20) {
         assert!(append(&log, 1 << 32, Duration::from_millis(20)).is_err(), "a deposed primary acknowledges");
-        append(&more, later, PATIENCE).expect("all are there");
+        append(&more, later, PATIENCE).expect("replicas acknowledge");
     }
     drop(log);
     kept.all_in_step(second);
@@ -113,7 +113,7 @@ fn without_etcd_the_primary_goes_on_while_all_members_answer() {
     }
     let (mut kept, first) = Kept::formed(3, "quorum");
     let log = kept.devices.log(first);
-    append(&log, 0, PATIENCE).expect("all are there");
+    append(&log, 0, PATIENCE).expect("replicas acknowledge");
     kept.etcd[0].kill();
     let gone = Instant::now();
     let mut number = 1;
@@ -140,7 +140,7 @@ fn without_etcd_the_primary_goes_on_while_all_members_answer() {
     drop(log);
     let next = kept.primary(|_| true);
     let log = kept.devices.open(next, Level::RemoteRing).expect("a log");
-    append(&log, number + 1, PATIENCE).expect("two of three are there");
+    append(&log, number + 1, PATIENCE).expect("two of three nodes acknowledge");
     holds_all(&numbers(&log), (0..number).chain([number + 1]));
 }
 
@@ -152,7 +152,7 @@ fn an_etcd_that_lost_its_data_is_refused_by_name_until_an_operator_takes_it() {
     }
     let (mut kept, first) = Kept::formed(3, "quorum");
     let log = kept.devices.log(first);
-    append(&log, 0, PATIENCE).expect("all are there");
+    append(&log, 0, PATIENCE).expect("replicas acknowledge");
     kept.etcd[0].wipe();
     let start = Instant::now();
     while !(0..3).all(|node| kept.said(node).contains("went back from")) {
@@ -171,6 +171,6 @@ fn an_etcd_that_lost_its_data_is_refused_by_name_until_an_operator_takes_it() {
         kept.start_keeper(node, &["--new-etcd"]);
     }
     assert_eq!(kept.primary(|_| true), first, "the group is as it was");
-    append(&log, number, PATIENCE).expect("all are there");
+    append(&log, number, PATIENCE).expect("replicas acknowledge");
     holds_all(&numbers(&log), 0..=number);
 }

@@ -95,6 +95,6 @@ fn each_function_has_keepers_and_a_primary_of_its_own() {
     for name in ["tidewater", "tidewater:1"] {
         let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
         let log = Log::open(&etcd[0].target(name), options).expect("etcd names its primary");
-        append(&log, 1, PATIENCE).expect("both are there");
+        append(&log, 1, PATIENCE).expect("both nodes acknowledge");
     }
 }

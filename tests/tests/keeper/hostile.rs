@@ -22,12 +22,15 @@ fn put(etcd: &Etcd, key: &str, value: &str) {
 /// An answer of etcd's gateway.
 fn post(etcd: &Etcd, what: &str, body: &Value) -> Value {
     let (body, url) = (body.to_string(), etcd.url());
-    let mut stream = TcpStream::connect(url.trim_start_matches("http://")).expect("it listens");
+    let mut stream = TcpStream::connect(url.trim_start_matches("http://")).expect("the server listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     let head = format!("POST /v3/kv/{what} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
-    stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())).expect("it takes it");
+    stream
+        .write_all(head.as_bytes())
+        .and_then(|()| stream.write_all(body.as_bytes()))
+        .expect("the server reads the request");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
+    stream.read_to_string(&mut answer).expect("the server answers");
     let (head, answer) = answer.split_once("\r\n\r\n").expect("head and body");
     assert!(head.contains(" 200 "), "{body}: {head}");
     serde_json::from_str(answer).expect("JSON")
@@ -62,7 +65,7 @@ fn keys_of_strangers_stop_no_promotion_and_are_named() {
         return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
     }
     let (kept, first) = Kept::formed(2, "eager");
-    append(&kept.devices.log(first), 0, PATIENCE).expect("both are there");
+    append(&kept.devices.log(first), 0, PATIENCE).expect("both nodes acknowledge");
     let etcd = &kept.etcd[0];
     let key = |name: &str| format!("/tidewater/tidewater/{name}");
     put(etcd, &key("members/7"), &member(7, "72057594037927934.7", "\u{1b}]0;own\u{7}"));
@@ -94,7 +97,7 @@ fn keys_of_strangers_stop_no_promotion_and_are_named() {
     let ailing: Vec<&str> = said.lines().filter(|line| line.starts_with("etcd: ")).collect();
     assert!(matches!(ailing[..], [one] if one.contains("127.0.0.1:1 ")), "but for one that is not there: {said}");
     let log = Log::open(&etcd.target("tidewater"), Options::default()).expect("the primary's");
-    append(&log, 1, PATIENCE).expect("both are there");
+    append(&log, 1, PATIENCE).expect("both nodes acknowledge");
     drop(log);
     let device = etcd.target("tidewater");
     let said = run_well(kept.devices.folder.path(), &["tail", "--device", &device]);
@@ -192,7 +195,7 @@ const LIES: [(&str, Lie); 24] = [
 /// An etcd that lies to each that connects, until the test ends. Its address.
 fn liar(lie: Lie) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("it has one").to_string();
+    let address = listener.local_addr().expect("the socket has an address").to_string();
     let tell = move |mut stream: TcpStream| -> std::io::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         // It has asked.
@@ -230,7 +233,7 @@ fn programs_and_keepers_go_on_beside_an_etcd_that_lies_or_stop_in_words() {
         return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
     }
     let (mut kept, first) = Kept::formed(2, "eager");
-    append(&kept.devices.log(first), 0, PATIENCE).expect("both are there");
+    append(&kept.devices.log(first), 0, PATIENCE).expect("both nodes acknowledge");
     let liars = LIES.map(|(name, lie)| (name, liar(lie)));
     let real = kept.etcd[0].url();
     let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
@@ -261,6 +264,6 @@ fn programs_and_keepers_go_on_beside_an_etcd_that_lies_or_stop_in_words() {
     kept.until("its keeper is there", |status| status["members"].as_array().is_some_and(|all| all.len() == 2));
     let said = kept.ask(&["switchover", "--to", &next.to_string(), "--wait", "60s"]);
     assert!(said.contains("is primary of epoch"), "{said}");
-    append(&kept.devices.log(next), 1, PATIENCE).expect("both are there");
+    append(&kept.devices.log(next), 1, PATIENCE).expect("both nodes acknowledge");
     assert!(!kept.said(next).contains(['\u{1b}', '\u{7}']), "{:?}", kept.said(next));
 }

@@ -84,7 +84,7 @@ impl Kept {
         self.keepers[usize::from(node)] = Some(command.spawn().expect("it starts"));
     }
 
-    /// What a keeper has said.
+    /// Output of a keeper.
     pub fn said(&self, node: u8) -> String {
         let path = self.devices.folder.path().join(format!("keeper-{node}"));
         std::fs::read_to_string(path).unwrap_or_default()
@@ -139,15 +139,15 @@ impl Kept {
     }
 
     pub fn signal_keeper(&self, node: u8, signal: Signal) {
-        let child = self.keepers[usize::from(node)].as_ref().expect("it runs");
-        kill(Pid::from_raw(child.id() as i32), signal).expect("it is our child");
+        let child = self.keepers[usize::from(node)].as_ref().expect("the process runs");
+        kill(Pid::from_raw(child.id() as i32), signal).expect("the process can be signalled");
     }
 
     /// Ends a keeper (SIGKILL).
     pub fn kill_keeper(&mut self, node: u8) {
-        let mut child = self.keepers[usize::from(node)].take().expect("it runs");
-        child.kill().expect("it is our child");
-        child.wait().expect("it is our child");
+        let mut child = self.keepers[usize::from(node)].take().expect("the process runs");
+        child.kill().expect("the process can be killed");
+        child.wait().expect("the process can be waited for");
     }
 }
 

@@ -18,7 +18,7 @@ fn keepers_and_programs_reach_an_etcd_that_asks_for_certificates_and_no_other_do
     let etcd = Etcd::secured(devices.folder.path());
     let kept = Kept::by(devices, vec![etcd]);
     let first = kept.form("eager");
-    append(&kept.devices.log(first), 0, PATIENCE).expect("both are there");
+    append(&kept.devices.log(first), 0, PATIENCE).expect("both nodes acknowledge");
 
     let folder = kept.devices.folder.path();
     let target = kept.etcd[0].target("tidewater");
@@ -68,7 +68,7 @@ fn two_of_three_members_of_etcd_are_enough_and_one_alone_promotes_none() {
     let mut appends = |kept: &Kept, node: u8, time: Duration| {
         let (log, start) = (kept.devices.log(node), Instant::now());
         while start.elapsed() < time {
-            append(&log, number, PATIENCE).expect("it goes on");
+            append(&log, number, PATIENCE).expect("the log accepts the record");
             number += 1;
         }
     };
@@ -104,7 +104,7 @@ fn two_of_three_members_of_etcd_are_enough_and_one_alone_promotes_none() {
     drop(log);
     let primary = kept.primary(|_| true);
     let log = kept.devices.log(primary);
-    append(&log, 1 << 33, PATIENCE).expect("two of three are there");
+    append(&log, 1 << 33, PATIENCE).expect("two of three nodes acknowledge");
     let found = numbers(&log);
     let found: Vec<u64> = found.into_iter().filter(|found| *found < 1 << 32).collect();
     holds_all(&found, 0..number);

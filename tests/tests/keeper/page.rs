@@ -10,7 +10,7 @@ use crate::cluster::{Cluster, PATIENCE};
 use crate::etcd::{Etcd, is_installed};
 use crate::kept::Kept;
 
-/// What a viewer sees, the next time that a board comes.
+/// The next board that a viewer gets.
 fn board(port: u16) -> Option<Value> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     write!(stream, "GET /events HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n").ok()?;
@@ -89,11 +89,11 @@ fn asked(kept: &Kept, node: u8, path: &str) -> (u16, String) {
     let said = kept.said(node);
     let at =
         said.split("metrics: http://").nth(1).and_then(|rest| rest.split("/metrics").next()).expect("it says where");
-    let mut stream = TcpStream::connect(at).expect("it listens");
+    let mut stream = TcpStream::connect(at).expect("the server listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("it reads");
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("the program reads its input");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
+    stream.read_to_string(&mut answer).expect("the server answers");
     let (head, text) = answer.split_once("\r\n\r\n").expect("head and body");
     (head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status"), text.to_owned())
 }

@@ -1,4 +1,4 @@
-//! What operators ask for.
+//! Operators' commands.
 
 use std::time::Instant;
 
@@ -19,13 +19,13 @@ fn a_switchover_a_pause_and_another_group_lose_nothing() {
     kept.ask(&["group", "--members", "0,1", "--mode", "eager"]);
     let first = kept.primary(|_| true);
     assert_eq!(first, 0, "all are new: the lowest number");
-    append(&kept.devices.log(0), 0, PATIENCE).expect("both are there");
+    append(&kept.devices.log(0), 0, PATIENCE).expect("both nodes acknowledge");
     let said = kept.ask(&["status"]);
     assert!(said.contains("eager, members 0, 1") && said.contains("node 2 is no member"), "{said}");
 
     let said = kept.ask(&["switchover"]);
     assert!(said.contains("node 1 is primary of epoch"), "{said}");
-    append(&kept.devices.log(1), 1, PATIENCE).expect("both are there");
+    append(&kept.devices.log(1), 1, PATIENCE).expect("both nodes acknowledge");
     let url = kept.etcd[0].url();
     let refused = |arguments: &[&str]| {
         run_refused(kept.devices.folder.path(), &[&["keeper", "--etcd", &url], arguments].concat())
@@ -40,11 +40,11 @@ fn a_switchover_a_pause_and_another_group_lose_nothing() {
     // A third joins; then one leaves that is primary.
     kept.ask(&["group", "--members", "0,1,2", "--mode", "quorum"]);
     kept.devices.until(1, "three", |status| status["groups"][0]["members"] == serde_json::json!([0, 1, 2]));
-    append(&kept.devices.log(1), 2, PATIENCE).expect("all are there");
+    append(&kept.devices.log(1), 2, PATIENCE).expect("replicas acknowledge");
     kept.ask(&["group", "--members", "0,2", "--mode", "eager"]);
     let next = kept.primary(|node| node != 1);
     kept.devices.until(next, "two", |status| status["groups"][0]["members"] == serde_json::json!([0, 2]));
-    append(&kept.devices.log(next), 3, PATIENCE).expect("both are there");
+    append(&kept.devices.log(next), 3, PATIENCE).expect("both nodes acknowledge");
 
     // Paused: the keepers may go, and the primary goes on.
     kept.ask(&["pause"]);
@@ -63,7 +63,7 @@ fn a_switchover_a_pause_and_another_group_lose_nothing() {
     kept.devices.until(next, "it has a deadline", |status| status["groups"][0]["has_deadline"] == true);
     assert_eq!(kept.primary(|_| true), next);
     let log = kept.devices.log(next);
-    append(&log, number, PATIENCE).expect("both are there");
+    append(&log, number, PATIENCE).expect("both nodes acknowledge");
     assert!(numbers(&log).into_iter().eq(0..=number), "numbers are missing");
 }
 
@@ -74,23 +74,23 @@ fn a_device_that_lost_its_log_joins_and_one_with_another_log_waits_for_reinit() 
         return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
     }
     let (mut kept, first) = Kept::formed(3, "quorum");
-    append(&kept.devices.log(first), 0, PATIENCE).expect("all are there");
+    append(&kept.devices.log(first), 0, PATIENCE).expect("replicas acknowledge");
     let other = (0..3).find(|node| *node != first).expect("there are three");
     kept.devices.kill(other);
-    std::fs::remove_dir_all(kept.devices.path(other)).expect("it was there");
+    std::fs::remove_dir_all(kept.devices.path(other)).expect("the folder can be removed");
     kept.devices.start(other);
     kept.kill_keeper(other);
     kept.start_keeper(other, &[]);
     kept.all_in_step(first);
-    append(&kept.devices.log(first), 1, PATIENCE).expect("all are there");
+    append(&kept.devices.log(first), 1, PATIENCE).expect("replicas acknowledge");
 
     // It is taken out of the group, and written to. It is no member then, so that no keeper puts it back.
     kept.ask(&["pause"]);
     let node = other.to_string();
     run_well(kept.devices.folder.path(), &["group", "leave", "--control", &node]);
     let own = kept.devices.open(other, tidewater_client::Level::Ring).expect("a log");
-    own.append(&[b"its own"]).expect("the ring takes it");
-    own.x_fsync().expect("it is in the ring");
+    own.append(&[b"its own"]).expect("the ring accepts the record");
+    own.x_fsync().expect("the record reaches the ring");
     drop(own);
     kept.ask(&["resume"]);
     kept.until("it waits", |status| {
@@ -106,6 +106,6 @@ fn a_device_that_lost_its_log_joins_and_one_with_another_log_waits_for_reinit() 
     assert_eq!(kept.primary(|_| true), first);
     kept.all_in_step(first);
     let log = kept.devices.log(first);
-    append(&log, 2, PATIENCE).expect("all are there");
+    append(&log, 2, PATIENCE).expect("replicas acknowledge");
     assert_eq!(numbers(&log), [0, 1, 2]);
 }

@@ -79,9 +79,9 @@ impl Shell {
         self.ask(&format!(".open 'file:{database}?vfs=tidewater&device={}&{how}'", device.target()));
     }
 
-    /// What it prints to a line, once it is done with it.
+    /// Its output for a line, once it is done with it.
     fn ask(&mut self, line: &str) -> String {
-        writeln!(self.stdin, "{line}\n.print done").expect("it reads");
+        writeln!(self.stdin, "{line}\n.print done").expect("the program reads its input");
         let mut said = String::new();
         loop {
             let before = said.len();
@@ -95,19 +95,19 @@ impl Shell {
 
     /// Bytes that it has written by calls (proc(5), `io`).
     fn written(&self) -> u64 {
-        let io = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).expect("it runs");
+        let io = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).expect("the process runs");
         let line = io.lines().find_map(|line| line.strip_prefix("wchar: ")).expect("the kernel reports it");
         line.parse().expect("a number")
     }
 
     fn kill(mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
+        self.child.kill().expect("the process can be killed");
+        self.child.wait().expect("the process can be waited for");
     }
 
     fn end(mut self) {
-        writeln!(self.stdin, ".quit").expect("it reads");
-        assert!(self.child.wait().expect("it ends").success());
+        writeln!(self.stdin, ".quit").expect("the program reads its input");
+        assert!(self.child.wait().expect("the process can be waited for").success());
     }
 }
 
@@ -127,7 +127,7 @@ fn what_sqlite_committed_comes_back_from_the_device() {
         shell.ask(&format!("INSERT INTO t VALUES ({i}, hex(randomblob({})));", i % 50));
     }
     assert_eq!(shell.ask("SELECT count(*) FROM t;"), "200");
-    assert!(std::fs::read(&wal).expect("it is there").len() > before.len(), "others see what is written");
+    assert!(std::fs::read(&wal).expect("the file can be read").len() > before.len(), "others see what is written");
     shell.kill();
 
     // The control: without the device, the commits are gone.
@@ -250,7 +250,7 @@ fn a_frame_of_sqlites_log_is_one_record_and_others_find_it_at_once() {
         for i in 0..20 {
             let before = std::fs::metadata(&wal).expect("SQLite made it").len();
             shell.ask(&format!("INSERT INTO t VALUES ({i}, 'row {i}');"));
-            let bytes = std::fs::read(&wal).expect("it is there");
+            let bytes = std::fs::read(&wal).expect("the file can be read");
             assert_eq!(bytes.len() as u64, before + FRAME[0] + FRAME[1], "{how} {settings}");
             let head = &bytes[before as usize..][..8];
             assert!(head[4..] != [0; 4], "its last frame is a commit's: {head:?}");
@@ -357,7 +357,9 @@ fn a_log_that_begins_anew_is_written_by_stores_and_may_be_cut_meanwhile() {
             assert_eq!(shell.ask("SELECT count(*), sum(b = 'row ' || a) FROM t;"), format!("{rows}|{rows}"));
             assert_eq!(shell.ask("PRAGMA integrity_check;"), "ok");
             shell.end();
-            std::fs::remove_dir_all(&data).and_then(|()| std::fs::remove_dir_all(&shadows)).expect("they are there");
+            std::fs::remove_dir_all(&data)
+                .and_then(|()| std::fs::remove_dir_all(&shadows))
+                .expect("the folders can be removed");
         }
     }
 }
@@ -408,10 +410,10 @@ fn a_database_on_the_log_comes_back_from_the_device() {
         shell.ask("PRAGMA wal_checkpoint(TRUNCATE); DELETE FROM t WHERE a >= 50; VACUUM;");
         shell.kill();
         // What the files had when they were synced last.
-        let whole = std::fs::read(data.join("my.db")).expect("it is there");
+        let whole = std::fs::read(data.join("my.db")).expect("the file can be read");
         witness.reset(&shadows, &[&data]).expect("the files are there");
         assert!(
-            std::fs::read(data.join("my.db")).expect("it is there") != whole,
+            std::fs::read(data.join("my.db")).expect("the file can be read") != whole,
             "nothing is lost, so nothing is shown"
         );
         let mut shell = Shell::start(&data, &layer);
@@ -421,7 +423,7 @@ fn a_database_on_the_log_comes_back_from_the_device() {
         shell.end();
         let after = said(Command::new("sqlite3").current_dir(&data).args(["my.db", "SELECT count(*) FROM t"]));
         assert_eq!(after.trim(), "50");
-        std::fs::remove_dir_all(&data).expect("it is there");
+        std::fs::remove_dir_all(&data).expect("the folder can be removed");
     }
 }
 
@@ -567,8 +569,8 @@ fn a_log_that_could_not_be_emptied_at_the_end_of_a_program_is_reported() {
     shell.open(&device, "my.db", "level=ring");
     shell.ask("CREATE TABLE t (a);");
     device.kill();
-    writeln!(shell.stdin, ".quit").expect("it reads");
-    let output = shell.child.wait_with_output().expect("it ends");
+    writeln!(shell.stdin, ".quit").expect("the program reads its input");
+    let output = shell.child.wait_with_output().expect("the process can be waited for");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("the log keeps what is not synced of its files"), "{errors}");
 }
@@ -599,7 +601,7 @@ fn a_database_that_is_opened_on_another_device_is_refused_until_it_is_adopted() 
         shell.open(device, "my.db", "level=ring");
         let count = shell.ask("INSERT INTO t VALUES (2); SELECT count(*) FROM t;");
         shell.kill();
-        (count, std::fs::read_to_string(errors).expect("it is there"))
+        (count, std::fs::read_to_string(errors).expect("the file can be read"))
     };
     let (count, said) = opened(&other, false);
     assert!(count.is_empty() && said.contains("right/f0.sock"), "{count}: {said}");

@@ -73,17 +73,17 @@ impl Rocks {
             if let Ok(stream) = UnixStream::connect(&socket) {
                 return Rocks { child, stream };
             }
-            assert!(child.try_wait().expect("it is our child").is_none(), "it ended");
+            assert!(child.try_wait().expect("the process can be polled").is_none(), "it ended");
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
 
     /// The lines that answer a line, less the last, which must be `ok`.
     fn ask(&mut self, line: &str) -> Vec<String> {
-        self.stream.write_all(format!("{line}\n").as_bytes()).expect("it reads");
+        self.stream.write_all(format!("{line}\n").as_bytes()).expect("the program reads its input");
         let mut lines = Vec::new();
         for answer in BufReader::new(&self.stream).lines() {
-            match answer.expect("it answers").as_str() {
+            match answer.expect("the program answers").as_str() {
                 "ok" => return lines,
                 error if error.starts_with("error ") => panic!("{line}: {error}"),
                 other => lines.push(other.to_owned()),
@@ -93,8 +93,8 @@ impl Rocks {
     }
 
     fn kill(mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
+        self.child.kill().expect("the process can be killed");
+        self.child.wait().expect("the process can be waited for");
     }
 }
 
@@ -221,8 +221,7 @@ fn what_the_layer_keeps_of_rocksdbs_log_is_there_for_its_readers_and_after_a_cra
     rocks.kill();
 }
 
-/// Whatever cuts a log is on the device's: by an open file and by its name, of what the layer keeps and of what is in
-/// the file.
+/// Every cut of a log is on the device's: by an open file and by its name, of bytes kept by the layer or in the file.
 #[test]
 fn rocksdbs_logs_are_as_long_after_a_crash_as_they_were_cut_to() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -240,7 +239,8 @@ fn rocksdbs_logs_are_as_long_after_a_crash_as_they_were_cut_to() {
         std::fs::create_dir(path).expect("a folder");
     }
     let logs = |folder: &Path| {
-        [1, 2, 3, 4, 5].map(|number| std::fs::read(folder.join(format!("00000{number}.log"))).expect("it is there"))
+        [1, 2, 3, 4, 5]
+            .map(|number| std::fs::read(folder.join(format!("00000{number}.log"))).expect("the file can be read"))
     };
     let answers = said(Command::new(&program).arg(&plain));
     let without = logs(&plain);
@@ -260,8 +260,8 @@ fn rocksdbs_logs_are_as_long_after_a_crash_as_they_were_cut_to() {
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         while !answered.ends_with("done\n") && stdout.read_line(&mut answered).expect("UTF-8") > 0 {}
         assert_eq!(answered, answers);
-        child.kill().expect("it waits");
-        child.wait().expect("it is our child");
+        child.kill().expect("the process can be killed");
+        child.wait().expect("the process can be waited for");
         device.kill();
         witness.reset(&shadows, &[&data]).expect("the files are there");
         is_shown |= logs(&data) != without;
@@ -275,7 +275,7 @@ fn rocksdbs_logs_are_as_long_after_a_crash_as_they_were_cut_to() {
         }
         device.kill();
         for file in ["drive", "ring"] {
-            std::fs::remove_file(here.join(file)).expect("it was there");
+            std::fs::remove_file(here.join(file)).expect("the file can be removed");
         }
     }
     assert!(is_shown, "nothing was lost");

@@ -14,7 +14,7 @@ use crate::site::{Process, Site, TTL, epoch};
 use crate::tally::Tally;
 use crate::workload::Workload;
 
-/// What happens to the cluster while programs append.
+/// A fault of the cluster while programs append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     /// The primary's device, its keeper, and its member of etcd if there is one, are killed until another is primary.
@@ -69,7 +69,7 @@ const FAULTS: [Fault; 20] = [
 /// Calls of a life, beyond which programs are slower: judges have to hold them all.
 const CALLS_MAX: usize = 12_000;
 
-/// What a campaign did.
+/// Totals of a campaign.
 #[derive(Default)]
 struct Counts {
     lives: u64,
@@ -203,7 +203,7 @@ impl Life {
             Fault::SecondaryLosesItsDisk => {
                 self.site.kill_keeper(secondary);
                 self.site.kill(secondary);
-                std::fs::remove_dir_all(self.site.path(secondary)).expect("it was there");
+                std::fs::remove_dir_all(self.site.path(secondary)).expect("the folder can be removed");
                 self.site.start(secondary);
                 self.site.start_keeper(secondary);
                 true
@@ -342,7 +342,7 @@ fn live(seed: u64, rounds: u64, first: &[Fault], counts: &mut Counts) -> bool {
     });
     let primary = life.site.primary(|_| true);
     life.site.all_in_step(primary);
-    load.read_at_last(primary).expect("all are there");
+    load.read_at_last(primary).expect("replicas acknowledge");
     let calls = load.history.calls();
     let verdict = judge(&calls);
     counts.lives += 1;

@@ -1,4 +1,4 @@
-//! What programs asked of a log and what they got, with times; and what must hold of it.
+//! Calls of programs on a log and their results, with times; and the rules that hold for them.
 //!
 //! Every append has a number of its own. A read is of the log up to a record that its reader has appended and seen
 //! acknowledged, so it has to hold all that was acknowledged before the read began.
@@ -24,7 +24,7 @@ pub struct Found {
     pub number: u64,
 }
 
-/// What was asked.
+/// A request, with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Append a number.
@@ -57,14 +57,14 @@ pub struct History {
     calls: Mutex<Vec<Call>>,
 }
 
-/// What is wrong with a history.
+/// Contradictions in a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Records that were acknowledged, and that a later read lacks.
     pub lost: Vec<u64>,
     /// Records that were acknowledged in an epoch after one of a later epoch had been.
     pub deposed: Vec<u64>,
-    /// Whatever else can't be, in words.
+    /// Other contradictions, in words.
     pub other: Vec<String>,
 }
 

@@ -27,7 +27,7 @@ fn history() -> Vec<Call> {
     calls
 }
 
-/// What both judges say.
+/// Verdicts of both judges.
 fn judged(calls: &[Call]) -> (Verdict, Option<Judgement>) {
     let other = porcupine::judge(calls);
     if let Err(why) = &other {
@@ -73,7 +73,8 @@ fn an_acknowledged_record_that_is_lost_is_found_by_both_judges() {
 fn an_acknowledgement_of_a_deposed_primary_is_found_by_both_judges() {
     // It begins after record 50 was acknowledged by the next primary.
     let verdict = is_found(|calls| {
-        let number = calls.iter().position(|call| *call == append(40, 400, None, 1)).expect("it is there");
+        let number =
+            calls.iter().position(|call| *call == append(40, 400, None, 1)).expect("the call is in the history");
         calls[number] = append(40, 1_600, Some(1_620), 1);
     });
     assert_eq!(verdict.deposed, [40]);

@@ -170,7 +170,7 @@ pub fn a_primary_behind_a_cut() -> Option<Tally> {
 pub fn an_eager_group_waits() -> Option<Tally> {
     let (site, mut tally) = (Site::formed(3, 14, GroupMode::Eager)?, Tally::default());
     let log = site.log(0);
-    append(&log, 0, PATIENCE).expect("all are there");
+    append(&log, 0, PATIENCE).expect("replicas acknowledge");
     for (round, (from, to)) in [(0, 1), (2, 0)].into_iter().enumerate() {
         let number = 2 * round as u64 + 1;
         site.machines.weather(from, to, Weather::CUT);

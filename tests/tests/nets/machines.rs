@@ -69,25 +69,25 @@ impl Machines {
         let namespace = &self.namespaces[usize::from(machine)];
         std::thread::scope(|scope| {
             let on_it = scope.spawn(|| {
-                setns(namespace, CloneFlags::CLONE_NEWNET).expect("it is our namespace");
+                setns(namespace, CloneFlags::CLONE_NEWNET).expect("the namespace can be entered");
                 act()
             });
             on_it.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
-    /// What happens to packets from one machine to another.
+    /// Sets the faults of packets from one machine to another.
     pub fn weather(&self, from: u8, to: u8, weather: Weather) {
         self.relay.set(from, to, weather);
     }
 
-    /// What happens to packets between two machines.
+    /// Sets the faults of packets between two machines.
     pub fn between(&self, one: u8, other: u8, weather: Weather) {
         self.weather(one, other, weather);
         self.weather(other, one, weather);
     }
 
-    /// What happens to all packets between some machines.
+    /// Sets the faults of all packets between some machines.
     pub fn among(&self, machines: impl Iterator<Item = u8> + Clone, weather: Weather) {
         for from in machines.clone() {
             machines.clone().for_each(|to| self.weather(from, to, weather));
@@ -99,12 +99,12 @@ impl Machines {
         (0..self.namespaces.len() as u8).for_each(|other| self.between(machine, other, weather));
     }
 
-    /// What has happened to packets from one machine to another.
+    /// Faults that packets from one machine to another have met.
     pub fn fired(&self, from: u8, to: u8) -> Fired {
         self.relay.fired(from, to)
     }
 
-    /// What has happened to all packets.
+    /// Faults that all packets have met.
     pub fn fired_in_all(&self) -> Fired {
         let mut all = Fired::default();
         let number = self.namespaces.len() as u8;

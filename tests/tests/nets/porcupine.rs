@@ -8,7 +8,7 @@ use tidewater_tests::root;
 
 use crate::history::{Call, lines};
 
-/// What it finds.
+/// Its verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
     /// The calls can have come about one after the other.
@@ -28,14 +28,14 @@ fn program() -> Result<&'static Path, &'static str> {
     let built = BUILT.get_or_init(|| {
         let go = |line: &[&str]| Command::new("go").args(line).current_dir(root().join("tests/porcupine")).output();
         go(&["version"]).map_err(|_| "no Go here: a second judge of histories (Porcupine) is left out".to_owned())?;
-        let had = go(&["mod", "download"]).expect("it is there");
+        let had = go(&["mod", "download"]).expect("Go is installed");
         if !had.status.success() {
             return Err(format!("Porcupine can't be had: {}", String::from_utf8_lossy(&had.stderr).trim()));
         }
         let test = std::env::current_exe().expect("a running test has a path");
         // Each test binary has its own: two of them may build at once.
         let to = test.with_extension("porcupine");
-        let output = go(&["build", "-o", to.to_str().expect("UTF-8"), "."]).expect("it is there");
+        let output = go(&["build", "-o", to.to_str().expect("UTF-8"), "."]).expect("Go is installed");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(to)
     });

@@ -1,4 +1,4 @@
-//! What carries packets from machine to machine: it delays, loses, repeats and reorders them by seed, and cuts either
+//! The carrier of packets from machine to machine: it delays, loses, repeats and reorders them by seed, and cuts either
 //! direction of a link. The kernel of this machine need have no netem for it.
 
 use std::cmp::Reverse;
@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Bytes of a packet, at most.
 const PACKET_MAX: usize = 65_536;
 
-/// What happens to packets on their way from one machine to another.
+/// Faults of packets on their way from one machine to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weather {
     /// None arrives.
@@ -50,7 +50,7 @@ impl Weather {
     };
 }
 
-/// What has happened to packets.
+/// Faults that packets have met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fired {
     /// Sent by the kernel.
@@ -127,13 +127,13 @@ impl Relay {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What happens from now on to packets from one machine to another.
+    /// Sets the faults of packets from one machine to another from now on.
     pub fn set(&self, from: u8, to: u8, weather: Weather) {
         let place = usize::from(from) * self.machines + usize::from(to);
         self.paths()[place].weather = weather;
     }
 
-    /// What has happened to packets from one machine to another.
+    /// Faults that packets from one machine to another have met.
     pub fn fired(&self, from: u8, to: u8) -> Fired {
         self.paths()[usize::from(from) * self.machines + usize::from(to)].fired
     }

@@ -14,7 +14,7 @@ use crate::tally::Tally;
 pub fn force_on_two_sides() -> Option<Tally> {
     let (site, mut tally) = (Site::formed(3, 50, GroupMode::Quorum)?, Tally::default());
     let log = site.log(0);
-    (0..20).for_each(|number| append(&log, number, PATIENCE).expect("all are there"));
+    (0..20).for_each(|number| append(&log, number, PATIENCE).expect("replicas acknowledge"));
     site.all_in_step(0);
     (0..3).for_each(|node| site.machines.isolate(node, Weather::CUT));
     for node in [1, 2] {
@@ -41,7 +41,7 @@ pub fn force_on_two_sides() -> Option<Tally> {
     }
     site.all_in_step(last);
     let log = site.log(last);
-    append(&log, 21, PATIENCE).expect("all are there");
+    append(&log, 21, PATIENCE).expect("replicas acknowledge");
     let found = numbers(&log);
     tally.holds(found.starts_with(&(0..20).collect::<Vec<_>>()), || format!("{found:?}"));
     tally.acknowledged = 21;

@@ -48,7 +48,7 @@ pub struct Site {
     keepers: Vec<Option<Child>>,
     etcds: Vec<(u8, Option<Child>)>,
     pub devices: Vec<Option<Device>>,
-    /// What each device is started with besides.
+    /// Further options of each device's start.
     pub options: Vec<Vec<String>>,
     /// The library that makes disks fail.
     disk: Option<PathBuf>,
@@ -127,7 +127,7 @@ impl Site {
         self.disk.is_some()
     }
 
-    /// What is wrong with the disk of a node from now on; empty: nothing.
+    /// Sets the fault of a node's disk from now on; empty: none.
     pub fn disk(&self, node: u8, fault: &str) {
         let at = self.path(node).join("fault");
         std::fs::write(at.with_extension("new"), fault).expect("a folder");
@@ -167,20 +167,20 @@ impl Site {
 
     /// Ends a device (SIGKILL).
     pub fn kill(&mut self, node: u8) {
-        self.devices[usize::from(node)].take().expect("it runs").kill();
+        self.devices[usize::from(node)].take().expect("the process runs").kill();
     }
 
     pub fn pid(&self, process: Process) -> Pid {
         let child = match process {
-            Process::Device(node) => return self.devices[usize::from(node)].as_ref().expect("it runs").pid(),
+            Process::Device(node) => return self.devices[usize::from(node)].as_ref().expect("the process runs").pid(),
             Process::Keeper(node) => self.keepers[usize::from(node)].as_ref(),
             Process::Etcd(member) => self.etcds[member].1.as_ref(),
         };
-        Pid::from_raw(child.expect("it runs").id() as i32)
+        Pid::from_raw(child.expect("the process runs").id() as i32)
     }
 
     pub fn signal(&self, process: Process, signal: Signal) {
-        kill(self.pid(process), signal).expect("it is our child");
+        kill(self.pid(process), signal).expect("the process can be signalled");
     }
 
     /// Whether a process stands still (SIGSTOP), as the kernel says.
@@ -189,7 +189,7 @@ impl Site {
         stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
     }
 
-    /// What devices have said.
+    /// Standard error of all devices.
     pub fn errors(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("stderr")).unwrap_or_default()
     }
@@ -199,12 +199,12 @@ impl Site {
         ask(&self.path(node), request, time)
     }
 
-    /// What a device says of its peers and groups; null: it does not answer.
+    /// A device's status of its peers and groups; null: it does not answer.
     pub fn status(&self, node: u8) -> Value {
         self.ask(node, &Request::Status, ANSWER).map_or(Value::Null, |status| status["peers"].clone())
     }
 
-    /// What a device says of its log's group.
+    /// A device's status of its log's group.
     pub fn group(&self, node: u8) -> Value {
         self.status(node)["groups"][0].clone()
     }
@@ -232,7 +232,7 @@ impl Site {
         let members: Vec<u8> = self.nodes().collect();
         let k = if mode == GroupMode::Quorum { members.len() as u8 / 2 + 1 } else { 0 };
         let form = Request::GroupForm { function: 0, members, mode, k, primary };
-        self.ask(node, &form, PATIENCE).expect("it is alone");
+        self.ask(node, &form, PATIENCE).expect("the node can form a group");
     }
 
     /// Whether a node is primary now, of an epoch above the one before. It may be asked again.
@@ -453,8 +453,8 @@ pub fn epoch(text: &Value) -> u64 {
 
 fn end(child: &mut Option<Child>) {
     if let Some(mut child) = child.take() {
-        child.kill().expect("it is our child");
-        child.wait().expect("it is our child");
+        child.kill().expect("the process can be killed");
+        child.wait().expect("the process can be waited for");
     }
 }
 

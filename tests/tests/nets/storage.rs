@@ -137,7 +137,7 @@ pub fn an_image_that_is_lost() -> Option<Tally> {
 
 fn lose(site: &mut Site, node: u8) {
     site.kill(node);
-    std::fs::remove_dir_all(site.path(node)).expect("it was there");
+    std::fs::remove_dir_all(site.path(node)).expect("the folder can be removed");
     site.start(node);
 }
 

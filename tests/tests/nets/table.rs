@@ -14,7 +14,7 @@ pub enum Length {
     Chance,
 }
 
-/// What tries a case.
+/// The test of a case.
 #[derive(Clone, Copy)]
 pub enum By {
     /// These tests, on machines of their own.
@@ -316,7 +316,7 @@ pub const CASES: &[Case] = &[
     ),
 ];
 
-/// What stands before the list.
+/// The text before the list.
 const HEAD: &str = "\
 # How a replicated log can fail
 

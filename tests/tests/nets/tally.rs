@@ -1,4 +1,4 @@
-//! What a case did: how often something was tried, how often it really happened, and what went wrong.
+//! Totals of a case: how often something was tried, how often it really happened, and the violations.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::workload::Workload;
 /// Calls of a case, beyond which programs are slower.
 const CALLS_MAX: usize = 6_000;
 
-/// What a case did.
+/// Totals of a case.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub tried: u64,

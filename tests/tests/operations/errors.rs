@@ -44,22 +44,22 @@ impl Drop for Trial {
 
 /// All files at and below a folder, by their paths with `+` for `/`, but for markers.
 fn files_below(folder: &Path, before: &str, found: &mut BTreeMap<String, Vec<u8>>) {
-    for entry in fs::read_dir(folder).expect("it is there") {
-        let entry = entry.expect("it is there");
+    for entry in fs::read_dir(folder).expect("the folder can be read") {
+        let entry = entry.expect("the entry can be read");
         let name = entry.file_name().to_string_lossy().into_owned();
         let name = if before.is_empty() { name } else { format!("{before}+{name}") };
-        if entry.file_type().expect("it is there").is_dir() {
+        if entry.file_type().expect("the entry has a type").is_dir() {
             files_below(&entry.path(), &name, found);
         } else if !name.contains(".tidewater-log-") {
-            found.insert(name, fs::read(entry.path()).expect("it is ours"));
+            found.insert(name, fs::read(entry.path()).expect("the file can be read"));
         }
     }
 }
 
 fn folders_below(folder: &Path) -> Vec<PathBuf> {
     let mut all = vec![folder.to_owned()];
-    for entry in fs::read_dir(folder).expect("it is there").flatten() {
-        if entry.file_type().expect("it is there").is_dir() {
+    for entry in fs::read_dir(folder).expect("the folder can be read").flatten() {
+        if entry.file_type().expect("the entry has a type").is_dir() {
             all.extend(folders_below(&entry.path()));
         }
     }

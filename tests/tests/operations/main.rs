@@ -26,10 +26,10 @@ use model::{Call, Model, Name, Operation};
 
 const DEVICE: &str = "vfio-user:../f0.sock";
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
-/// What is there once everything has been done.
+/// Time-out for an earlier program to end.
 const TIME: Duration = tidewater_tests::PATIENCE;
 
-/// What happens to a round.
+/// The crash of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Crash {
     /// None: the program ends, and the log is drained.
@@ -133,7 +133,7 @@ impl Trial {
         }
     }
 
-    /// What all names hold.
+    /// Content of all names.
     fn found(&self) -> BTreeMap<Name, Vec<u8>> {
         let read = |name: &Name| fs::read(self.files().join(name)).ok().map(|bytes| (*name, bytes));
         NAMES.iter().filter_map(read).collect()
@@ -207,22 +207,22 @@ fn round(trial: &mut Trial, seed: u64, crash: Crash) -> Result<usize, String> {
         return Err(format!("it ended after {done} operations: {said}"));
     }
     if crash == Crash::None {
-        let output = child.wait_with_output().expect("it is our child");
+        let output = child.wait_with_output().expect("the process can be waited for");
         if !output.status.success() {
             return Err(format!("the run ended with {}", output.status));
         }
     } else {
         if crash != Crash::Run {
-            let device = trial.device.take().expect("it was started");
+            let device = trial.device.take().expect("the device was started");
             if crash == Crash::PowerAndRing {
                 device.kill();
-                fs::remove_file(trial.path().join("ring")).expect("it was there");
+                fs::remove_file(trial.path().join("ring")).expect("the file can be removed");
             } else {
                 device.kill();
             }
         }
         let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
-        child.wait().expect("it is our child");
+        child.wait().expect("the process can be waited for");
         while answers.read_line(&mut line).expect("UTF-8") > 0 {
             done += usize::from(line.ends_with('\n'));
             line.clear();

@@ -1,4 +1,4 @@
-//! What files are to be after a list of operations: names, what they are of, and what that has held.
+//! Expected files after a list of operations: names, their files, and contents over time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ pub const BYTES_MAX: usize = 24 << 10;
 /// A name, in the folder `set`, which is on the log, or in `out`, which is not.
 pub type Name = &'static str;
 
-/// What one process does.
+/// An operation of one process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
     Open {
@@ -107,14 +107,14 @@ impl fmt::Display for Operation {
 /// A file, by whatever names.
 #[derive(Clone, Default, Debug)]
 pub struct File {
-    /// What it held after which operation, the last one being what it holds.
+    /// Its contents, each with the operation after which it held it; the last one is the present one.
     pub states: Vec<(usize, Vec<u8>)>,
     /// The last operation that synced it.
     pub synced: Option<usize>,
 }
 
 impl File {
-    /// What it holds.
+    /// Its content.
     pub fn bytes(&self) -> &[u8] {
         self.states.last().map_or(&[], |(_, bytes)| bytes)
     }
@@ -158,7 +158,7 @@ pub struct Model {
     known: Vec<[bool; SLOTS]>,
 }
 
-/// What the operation of a number writes.
+/// The bytes that the operation of a number writes.
 fn content(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number * 31 + at * 7 + at / 251) as u8).collect()
 }
@@ -168,7 +168,7 @@ impl Model {
         Model { processes: vec![[None; SLOTS]], known: vec![[false; SLOTS]], ..Model::default() }
     }
 
-    /// What a descriptor is of.
+    /// The open file of a descriptor.
     pub fn opened(&self, process: usize, slot: usize) -> &Opened {
         &self.opened[self.processes[process][slot].expect("lists use descriptors that are open")]
     }
@@ -227,7 +227,7 @@ impl Model {
                 let is = self.opened(process, slot).clone();
                 let from = if is.appends { self.files[is.file].bytes().len() } else { is.offset };
                 self.put(number, is.file, from, len);
-                let which = self.processes[process][slot].expect("it is open");
+                let which = self.processes[process][slot].expect("the slot is open");
                 self.opened[which].offset = from + len;
             }
             Call::WriteAt { slot, offset, len } => {

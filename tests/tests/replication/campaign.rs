@@ -10,7 +10,7 @@ use tidewater_base::Rng;
 use tidewater_client::Level;
 use tidewater_client::mapped::Log;
 
-/// What a campaign did.
+/// Totals of a campaign.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     lives: u64,
@@ -43,7 +43,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// What happens to the primary while a program appends.
+/// A fault of the primary while a program appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// It is killed, and stays away until another is primary.

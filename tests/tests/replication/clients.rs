@@ -44,8 +44,8 @@ impl<'c> Program<'c> {
     fn append(&self) {
         while !self.ends.load(Ordering::Relaxed) {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let written = self.log.append(&[&number.to_le_bytes()]).expect("it goes on");
-            self.log.wait(written.end, Level::RemoteRing, PATIENCE).expect("it goes on");
+            let written = self.log.append(&[&number.to_le_bytes()]).expect("the log accepts the record");
+            self.log.wait(written.end, Level::RemoteRing, PATIENCE).expect("the log reaches the level");
             self.acknowledged.lock().expect("no panic").push(number);
         }
     }
@@ -115,7 +115,7 @@ fn a_program_goes_on_when_its_primary_is_killed_and_each_record_is_there_once() 
         cluster.form(&["--mode", "quorum"]);
         let moves = while_appending(&mut cluster, threads, |cluster, _| {
             cluster.kill(0);
-            std::fs::remove_dir_all(cluster.path(0)).expect("it was there");
+            std::fs::remove_dir_all(cluster.path(0)).expect("the folder can be removed");
             cluster.promote(1);
             1
         });
@@ -168,10 +168,10 @@ fn a_log_that_another_program_has_gone_on_with_is_not_appended_to() {
     cluster.form(&["--mode", "quorum"]);
     let log = open(&cluster);
     let written = log.append(&[&0u64.to_le_bytes()]).expect("there is room");
-    log.wait(written.end, Level::RemoteRing, PATIENCE).expect("all are there");
+    log.wait(written.end, Level::RemoteRing, PATIENCE).expect("replicas acknowledge");
     cluster.kill(0);
     // Not on any replica, and another program's are there instead.
-    let late = log.append(&[&1u64.to_le_bytes()]).expect("the ring takes it");
+    let late = log.append(&[&1u64.to_le_bytes()]).expect("the ring accepts the record");
     cluster.promote(1);
     let other = cluster.log(1);
     super::cluster::append(&other, 2, PATIENCE).expect("two are there");
@@ -224,25 +224,25 @@ fn a_program_in_c_goes_on_when_its_primary_is_killed() {
     for number in 0..20 {
         if number == 10 {
             cluster.kill(0);
-            std::fs::remove_dir_all(cluster.path(0)).expect("it was there");
+            std::fs::remove_dir_all(cluster.path(0)).expect("the folder can be removed");
             cluster.promote(1);
         }
-        writeln!(lines, "line {number}").expect("it reads");
-        let mut answer = answers.next().expect("it goes on");
+        writeln!(lines, "line {number}").expect("the program reads its input");
+        let mut answer = answers.next().expect("the program prints a line");
         if answer.starts_with("on another primary") {
             moved.push(answer);
-            answer = answers.next().expect("it goes on");
+            answer = answers.next().expect("the program prints a line");
         }
         assert!(answer.ends_with(": committed"), "{answer}");
     }
     drop(lines);
     moved.extend(answers);
     assert_eq!(moved, ["on another primary, 1. time"]);
-    assert!(child.wait().expect("it is our child").success());
+    assert!(child.wait().expect("the process can be waited for").success());
     let log = cluster.open(1, Level::Ring).expect("it is primary");
-    let (from, to) = (log.status().device.expect("it answers").lane[0].readable, log.tail());
+    let (from, to) = (log.status().device.expect("the device answers").lane[0].readable, log.tail());
     let mut bytes = vec![0; (to - from) as usize];
-    log.x_pread(from, &mut bytes, PATIENCE).expect("it is all there");
+    log.x_pread(from, &mut bytes, PATIENCE).expect("the bytes are in the log");
     let records = Records::new(&bytes, from).filter_map(|entry| match entry {
         Entry::Record { payload, .. } => Some(String::from_utf8_lossy(payload).into_owned()),
         _ => None,
@@ -316,10 +316,10 @@ fn a_handle_that_is_reattached_moves_with_what_it_has_appended() {
     for number in 0..50u64 {
         ends.push(log.append(&[&number.to_le_bytes()]).expect("there is room").end);
     }
-    log.wait(ends[20], Level::RemoteRing, PATIENCE).expect("all are there");
+    log.wait(ends[20], Level::RemoteRing, PATIENCE).expect("replicas acknowledge");
     cluster.kill(0);
     for number in 50..60u64 {
-        ends.push(log.append(&[&number.to_le_bytes()]).expect("the ring takes it").end);
+        ends.push(log.append(&[&number.to_le_bytes()]).expect("the ring accepts the record").end);
     }
     cluster.promote(1);
     let recovered = log.reattach().expect("node 1 is primary");

@@ -22,7 +22,7 @@ pub struct Cluster {
     address: String,
     /// Where others dial a device, if not where it listens.
     dialled: Vec<Option<String>>,
-    /// What each device is started with besides.
+    /// Further options of each device's start.
     options: Vec<Vec<String>>,
     /// The library that makes disks fail.
     disk: Option<PathBuf>,
@@ -57,7 +57,7 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// What is wrong with the disk of a node from now on; empty: nothing.
+    /// Sets the fault of a node's disk from now on; empty: none.
     pub fn disk(&self, node: u8, fault: &str) {
         let at = self.path(node).join("fault");
         std::fs::write(at.with_extension("new"), fault).expect("a folder");
@@ -179,12 +179,12 @@ impl Cluster {
 
     /// Ends a device (SIGKILL).
     pub fn kill(&mut self, node: u8) {
-        self.devices[usize::from(node)].take().expect("it runs").kill();
+        self.devices[usize::from(node)].take().expect("the process runs").kill();
     }
 
     pub fn signal(&self, node: u8, signal: Signal) {
-        let device = self.devices[usize::from(node)].as_ref().expect("it runs");
-        kill(device.pid(), signal).expect("it is our child");
+        let device = self.devices[usize::from(node)].as_ref().expect("the process runs");
+        kill(device.pid(), signal).expect("the process can be signalled");
     }
 
     pub fn open(&self, node: u8, level: Level) -> Result<Log, LogError> {
@@ -218,9 +218,9 @@ pub fn append(log: &Log, number: u64, timeout: Duration) -> Result<(), LogError>
 
 /// The numbers in a log, from its begin.
 pub fn numbers(log: &Log) -> Vec<u64> {
-    let (from, to) = (log.status().device.expect("it answers").lane[0].readable, log.tail());
+    let (from, to) = (log.status().device.expect("the device answers").lane[0].readable, log.tail());
     let mut bytes = vec![0; (to - from) as usize];
-    log.x_pread(from, &mut bytes, PATIENCE).expect("it is all there");
+    log.x_pread(from, &mut bytes, PATIENCE).expect("the bytes are in the log");
     let number = |entry| match entry {
         Entry::Record { payload, .. } => Some(u64::from_le_bytes(payload.try_into().expect("eight bytes"))),
         _ => None,

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use tidewater_client::Level;
 use tidewater_tests::{run, run_refused, run_well, tidewater};
 
-/// What the first program does: before the copy is begun, and after.
+/// The first program: before the copy is begun, and after.
 const BEFORE: &str = "for i in $(seq 40); do echo line $i >> data/app.log; sync -d data/app.log; done
     echo old > data/old; sync -d data/old";
 const AFTER: &str = "for i in $(seq 40); do echo more $i >> data/app.log; sync -d data/app.log; done
@@ -61,14 +61,14 @@ fn lose_machine(cluster: &mut Cluster, program: &mut Child) -> BTreeMap<String, 
     let folder = cluster.folder.path().to_owned();
     cluster.kill(0);
     for signal in [Signal::SIGTERM, Signal::SIGCONT] {
-        kill(Pid::from_raw(program.id() as i32), signal).expect("it is our child");
+        kill(Pid::from_raw(program.id() as i32), signal).expect("the process can be signalled");
     }
     let _ = program.wait();
     let mut synced = files(&folder.join("data"));
     // A copy that is complete has no marker.
     synced.retain(|name, _| !name.starts_with(".tidewater-log-"));
     for gone in [folder.join("0"), folder.join("data")] {
-        fs::remove_dir_all(gone).expect("it was there");
+        fs::remove_dir_all(gone).expect("the folder can be removed");
     }
     synced
 }
@@ -107,8 +107,12 @@ fn a_copy_on_the_replicas_machine_becomes_the_files_when_the_first_machine_is_go
             until("the copy follows", || {
                 files(&folder.join("copy")).get("zeroes").is_some_and(|it| it.len() > 300_000)
             });
-            kill(Pid::from_raw(follower.id() as i32), Signal::SIGINT).expect("it is our child");
-            assert!(follower.wait().expect("it ends").success(), "{:?}", fs::read_to_string(folder.join("follow")));
+            kill(Pid::from_raw(follower.id() as i32), Signal::SIGINT).expect("the process can be signalled");
+            assert!(
+                follower.wait().expect("the process can be waited for").success(),
+                "{:?}",
+                fs::read_to_string(folder.join("follow"))
+            );
         }
         let synced = lose_machine(&mut cluster, &mut program);
         cluster.promote(1);
@@ -145,7 +149,7 @@ fn a_copy_that_is_older_than_the_log_or_lacks_a_file_is_refused_by_name() {
     let go = |name: &str| fs::write(folder.join(name), "").expect("there is room");
     go("stop");
     until("the last sync", || folder.join("stopped").exists());
-    kill(Pid::from_raw(program.id() as i32), Signal::SIGSTOP).expect("it is our child");
+    kill(Pid::from_raw(program.id() as i32), Signal::SIGSTOP).expect("the process can be signalled");
     go("more");
     until("one more line", || folder.join("after").exists());
     // Two bytes behind the head of a change.
@@ -187,7 +191,7 @@ fn a_reader_on_a_replica_sees_what_arrives_and_names_what_a_promotion_cuts() {
     cluster.form(&["--mode", "quorum"]);
     let folder = cluster.folder.path().to_owned();
     let log = cluster.log(0);
-    append(&log, 7, PATIENCE).expect("all are there");
+    append(&log, 7, PATIENCE).expect("replicas acknowledge");
     let mut follower = tidewater(&folder);
     let out = fs::File::create(folder.join("out")).expect("a file");
     let errors = fs::File::create(folder.join("errors")).expect("a file");
@@ -197,23 +201,23 @@ fn a_reader_on_a_replica_sees_what_arrives_and_names_what_a_promotion_cuts() {
     until("the first record", || read("out").contains("8 bytes: \\x07"));
     // The next one comes to the reader's device alone.
     cluster.kill(2);
-    let end = log.append(&[b"to be cut"]).expect("the ring takes it").end;
-    log.wait(end, Level::Ring, PATIENCE).expect("it is in the ring");
+    let end = log.append(&[b"to be cut"]).expect("the ring accepts the record").end;
+    log.wait(end, Level::Ring, PATIENCE).expect("the record reaches the ring");
     until("the second record", || read("out").contains("to be cut"));
     // And that does not answer when node 2 becomes primary with the first record.
     cluster.kill(0);
-    fs::remove_dir_all(cluster.path(0)).expect("it was there");
+    fs::remove_dir_all(cluster.path(0)).expect("the folder can be removed");
     cluster.signal(1, Signal::SIGSTOP);
     cluster.start(2);
     drop(log);
     run_well(&folder, &["group", "promote", "--control", "2", "--force"]);
     cluster.signal(1, Signal::SIGCONT);
     let log = cluster.open(2, Level::Ring).expect("a log");
-    let end = log.append(&[b"instead"]).expect("the ring takes it").end;
+    let end = log.append(&[b"instead"]).expect("the ring accepts the record").end;
     log.wait(end, Level::Destaged, PATIENCE).expect("it goes to flash");
     let mut status = None;
     until("the cut is found", || {
-        status = follower.try_wait().expect("it is our child");
+        status = follower.try_wait().expect("the process can be polled");
         status.is_some()
     });
     assert!(!status.expect("it ended").success());
@@ -252,7 +256,7 @@ fn the_position_of_a_copy_waits_for_a_replica_that_is_behind() {
             .is_ok_and(|said| said.contains("waiting: the device has the log up to"))
     });
     cluster.signal(0, Signal::SIGCONT);
-    let output = waiting.wait_with_output().expect("it is our child");
+    let output = waiting.wait_with_output().expect("the process can be waited for");
     assert!(output.status.success(), "{:?}", fs::read_to_string(folder.join("waits")));
     let copied_at = String::from_utf8(output.stdout).expect("a number").trim().to_owned();
     copy(&folder.join("data"), &folder.join("copy"));
@@ -262,12 +266,12 @@ fn the_position_of_a_copy_waits_for_a_replica_that_is_behind() {
         command.args(["recover", "--device", "1", &onto, "--copied-at", at, "--follow"]);
         command.stderr(fs::File::create(folder.join("follow")).expect("a file")).spawn().expect("it starts")
     };
-    let said = || fs::read_to_string(folder.join("follow")).expect("it is there");
+    let said = || fs::read_to_string(folder.join("follow")).expect("the file can be read");
     let mut follower = follow(&copied_at);
     until("the copy follows", || said().contains("following from"));
-    kill(Pid::from_raw(follower.id() as i32), Signal::SIGINT).expect("it is our child");
-    assert!(follower.wait().expect("it ends").success(), "{}", said());
+    kill(Pid::from_raw(follower.id() as i32), Signal::SIGINT).expect("the process can be signalled");
+    assert!(follower.wait().expect("the process can be waited for").success(), "{}", said());
     assert_eq!(files(&folder.join("copy"))["app.log"], b"from before the log\none\n");
-    kill(Pid::from_raw(program.id() as i32), Signal::SIGKILL).expect("it is our child");
-    program.wait().expect("it is our child");
+    kill(Pid::from_raw(program.id() as i32), Signal::SIGKILL).expect("the process can be signalled");
+    program.wait().expect("the process can be waited for");
 }

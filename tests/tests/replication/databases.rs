@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use tidewater_base::Rng;
 use tidewater_tests::{run_well, skipped, tidewater};
 
-/// What a round found.
+/// Result of a round.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     acknowledged: u64,
@@ -81,12 +81,12 @@ fn round(seed: u64, is_lazy: bool) -> Found {
         let before = printed(&folder.join("printed"));
         until("commits without replicas", || printed(&folder.join("printed")) >= before + 20);
     }
-    kill(Pid::from_raw(-(program.id() as i32)), Signal::SIGKILL).expect("it is our child's group");
+    kill(Pid::from_raw(-(program.id() as i32)), Signal::SIGKILL).expect("the process group can be signalled");
     cluster.kill(0);
-    program.wait().expect("it is our child");
+    program.wait().expect("the process can be waited for");
     let acknowledged = printed(&folder.join("printed"));
     for gone in [folder.join("0"), folder.join("data")] {
-        fs::remove_dir_all(gone).expect("it was there");
+        fs::remove_dir_all(gone).expect("the folder can be removed");
     }
     if is_lazy {
         [1, 2].into_iter().for_each(|node| cluster.signal(node, Signal::SIGCONT));
@@ -94,7 +94,11 @@ fn round(seed: u64, is_lazy: bool) -> Found {
     } else {
         cluster.promote(1);
     }
-    assert!(follower.wait().expect("it ends").success(), "{:?}", fs::read_to_string(folder.join("follow")));
+    assert!(
+        follower.wait().expect("the process can be waited for").success(),
+        "{:?}",
+        fs::read_to_string(folder.join("follow"))
+    );
     let rest = run_well(&folder, &["recover", "--device", "1", "--onto", &onto]);
     let mut sqlite = Command::new("sqlite3");
     sqlite

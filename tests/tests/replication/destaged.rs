@@ -23,8 +23,8 @@ fn what_is_destaged_on_replicas_outlives_the_memory_of_all_machines() {
         let log = cluster.open(0, Level::RemoteDestaged).expect("a log");
         let before = [1, 2].map(|node| syncs(&cluster, node));
         for number in 0..20u64 {
-            log.append(&[&number.to_le_bytes()]).expect("the ring takes it");
-            log.x_fsync().expect("all are there");
+            log.append(&[&number.to_le_bytes()]).expect("the ring accepts the record");
+            log.x_fsync().expect("replicas acknowledge");
         }
         let after = [1, 2].map(|node| syncs(&cluster, node));
         let synced: u64 = before.iter().zip(after).map(|(before, after)| after - before).sum();
@@ -32,7 +32,7 @@ fn what_is_destaged_on_replicas_outlives_the_memory_of_all_machines() {
         drop(log);
         for node in 0..3 {
             cluster.kill(node);
-            std::fs::remove_file(cluster.path(node).join("ring")).expect("it was there");
+            std::fs::remove_file(cluster.path(node).join("ring")).expect("the file can be removed");
         }
         (0..3).for_each(|node| cluster.start(node));
         cluster.promote(2);
@@ -47,10 +47,10 @@ fn a_replica_that_does_not_sync_is_named_or_not_needed() {
         let cluster = Cluster::new(3);
         cluster.form(mode);
         let log = cluster.open(0, Level::RemoteDestaged).expect("a log");
-        log.append(&[&0u64.to_le_bytes()]).expect("the ring takes it");
-        log.x_fsync().expect("all are there");
+        log.append(&[&0u64.to_le_bytes()]).expect("the ring accepts the record");
+        log.x_fsync().expect("replicas acknowledge");
         cluster.signal(2, Signal::SIGSTOP);
-        let end = log.append(&[&1u64.to_le_bytes()]).expect("the ring takes it").end;
+        let end = log.append(&[&1u64.to_le_bytes()]).expect("the ring accepts the record").end;
         let time = if goes_on { PATIENCE } else { Duration::from_secs(3) };
         let start = Instant::now();
         // Another's disk may be slow for a moment.
@@ -80,10 +80,10 @@ fn a_wait_for_replicas_ends_by_the_death_of_the_primary_and_not_by_its_time_out(
             let log = cluster.log(0);
             let joined = joins.then(|| Log::join(log.share().expect("descriptors"), Options::default()));
             let joined = joined.transpose().expect("the stream goes on");
-            append(&log, 0, PATIENCE).expect("all are there");
+            append(&log, 0, PATIENCE).expect("replicas acknowledge");
             // Nothing is acknowledged any more.
             cluster.signal(1, Signal::SIGSTOP);
-            let end = log.append(&[&1u64.to_le_bytes()]).expect("the ring takes it").end;
+            let end = log.append(&[&1u64.to_le_bytes()]).expect("the ring accepts the record").end;
             let log = joined.as_ref().unwrap_or(&log);
             std::thread::scope(|scope| {
                 let waiter = scope.spawn(|| {

@@ -21,7 +21,7 @@ fn devices_with_certificates_replicate_and_promote() {
     cluster.promote(1);
     let log = cluster.log(1);
     assert_eq!(numbers(&log), (0..50).collect::<Vec<_>>());
-    append(&log, 50, PATIENCE).expect("two of three are there");
+    append(&log, 50, PATIENCE).expect("two of three nodes acknowledge");
 }
 
 /// Two devices that do not take each other, and what each says of the other.
@@ -36,7 +36,7 @@ fn refused(cluster: &mut Cluster, at_0: &str, at_1: &str) {
         assert!(said.contains(&format!("peer {} at ", 1 - node)) && said.contains(wanted), "{said}");
         cluster.kill(node);
     }
-    let notes = std::fs::read_to_string(cluster.folder.path().join("stderr")).expect("what they said");
+    let notes = std::fs::read_to_string(cluster.folder.path().join("stderr")).expect("the file can be read");
     assert!(notes.contains(at_0) && notes.contains(at_1), "{notes}");
 }
 
@@ -63,7 +63,7 @@ fn a_peer_without_an_identity_is_refused_in_words_on_both_sides() {
 #[test]
 fn a_peer_of_another_ca_is_refused_in_words_on_both_sides() {
     let (mut cluster, certs) = pair();
-    std::fs::remove_dir_all(certs.join("node-0")).expect("it was made");
+    std::fs::remove_dir_all(certs.join("node-0")).expect("the folder can be removed");
     run_well(cluster.folder.path(), &["cluster", "init", "foreign", "--cluster", "shop", "--nodes", "1"]);
     std::fs::rename(cluster.folder.path().join("foreign/node-0"), certs.join("node-0")).expect("one file system");
     refused(&mut cluster, "its certificate is of another CA", "it refuses this device's certificate");
@@ -72,7 +72,7 @@ fn a_peer_of_another_ca_is_refused_in_words_on_both_sides() {
 #[test]
 fn a_peer_whose_certificate_has_expired_is_refused_until_it_has_a_new_one() {
     let (mut cluster, certs) = pair();
-    std::fs::remove_dir_all(certs.join("node-1")).expect("it was made");
+    std::fs::remove_dir_all(certs.join("node-1")).expect("the folder can be removed");
     let to = SystemTime::now() - Duration::from_secs(60);
     let past = Validity { from: to - Duration::from_secs(3600), to };
     let authority = Authority::open(&certs).expect("a CA");
@@ -101,7 +101,7 @@ fn an_identity_of_another_node_or_cluster_and_an_open_key_are_refused_at_the_sta
     let said = start(&["--cluster", "shop", "--peer-identity", "certs/node-0", "--insecure-peers"]);
     assert!(said.contains("cannot be used with"), "{said}");
     let open = std::fs::Permissions::from_mode(0o644);
-    std::fs::set_permissions(certs.join("node-0/node.key"), open).expect("our file");
+    std::fs::set_permissions(certs.join("node-0/node.key"), open).expect("the mode can be changed");
     let said = start(&["--cluster", "shop", "--peer-identity", "certs/node-0"]);
     assert!(said.contains("node.key: mode 0644 lets other users read this key"), "{said}");
     assert!(said.contains("chmod 600"), "{said}");
@@ -121,8 +121,8 @@ fn a_cluster_is_made_once_and_keys_are_their_owners_alone() {
     }
     let key = std::fs::read(folder.path().join("certs/ca.key")).expect("a key");
     assert!(run_refused(folder.path(), &line).contains("exists, and is not overwritten"));
-    std::fs::remove_dir_all(folder.path().join("certs/node-0")).expect("it was made");
-    std::fs::remove_dir_all(folder.path().join("certs/node-1")).expect("it was made");
+    std::fs::remove_dir_all(folder.path().join("certs/node-0")).expect("the folder can be removed");
+    std::fs::remove_dir_all(folder.path().join("certs/node-1")).expect("the folder can be removed");
     assert!(run_refused(folder.path(), &line).contains("ca.pem: exists"));
     assert_eq!(std::fs::read(folder.path().join("certs/ca.key")).expect("a key"), key);
     let add = ["cluster", "add-node", "certs", "--node", "1"];
@@ -140,7 +140,7 @@ fn a_ca_and_an_identity_lie_where_no_other_user_writes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let open = folder.path().join("open");
     let mode = |path: &std::path::Path, mode: u32| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("our file");
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("the mode can be changed");
     };
     std::fs::create_dir(&open).expect("a folder");
     for bits in [0o777, 0o775, 0o1777] {
@@ -168,10 +168,10 @@ fn a_ca_and_an_identity_lie_where_no_other_user_writes() {
     }
     let said = start();
     assert!(said.contains("node.key: belongs to user 65534"), "{said}");
-    owner("node-0/node.key", 0).expect("root may");
+    owner("node-0/node.key", 0).expect("root can change the owner");
     for folder_of_another in ["node-0", ""] {
-        owner(folder_of_another, 65_534).expect("root may");
+        owner(folder_of_another, 65_534).expect("root can change the owner");
         assert!(start().contains("belongs to user 65534"), "{}", start());
-        owner(folder_of_another, 0).expect("root may");
+        owner(folder_of_another, 0).expect("root can change the owner");
     }
 }

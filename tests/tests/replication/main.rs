@@ -44,18 +44,18 @@ fn acknowledged_records_outlive_the_primarys_machine() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             cluster.kill(0);
-            acknowledged = appender.join().expect("it ends");
+            acknowledged = appender.join().expect("no thread panics");
         });
         drop(log);
         // Nothing of the machine is left.
-        std::fs::remove_dir_all(cluster.path(0)).expect("it was there");
+        std::fs::remove_dir_all(cluster.path(0)).expect("the folder can be removed");
         cluster.promote(1);
         let log = cluster.open(1, Level::Ring).expect("a log");
         let found = numbers(&log);
         assert!(acknowledged > 100 && found.len() as u64 >= acknowledged, "{} of {acknowledged}", found.len());
         assert!(found.iter().copied().eq(0..found.len() as u64), "numbers are missing");
         // The stream went on here without the ring: a client that opens it once more still reads all of it.
-        let more = log.append(&[&(found.len() as u64).to_le_bytes()]).expect("the ring takes it").end;
+        let more = log.append(&[&(found.len() as u64).to_le_bytes()]).expect("the ring accepts the record").end;
         log.wait(more, Level::Destaged, PATIENCE).expect("it goes to flash");
         drop(log);
         let log = cluster.open(1, Level::Ring).expect("a log");
@@ -76,11 +76,11 @@ fn a_deposed_primary_acknowledges_nothing() {
     let cluster = Cluster::new(3);
     cluster.form(&["--mode", "quorum"]);
     let log = cluster.log(0);
-    append(&log, 0, PATIENCE).expect("all are there");
+    append(&log, 0, PATIENCE).expect("replicas acknowledge");
     cluster.signal(0, Signal::SIGSTOP);
     cluster.promote(1);
     // The program appends while its device stands still, and the device goes on afterwards.
-    let late = log.append(&[&1u64.to_le_bytes()]).expect("the ring takes it").end;
+    let late = log.append(&[&1u64.to_le_bytes()]).expect("the ring accepts the record").end;
     cluster.signal(0, Signal::SIGCONT);
     let outcome = log.wait(late, Level::RemoteRing, PATIENCE);
     assert!(matches!(outcome, Err(LogError::Secondary | LogError::Stale)), "{outcome:?}");
@@ -91,7 +91,7 @@ fn a_deposed_primary_acknowledges_nothing() {
         replicas.iter().all(|replica| replica["state"] == "in step" && replica["behind_bytes"] == 0)
     });
     let log = cluster.log(1);
-    append(&log, 2, PATIENCE).expect("all are there");
+    append(&log, 2, PATIENCE).expect("replicas acknowledge");
     assert_eq!(numbers(&log), [0, 2]);
 }
 
@@ -100,9 +100,9 @@ fn a_replica_that_was_away_catches_up_and_is_named_while_it_is() {
     let mut cluster = Cluster::new(2);
     cluster.form(&["--mode", "eager"]);
     let log = cluster.log(0);
-    append(&log, 0, PATIENCE).expect("all are there");
+    append(&log, 0, PATIENCE).expect("replicas acknowledge");
     cluster.kill(1);
-    let end = log.append(&[&1u64.to_le_bytes()]).expect("the ring takes it").end;
+    let end = log.append(&[&1u64.to_le_bytes()]).expect("the ring accepts the record").end;
     match log.wait(end, Level::RemoteRing, Duration::from_secs(2)) {
         Err(LogError::ReplicasLate { late, .. }) => assert_eq!(late, "1"),
         other => panic!("{other:?}"),
@@ -115,7 +115,7 @@ fn a_replica_that_was_away_catches_up_and_is_named_while_it_is() {
     });
     cluster.start(1);
     log.wait(end, Level::RemoteRing, PATIENCE).expect("it has come back");
-    append(&log, 2, PATIENCE).expect("all are there");
+    append(&log, 2, PATIENCE).expect("replicas acknowledge");
     assert_eq!(numbers(&log), [0, 1, 2]);
 }
 
@@ -160,9 +160,9 @@ fn a_programs_files_are_recovered_on_the_new_primary() {
     }
     let synced = std::fs::read_to_string(folder.join("app.log")).expect("the file");
     cluster.kill(0);
-    kill(Pid::from_raw(program.id() as i32), Signal::SIGTERM).expect("it is our child");
+    kill(Pid::from_raw(program.id() as i32), Signal::SIGTERM).expect("the process can be signalled");
     let _ = program.wait();
-    std::fs::remove_dir_all(cluster.path(0)).expect("it was there");
+    std::fs::remove_dir_all(cluster.path(0)).expect("the folder can be removed");
     // Its machine's memory is gone with it: the disk has what the first run left.
     std::fs::write(folder.join("app.log"), &synced[..synced.len() / 2]).expect("the file");
     cluster.promote(1);
@@ -180,7 +180,7 @@ fn one_whose_memory_is_gone_leads_with_what_another_has(member: u8) -> Cluster {
     let (image, early) = (cluster.path(member).join("image"), cluster.path(member).join("early"));
     std::fs::copy(&image, &early).expect("there is room");
     let log = cluster.log(0);
-    (0..50).for_each(|number| append(&log, number, PATIENCE).expect("all are there"));
+    (0..50).for_each(|number| append(&log, number, PATIENCE).expect("replicas acknowledge"));
     drop(log);
     cluster.kill(member);
     if member != 0 {
@@ -188,7 +188,7 @@ fn one_whose_memory_is_gone_leads_with_what_another_has(member: u8) -> Cluster {
     }
     std::fs::rename(&early, &image).expect("it was copied");
     for memory in ["ring", "ring-copy"] {
-        std::fs::remove_file(cluster.path(member).join(memory)).expect("it was there");
+        std::fs::remove_file(cluster.path(member).join(memory)).expect("the file can be removed");
     }
     cluster.start(member);
     cluster.promote(member);
@@ -199,14 +199,14 @@ fn one_whose_memory_is_gone_leads_with_what_another_has(member: u8) -> Cluster {
 #[test]
 fn a_primary_whose_memory_is_gone_takes_over_what_a_replica_has() {
     let cluster = one_whose_memory_is_gone_leads_with_what_another_has(0);
-    append(&cluster.log(0), 50, PATIENCE).expect("all are there");
+    append(&cluster.log(0), 50, PATIENCE).expect("replicas acknowledge");
 }
 
 #[test]
 fn a_replica_whose_memory_is_gone_takes_over_what_another_has() {
     let mut cluster = one_whose_memory_is_gone_leads_with_what_another_has(1);
     cluster.start(0);
-    append(&cluster.log(1), 50, PATIENCE).expect("all are there");
+    append(&cluster.log(1), 50, PATIENCE).expect("replicas acknowledge");
 }
 
 /// The system has dropped what a sync could not write, and the device is started again in the same boot.
@@ -215,7 +215,7 @@ fn a_replica_whose_disk_lost_what_it_had_takes_over_what_another_has() {
     let Some(mut cluster) = Cluster::with_disks(3) else { return };
     cluster.form(&["--mode", "eager"]);
     let log = cluster.log(0);
-    (0..50).for_each(|number| append(&log, number, PATIENCE).expect("all are there"));
+    (0..50).for_each(|number| append(&log, number, PATIENCE).expect("replicas acknowledge"));
     cluster.disk(1, "lost");
     let end = log.append(&[&50u64.to_le_bytes()]).expect("there is room").end;
     log.wait(end, Level::RemoteDestaged, Duration::from_millis(100)).expect_err("a replica can't sync");
@@ -227,7 +227,7 @@ fn a_replica_whose_disk_lost_what_it_had_takes_over_what_another_has() {
     cluster.promote(1);
     let found = numbers(&cluster.log(1));
     assert!(found.iter().copied().eq(0..found.len() as u64) && found.len() >= 50, "{found:?}");
-    let said = std::fs::read_to_string(cluster.folder.path().join("stderr")).expect("it is there");
+    let said = std::fs::read_to_string(cluster.folder.path().join("stderr")).expect("the file can be read");
     assert!(said.contains("the disk of this machine has failed, and function 0 may lack bytes"), "{said}");
 }
 
@@ -237,14 +237,14 @@ fn a_replica_whose_disk_lost_what_it_had_takes_over_what_another_has() {
 fn a_start_that_fails_after_a_reboot_hides_no_loss() {
     let mut cluster = Cluster::new(2);
     cluster.form(&["--mode", "eager"]);
-    append(&cluster.log(0), 0, PATIENCE).expect("all are there");
+    append(&cluster.log(0), 0, PATIENCE).expect("replicas acknowledge");
     cluster.kill(0);
     let ring = cluster.path(0).join("ring");
-    let mut bytes = std::fs::read(&ring).expect("it is there");
+    let mut bytes = std::fs::read(&ring).expect("the file can be read");
     let mut header = RingHeader::parse(&bytes[..RingHeader::SIZE]).expect("a ring's header");
     header.boot[0] ^= 1;
     bytes[..RingHeader::SIZE].copy_from_slice(&header.to_bytes());
-    std::fs::write(&ring, bytes).expect("it may be written");
+    std::fs::write(&ring, bytes).expect("the file can be written");
     let done = cluster.command(0).args(["--metrics", "192.0.2.1:9000"]).output().expect("it starts");
     assert!(!done.status.success(), "that address is not there");
     cluster.start(0);

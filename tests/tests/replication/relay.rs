@@ -15,7 +15,7 @@ use tidewater_tests::run_well;
 /// How often a pump looks whether the relay has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a relay does, and has done.
+/// Faults that a relay makes, and has made.
 #[derive(Default)]
 struct Weather {
     seed: u64,

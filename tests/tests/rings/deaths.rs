@@ -14,7 +14,7 @@ use tidewater_tests::ring::Device;
 fn a_device_that_is_killed_loses_nothing_and_its_client_goes_on_meanwhile() {
     let folder = folder();
     let mut device = Device::start(folder.path(), &[]);
-    let mut log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let mut log = Log::open(&device.target(), ring_level()).expect("the device maps its ring");
     let (mut number, mut from, mut credited) = (0, 0, 0);
     for round in 0..4 {
         let killer = std::thread::spawn({
@@ -22,7 +22,7 @@ fn a_device_that_is_killed_loses_nothing_and_its_client_goes_on_meanwhile() {
             move || {
                 std::thread::sleep(Duration::from_millis(5 + 7 * round));
                 nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), nix::sys::signal::SIGKILL)
-                    .expect("it is there");
+                    .expect("the process can be signalled");
             }
         });
         // Until the ring is full: the device takes nothing any more.
@@ -45,11 +45,11 @@ fn a_device_that_is_killed_loses_nothing_and_its_client_goes_on_meanwhile() {
         let found = log.reattach().expect("the next device takes the ring up");
         assert_eq!((found.tail, found.is_new), (credited, false));
         log.wait(credited, Level::Destaged, PATIENCE).expect("it takes what the ring holds");
-        let readable = log.status().device.expect("it is there").lane[0].readable;
+        let readable = log.status().device.expect("the device answers").lane[0].readable;
         let (found, voids) = {
             let start = from.max(readable);
             let mut bytes = vec![0; (credited - start) as usize];
-            log.x_pread(start, &mut bytes, PATIENCE).expect("all of it is there");
+            log.x_pread(start, &mut bytes, PATIENCE).expect("the bytes are in the log");
             let mut found = Vec::new();
             let mut voids = 0;
             for entry in Records::new(&bytes, start) {
@@ -117,13 +117,13 @@ fn a_client_that_is_killed_amid_its_records_leaves_those_that_it_was_told_of() {
             std::thread::sleep(Duration::from_millis(2));
         }
         std::thread::sleep(Duration::from_millis(3 * round));
-        child.kill().expect("it is our child");
-        child.wait().expect("it is our child");
-        let told = std::fs::read(folder.path().join("appended")).expect("it is there");
-        std::fs::remove_file(folder.path().join("appended")).expect("it is there");
+        child.kill().expect("the process can be killed");
+        child.wait().expect("the process can be waited for");
+        let told = std::fs::read(folder.path().join("appended")).expect("the file can be read");
+        std::fs::remove_file(folder.path().join("appended")).expect("the file can be removed");
         let word = |at: usize| u64::from_le_bytes(told[at..at + 8].try_into().expect("8 bytes"));
         let log = reopened(&device);
-        let readable = log.status().device.expect("it is there").lane[0].readable;
+        let readable = log.status().device.expect("the device answers").lane[0].readable;
         let mut checked = 0;
         for line in (0..told.len() / 24 * 24).step_by(24) {
             let (number, lsn, end) = (word(line), word(line + 8), word(line + 16));
@@ -136,7 +136,7 @@ fn a_client_that_is_killed_amid_its_records_leaves_those_that_it_was_told_of() {
         // The stream is whole up to where the next writer goes on, and goes on.
         let (tail, first) = (log.status().ring, word(8).max(readable).next_multiple_of(64));
         let first = (0..told.len() / 24 * 24).step_by(24).map(|line| word(line + 8)).filter(|&lsn| lsn >= first).min();
-        numbers(&log, first.expect("some are there"), tail);
+        numbers(&log, first.expect("records are in the log"), tail);
         let next = log.writer().expect("a slot").append(&payload(1)).expect("there is room");
         assert_eq!(next.lsn, tail);
         log.wait(next.end, Level::Destaged, PATIENCE).expect("nothing is in the way");
@@ -148,7 +148,7 @@ fn a_client_that_is_killed_amid_its_records_leaves_those_that_it_was_told_of() {
 fn a_hole_of_a_dead_writer_is_sealed() {
     let folder = folder();
     let device = Device::start(folder.path(), &[]);
-    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let log = Log::open(&device.target(), ring_level()).expect("the device maps its ring");
     let mut other = log.writer().expect("a slot");
     let begun = log.begin(40).expect("there is room");
     let begins = begun.lsn();
@@ -166,6 +166,6 @@ fn a_hole_of_a_dead_writer_is_sealed() {
         std::thread::sleep(Duration::from_millis(2));
     };
     assert_eq!((found.tail, found.records, found.sealed), (behind.end, 1, 1));
-    log.wait(behind.end, Level::Destaged, PATIENCE).expect("it is synced");
+    log.wait(behind.end, Level::Destaged, PATIENCE).expect("the record is destaged");
     assert_eq!(numbers(&log, begins, behind.end), (vec![9], 1));
 }

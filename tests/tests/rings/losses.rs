@@ -14,7 +14,7 @@ use tidewater_tests::ring::Device;
 
 /// A log and another handle of its lane, as a process has it that joined.
 fn opened(device: &Device) -> [Log; 2] {
-    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let log = Log::open(&device.target(), ring_level()).expect("the device maps its ring");
     let shared = log.share().expect("descriptors are there");
     let joined = Log::join(shared, ring_level()).expect("the stream goes on");
     [log, joined]
@@ -24,7 +24,7 @@ fn opened(device: &Device) -> [Log; 2] {
 /// with, and how long after the device's death.
 fn killed(device: Device, log: &Log, level: Level, before: Duration) -> (Result<(), LogError>, Duration) {
     signal(&device, Signal::SIGSTOP);
-    let end = log.append(&[b"waits"]).expect("the ring takes it").end;
+    let end = log.append(&[b"waits"]).expect("the ring accepts the record").end;
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let outcome = log.wait(end, level, PATIENCE);
@@ -84,7 +84,7 @@ fn torture_how_soon_a_death_is_known() {
 fn an_append_to_a_full_ring_of_a_device_that_died_ends_at_once_in_a_process_without_a_connection() {
     let folder = folder();
     let device = Device::start(folder.path(), &[]);
-    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let log = Log::open(&device.target(), ring_level()).expect("the device maps its ring");
     let patient = Options { full: PATIENCE, ..ring_level() };
     let joined = Log::join(log.share().expect("descriptors are there"), patient).expect("the stream goes on");
     device.kill();
@@ -102,11 +102,11 @@ fn a_handle_without_a_connection_waits_for_the_next_device_once_it_is_there() {
     let folder = folder();
     let device = Device::start(folder.path(), &[]);
     let [log, joined] = opened(&device);
-    let end = joined.append(&[b"first"]).expect("the ring takes it").end;
+    let end = joined.append(&[b"first"]).expect("the ring accepts the record").end;
     device.kill();
     let end = joined.append(&[b"second"]).map_or(end, |written| written.end);
     let device = Device::start(folder.path(), &[]);
-    log.reconnect().expect("it is the same stream");
+    log.reconnect().expect("the stream is the same");
     joined.wait(end, Level::Destaged, PATIENCE).expect("the next device takes what the ring holds");
     drop(device);
 }
@@ -118,13 +118,13 @@ fn a_device_that_does_not_answer_has_not_gone() {
     let folder = folder();
     let device = Device::start(folder.path(), &[]);
     let [log, joined] = opened(&device);
-    let end = joined.append(&[b"waits"]).expect("the ring takes it").end;
+    let end = joined.append(&[b"waits"]).expect("the ring accepts the record").end;
     signal(&device, Signal::SIGSTOP);
     let error = joined.wait(end, Level::Destaged, Duration::from_millis(300)).expect_err("it stands still");
     assert!(matches!(error, LogError::TimedOut { .. }), "{error}");
     log.is_there().expect("its connection stands");
     signal(&device, Signal::SIGCONT);
-    joined.wait(end, Level::Destaged, PATIENCE).expect("it goes on");
+    joined.wait(end, Level::Destaged, PATIENCE).expect("the log reaches the level");
     // As long as a command may take.
     let ended = |error: LogError| {
         assert!(matches!(error, LogError::NoReply { .. }), "{error}");
@@ -143,7 +143,7 @@ fn a_device_that_does_not_answer_has_not_gone() {
 fn child_that_waits_for_more() {
     let Ok(target) = std::env::var("TIDEWATER_RING_TARGET") else { return };
     survive_cut_rings().expect("a handler");
-    let log = Log::open(&target, ring_level()).expect("it lends its ring");
+    let log = Log::open(&target, ring_level()).expect("the device maps its ring");
     println!("waits");
     println!("{}", log.x_pread(log.tail(), &mut [0; 64], PATIENCE).expect_err("there is no more"));
 }
@@ -164,9 +164,9 @@ fn a_reader_whose_ring_is_cut_ends_at_once_and_not_by_its_time_out() {
     while !line.contains("waits") {
         assert!(said.read_line(&mut line).expect("UTF-8") > 0, "{line}");
     }
-    let ring = File::options().write(true).open(folder.path().join("ring")).expect("it is ours");
-    ring.set_len(0).expect("it is ours");
+    let ring = File::options().write(true).open(folder.path().join("ring")).expect("the file can be written");
+    ring.set_len(0).expect("the file can be resized");
     said.read_to_string(&mut line).expect("UTF-8");
     assert!(line.contains("it was cut while it was in use"), "{line}");
-    assert!(child.wait().expect("it is our child").success());
+    assert!(child.wait().expect("the process can be waited for").success());
 }

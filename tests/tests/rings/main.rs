@@ -23,7 +23,7 @@ use tidewater_wire::log::{RING_FILE_BAR2, RingLanePage};
 use tidewater_wire::vendor::{ControlPage, LanePage};
 use tidewater_wire::vfio_user::region;
 
-/// What has the ring's copy on a disk.
+/// Options for a ring with a copy on a disk.
 const COPY: &[&str] = &["--ring-copy", "copy"];
 
 fn folder() -> TempDir {
@@ -36,13 +36,13 @@ fn ring_level() -> Options {
 
 fn signal(device: &Device, signal: Signal) {
     let process = nix::unistd::Pid::from_raw(device.child.id() as i32);
-    kill(process, signal).expect("it is there");
+    kill(process, signal).expect("the process can be signalled");
     // A thread that runs on another processor goes on for a moment.
     let stands = |task: std::io::Result<std::fs::DirEntry>| {
         let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat"))).unwrap_or_default();
         stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with('T'))
     };
-    let tasks = || std::fs::read_dir(format!("/proc/{process}/task")).expect("it is there");
+    let tasks = || std::fs::read_dir(format!("/proc/{process}/task")).expect("the folder can be read");
     while signal == Signal::SIGSTOP && !tasks().all(stands) {
         std::thread::yield_now();
     }
@@ -90,27 +90,27 @@ fn append_until(log: &Log, number: &mut u64, until: u64) -> u64 {
 fn records_come_back_from_ring_and_flash_and_the_log_is_trimmed() {
     let folder = folder();
     let device = Device::start(folder.path(), &[]);
-    let (log, found) = Log::open_reporting(&device.target(), ring_level()).expect("it lends its ring");
+    let (log, found) = Log::open_reporting(&device.target(), ring_level()).expect("the device maps its ring");
     assert_eq!((found.tail, found.is_new), (0, true));
     let other = Log::open(&device.target(), ring_level()).expect_err("a function has one client");
     assert!(matches!(other, LogError::Taken), "{other}");
     assert_eq!(other.errno(), nix::errno::Errno::EBUSY as i32);
     let mut writer = log.writer().expect("a slot");
     let first = writer.append(&payload(0)).expect("there is room");
-    assert_eq!(log.x_fsync().expect("it is in the ring"), first.end);
+    assert_eq!(log.x_fsync().expect("the record reaches the ring"), first.end);
     // Many times around the ring.
     let mut last = first;
     for number in 1..6_000 {
         last = writer.append(&payload(number)).expect("the device makes room");
     }
-    log.wait(last.end, Level::Destaged, PATIENCE).expect("it is synced");
+    log.wait(last.end, Level::Destaged, PATIENCE).expect("the record is destaged");
     let status = log.status();
     assert!(status.destaged >= last.end && status.ring == last.end && status.open && !status.broken, "{status:?}");
-    let from = log.status().device.expect("it is there").lane[0].readable;
+    let from = log.status().device.expect("the device answers").lane[0].readable;
     assert!(from > 0 && last.end - from > 4 * RING, "the log's ring of pages has wrapped: {from} {}", last.end);
     // Reading may begin inside of a record: the first whole one is found.
     let mut bytes = vec![0; (last.end - from) as usize];
-    log.x_pread(from, &mut bytes, PATIENCE).expect("all of it is there");
+    log.x_pread(from, &mut bytes, PATIENCE).expect("the bytes are in the log");
     let found: Vec<u64> = Records::new(&bytes, from)
         .filter_map(|entry| match entry {
             Entry::Record { payload, .. } => Some(u64::from_le_bytes(payload[..8].try_into().expect("8 bytes"))),
@@ -123,8 +123,8 @@ fn records_come_back_from_ring_and_flash_and_the_log_is_trimmed() {
         matches!(log.x_pread(0, &mut bytes[..64], PATIENCE), Err(LogError::Released { .. })),
         "the oldest is overwritten"
     );
-    log.trim(last.end).expect("it is trimmed");
-    assert!(log.status().device.expect("it is there").lane[0].readable > from);
+    log.trim(last.end).expect("the log can be trimmed");
+    assert!(log.status().device.expect("the device answers").lane[0].readable > from);
     let too_long = writer.append(&vec![0; RING as usize]).expect_err("more than a ring");
     assert_eq!(too_long.errno(), nix::errno::Errno::EINVAL as i32);
     let remote = log.wait(last.end, Level::RemoteRing, PATIENCE).expect_err("there are no replicas");
@@ -137,7 +137,7 @@ fn stream_of(write_back: WriteBack) -> Vec<u8> {
     let folder = folder();
     let device = Device::start(folder.path(), &[]);
     let options = Options { write_back: Some(write_back), ..ring_level() };
-    let log = Log::open(&device.target(), options).expect("it lends its ring");
+    let log = Log::open(&device.target(), options).expect("the device maps its ring");
     let (mut stream, mut round) = (Vec::new(), 0);
     while (stream.len() as u64) < 2 * RING {
         for size in (0..=200).chain([1_000, 1_024, 2_047, 2_048, 2_049, 5_000]) {
@@ -149,7 +149,7 @@ fn stream_of(write_back: WriteBack) -> Vec<u8> {
             }
             let written = log.append(&[one, two, three]).expect("there is room");
             let mut bytes = vec![0; written.end as usize - stream.len()];
-            log.x_pread(stream.len() as u64, &mut bytes, PATIENCE).expect("it is in the ring");
+            log.x_pread(stream.len() as u64, &mut bytes, PATIENCE).expect("the bytes are in the ring");
             let mut records = Records::new(&bytes, stream.len() as u64);
             let found = records.find_map(|entry| match entry {
                 Entry::Record { lsn, payload, .. } => Some((lsn, payload.to_vec())),
@@ -191,7 +191,7 @@ fn opened_after_another(target: &str) -> Log {
 fn a_record_that_is_given_up_is_a_void_one_and_what_is_behind_it_stays() {
     let folder = folder();
     let device = Device::start(folder.path(), &[]);
-    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let log = Log::open(&device.target(), ring_level()).expect("the device maps its ring");
     let (mut one, mut other) = (log.writer().expect("a slot"), log.writer().expect("another"));
     let begun = log.begin(100).expect("there is room");
     let begins = begun.lsn();
@@ -204,15 +204,15 @@ fn a_record_that_is_given_up_is_a_void_one_and_what_is_behind_it_stays() {
     let mut begun = log.begin(payload(6).len() as u32).expect("there is room");
     begun.fill(0, &payload(6)[..20]);
     begun.fill(20, &payload(6)[20..]);
-    let written = begun.commit().expect("it is this process's");
+    let written = begun.commit().expect("the record can be committed");
     assert_eq!(numbers(&log, begins, written.end), (vec![5, 6], 1));
     // Raw bytes, wherever they end; a record begins at the next line.
     let raw = one.x_pwrite(b"raw bytes").expect("there is room");
     let next = one.append(&payload(7)).expect("there is room");
     assert_eq!((raw.lsn, next.lsn), (written.end, written.end + 64));
-    log.wait(next.end, Level::Destaged, PATIENCE).expect("it is synced");
+    log.wait(next.end, Level::Destaged, PATIENCE).expect("the record is destaged");
     let mut bytes = [0; 9];
-    log.x_pread(raw.lsn, &mut bytes, PATIENCE).expect("it is there");
+    log.x_pread(raw.lsn, &mut bytes, PATIENCE).expect("the bytes are in the log");
     assert_eq!(&bytes, b"raw bytes");
 }
 
@@ -221,25 +221,26 @@ fn a_record_that_is_given_up_is_a_void_one_and_what_is_behind_it_stays() {
 fn device_looks(other: &Log) {
     for _ in 0..2 {
         let end = other.append(&[&payload(0)]).expect("there is room").end;
-        other.wait(end, Level::Destaged, PATIENCE).expect("it is another function's");
+        other.wait(end, Level::Destaged, PATIENCE).expect("the other function goes on");
     }
 }
 
 fn set_word(folder: &Path, lane: u64, word: usize, value: u64) {
     let file = OpenOptions::new().write(true).open(folder.join("ring")).expect("the ring is there");
-    file.write_all_at(&value.to_le_bytes(), RING_FILE_BAR2 + 4096 * (1 + lane) + word as u64).expect("it is a file");
+    file.write_all_at(&value.to_le_bytes(), RING_FILE_BAR2 + 4096 * (1 + lane) + word as u64)
+        .expect("the file can be accessed");
 }
 
 #[test]
 fn a_lane_that_breaks_its_credit_is_marked_and_no_other() {
     let folder = folder();
     let device = Device::start(folder.path(), &["--vfio-user", "f1.sock", "--set", "fast.functions=2"]);
-    let one = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let one = Log::open(&device.target(), ring_level()).expect("the device maps its ring");
     let target = format!("vfio-user:{}", folder.path().join("f1.sock").display());
-    let two = Log::open(&target, ring_level()).expect("it lends its ring, too");
+    let two = Log::open(&target, ring_level()).expect("this device maps its ring, too");
     let mut writer = one.writer().expect("a slot");
     let written = writer.append(&payload(1)).expect("there is room");
-    one.wait(written.end, Level::Destaged, PATIENCE).expect("it is synced");
+    one.wait(written.end, Level::Destaged, PATIENCE).expect("the record is destaged");
     // A tail that falls is no change; one beyond the ring breaks the stream.
     set_word(folder.path(), 0, LanePage::TAIL_OFFSET, 1);
     device_looks(&two);
@@ -250,13 +251,13 @@ fn a_lane_that_breaks_its_credit_is_marked_and_no_other() {
         assert!(start.elapsed() < PATIENCE, "the device does not look");
         std::thread::sleep(Duration::from_millis(1));
     }
-    let status = one.status().device.expect("it is there").status;
+    let status = one.status().device.expect("the device answers").status;
     assert!(status.is_broken(0) && !status.is_broken(1), "{status}");
     let error = one.wait(u64::MAX, Level::Destaged, PATIENCE).expect_err("the stream is broken");
     assert_eq!(error.errno(), nix::errno::Errno::EIO as i32);
     // The other function goes on, and so does the other lane of this one.
     let written = two.writer().expect("a slot").append(&payload(2)).expect("there is room");
-    two.wait(written.end, Level::Destaged, PATIENCE).expect("it is another function's");
+    two.wait(written.end, Level::Destaged, PATIENCE).expect("the other function goes on");
     assert!(!two.status().broken);
     drop(writer);
     drop(one);
@@ -268,21 +269,21 @@ fn a_lane_that_breaks_its_credit_is_marked_and_no_other() {
         }
     };
     let written = lane1.writer().expect("a slot").append(&payload(3)).expect("there is room");
-    lane1.wait(written.end, Level::Destaged, PATIENCE).expect("it is another lane");
+    lane1.wait(written.end, Level::Destaged, PATIENCE).expect("the other lane goes on");
 }
 
 #[test]
 fn what_is_no_ring_of_this_drive_is_refused_and_a_ring_that_is_truncated_ends_in_a_status() {
     let folder = folder();
     let device = Device::start(folder.path(), &[]);
-    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let log = Log::open(&device.target(), ring_level()).expect("the device maps its ring");
     let written = log.writer().expect("a slot").append(&payload(1)).expect("there is room");
-    log.wait(written.end, Level::Destaged, PATIENCE).expect("it is synced");
-    let whole = std::fs::read(folder.path().join("ring")).expect("it is a file");
+    log.wait(written.end, Level::Destaged, PATIENCE).expect("the record is destaged");
+    let whole = std::fs::read(folder.path().join("ring")).expect("the file can be accessed");
     // Truncated under the device: it goes on, without the ring. (The client's process would end when it touches the
     // ring: it does not.)
-    let file = OpenOptions::new().write(true).open(folder.path().join("ring")).expect("it is a file");
-    file.set_len(8192).expect("its owner may");
+    let file = OpenOptions::new().write(true).open(folder.path().join("ring")).expect("the file can be accessed");
+    file.set_len(8192).expect("the file can be resized");
     let start = Instant::now();
     while !device.errors().contains("was truncated") {
         assert!(start.elapsed() < PATIENCE, "the device does not look: {}", device.errors());
@@ -309,13 +310,13 @@ fn what_is_no_ring_of_this_drive_is_refused_and_a_ring_that_is_truncated_ends_in
     refused(&["lane 0 was filled up to 1099511627776", "move the ring away"]);
     // Nothing was lost by all that: as it was, it is taken up. (Another file, whose lane the handle above does not
     // hold.)
-    std::fs::remove_file(folder.path().join("ring")).expect("it is there");
+    std::fs::remove_file(folder.path().join("ring")).expect("the file can be removed");
     let mut options = OpenOptions::new();
     let mut file = options.create_new(true).write(true).mode(0o600).open(folder.path().join("ring")).expect("a folder");
     file.write_all(&whole).expect("there is room");
     drop(file);
     let device = Device::start(folder.path(), &[]);
-    let (log, found) = Log::open_reporting(&device.target(), ring_level()).expect("it lends its ring");
+    let (log, found) = Log::open_reporting(&device.target(), ring_level()).expect("the device maps its ring");
     assert_eq!((found.tail, found.is_new), (written.end, false));
     assert_eq!(numbers(&log, written.lsn, written.end), (vec![1], 0));
     // A client that finds forged words in its lane's page says so.
@@ -323,7 +324,7 @@ fn what_is_no_ring_of_this_drive_is_refused_and_a_ring_that_is_truncated_ends_in
     drop(device);
     set_word(folder.path(), 0, RingLanePage::GENERATION_OFFSET, 77);
     let device = Device::start(folder.path(), &[]);
-    let (_log, found) = Log::open_reporting(&device.target(), ring_level()).expect("it lends its ring");
+    let (_log, found) = Log::open_reporting(&device.target(), ring_level()).expect("the device maps its ring");
     assert_eq!((found.tail, found.is_new), (written.end, true));
     assert!(
         run(folder.path(), &["serve", "--image", "memory", "--vfio-user", "x.sock", "--ring", "other"]).status.code()
@@ -372,10 +373,10 @@ fn what_is_left_in_a_ring_and_not_needed_is_never_taken_and_the_stream_goes_on()
         let arguments = &[arguments, &["--vfio-user", "f1.sock", "--set", "fast.functions=2"]].concat()[..];
         let mut device = Device::start(folder.path(), arguments);
         let second = format!("vfio-user:{}", folder.path().join("f1.sock").display());
-        let mut log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+        let mut log = Log::open(&device.target(), ring_level()).expect("the device maps its ring");
         log.leave(u64::MAX);
         let (mut number, mut skipped) = (0, 0);
-        let lane = |log: &Log| log.status().device.expect("it is there").lane[0];
+        let lane = |log: &Log| log.status().device.expect("the device answers").lane[0];
         for round in 0..6 {
             let before = lane(&log);
             let from = append_until(&log, &mut number, skipped + RING / 3);
@@ -401,7 +402,7 @@ fn what_is_left_in_a_ring_and_not_needed_is_never_taken_and_the_stream_goes_on()
         }
         // What a client waits for is taken all the same.
         let tail = log.tail();
-        log.wait(tail, Level::Destaged, PATIENCE).expect("it is synced");
+        log.wait(tail, Level::Destaged, PATIENCE).expect("the record is destaged");
         let left = numbers(&log, skipped, tail).0;
         drop(log);
         let device = if arguments.starts_with(COPY) {
@@ -411,7 +412,7 @@ fn what_is_left_in_a_ring_and_not_needed_is_never_taken_and_the_stream_goes_on()
             device.kill();
             Device::start(folder.path(), arguments)
         };
-        let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+        let log = Log::open(&device.target(), ring_level()).expect("the device maps its ring");
         assert_eq!((log.tail(), numbers(&log, skipped, tail).0), (tail, left), "{arguments:?}");
     }
 }
@@ -431,7 +432,7 @@ fn torture_a_device_that_stops_for_longer_than_a_connection_takes_to_begin_has_n
 fn a_device_stops(stops: Duration) {
     let folder = folder();
     let device = Device::start(folder.path(), &[]);
-    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let log = Log::open(&device.target(), ring_level()).expect("the device maps its ring");
     let last = log.append(&[&payload(0)]).expect("there is room").end;
     signal(&device, Signal::SIGSTOP);
     let start = Instant::now();
@@ -455,7 +456,7 @@ fn a_device_stops(stops: Duration) {
         assert!(asks.join().expect("it asks"), "it answers late");
     });
     let end = log.append(&[&payload(2)]).expect("there is room again").end;
-    log.wait(end, Level::Destaged, PATIENCE).expect("it is synced");
+    log.wait(end, Level::Destaged, PATIENCE).expect("the record is destaged");
 }
 
 #[test]
@@ -463,7 +464,7 @@ fn every_process_hears_that_a_log_is_to_be_trimmed() {
     let folder = folder();
     let device = Device::start(folder.path(), &["--set", "fast.on_wrap=wait-for-trim"]);
     let options = Options { full: Duration::from_millis(300), ..ring_level() };
-    let log = Log::open(&device.target(), options).expect("it lends its ring");
+    let log = Log::open(&device.target(), options).expect("the device maps its ring");
     let joined = Log::join(log.share().expect("it has a doorbell"), options).expect("it is a ring");
     let start = Instant::now();
     let full = loop {
@@ -479,7 +480,7 @@ fn every_process_hears_that_a_log_is_to_be_trimmed() {
     assert!(matches!(again, LogError::Untrimmed), "{again}");
     log.trim(log.tail() / 2).expect("the device has it");
     let end = joined.append(&[&[7; 2000]]).expect("there is room again").end;
-    log.wait(end, Level::Destaged, PATIENCE).expect("it is synced");
+    log.wait(end, Level::Destaged, PATIENCE).expect("the record is destaged");
 }
 
 #[test]
@@ -488,9 +489,9 @@ fn a_loss_of_power_inside_leaves_the_ring_as_its_memory_is() {
         let folder = folder();
         let memory = format!("memory.sram.survives={}", if survives { "by-capacitors" } else { "nothing" });
         let device = Device::start(folder.path(), &["--set", &memory]);
-        let mut log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+        let mut log = Log::open(&device.target(), ring_level()).expect("the device maps its ring");
         let synced = log.writer().expect("a slot").append(&payload(1)).expect("there is room");
-        log.wait(synced.end, Level::Destaged, PATIENCE).expect("it is synced");
+        log.wait(synced.end, Level::Destaged, PATIENCE).expect("the record is destaged");
         run_well(folder.path(), &["fault", "power-cut", "--off", "20ms", "--control", "control.sock"]);
         let start = Instant::now();
         while !run_well(folder.path(), &["status", "--control", "control.sock"]).contains("serving") {
@@ -512,7 +513,7 @@ fn a_loss_of_power_inside_leaves_the_ring_as_its_memory_is() {
         assert_eq!(found.is_new, !survives);
         assert!(found.tail >= synced.end, "{found:?}");
         let next = log.writer().expect("a slot").append(&payload(3)).expect("there is room");
-        log.wait(next.end, Level::Destaged, PATIENCE).expect("it is synced");
+        log.wait(next.end, Level::Destaged, PATIENCE).expect("the record is destaged");
         assert_eq!(numbers(&log, synced.lsn, synced.end), (vec![1], 0));
     }
 }
@@ -522,7 +523,7 @@ fn no_client_of_a_drive_that_is_not_paced_waits_for_its_flash() {
     let folder = folder();
     // Paced, the model takes a second for each few pages, of which there are hundreds: more than 100 s.
     let device = Device::start(folder.path(), &["--set", "nand.program_time=1s", "--set", "fast.energy=100"]);
-    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let log = Log::open(&device.target(), ring_level()).expect("the device maps its ring");
     let mut writer = log.writer().expect("a slot");
     let start = Instant::now();
     for number in 0..20_000 {
@@ -543,7 +544,7 @@ fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
         let folder = folder();
         if mapped {
             let device = Device::start(folder.path(), &room);
-            let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+            let log = Log::open(&device.target(), ring_level()).expect("the device maps its ring");
             let mut writer = log.writer().expect("a slot");
             for store in &stores {
                 writer.x_pwrite(store).expect("the device makes room");
@@ -566,27 +567,27 @@ fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
                 let mut rest = store.as_slice();
                 while !rest.is_empty() {
                     while at + rest.len() as u64 > credit + (2 << 10) {
-                        credit = client.read_u64(region::BAR2, credit_at).expect("it is there");
+                        credit = client.read_u64(region::BAR2, credit_at).expect("BAR2 can be accessed");
                     }
                     let (piece, more) = rest.split_at(rest.len().min((RING - at % RING) as usize));
-                    client.write(region::BAR2, (1 << 20) + at % RING, piece).expect("it is there");
+                    client.write(region::BAR2, (1 << 20) + at % RING, piece).expect("BAR2 can be accessed");
                     at += piece.len() as u64;
                     rest = more;
                 }
             }
             let start = Instant::now();
             while credit < at {
-                credit = client.read_u64(region::BAR2, credit_at).expect("it is there");
+                credit = client.read_u64(region::BAR2, credit_at).expect("BAR2 can be accessed");
                 assert!(start.elapsed() < PATIENCE, "{credit} of {at}");
             }
         }
         // Killed, both of them.
         let device = Device::start(folder.path(), &room);
-        let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+        let log = Log::open(&device.target(), ring_level()).expect("the device maps its ring");
         let tail = log.status().ring;
-        log.wait(tail, Level::Destaged, PATIENCE).expect("it is synced");
+        log.wait(tail, Level::Destaged, PATIENCE).expect("the record is destaged");
         let mut bytes = vec![0; tail as usize];
-        log.x_pread(0, &mut bytes, PATIENCE).expect("all of it is there");
+        log.x_pread(0, &mut bytes, PATIENCE).expect("the bytes are in the log");
         bytes
     };
     let (trapped, mapped) = (left(false), left(true));
@@ -598,19 +599,23 @@ fn a_run_with_a_mapped_ring_is_the_same_run_again() {
     let folder = folder();
     let device = Device::start(folder.path(), &["--input-log", "log"]);
     let log = Log::open(&device.target(), Options { write_back: Some(WriteBack::Lines), ..ring_level() });
-    let log = log.expect("it lends its ring");
+    let log = log.expect("the device maps its ring");
     let mut writer = log.writer().expect("a slot");
     let mut end = 0;
     for number in 0..600 {
         end = writer.append(&payload(number)).expect("the device makes room").end;
     }
-    log.wait(end, Level::Destaged, PATIENCE).expect("it is synced");
+    log.wait(end, Level::Destaged, PATIENCE).expect("the record is destaged");
     drop(writer);
     drop(log);
     run_well(folder.path(), &["status", "--control", "control.sock"]);
     let mut device = device;
     let sent = Command::new("kill").args(["-TERM", &device.child.id().to_string()]).status().expect("kill starts");
-    assert!(sent.success() && device.child.wait().expect("it is our child").success(), "{}", device.errors());
+    assert!(
+        sent.success() && device.child.wait().expect("the process can be waited for").success(),
+        "{}",
+        device.errors()
+    );
     let said = run_well(folder.path(), &["rerun", "log"]);
     assert!(said.contains("all identical in virtual time"), "{said}");
 }

@@ -26,7 +26,7 @@ fn session_with(here: &Path, file: &str, served_now: impl FnOnce()) -> Value {
     assert_eq!((failed.status.sct(), failed.status.sc()), (2, 0x81), "Unrecovered Read Error");
     let far = queue.call(Sqe::read(0, 1 << 40, 0), Transfer::In(BLOCK as u32)).unwrap();
     assert_eq!((far.status.sct(), far.status.sc()), (0, 0x80), "LBA Out of Range");
-    queue.call(Sqe::flush(0), Transfer::None).expect("the queue lives").good().expect("a flush");
+    queue.call(Sqe::flush(0), Transfer::None).expect("the queue is connected").good().expect("a flush");
     let status = json(here, &["status", "--control", "control.sock", "--json"]);
     drop(queue);
     controller.shutdown().unwrap();
@@ -69,7 +69,7 @@ fn commands_are_written_as_lines_that_name_opcode_and_status() {
     refused("seen");
 }
 
-/// What `tshark` makes of a capture: a line for each packet, with these fields.
+/// A capture as dissected by `tshark`: a line for each packet, with these fields.
 fn dissected(capture: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
     let mut command = Command::new("tshark");
     command.arg("-n").arg("-r").arg(capture).args(["-Y", filter, "-T", "fields", "-E", "separator=|"]);
@@ -98,8 +98,8 @@ fn those_who_connect_to_a_socket_of_commands_get_a_capture() {
     let status = session_with(folder.path(), "unix:seen.sock", || {
         let mode = std::os::unix::fs::PermissionsExt::mode(&socket.metadata().expect("a socket").permissions());
         assert_eq!(mode & 0o777, 0o600);
-        stalled = Some(UnixStream::connect(&socket).expect("it listens"));
-        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        stalled = Some(UnixStream::connect(&socket).expect("the server listens"));
+        let mut stream = UnixStream::connect(&socket).expect("the server listens");
         let mut head = [0; 12];
         stream.read_exact(&mut head).expect("a section header comes at once");
         assert_eq!(head[..4], 0x0A0D_0D0A_u32.to_le_bytes());

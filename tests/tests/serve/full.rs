@@ -96,7 +96,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Whether the thread of a process that takes signals has none to take: it sleeps, and none is pending.
 fn has_taken_signals(pid: nix::unistd::Pid) -> bool {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs").flatten();
     let of = |task: &std::fs::DirEntry, name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
     tasks.into_iter().filter(|task| of(task, "comm").trim() == "ctrl-c").any(|task| {
         let status = of(&task, "status");
@@ -110,7 +110,7 @@ fn a_signal_to_a_device_that_starts_itself_anew_ends_it() {
     let Some(mut full) = Full::start() else { return };
     full.fill();
     full.leaves();
-    kill(full.device.pid(), Signal::SIGTERM).expect("it runs");
+    kill(full.device.pid(), Signal::SIGTERM).expect("the process can be signalled");
     until("the signal is taken", || has_taken_signals(full.device.pid()));
     full.disk("");
     // One that the signal was lost of serves again.
@@ -118,7 +118,7 @@ fn a_signal_to_a_device_that_starts_itself_anew_ends_it() {
     let mut status = None;
     let child = &mut full.device.child;
     until("it ends", || {
-        status = child.try_wait().expect("it is our child");
+        status = child.try_wait().expect("the process can be polled");
         assert!(status.is_some() || !serves(), "it serves on");
         status.is_some()
     });
@@ -132,7 +132,7 @@ fn a_device_that_finds_its_disk_full_once_more_ends_in_words_and_starts_when_the
     full.fill();
     full.leaves();
     full.disk("full");
-    full.device.child.wait().expect("it is our child");
+    full.device.child.wait().expect("the process can be waited for");
     let said = full.device.errors();
     let last = said.lines().last().expect("it says why");
     assert!(last.starts_with("error: log/image: ") && last.contains("No space left on device"), "{said}");
@@ -141,7 +141,7 @@ fn a_device_that_finds_its_disk_full_once_more_ends_in_words_and_starts_when_the
     full.device = full.served();
     let target = format!("vfio-user:{}", full.folder.path().join("log/vfio.sock").display());
     let log = Log::open(&target, Options::default()).expect("a log");
-    let end = log.append(&[&[7; 100]]).expect("the ring takes it").end;
+    let end = log.append(&[&[7; 100]]).expect("the ring accepts the record").end;
     log.wait(end, Level::Destaged, PATIENCE).expect("the disk has room");
 }
 
@@ -155,7 +155,7 @@ fn a_device_is_said_to_start_itself_anew_where_it_does() {
     });
     std::fs::write(&fault, "full").expect("a folder");
     let log = Log::open(&device.target(), Options::default()).expect("a log");
-    let end = log.append(&[&[7; 1_000]]).expect("the ring takes it").end;
+    let end = log.append(&[&[7; 1_000]]).expect("the ring accepts the record").end;
     let refused = log.wait(end, Level::Destaged, PATIENCE).expect_err("the disk is full").to_string();
     assert!(refused.contains("a device that does not start itself anew then is to be started again"), "{refused}");
     let said = || device.errors();

@@ -1,4 +1,4 @@
-//! What a served device says: at its start, by levels while it runs, and to `status --watch`.
+//! Messages of a served device: at its start, by levels while it runs, and to `status --watch`.
 
 use super::*;
 
@@ -48,7 +48,7 @@ fn a_drive_says_whether_it_asks_for_host_memory() {
     assert!(said.contains("the whole mapping table is kept in memory") && !said.contains("HMPRE 0"), "{said}");
 }
 
-/// What a device says on standard error whose client comes and goes, and whose power is cut.
+/// Standard error of a device whose client comes and goes, and whose power is cut.
 fn errors(folder: &Path, verbose: &[&str], levels: &str) -> String {
     let errors = File::create(folder.join("stderr")).expect("the folder is writable");
     let mut command = tidewater(folder);
@@ -58,7 +58,7 @@ fn errors(folder: &Path, verbose: &[&str], levels: &str) -> String {
     run_well(folder, &["fault", "power-cut", "--control", "control.sock"]);
     run_well(folder, &["status", "--control", "control.sock"]);
     served.end_well();
-    std::fs::read_to_string(folder.join("stderr")).expect("it is there")
+    std::fs::read_to_string(folder.join("stderr")).expect("the file can be read")
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn watched(folder: &Path, more: &[&str]) -> Vec<String> {
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill starts");
     assert!(sent.success());
     lines.for_each(drop);
-    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    assert_eq!(child.wait().expect("the process can be waited for").code(), Some(0));
     seen
 }
 
