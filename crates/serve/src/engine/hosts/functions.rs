@@ -84,8 +84,8 @@ impl Functions {
         }
     }
 
-    /// Carries `len` bytes, from byte `first` of segments of the memory of a function's host. `copy` carries a part to or
-    /// from an address: a range of these bytes.
+    /// Carries `len` bytes, from byte `first` of segments of the memory of a function's host. `copy` carries a part to
+    /// or from an address: a range of these bytes.
     #[inline]
     fn carry(
         &self,
