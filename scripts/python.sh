@@ -72,8 +72,25 @@ chmod 755 "$bin/tidewater"
 
 say "building the wheel ($profile)"
 rm -rf "$out/wheels"
-"$venv/bin/maturin" build --quiet --locked --manifest-path python/Cargo.toml --profile "$profile" \
-    --interpreter "$venv/bin/python" --out "$out/wheels"
+maturin=("$venv/bin/maturin" build --quiet --locked --manifest-path python/Cargo.toml --profile "$profile"
+    --interpreter "$venv/bin/python" --out "$out/wheels")
+if [ "$profile" = dev ]; then
+    # Maturin would compile the package by itself, with other features than the workspace has, and so all below it once
+    # more: it gets the module that is built.
+    mkdir -p "$out/built"
+    cat >"$out/built/cargo" <<END
+#!/usr/bin/env bash
+. '$root/scripts/toolchain.sh'
+export PATH=\${PATH#*:}
+if [ "\$1" != rustc ]; then exec cargo "\$@"; fi
+unset "\${!PYO3_@}"
+build_tested --message-format json-render-diagnostics
+END
+    chmod +x "$out/built/cargo"
+    PATH=$out/built:$PATH "${maturin[@]}"
+else
+    "${maturin[@]}"
+fi
 if [ "$*" = --wheel ]; then
     say "the wheel: $(ls "$out"/wheels/*.whl)"
     exit 0
