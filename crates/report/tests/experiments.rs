@@ -3,10 +3,8 @@
 #[path = "../examples/sample/experiment.rs"]
 #[allow(dead_code, reason = "shared: each test uses part of it")]
 mod sample;
-#[allow(dead_code, reason = "shared: each test uses part of it")]
-mod support;
 
-use support::{balanced, page_lists, plots, wrong};
+use crate::support::{balanced, page_lists, plots, wrong};
 use tidewater_report::experiment::*;
 
 const FILE: &str = "experiment.schema.json";

@@ -2,11 +2,9 @@
 
 #[path = "../examples/sample/log.rs"]
 mod sample;
-#[allow(dead_code, reason = "shared: each test uses part of it")]
-mod support;
 
+use crate::support::{page_lists, wrong};
 use sample::record;
-use support::{page_lists, wrong};
 use tidewater_report::log::*;
 
 const FILE: &str = "log.schema.json";

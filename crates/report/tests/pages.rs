@@ -1,12 +1,7 @@
 //! Contents of the pages, tables and summaries, for every record.
 
-#[path = "../examples/sample/record.rs"]
-#[allow(dead_code, reason = "shared: each test uses part of it")]
-mod sample;
-#[allow(dead_code, reason = "shared: each test uses part of it")]
-mod support;
-
-use support::{balanced, plots};
+use crate::sample;
+use crate::support::{balanced, plots};
 use tidewater_report::compare::{self, Labelled};
 use tidewater_report::record::*;
 use tidewater_report::{page, summary};

@@ -1,9 +1,6 @@
 //! The document of a probe, its schema, its page and its text.
 
-#[allow(dead_code, reason = "shared: each test uses part of it")]
-mod support;
-
-use support::{balanced, page_lists, wrong};
+use crate::support::{balanced, page_lists, wrong};
 use tidewater_report::experiment::{Figure, Form, Point, Series};
 use tidewater_report::probe::*;
 

@@ -1,12 +1,7 @@
 //! The record, its schema and its reference page say the same.
 
-#[path = "../examples/sample/record.rs"]
-#[allow(dead_code, reason = "shared: each test uses part of it")]
-mod sample;
-#[allow(dead_code, reason = "shared: each test uses part of it")]
-mod support;
-
-use support::{page_lists, wrong};
+use crate::sample;
+use crate::support::{page_lists, wrong};
 use tidewater_report::Record;
 
 const FILE: &str = "record.schema.json";

@@ -432,7 +432,7 @@ fn a_log_is_appended_to_and_read_over_a_connection() {
     drive.stop();
 }
 
-/// Run with `cargo test --release -p tidewater-serve --test nvme_tcp_served -- --ignored --nocapture speed`.
+/// Run with `cargo test --release -p tidewater-serve --test all -- --ignored --nocapture nvme_tcp_served`.
 #[test]
 #[ignore = "measures, and is worth nothing on a busy machine"]
 fn speed() {

@@ -1,27 +1,19 @@
 //! Closed-form truth: small simulations against formulas, in the tables of `docs/internals/accuracy.md`.
 //!
-//! `UPDATE_DOCS=1 cargo test -p tidewater-sim --test accuracy` writes the tables anew. Without it the test asserts that
-//! the page says what is measured, and every run asserts that each deviation is within its bound. Expected values are
+//! `UPDATE_DOCS=1 cargo test -p tidewater-sim --test all accuracy` writes the tables anew. Without it the test asserts
+//! that the page says what is measured, and every run asserts that each deviation is within its bound. Expected values are
 //! computed here, from the settings of the profile alone: none of the firmware's own arithmetic is used, except for the
 //! published curve of write amplification, which has a test of its own against figures from the paper.
 
-#[path = "accuracy/amplification.rs"]
 mod amplification;
-#[path = "accuracy/bandwidth.rs"]
 mod bandwidth;
-#[path = "accuracy/drives.rs"]
 mod drives;
-#[path = "accuracy/errors.rs"]
 mod errors;
-#[path = "accuracy/latency.rs"]
 mod latency;
 #[path = "../../../tests/src/markdown.rs"]
 mod markdown;
-#[path = "accuracy/queueing.rs"]
 mod queueing;
-#[path = "accuracy/steady.rs"]
 mod steady;
-#[path = "accuracy/table.rs"]
 mod table;
 
 use table::Section;

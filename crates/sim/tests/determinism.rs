@@ -3,7 +3,7 @@
 //!
 //! The figures of three small runs are committed in `determinism/`, with a checksum over the whole record. Whatever
 //! profile the tests are built with, debug or release, is held to them. A change of the firmware's behaviour changes
-//! them: `UPDATE_GOLDEN=1 cargo test -p tidewater-sim --test determinism` writes them anew, for a look at the
+//! them: `UPDATE_GOLDEN=1 cargo test -p tidewater-sim --test all determinism` writes them anew, for a look at the
 //! difference.
 
 use std::fmt::Write as _;
@@ -147,7 +147,7 @@ fn every_build_gives_the_committed_record() {
         assert_eq!(
             found, expected,
             "{}: behaviour has changed, or depends on the build. If the change is meant: UPDATE_GOLDEN=1 cargo test -p \
-             tidewater-sim --test determinism, and look at the difference",
+             tidewater-sim --test all determinism, and look at the difference",
             case.name
         );
     }

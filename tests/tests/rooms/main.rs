@@ -3,6 +3,7 @@
 mod imports;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use imports::{Imports, product};
 use tidewater_tests::{root, rust_files};
@@ -267,4 +268,34 @@ fn what_newcomers_look_for_is_where_the_architecture_says() {
     };
     let gone: Vec<_> = rows.iter().filter(|row| !is_there(row)).collect();
     assert!(gone.is_empty(), "ARCHITECTURE.md, \"Where is …?\", names what is not there: {gone:#?}");
+}
+
+/// Packages whose tests are programs of several files: cargo takes up only what their manifest and these files name.
+#[test]
+fn every_file_of_tests_is_in_a_program() {
+    let files = tidewater_tests::files();
+    let mut missing = Vec::new();
+    for manifest in files.iter().filter(|file| file.ends_with("Cargo.toml")) {
+        let text = std::fs::read_to_string(root().join(manifest)).expect("a manifest is text");
+        if !text.contains("autotests = false") {
+            continue;
+        }
+        let folder = manifest.with_file_name("tests");
+        let paths = text.lines().filter_map(|line| line.strip_prefix("path = \"tests/")?.strip_suffix('"'));
+        let programs: Vec<&str> = paths.collect();
+        let texts = programs.iter().map(|program| std::fs::read_to_string(root().join(&folder).join(program)));
+        let named: String = texts.map(|text| text.expect("a program is text")).collect();
+        for file in files.iter().filter_map(|file| file.strip_prefix(&folder).ok()) {
+            let name = match file.to_str().expect("UTF-8").split_once('/') {
+                None => file.file_stem().expect("a name").to_str().expect("UTF-8"),
+                Some((name, "mod.rs")) => name,
+                Some(_) => continue,
+            };
+            let is_program = programs.iter().any(|program| Path::new(program) == file);
+            if !is_program && !named.lines().any(|line| line == format!("mod {name};")) {
+                missing.push(folder.join(file));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "in no program of tests, so never run: {missing:?}");
 }

@@ -1,9 +1,9 @@
 //! Crashes at every write and every sync, with whatever the disk makes of what was not synced.
 
-use crate::log::with_log;
-use crate::model::Model;
-use crate::recording::{Disk, Event, Fate, Log, Recording};
-use crate::rig::{DEALLOCATE, MIXED, Mix, OVERWRITE, Rig, hybrid, tiny, wide};
+use crate::image::log::with_log;
+use crate::image::model::Model;
+use crate::image::recording::{Disk, Event, Fate, Log, Recording};
+use crate::image::rig::{DEALLOCATE, MIXED, Mix, OVERWRITE, Rig, hybrid, tiny, wide};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use tidewater_base::Rng;

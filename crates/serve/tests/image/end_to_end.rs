@@ -1,7 +1,7 @@
 //! Random commands against a model, byte by byte, while the drive collects; over power cuts inside and restarts.
 
-use crate::recording::{Disk, Fate, Log, Recording};
-use crate::rig::{DEALLOCATE, MIXED, Mix, OVERWRITE, Rig, hybrid, tiny, wide};
+use crate::image::recording::{Disk, Fate, Log, Recording};
+use crate::image::rig::{DEALLOCATE, MIXED, Mix, OVERWRITE, Rig, hybrid, tiny, wide};
 use std::sync::{Arc, Mutex};
 use tidewater_core::profile::Profile;
 use tidewater_nand::FaultPlan;

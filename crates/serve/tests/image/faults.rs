@@ -1,7 +1,7 @@
 //! A disk that is full, a sync that fails, metadata that is interrupted, and bits that rot.
 
-use crate::recording::{Disk, Event, Fate, Recording};
-use crate::rig::{MIXED, OVERWRITE, Rig, tiny, wide};
+use crate::image::recording::{Disk, Event, Fate, Recording};
+use crate::image::rig::{MIXED, OVERWRITE, Rig, tiny, wide};
 use tidewater_base::Rng;
 use tidewater_core::subsystem::MoveError;
 use tidewater_nand::FaultPlan;
@@ -86,7 +86,8 @@ fn tables_take_a_mebibyte_for_each_gibibyte() {
     let mut profile = tidewater_core::profile::Profile::generic();
     profile.drive.capacity = 8 << 30;
     let made =
-        Image::create(Target::Memory, &profile, crate::rig::options(), how(SyncMode::Inline), |nand| nand).unwrap();
+        Image::create(Target::Memory, &profile, crate::image::rig::options(), how(SyncMode::Inline), |nand| nand)
+            .unwrap();
     let tables = made.image.table_bytes_per_gib();
     assert!((1 << 20..(1 << 20) + (16 << 10)).contains(&tables), "{tables}");
 }

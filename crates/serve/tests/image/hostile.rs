@@ -1,7 +1,7 @@
 //! Files that are no images, damaged images, and forged images: an error in words, never a panic.
 
-use crate::recording::Recording;
-use crate::rig::{Rig, options, tiny, wide};
+use crate::image::recording::Recording;
+use crate::image::rig::{Rig, options, tiny, wide};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use tidewater_base::{Duration, Rng};

@@ -1,8 +1,8 @@
 //! A process that really ends: SIGKILL at a write, half of it done, and at any moment.
 
-use crate::log::with_log;
-use crate::model::Model;
-use crate::rig::{HostEvent, Rig, tiny, wide};
+use crate::image::log::with_log;
+use crate::image::model::Model;
+use crate::image::rig::{HostEvent, Rig, tiny, wide};
 use nix::sys::signal::{Signal, raise};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -180,7 +180,7 @@ fn at_random(seed: u64, lives: u64) -> impl Iterator<Item = (Option<u64>, u64)> 
 
 #[test]
 fn a_killed_process_loses_nothing_that_was_flushed() {
-    let test = "kill::a_killed_process_loses_nothing_that_was_flushed";
+    let test = "image::kill::a_killed_process_loses_nothing_that_was_flushed";
     if let Ok(job) = std::env::var(JOB) {
         return child(&job);
     }
@@ -191,7 +191,7 @@ fn a_killed_process_loses_nothing_that_was_flushed() {
 
 #[test]
 fn a_killed_process_leaves_a_log_with_all_that_was_credited() {
-    let test = "kill::a_killed_process_leaves_a_log_with_all_that_was_credited";
+    let test = "image::kill::a_killed_process_leaves_a_log_with_all_that_was_credited";
     if let Ok(job) = std::env::var(JOB) {
         return child(&job);
     }
@@ -203,7 +203,7 @@ fn a_killed_process_leaves_a_log_with_all_that_was_credited() {
 #[test]
 #[ignore = "long: make torture"]
 fn torture_a_log_killed_at_every_write() {
-    let test = "kill::torture_a_log_killed_at_every_write";
+    let test = "image::kill::torture_a_log_killed_at_every_write";
     if let Ok(job) = std::env::var(JOB) {
         return child(&job);
     }
@@ -215,7 +215,7 @@ fn torture_a_log_killed_at_every_write() {
 #[test]
 #[ignore = "long: make torture"]
 fn torture_a_kill_at_every_write() {
-    let test = "kill::torture_a_kill_at_every_write";
+    let test = "image::kill::torture_a_kill_at_every_write";
     if let Ok(job) = std::env::var(JOB) {
         return child(&job);
     }

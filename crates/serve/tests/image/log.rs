@@ -1,7 +1,7 @@
 //! The log of the fast side: what its host knows of it, and what must be left of it after a crash.
 
-use crate::recording::Recording;
-use crate::rig::{HostEvent, Rig, tiny};
+use crate::image::recording::Recording;
+use crate::image::rig::{HostEvent, Rig, tiny};
 use tidewater_base::Rng;
 use tidewater_core::device::Input;
 use tidewater_core::fast::{Content, PAGE_HEADER, bar};

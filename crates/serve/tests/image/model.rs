@@ -1,6 +1,6 @@
 //! What a drive may hold: block by block, now and after a crash.
 
-use crate::log::LogModel;
+use crate::image::log::LogModel;
 use std::collections::{BTreeMap, BTreeSet};
 use tidewater_base::Rng;
 

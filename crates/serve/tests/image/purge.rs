@@ -1,8 +1,8 @@
 //! A purge: nothing is left of what no block holds any more, on whatever disk, and nothing is lost that a block holds.
 
-use crate::model::{BLOCK, identify};
-use crate::recording::{Disk, Fate, Log, Recording};
-use crate::rig::{MIXED, OVERWRITE, Rig, tiny, wide};
+use crate::image::model::{BLOCK, identify};
+use crate::image::recording::{Disk, Fate, Log, Recording};
+use crate::image::rig::{MIXED, OVERWRITE, Rig, tiny, wide};
 use std::sync::{Arc, Mutex};
 use tidewater_nand::FaultPlan;
 use tidewater_serve::image::format::{HEADER, Superblock};

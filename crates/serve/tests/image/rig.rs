@@ -1,7 +1,7 @@
 //! A drive with its payload store and a host, under a virtual clock.
 
-use crate::log::LANES;
-use crate::model::{BLOCK, Model, ZEROES, fill, identify};
+use crate::image::log::LANES;
+use crate::image::model::{BLOCK, Model, ZEROES, fill, identify};
 use std::collections::BTreeMap;
 use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::device::{Input, Options, Output};

@@ -2,8 +2,8 @@
 //! at every write with whatever the disk makes of what was not synced. What was confirmed is there; what was not is old
 //! or new, sector by sector.
 
-use crate::recording::{Disk, Event, Fate, Log, Recording};
-use crate::rig::{Drive, options, tiny};
+use crate::image::recording::{Disk, Event, Fate, Log, Recording};
+use crate::image::rig::{Drive, options, tiny};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tidewater_base::{Instant, Rng};

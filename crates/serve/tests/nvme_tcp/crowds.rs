@@ -1,9 +1,9 @@
 //! Hosts that come in numbers and say nothing, or leave much waiting: each kind has its bound, and a host beside them
 //! gets in and goes on.
 
-use crate::hostile::{roomy, still_works};
-use crate::mock::{BLOCK, Mock, Served, VENDOR_SILENT, host, options};
-use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
+use crate::nvme_tcp::hostile::{roomy, still_works};
+use crate::nvme_tcp::mock::{BLOCK, Mock, Served, VENDOR_SILENT, host, options};
+use crate::nvme_tcp::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
 use std::time::Instant;
 use tidewater_base::{Duration, Instant as Time};
 use tidewater_driver::nvme_tcp::{Controller, Host, Transfer, discover};
@@ -14,7 +14,7 @@ use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::nvme_tcp::Pdu;
 
 fn name(text: &str) -> fabrics::Nqn {
-    crate::mock::nqn(&format!("nqn.2026-01.io.example:{text}"))
+    crate::nvme_tcp::mock::nqn(&format!("nqn.2026-01.io.example:{text}"))
 }
 
 /// A host of its own.
@@ -90,7 +90,7 @@ impl Bench {
 /// giving way, of 50 tries of another host none gets in.
 #[test]
 fn connections_that_say_nothing_keep_no_host_out() {
-    let served = Served::start(Options::new(crate::mock::subsystem(), 4..20), 8);
+    let served = Served::start(Options::new(crate::nvme_tcp::mock::subsystem(), 4..20), 8);
     let (_admin, mut standing) = Raw::queue(served.address, PLAIN);
     let mut crowd: Vec<_> = (0..300).map(|_| Raw::open(served.address)).collect();
     let (mut got_in, begin) = (0, Instant::now());
@@ -163,7 +163,7 @@ fn silent_controllers_give_way() {
 
 #[test]
 fn controllers_are_bounded_by_host_and_by_address() {
-    let mut bench = Bench::new(Options::new(crate::mock::subsystem(), 4..20));
+    let mut bench = Bench::new(Options::new(crate::nvme_tcp::mock::subsystem(), 4..20));
     let (most_of_host, most_of_address) = (8, 12);
     let mut held = Vec::new();
     for number in 0..most_of_host {
@@ -192,7 +192,7 @@ fn controllers_are_bounded_by_host_and_by_address() {
 #[test]
 fn silent_discovery_controllers_end() {
     let mut bench = Bench::new(Options { controllers_per_address_max: 16, controllers_per_host_max: 16, ..options() });
-    let discovery = |number: u8| ConnectData { subsystem: crate::mock::nqn(DISCOVERY_NQN), ..other(number) };
+    let discovery = |number: u8| ConnectData { subsystem: crate::nvme_tcp::mock::nqn(DISCOVERY_NQN), ..other(number) };
     let held: Vec<_> = (0..16).map(|number| bench.connect(&discovery(number), 0)).collect();
     assert!(held.iter().all(|(_, status)| *status == Status::SUCCESS));
     assert_eq!(bench.connect(&discovery(16), 0).1, fabrics::status::CONTROLLER_BUSY);
@@ -241,9 +241,12 @@ fn capsules_that_wait_share_one_bound() {
     let mut hosts = Vec::new();
     let (mut sent, begin) = (0_u64, Instant::now());
     for number in 0..8 {
-        let mut controller =
-            Controller::connect(served.address, &Host { id: [100 + number; 16], ..host() }, &crate::mock::subsystem())
-                .unwrap();
+        let mut controller = Controller::connect(
+            served.address,
+            &Host { id: [100 + number; 16], ..host() },
+            &crate::nvme_tcp::mock::subsystem(),
+        )
+        .unwrap();
         controller.enable().unwrap();
         // Capsules whose commands never end, 8 KiB each: 8 MiB of four queues.
         let silent = Sqe::default().with_dword(0, u32::from(VENDOR_SILENT | 1));
@@ -337,7 +340,7 @@ fn admin_commands_hold_no_slot_while_their_data_is_awaited() {
 #[test]
 fn the_reference_names_the_limits() {
     let reference = include_str!("../../../../docs/reference/nvme.md");
-    let options = Options::new(crate::mock::subsystem(), 0..16);
+    let options = Options::new(crate::nvme_tcp::mock::subsystem(), 0..16);
     let seconds = |time: Duration| time.as_ns() / 1_000_000_000;
     let (idle, silence) = (seconds(options.idle_time_max), seconds(options.silence_max));
     let rate = format!("{} KiB in a second", options.rate_min >> 10);

@@ -1,9 +1,9 @@
 //! A host that does one thing at a time, beside hosts that want all of the drive: it goes on. The rates of all attacks
 //! are the long form's.
 
-use crate::crowds::Bench;
-use crate::mock::{BLOCK, Served, host, options};
-use crate::raw::{PLAIN, Raw, connect_command, connect_data};
+use crate::nvme_tcp::crowds::Bench;
+use crate::nvme_tcp::mock::{BLOCK, Served, host, options};
+use crate::nvme_tcp::raw::{PLAIN, Raw, connect_command, connect_data};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,7 +73,7 @@ fn a_host_that_sends_many_commands_does_not_have_all_of_them_done_at_once() {
     let (mut many, _controllers) = bench.with(|address| {
         let connect = |id: u8| {
             let host = Host { id: [id; 16], ..host() };
-            let mut controller = Controller::connect(address, &host, &crate::mock::subsystem()).unwrap();
+            let mut controller = Controller::connect(address, &host, &crate::nvme_tcp::mock::subsystem()).unwrap();
             controller.enable().unwrap();
             controller
         };

@@ -1,8 +1,8 @@
 //! Hosts that break the rules: every field of every PDU and of every Fabrics command at its boundaries and beyond. Each
 //! gets the right status, no connection hangs, and hosts beside it notice nothing.
 
-use crate::mock::{BLOCK, Served, VENDOR_SILENT, host, options};
-use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
+use crate::nvme_tcp::mock::{BLOCK, Served, VENDOR_SILENT, host, options};
+use crate::nvme_tcp::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
 use std::net::SocketAddr;
 use tidewater_driver::nvme_tcp::Transfer;
 use tidewater_serve::nvme_tcp::Options;
@@ -517,7 +517,7 @@ fn an_io_queue_is_of_its_host_and_its_controller() {
         (raw, response.status, response.value)
     };
     let data = connect_data(id);
-    let other = ConnectData { host: Some(crate::mock::nqn("nqn.2026-01.io.example:other")), ..data.clone() };
+    let other = ConnectData { host: Some(crate::nvme_tcp::mock::nqn("nqn.2026-01.io.example:other")), ..data.clone() };
     let invalid = fabrics::status::INVALID_PARAMETERS;
     let (_, status, value) = connect(connect_command(1), &other);
     assert_eq!((status, value), (invalid, 1 << 16 | 512), "HOSTNQN");

@@ -1,9 +1,9 @@
 //! What hosts may do that is less common: reserved data pointers, queues that come back, an identifier that is used
 //! again, no name.
 
-use crate::hostile::still_works;
-use crate::mock::{ASYNC_EVENT_REQUEST, BLOCK, SUBSYSTEM, Served, VENDOR_SILENT, host, nqn, options};
-use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
+use crate::nvme_tcp::hostile::still_works;
+use crate::nvme_tcp::mock::{ASYNC_EVENT_REQUEST, BLOCK, SUBSYSTEM, Served, VENDOR_SILENT, host, nqn, options};
+use crate::nvme_tcp::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
 use tidewater_driver::nvme_tcp::{Controller, Transfer, discover};
 use tidewater_serve::nvme_tcp::{HostRule, Hosts};
 use tidewater_testkit::PATIENCE;
@@ -159,7 +159,7 @@ fn a_queue_that_comes_back_waits_for_what_it_left() {
 #[test]
 fn a_connect_waits_for_what_the_queue_has_left() {
     let mut target = tidewater_serve::nvme_tcp::Target::bind(options()).unwrap();
-    let mut mock = crate::mock::Mock::new(8);
+    let mut mock = crate::nvme_tcp::mock::Mock::new(8);
     let address = target.addresses()[0];
     let host = std::thread::spawn(move || {
         let (admin, id) = Raw::admin(address, PLAIN);
@@ -262,7 +262,7 @@ fn connect_needs_no_flag_of_data_pointers() {
 #[test]
 fn a_tls_hello_is_named_once_in_a_while() {
     let mut target = tidewater_serve::nvme_tcp::Target::bind(options()).unwrap();
-    let mut mock = crate::mock::Mock::new(1);
+    let mut mock = crate::nvme_tcp::mock::Mock::new(1);
     let address = target.addresses()[0];
     let mut hosts: Vec<Raw> = Vec::new();
     let mut notes = Vec::new();

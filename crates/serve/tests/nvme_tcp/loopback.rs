@@ -1,6 +1,6 @@
 //! Both sides as they should be: every way of moving data, in every framing, and ends of every kind.
 
-use crate::mock::{
+use crate::nvme_tcp::mock::{
     ASYNC_EVENT_REQUEST, BLOCK, SUBSYSTEM, Served, VENDOR_READ_BACKWARDS, VENDOR_READ_FAILS, VENDOR_RESETS,
     VENDOR_SILENT, host, nqn, options, subsystem,
 };

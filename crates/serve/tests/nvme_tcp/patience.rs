@@ -1,9 +1,9 @@
 //! Hosts that keep the target waiting, or come in numbers: each that has nothing to wait for is given up, and the
 //! others go on.
 
-use crate::hostile::{roomy, still_works};
-use crate::mock::{BLOCK, Mock, Served, host, options};
-use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
+use crate::nvme_tcp::hostile::{roomy, still_works};
+use crate::nvme_tcp::mock::{BLOCK, Mock, Served, host, options};
+use crate::nvme_tcp::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
 use nix::sys::resource::{Resource, setrlimit};
 use std::fs::File;
 use std::net::TcpStream;
@@ -63,7 +63,7 @@ fn a_transfer_that_begins_late_comes_to_an_end_too() {
 #[test]
 fn a_target_without_descriptors_waits_and_goes_on() {
     if std::env::var_os(ALONE).is_none() {
-        let test = "patience::a_target_without_descriptors_waits_and_goes_on";
+        let test = "nvme_tcp::patience::a_target_without_descriptors_waits_and_goes_on";
         let mut alone = Command::new(std::env::current_exe().unwrap());
         assert!(alone.args([test, "--exact", "--nocapture"]).env(ALONE, "1").status().unwrap().success());
         return;
@@ -211,7 +211,7 @@ fn a_byte_at_a_time_is_slow_and_right() {
 #[test]
 fn controllers_are_bounded() {
     // Controllers: four functions.
-    let served = Served::start(crate::mock::options(), 1);
+    let served = Served::start(crate::nvme_tcp::mock::options(), 1);
     let held: Vec<_> = (0..4).map(|_| Raw::admin(served.address, PLAIN)).collect();
     let mut raw = Raw::initialized(served.address, PLAIN);
     raw.send(&Pdu::CapsuleCmd(connect_command(0)), &connect_data(CONTROLLER_ANY).to_bytes());

@@ -1,6 +1,6 @@
 //! A host that sends whatever it likes, byte by byte.
 
-use crate::mock::{nqn, subsystem};
+use crate::nvme_tcp::mock::{nqn, subsystem};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use tidewater_testkit::PATIENCE;

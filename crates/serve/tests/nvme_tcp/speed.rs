@@ -1,6 +1,7 @@
-//! How fast it is: run with `cargo test --release -p tidewater-serve --test nvme_tcp -- --ignored --nocapture speed`.
+//! How fast it is, by
+//! `cargo test --release -p tidewater-serve --test all -- --ignored --nocapture nvme_tcp::speed`.
 
-use crate::mock::{BLOCK, Served, host, options};
+use crate::nvme_tcp::mock::{BLOCK, Served, host, options};
 use std::time::{Duration, Instant};
 use tidewater_driver::nvme_tcp::{Host, Transfer};
 use tidewater_wire::nvme::Sqe;

@@ -110,7 +110,7 @@ fn lives(test: &str, seed: u64, number: u64) {
 fn what_was_flushed_outlives_the_process() {
     match std::env::var(JOB) {
         Ok(folder) => child(&folder),
-        Err(_) => lives("kill::what_was_flushed_outlives_the_process", 1, 20),
+        Err(_) => lives("served::kill::what_was_flushed_outlives_the_process", 1, 20),
     }
 }
 
@@ -119,7 +119,7 @@ fn what_was_flushed_outlives_the_process() {
 fn torture_what_was_flushed_outlives_the_process() {
     match std::env::var(JOB) {
         Ok(folder) => child(&folder),
-        Err(_) => lives("kill::torture_what_was_flushed_outlives_the_process", 2, 1_000),
+        Err(_) => lives("served::kill::torture_what_was_flushed_outlives_the_process", 2, 1_000),
     }
 }
 
@@ -140,7 +140,7 @@ fn a_full_disk_makes_a_drive_that_only_reads() {
     drive.stop();
     let len = std::fs::metadata(folder.path().join("drive")).expect("an image").len();
     let mut process = spawn_server(
-        "kill::a_full_disk_makes_a_drive_that_only_reads",
+        "served::kill::a_full_disk_makes_a_drive_that_only_reads",
         &[(JOB, &folder.path().to_string_lossy()), (LIMIT, &(len / 2).to_string())],
     );
     let client = Socket::connect(&served.vfio_user[0]).expect("a client");

@@ -342,7 +342,7 @@ fn what_was_credited_outlives_the_process() {
     match std::env::var(JOB) {
         Ok(job) => child(&job),
         Err(_) => {
-            let test = "log::what_was_credited_outlives_the_process";
+            let test = "served::log::what_was_credited_outlives_the_process";
             kills(test, Timing::None, "1ms", 6, 12);
             kills(test, Timing::Model, "1ms", 7, 12);
             kills(test, Timing::None, "30ms", 8, 30);
@@ -356,7 +356,7 @@ fn torture_what_was_credited_outlives_the_process() {
     match std::env::var(JOB) {
         Ok(job) => child(&job),
         Err(_) => {
-            let test = "log::torture_what_was_credited_outlives_the_process";
+            let test = "served::log::torture_what_was_credited_outlives_the_process";
             kills(test, Timing::None, "1ms", 100, 500);
             kills(test, Timing::Model, "1ms", 101, 500);
             kills(test, Timing::None, "30ms", 102, 200);
@@ -402,7 +402,7 @@ fn store_and_wait(host: &mut Host, known: &mut Known) -> Cqe {
 
 #[test]
 fn what_a_full_disk_does_not_take_is_not_credited() {
-    let test = "log::what_a_full_disk_does_not_take_is_not_credited";
+    let test = "served::log::what_a_full_disk_does_not_take_is_not_credited";
     if let Ok(job) = std::env::var(JOB) {
         return child_on_a_disk_that_fills(&job);
     }
@@ -554,7 +554,7 @@ fn a_sanitize_leaves_nothing_in_a_persistent_memory_region() {
 
 #[test]
 fn what_a_barrier_covers_outlives_the_process() {
-    let test = "log::what_a_barrier_covers_outlives_the_process";
+    let test = "served::log::what_a_barrier_covers_outlives_the_process";
     if let Ok(job) = std::env::var(JOB) {
         return child(&job);
     }

@@ -260,7 +260,7 @@ fn what_a_load_has_confirmed_outlives_the_process() {
     match std::env::var(JOB) {
         Ok(job) => child(&job),
         Err(_) => {
-            let test = "window::what_a_load_has_confirmed_outlives_the_process";
+            let test = "served::window::what_a_load_has_confirmed_outlives_the_process";
             kills(test, Timing::None, 6, 6);
             kills(test, Timing::Model, 7, 6);
         }
@@ -273,7 +273,7 @@ fn torture_what_a_load_has_confirmed_outlives_the_process() {
     match std::env::var(JOB) {
         Ok(job) => child(&job),
         Err(_) => {
-            let test = "window::torture_what_a_load_has_confirmed_outlives_the_process";
+            let test = "served::window::torture_what_a_load_has_confirmed_outlives_the_process";
             kills(test, Timing::None, 100, 400);
             kills(test, Timing::Model, 101, 400);
         }

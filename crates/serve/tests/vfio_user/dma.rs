@@ -14,7 +14,7 @@ use tidewater_ipc::SharedMemory;
 use tidewater_serve::vfio_user::{DmaError, GuestMemory, Lent, RANGES_MAX, Reached};
 use tidewater_wire::vfio_user::{DmaAccess, DmaMap, DmaUnmap, Header, command};
 
-use crate::support::{Bench, Raw, eventually};
+use crate::vfio_user::support::{Bench, Raw, eventually};
 use tidewater_testkit::PATIENCE;
 
 fn refused<T: std::fmt::Debug>(result: Result<T, SocketError>) -> Errno {

@@ -7,7 +7,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tidewater_driver::vfio_user::Socket;
 use tidewater_wire::vfio_user::{IrqAction, IrqData, IrqIndex, SetIrqs};
 
-use crate::support::{Bench, VECTORS, eventually};
+use crate::vfio_user::support::{Bench, VECTORS, eventually};
 
 fn events(count: u32) -> Vec<EventFd> {
     (0..count).map(|_| EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK).expect("an event")).collect()

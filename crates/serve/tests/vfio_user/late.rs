@@ -10,7 +10,7 @@ use tidewater_serve::engine::Backing;
 use tidewater_wire::nvme::register::offset as register;
 use tidewater_wire::vfio_user::{DmaAccess, DmaMap, Header, RegionAccess, Version, command, region};
 
-use crate::support::Raw;
+use crate::vfio_user::support::Raw;
 use tidewater_testkit::PATIENCE;
 use tidewater_testkit::served::{BLOCK, Drive, Host, setup, tiny};
 

@@ -11,7 +11,7 @@ use tidewater_serve::vfio_user::{Server, ServerError};
 use tidewater_testkit::PATIENCE;
 use tidewater_wire::vfio_user::{Header, command, region};
 
-use crate::support::{Bench, Raw, Shared, eventually};
+use crate::vfio_user::support::{Bench, Raw, Shared, eventually};
 
 #[test]
 fn the_socket_is_for_its_owner_and_goes_with_the_server() {

@@ -12,7 +12,7 @@ use tidewater_ipc::SharedMemory;
 use tidewater_serve::vfio_user::{DmaError, GuestMemory, Lent};
 use tidewater_wire::vfio_user::Header;
 
-use crate::support::{Bench, Raw};
+use crate::vfio_user::support::{Bench, Raw};
 
 /// One server for all of it, one client at a time.
 static BENCH: LazyLock<Mutex<Bench>> = LazyLock::new(|| Mutex::new(Bench::new()));

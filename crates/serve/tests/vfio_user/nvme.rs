@@ -10,8 +10,8 @@ use tidewater_driver::vfio_user::{Nvme, NvmeError, QueuePair};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vfio_user::{IrqIndex, region};
 
-use crate::support::eventually;
-use crate::trial::{BLOCKS, Trial, VECTORS};
+use crate::vfio_user::support::eventually;
+use crate::vfio_user::trial::{BLOCKS, Trial, VECTORS};
 use tidewater_testkit::PATIENCE;
 
 fn start(trial: &Trial) -> Nvme {

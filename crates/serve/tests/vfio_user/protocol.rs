@@ -9,7 +9,7 @@ use tidewater_wire::vfio_user::{
     Area, DmaMap, DmaUnmap, Header, IrqIndex, RegionAccess, RegionInfo, Version, command, parse_areas, region,
 };
 
-use crate::support::{BAR0_SIZE, BAR2_SIZE, Bench, CONFIG_SIZE, Raw, VECTORS};
+use crate::vfio_user::support::{BAR0_SIZE, BAR2_SIZE, Bench, CONFIG_SIZE, Raw, VECTORS};
 
 const EINVAL: u32 = 22;
 const ENOENT: u32 = 2;

@@ -11,7 +11,7 @@ use tidewater_serve::vfio_user::{DmaError, Reached};
 use tidewater_wire::nvme::register::offset;
 use tidewater_wire::nvme::{Cqe, Sqe, Status};
 
-use crate::trial::Trial;
+use crate::vfio_user::trial::Trial;
 use tidewater_testkit::PATIENCE;
 
 /// Where the function is on the bus: device 4.

@@ -118,7 +118,7 @@ pub fn check_page(id: &str, text: &str) {
     assert!(
         page[from..to] == format!("{text}\n"),
         "`{id}` in docs/internals/accuracy.md is not what is found: run UPDATE_DOCS=1 cargo test -p tidewater-sim \
-         --test accuracy\nfound:\n{text}\nwritten:\n{}",
+         --test all accuracy\nfound:\n{text}\nwritten:\n{}",
         &page[from..to]
     );
 }

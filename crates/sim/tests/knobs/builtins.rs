@@ -1,6 +1,6 @@
 //! Every built-in profile serves a mixed job, whatever its past, and ends at rest.
 
-use crate::rig::{Load, load, serve};
+use crate::knobs::rig::{Load, load, serve};
 use tidewater_core::profile::{Profile, builtin, names};
 use tidewater_testkit::profile::set;
 

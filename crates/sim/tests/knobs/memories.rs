@@ -1,6 +1,6 @@
 //! Memories: what fits, what survives, and what kind can serve which use.
 
-use crate::rig::{Load, READ_MEAN, load, result, serve, small, try_serve};
+use crate::knobs::rig::{Load, READ_MEAN, load, result, serve, small, try_serve};
 use tidewater_core::device::{Device, Input};
 use tidewater_core::profile::MemoryKind;
 use tidewater_sim::Outcome;

@@ -1,6 +1,6 @@
 //! Faults that random drives brought to light, each under its name.
 
-use crate::random::{End, Job, SEED, serve};
+use crate::knobs::random::{End, Job, SEED, serve};
 use tidewater_base::{Instant, Rng};
 use tidewater_core::ftl::Precondition;
 use tidewater_core::profile::Profile;

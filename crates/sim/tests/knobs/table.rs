@@ -1,6 +1,6 @@
 //! For every key of a profile: a drive and a load for which it matters, another value, and what that must do.
 
-use crate::rig::*;
+use crate::knobs::rig::*;
 
 /// How a figure must answer to the changed value.
 #[derive(Clone, Copy)]

@@ -1,8 +1,8 @@
 //! Relations between the figures of one run, and between a run and its repetition.
 
-use crate::cases::Case;
-use crate::ledger::Ledger;
-use crate::rig::{Row, Run, difference, serve};
+use crate::relations::cases::Case;
+use crate::relations::ledger::Ledger;
+use crate::relations::rig::{Row, Run, difference, serve};
 use std::collections::BTreeMap;
 use tidewater_report::Record;
 

@@ -1,7 +1,7 @@
 //! Random drives and loads.
 
-use crate::ledger::Ledger;
-use crate::rig::set;
+use crate::relations::ledger::Ledger;
+use crate::relations::rig::set;
 use tidewater_base::Rng;
 use tidewater_core::buffer::POLICIES;
 use tidewater_core::ftl::Precondition;

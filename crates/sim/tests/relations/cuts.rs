@@ -1,8 +1,8 @@
 //! A power cut changes nothing before it, and loses nothing that was promised.
 
-use crate::cases::Case;
-use crate::ledger::Ledger;
-use crate::rig::{Run, serve};
+use crate::relations::cases::Case;
+use crate::relations::ledger::Ledger;
+use crate::relations::rig::{Run, serve};
 use tidewater_base::{Duration, Rng};
 use tidewater_core::memory::{Use, place};
 

@@ -1,6 +1,6 @@
 //! Cases drawn, run and checked, and the violations.
 
-use crate::cases::Case;
+use crate::relations::cases::Case;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use tidewater_core::buffer::POLICIES;

@@ -1,8 +1,8 @@
 //! Relations between runs of drives that differ in a way whose effect is known.
 
-use crate::cases::{Case, Load};
-use crate::ledger::Ledger;
-use crate::rig::{Row, Run, difference, serve};
+use crate::relations::cases::{Case, Load};
+use crate::relations::ledger::Ledger;
+use crate::relations::rig::{Row, Run, difference, serve};
 use tidewater_base::units::{format_duration, format_rate, parse_duration, parse_rate};
 use tidewater_core::ftl::Precondition;
 use tidewater_core::profile::{Kind, Mapping, Profile};

@@ -1,7 +1,7 @@
 //! Drives and loads that once broke a relation, as they were found.
 
-use crate::cases::Load;
-use crate::rig::{Run, serve_source, set};
+use crate::relations::cases::Load;
+use crate::relations::rig::{Run, serve_source, set};
 use tidewater_base::Duration;
 use tidewater_core::Input;
 use tidewater_core::ftl::Precondition;

@@ -1,7 +1,7 @@
 //! One run, with the line of every request.
 
-use crate::cases::{Case, Load};
-use crate::ledger::Ledger;
+use crate::relations::cases::{Case, Load};
+use crate::relations::ledger::Ledger;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use tidewater_core::Device;

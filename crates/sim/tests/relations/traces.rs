@@ -1,8 +1,8 @@
 //! A trace keeps its record in whatever format it is written and read.
 
-use crate::cases::{Case, Load};
-use crate::ledger::Ledger;
-use crate::rig::{difference, serve_source};
+use crate::relations::cases::{Case, Load};
+use crate::relations::ledger::Ledger;
+use crate::relations::rig::{difference, serve_source};
 use tidewater_base::{Instant, Rng};
 use tidewater_core::ftl::Precondition;
 use tidewater_sim::trace::convert::{OutputFormat, convert};

@@ -1,0 +1,4 @@
+//! The firmware through its front doors.
+
+mod fast_side;
+mod window;
