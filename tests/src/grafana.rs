@@ -165,7 +165,7 @@ pub fn rules() -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let mut text = String::from(
         "# Alert rules of Tidewater, for `rule_files` of Prometheus. Generated from tests/src/grafana/lists.rs:\n\
-         # UPDATE_DOCS=1 cargo test -p tidewater-tests --test metrics\n\
+         # UPDATE_DOCS=1 cargo test -p tidewater-tests --test devices metrics\n\
          groups:\n  - name: tidewater\n    rules:\n",
     );
     for alert in ALERTS {

@@ -2,6 +2,7 @@
 //!
 //! These helpers panic when something is wrong: a panic is how a test fails.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -33,6 +34,14 @@ pub fn root() -> PathBuf {
 /// silence.
 pub fn skipped(cases: usize, why: &str) {
     println!("SKIPPED ({cases}): {why}");
+}
+
+/// An address of this process alone, so that its servers can take fixed ports: all of 127/8 is loopback, and the id of
+/// a process has at most 22 bits. Ports in use: clusters of devices from 20,000, groups below databases from 24,000,
+/// pairs with metrics from 28,000, etcd from 30,000.
+pub fn own_address() -> Ipv4Addr {
+    let id = std::process::id();
+    Ipv4Addr::new(127, 1 + (id >> 15 & 127) as u8, (id >> 7 & 255) as u8, 1 + (id & 127) as u8)
 }
 
 /// Every file of the checkout that is, or with the next commit could be, under version control, relative to [`root`].

@@ -44,7 +44,7 @@ fn confirmed(folder: &Path, child: u64) -> Vec<Confirmed> {
 fn start_child(log: &Log, folder: &Path, number: u64, mode: &str) -> Child {
     let Shared { ring, doorbell, copy, lane, generation } = log.share().expect("there are descriptors");
     Command::new(std::env::current_exe().expect("a test is a program"))
-        .args(["child_that_shares", "--exact", "--ignored", "--nocapture"])
+        .args(["lanes::child_that_shares", "--exact", "--ignored", "--nocapture"])
         .current_dir(folder)
         .env("TIDEWATER_TEST_CHILD", format!("{lane}:{generation}:{number}:{mode}:{}", copy.is_some()))
         .stdin(Stdio::from(ring))

@@ -18,7 +18,7 @@ use tidewater_client::{Level, LogError};
 use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer};
 use tidewater_tests::grafana::{ALERTS, JOB, ROWS, dashboard, expression, rules};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{PATIENCE, markdown, root, run_well, skipped, tidewater};
+use tidewater_tests::{PATIENCE, markdown, own_address, root, run_well, skipped, tidewater};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::Sqe;
 
@@ -26,7 +26,7 @@ use tidewater_wire::nvme::Sqe;
 const BLOCK: usize = 4_096;
 /// Blocks of a command.
 const BLOCKS: usize = 8;
-const HOW: &str = "UPDATE_DOCS=1 cargo test -p tidewater-tests --test metrics";
+const HOW: &str = "UPDATE_DOCS=1 cargo test -p tidewater-tests --test devices metrics";
 const GUIDE: &str = "docs/guide/metrics.md";
 
 /// Two devices of one group, with a keeper each that has no etcd.
@@ -66,10 +66,8 @@ impl Drop for Keeper {
 
 impl Pair {
     fn start() -> Pair {
-        // All of 127/8 is loopback: each process of tests has an address of its own.
-        static PORT: AtomicU16 = AtomicU16::new(20_000);
-        let (pid, port) = (std::process::id(), PORT.fetch_add(2, Ordering::Relaxed));
-        let host = format!("127.{}.{}.{}", 1 + (pid >> 16 & 127), pid >> 8 & 255, 2 + (pid & 63) * 2);
+        static PORT: AtomicU16 = AtomicU16::new(28_000);
+        let (host, port) = (own_address(), PORT.fetch_add(2, Ordering::Relaxed));
         let folder = tempfile::tempdir().expect("a temporary folder");
         let devices: Vec<Device> = (0..2u16)
             .map(|node| {

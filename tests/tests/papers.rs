@@ -11,7 +11,7 @@ use tidewater_tests::{root, tidewater};
 /// others give.
 const LONG: &[&str] = &["x-ssd/fig12", "hmb/fig10", "cbm/"];
 
-const HOW: &str = "UPDATE_DOCS=1 cargo test -p tidewater-tests --test papers";
+const HOW: &str = "UPDATE_DOCS=1 cargo test -p tidewater-tests --test simulations papers";
 
 fn lines() -> Vec<Line<'static>> {
     ledger::lines(ledger::recorded())

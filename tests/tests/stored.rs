@@ -215,8 +215,8 @@ fn every_format_of_this_version_has_a_stored_file() {
     }
     assert!(
         missing.is_empty(),
-        "no stored file: {missing:?}\nUPDATE_STORED=1 cargo test -p tidewater-tests --test stored makes it; files of \
-         older versions stay"
+        "no stored file: {missing:?}\nUPDATE_STORED=1 cargo test -p tidewater-tests --test devices stored makes it; \
+         files of older versions stay"
     );
 }
 

@@ -247,7 +247,7 @@ fn confirmed(folder: &Path) -> Vec<(u64, u64)> {
 /// Starts a process whose threads commit until it is killed. `mode`: `commits`, or `forgets` to sync.
 fn start_writer(folder: &Path, target: &str, life: u64, mode: &str) -> Child {
     Command::new(std::env::current_exe().expect("a test is a program"))
-        .args(["child_that_commits", "--exact", "--ignored", "--nocapture"])
+        .args(["window_log::child_that_commits", "--exact", "--ignored", "--nocapture"])
         .current_dir(folder)
         .env("TIDEWATER_TEST_CHILD", format!("{life} {mode} {target}"))
         .stdout(Stdio::null())

@@ -17,11 +17,10 @@ pub struct Group {
     follower: Option<Child>,
 }
 
-/// All of 127/8 is loopback: each process has an address of its own, and each of its groups ports.
+/// Each group of this process has ports of its own.
 fn addresses() -> [String; 3] {
     static PORT: AtomicU16 = AtomicU16::new(24_000);
-    let (pid, port) = (std::process::id(), PORT.fetch_add(3, Ordering::Relaxed));
-    let host = format!("127.{}.{}.{}", 1 + (pid >> 16 & 127), pid >> 8 & 255, 1 + (pid & 127) * 2);
+    let (host, port) = (crate::own_address(), PORT.fetch_add(3, Ordering::Relaxed));
     [port, port + 1, port + 2].map(|port| format!("{host}:{port}"))
 }
 

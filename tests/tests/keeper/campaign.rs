@@ -7,10 +7,10 @@ use nix::sys::signal::Signal;
 use tidewater_base::Rng;
 use tidewater_client::Level;
 
-use crate::cluster::{append, numbers};
-use crate::etcd::is_installed;
-use crate::failures::holds_all;
-use crate::kept::{Kept, TTL};
+use crate::keeper::etcd::is_installed;
+use crate::keeper::failures::holds_all;
+use crate::keeper::kept::{Kept, TTL};
+use crate::replication::cluster::{append, numbers};
 
 /// A fault of the cluster while a program appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use tidewater_client::mapped::{GroupLog, Options};
 use tidewater_client::{Level, LogError};
 use tidewater_tests::{run_refused, run_well};
 
-use crate::cluster::{PATIENCE, numbers};
-use crate::etcd::is_installed;
-use crate::failures::holds_all;
-use crate::kept::Kept;
+use crate::keeper::etcd::is_installed;
+use crate::keeper::failures::holds_all;
+use crate::keeper::kept::Kept;
+use crate::replication::cluster::{PATIENCE, numbers};
 
 fn open(kept: &Kept, cluster: &str) -> Result<GroupLog, LogError> {
     let options = Options { level: Some(Level::RemoteRing), ..Options::default() };

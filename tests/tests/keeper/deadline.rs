@@ -7,7 +7,7 @@ use serde_json::Value;
 use tidewater_client::{Level, LogError};
 use tidewater_tests::{run_refused, run_well};
 
-use crate::cluster::{Cluster, PATIENCE, append, numbers};
+use crate::replication::cluster::{Cluster, PATIENCE, append, numbers};
 
 fn deadline(cluster: &Cluster, node: u8, more: &[&str]) -> String {
     let node = node.to_string();

@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tidewater_tests::{binary, root};
 
-use crate::etcd::is_installed;
+use crate::keeper::etcd::is_installed;
 
 /// The script, whose temporary files go to a folder of the test's.
 fn demo(folder: &std::path::Path) -> Command {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tidewater_client::{Level, LogError};
 
-use crate::cluster::{Cluster, PATIENCE, append, numbers};
-use crate::etcd::{Etcd, is_installed};
-use crate::failures::holds_all;
-use crate::kept::{Kept, TTL, is_stopped};
+use crate::keeper::etcd::{Etcd, is_installed};
+use crate::keeper::failures::holds_all;
+use crate::keeper::kept::{Kept, TTL, is_stopped};
+use crate::replication::cluster::{Cluster, PATIENCE, append, numbers};
 
 /// Three devices whose disks can fail, in a group; and its primary. `None`, and counted: something is missing here.
 fn formed(mode: &str, keepers: &[&str]) -> Option<(Kept, u8)> {

@@ -12,7 +12,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
 
-use crate::cluster::PATIENCE;
+use crate::replication::cluster::PATIENCE;
+use tidewater_tests::own_address;
 
 /// A member of an etcd, in a folder of its own.
 pub struct Etcd {
@@ -50,12 +51,9 @@ fn certificates(folder: &Path, host: IpAddr) {
 
 impl Etcd {
     fn prepare(folder: &Path, names: &[&str]) -> Vec<Etcd> {
-        // As clusters of devices have theirs: an address for each process, and ports for each etcd of it: for clients,
-        // for the other members, and to be asked whether it is well.
+        // Three ports for each etcd: for clients, for the other members, and to be asked whether it is well.
         static PORT: AtomicU16 = AtomicU16::new(30_000);
-        let pid = std::process::id();
-        let host = [127, 1 + (pid >> 16 & 127) as u8, (pid >> 8) as u8, 2 + (pid & 126) as u8];
-        let at = |_: &&str| SocketAddr::from((host, PORT.fetch_add(3, Ordering::Relaxed)));
+        let at = |_: &&str| SocketAddr::from((own_address(), PORT.fetch_add(3, Ordering::Relaxed)));
         let all: Vec<(&str, SocketAddr)> = names.iter().map(|name| (*name, at(name))).collect();
         let member = |(name, client): &(&str, SocketAddr)| format!("{name}=http://{}", beside(*client, 1));
         let members = all.iter().map(member).collect::<Vec<_>>().join(",");

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tidewater_client::Level;
 
-use crate::cluster::{PATIENCE, append, numbers};
-use crate::etcd::is_installed;
-use crate::kept::{Kept, TTL, is_stopped};
+use crate::keeper::etcd::is_installed;
+use crate::keeper::kept::{Kept, TTL, is_stopped};
+use crate::replication::cluster::{PATIENCE, append, numbers};
 
 /// Numbers that were acknowledged, and all that a log holds.
 pub fn holds_all(found: &[u64], acknowledged: impl Iterator<Item = u64>) {

@@ -9,8 +9,8 @@ use tidewater_client::mapped::{Log, Options};
 use tidewater_tests::ring::Device;
 use tidewater_tests::{run_well, tidewater};
 
-use crate::cluster::{Cluster, PATIENCE, append};
-use crate::etcd::{Etcd, is_installed};
+use crate::keeper::etcd::{Etcd, is_installed};
+use crate::replication::cluster::{Cluster, PATIENCE, append};
 
 /// Keepers, which end with the test.
 struct Keepers(Vec<Child>);

@@ -10,9 +10,9 @@ use tidewater_client::Level;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_tests::run_well;
 
-use crate::cluster::{PATIENCE, append};
-use crate::etcd::{Etcd, is_installed};
-use crate::kept::Kept;
+use crate::keeper::etcd::{Etcd, is_installed};
+use crate::keeper::kept::Kept;
+use crate::replication::cluster::{PATIENCE, append};
 
 /// Sets a key by etcd's gateway.
 fn put(etcd: &Etcd, key: &str, value: &str) {

@@ -10,8 +10,8 @@ use serde_json::Value;
 use tidewater_client::LogError;
 use tidewater_tests::{run, run_well, tidewater};
 
-use crate::cluster::{Cluster, PATIENCE};
-use crate::etcd::Etcd;
+use crate::keeper::etcd::Etcd;
+use crate::replication::cluster::{Cluster, PATIENCE};
 
 /// A lease of these tests, and the times that go with it.
 pub const TTL: Duration = Duration::from_secs(4);

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use tidewater_tests::{run_refused, tidewater};
 
-use crate::cluster::{Cluster, PATIENCE, append, numbers};
-use crate::etcd::{Etcd, is_installed};
-use crate::failures::holds_all;
-use crate::kept::{Kept, TTL, is_stopped};
+use crate::keeper::etcd::{Etcd, is_installed};
+use crate::keeper::failures::holds_all;
+use crate::keeper::kept::{Kept, TTL, is_stopped};
+use crate::replication::cluster::{Cluster, PATIENCE, append, numbers};
 
 #[test]
 fn keepers_and_programs_reach_an_etcd_that_asks_for_certificates_and_no_other_does() {

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::cluster::{Cluster, PATIENCE};
-use crate::etcd::{Etcd, is_installed};
-use crate::kept::Kept;
+use crate::keeper::etcd::{Etcd, is_installed};
+use crate::keeper::kept::Kept;
+use crate::replication::cluster::{Cluster, PATIENCE};
 
 /// The next board that a viewer gets.
 fn board(port: u16) -> Option<Value> {

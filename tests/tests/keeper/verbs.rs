@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use tidewater_tests::{run_refused, run_well};
 
-use crate::cluster::{PATIENCE, append, numbers};
-use crate::etcd::is_installed;
-use crate::kept::{Kept, TTL};
+use crate::keeper::etcd::is_installed;
+use crate::keeper::kept::{Kept, TTL};
+use crate::replication::cluster::{PATIENCE, append, numbers};
 
 #[test]
 fn a_switchover_a_pause_and_another_group_lose_nothing() {

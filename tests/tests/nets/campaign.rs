@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tidewater_base::Rng;
 
-use crate::cluster::PATIENCE;
-use crate::history::judge;
-use crate::relay::Weather;
-use crate::site::{Process, Site, TTL, epoch};
-use crate::tally::Tally;
-use crate::workload::Workload;
+use crate::nets::history::judge;
+use crate::nets::relay::Weather;
+use crate::nets::site::{Process, Site, TTL, epoch};
+use crate::nets::tally::Tally;
+use crate::nets::workload::Workload;
+use crate::replication::cluster::PATIENCE;
 
 /// A fault of the cluster while programs append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -349,7 +349,8 @@ fn live(seed: u64, rounds: u64, first: &[Fault], counts: &mut Counts) -> bool {
     counts.acknowledged += load.acknowledged();
     counts.destaged += load.destaged();
     counts.unknown += load.refused();
-    counts.reads += calls.iter().filter(|call| matches!(call.asked, crate::history::Asked::Read(_))).count() as u64;
+    counts.reads +=
+        calls.iter().filter(|call| matches!(call.asked, crate::nets::history::Asked::Read(_))).count() as u64;
     counts.lost += verdict.lost.len() as u64;
     counts.deposed += verdict.deposed.len() as u64;
     let mut tally = Tally::default();

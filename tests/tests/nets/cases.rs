@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::table::{By, CASES, Case, Length};
-use crate::tally::Tally;
+use crate::nets::table::{By, CASES, Case, Length};
+use crate::nets::tally::Tally;
 
 /// Runs a case that is of these tests. `None`: it was left out, which is counted.
 fn run(case: &Case, run: fn() -> Option<Tally>) -> Option<Tally> {

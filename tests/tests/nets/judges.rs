@@ -2,8 +2,8 @@
 
 use tidewater_tests::skipped;
 
-use crate::history::{Asked, Call, Found, Verdict, judge};
-use crate::porcupine::{self, Judgement};
+use crate::nets::history::{Asked, Call, Found, Verdict, judge};
+use crate::nets::porcupine::{self, Judgement};
 
 /// An append of a record of 64 bytes: its number, its time, its epoch.
 fn append(number: u64, begin: u64, end: Option<u64>, epoch: u64) -> Call {

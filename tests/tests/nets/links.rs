@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use tidewater_client::LogError;
 use tidewater_serve::control::GroupMode;
 
-use crate::cluster::{PATIENCE, append};
-use crate::relay::{Fired, Weather};
-use crate::site::Site;
-use crate::tally::{Tally, trial};
+use crate::nets::relay::{Fired, Weather};
+use crate::nets::site::Site;
+use crate::nets::tally::{Tally, trial};
+use crate::replication::cluster::{PATIENCE, append};
 
 /// The keep-alive period of peers.
 const KEEP_ALIVE: Duration = Duration::from_millis(10);

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-use crate::relay::{Fired, Relay, Weather};
-use crate::tun;
+use crate::nets::relay::{Fired, Relay, Weather};
+use crate::nets::tun;
 
 /// Machines, and what joins them.
 pub struct Machines {

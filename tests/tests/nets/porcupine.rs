@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use tidewater_tests::root;
 
-use crate::history::{Call, lines};
+use crate::nets::history::{Call, lines};
 
 /// Its verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]

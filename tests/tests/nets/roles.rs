@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tidewater_serve::control::{GroupMode, Request};
 
-use crate::cluster::{PATIENCE, append, numbers};
-use crate::relay::Weather;
-use crate::site::{Site, epoch};
-use crate::tally::Tally;
+use crate::nets::relay::Weather;
+use crate::nets::site::{Site, epoch};
+use crate::nets::tally::Tally;
+use crate::replication::cluster::{PATIENCE, append, numbers};
 
 /// No machine reaches another, and an operator forces a promotion on each side. Once they do again, one is primary, all
 /// follow it, and what all had is there.

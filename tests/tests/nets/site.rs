@@ -20,8 +20,8 @@ use tidewater_tests::ring::Device;
 use tidewater_tests::{compile, run_well, skipped, tidewater};
 use tidewater_wire::vendor::Epoch;
 
-use crate::cluster::PATIENCE;
-use crate::machines::Machines;
+use crate::nets::machines::Machines;
+use crate::replication::cluster::PATIENCE;
 
 /// A lease of these tests, and the times that go with it.
 pub const TTL: Duration = Duration::from_secs(4);

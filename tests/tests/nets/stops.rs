@@ -7,11 +7,11 @@ use nix::sys::signal::Signal;
 use tidewater_serve::control::GroupMode;
 use tidewater_tests::skipped;
 
-use crate::cluster::PATIENCE;
-use crate::relay::Weather;
-use crate::site::{Process, Site, TTL};
-use crate::tally::{Tally, kept_trial, trial};
-use crate::workload::Workload;
+use crate::nets::relay::Weather;
+use crate::nets::site::{Process, Site, TTL};
+use crate::nets::tally::{Tally, kept_trial, trial};
+use crate::nets::workload::Workload;
+use crate::replication::cluster::PATIENCE;
 
 /// The machine of the operator, which an etcd of one member shares.
 const OPERATOR: &[u8] = &[3];

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use tidewater_serve::control::GroupMode;
 
-use crate::relay::Weather;
-use crate::site::Site;
-use crate::tally::{Tally, kept_trial, trial};
+use crate::nets::relay::Weather;
+use crate::nets::site::Site;
+use crate::nets::tally::{Tally, kept_trial, trial};
 
-fn quorum(seed: u64, act: impl FnOnce(&mut Site, &crate::workload::Workload, &mut Tally)) -> Option<Tally> {
+fn quorum(seed: u64, act: impl FnOnce(&mut Site, &crate::nets::workload::Workload, &mut Tally)) -> Option<Tally> {
     trial(seed, GroupMode::Quorum, Site::with_disks, act)
 }
 

@@ -1,7 +1,7 @@
 //! Every way in which a replicated log can be hurt, and what tries it.
 
-use crate::tally::Tally;
-use crate::{links, roles, stops, storage};
+use crate::nets::tally::Tally;
+use crate::nets::{links, roles, stops, storage};
 
 /// How long a case takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ const fn none(section: &'static str, what: &'static str, why: &'static str) -> C
 
 use Length::{Chance, Long, Quick};
 
-const MAIN: &str = "tests/tests/replication/main.rs";
+const MAIN: &str = "tests/tests/replication/mod.rs";
 const RELAY: &str = "tests/tests/replication/relay.rs";
 const IDENTITY: &str = "tests/tests/replication/identity.rs";
 const LIVES: &str = "tests/tests/replication/campaign.rs";
@@ -327,7 +327,7 @@ seed. The history of appends and reads is judged by a checker of ours and by
 was tried, how often the fault was seen at work, and what went wrong. `make torture ARGS=clusters_on_machines` lets all
 kinds of faults happen by seed, for 45 minutes or as many as `TIDEWATER_TORTURE_MINUTES` says.
 
-This page is generated: `UPDATE_DOCS=1 cargo test -p tidewater-tests --test nets page`.
+This page is generated: `UPDATE_DOCS=1 cargo test -p tidewater-tests --test groups page_of_cases`.
 ";
 
 /// The page that lists them.

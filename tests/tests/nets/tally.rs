@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use tidewater_serve::control::GroupMode;
 use tidewater_tests::skipped;
 
-use crate::cluster::PATIENCE;
-use crate::history::{Verdict, judge};
-use crate::porcupine::{self, Judgement};
-use crate::relay::Weather;
-use crate::site::Site;
-use crate::workload::Workload;
+use crate::nets::history::{Verdict, judge};
+use crate::nets::porcupine::{self, Judgement};
+use crate::nets::relay::Weather;
+use crate::nets::site::Site;
+use crate::nets::workload::Workload;
+use crate::replication::cluster::PATIENCE;
 
 /// Calls of a case, beyond which programs are slower.
 const CALLS_MAX: usize = 6_000;

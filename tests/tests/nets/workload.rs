@@ -11,9 +11,9 @@ use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Level, LogError};
 use tidewater_serve::control::Request;
 
-use crate::cluster::PATIENCE;
-use crate::history::History;
-use crate::site::{Site, ask, epoch};
+use crate::nets::history::History;
+use crate::nets::site::{Site, ask, epoch};
+use crate::replication::cluster::PATIENCE;
 
 /// How long an append waits for replicas.
 const WAIT: Duration = Duration::from_millis(400);

@@ -3,7 +3,7 @@
 
 use tidewater_base::rng::Rng;
 
-use crate::model::{BYTES_MAX, Call, Model, Name, Operation, SLOTS};
+use crate::operations::model::{BYTES_MAX, Call, Model, Name, Operation, SLOTS};
 
 /// Names of the set, and others.
 pub const NAMES: [Name; 5] = ["set/a", "set/b", "set/c", "out/x", "out/y"];

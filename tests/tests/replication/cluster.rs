@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Entry, Level, LogError, Records};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{compile, run, run_well, skipped, tidewater};
+use tidewater_tests::{compile, own_address, run, run_well, skipped, tidewater};
 
 /// How long anything may take that comes about by itself.
 pub const PATIENCE: Duration = Duration::from_secs(600);
@@ -82,11 +82,9 @@ impl Cluster {
 
     /// Devices that have not been started yet.
     pub fn prepare(nodes: u8) -> Cluster {
-        // All of 127/8 is loopback: each process of tests has an address of its own, and each of its clusters ports.
         static PORT: AtomicU16 = AtomicU16::new(20_000);
-        let pid = std::process::id();
         let port = PORT.fetch_add(16, Ordering::Relaxed);
-        let address = format!("127.{}.{}.{}:{port}", 1 + (pid >> 16 & 127), pid >> 8 & 255, 1 + (pid & 127) * 2);
+        let address = format!("{}:{port}", own_address());
         let folder = tempfile::tempdir().expect("a temporary folder");
         let options = vec![Vec::new(); usize::from(nodes)];
         Cluster {

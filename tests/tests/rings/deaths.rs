@@ -105,7 +105,7 @@ fn a_client_that_is_killed_amid_its_records_leaves_those_that_it_was_told_of() {
     for round in 0..4 {
         let me = std::env::current_exe().expect("a test is a program");
         let mut child = Command::new(me)
-            .args(["deaths::child_that_appends", "--exact", "--ignored", "--nocapture"])
+            .args(["rings::deaths::child_that_appends", "--exact", "--ignored", "--nocapture"])
             .current_dir(folder.path())
             .env("TIDEWATER_RING_TARGET", device.target())
             .stdout(Stdio::null())

@@ -154,7 +154,7 @@ fn a_reader_whose_ring_is_cut_ends_at_once_and_not_by_its_time_out() {
     let folder = folder();
     let device = Device::start(folder.path(), &[]);
     let mut child = Command::new(std::env::current_exe().expect("a test is a program"))
-        .args(["losses::child_that_waits_for_more", "--exact", "--ignored", "--nocapture"])
+        .args(["rings::losses::child_that_waits_for_more", "--exact", "--ignored", "--nocapture"])
         .env("TIDEWATER_RING_TARGET", device.target())
         .stdout(Stdio::piped())
         .spawn()

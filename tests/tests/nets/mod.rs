@@ -3,9 +3,6 @@
 
 mod campaign;
 mod cases;
-#[path = "../replication/cluster.rs"]
-#[expect(dead_code, reason = "other tests use the rest of it")]
-mod cluster;
 mod history;
 mod judges;
 mod links;

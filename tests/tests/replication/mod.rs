@@ -3,7 +3,7 @@
 
 mod campaign;
 mod clients;
-mod cluster;
+pub mod cluster;
 mod copies;
 mod databases;
 mod destaged;

@@ -2,7 +2,8 @@
 //!
 //! The text files beside this hold two checksums for each run: of the record (JSON) and of the line of each request. A
 //! change of structure leaves them as they are. A mended fault may change them:
-//! `UPDATE_GOLDEN=1 cargo test -p tidewater-tests --test guard` writes them anew, and the commit names the fault.
+//! `UPDATE_GOLDEN=1 cargo test -p tidewater-tests --test simulations guard` writes them anew, and the commit names the
+//! fault.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -129,7 +130,7 @@ fn hold(name: &str, found: &str) {
     assert!(
         found == expected,
         "{}: behaviour has changed ({} lines against {}): {changed:#?}\nIf a mended fault is the reason: \
-         UPDATE_GOLDEN=1 cargo test -p tidewater-tests --test guard",
+         UPDATE_GOLDEN=1 cargo test -p tidewater-tests --test simulations guard",
         path.display(),
         found.lines().count(),
         expected.lines().count()

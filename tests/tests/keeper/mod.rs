@@ -2,9 +2,6 @@
 
 mod campaign;
 mod clients;
-#[path = "../replication/cluster.rs"]
-#[expect(dead_code, reason = "other tests use the rest of it")]
-mod cluster;
 mod deadline;
 mod demo;
 mod disks;
