@@ -152,6 +152,24 @@ fn old_sentences_stay_away() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Lines of tests that sleep for a fixed time: most of them between two looks at something. Wait for an event instead;
+/// lower the number when one is gone, and never raise it.
+const SLEEPS: usize = 123;
+
+#[test]
+fn tests_sleep_less_and_less() {
+    let is_test = |file: &Path| {
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        file.iter().any(|part| part == "tests" || part == "bench" || part == "testkit") || name.ends_with("tests.rs")
+    };
+    let sleeps = |(file, text): &(std::path::PathBuf, String)| {
+        let lines = text.lines().filter(|line| line.contains("thread::sleep(")).count();
+        if is_test(file) && !file.ends_with("tests/words.rs") { lines } else { 0 }
+    };
+    let count: usize = rust_files().iter().map(sleeps).sum();
+    assert!(count <= SLEEPS, "{count} lines of tests sleep; {SLEEPS} did");
+}
+
 /// An operator looks a message up by its words.
 #[test]
 fn messages_of_the_runbook_are_in_the_sources() {
