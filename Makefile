@@ -10,8 +10,8 @@ TRACE ?=
 REPORT ?= report.html
 PAPERS ?= papers.html
 
-# As `cargo clippy -- -D warnings` calls the compiler. By its environment, so that `cargo doc` finds what was checked and
-# checks nothing again; `--examples` beside it takes the features of tests in, for the same reason.
+# As `cargo clippy -- -D warnings` calls the compiler. By its environment, so that `cargo doc` finds what was checked
+# and checks nothing again; `--examples` beside it takes the features of tests in, for the same reason.
 CLIPPY := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 
 .DEFAULT_GOAL := help

@@ -2,8 +2,8 @@
 # Runs every test of the workspace, and those of the Python package, then says what was skipped and why. Arguments, such
 # as `--package tidewater-core`, choose others: they go to `cargo test` in place of `--workspace`.
 #
-# All is built first, once; with --build that is all. Then test binaries run side by side, TEST_LANES (default: the number of processors) at a
-# time, because many tests wait; the output of a binary is printed whole when it ends.
+# All is built first, once; with --build that is all. Then test binaries run side by side, TEST_LANES (default: the
+# number of processors) at a time, because many tests wait; the output of a binary is printed whole when it ends.
 #
 # A test that lacks something (the shared traces, a browser) prints `SKIPPED (n): what is missing`, where n is the
 # number of cases it left out. Those lines are added up at the end: nothing is skipped in silence.
@@ -86,7 +86,7 @@ if [ "$status" = 0 ]; then
     # From both ends in turns: crates that compute come first, and tests that wait for programs last.
     find "$work" -name '*.sh' | sort >"$work/items"
     paste -d '\n' <(tac "$work/items") "$work/items" | awk '!seen[$0]++ { print substr($0, 1, length($0) - 3) }' |
-        xargs -P "${TEST_LANES:-$(nproc)}" -n 1 "$self" --run 2>&1 | tee -a "$log"
+        xargs -P "${TEST_LANES:-$(nproc)}" -n 1 "$self" --run 2>&1 | tee -a "$log" || status=$?
     if compgen -G "$work/*.failed" >/dev/null; then status=1; fi
 fi
 
