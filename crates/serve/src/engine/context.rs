@@ -54,10 +54,12 @@ impl Context {
         }
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, input: Input<'static>) {
         self.put(Pending::Plain(input));
     }
 
+    #[inline]
     pub(crate) fn put(&mut self, pending: Pending) {
         self.pending.push_back((self.now, pending));
     }
@@ -71,6 +73,7 @@ impl Context {
     }
 
     /// Takes a buffer back.
+    #[inline]
     pub(crate) fn spare(&mut self, buffer: Vec<u8>) {
         if self.spare.len() < SPARE_MAX && buffer.capacity() > 0 {
             self.spare.push(buffer);

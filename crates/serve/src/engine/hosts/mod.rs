@@ -65,7 +65,7 @@ impl Hosts {
     // --- doorbells ---
 
     /// Takes what hosts have stored into their doorbell pages and shadow doorbells. True: something has changed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look_at_doorbells(&mut self, t: &mut Turn) -> bool {
         let mut changed = false;
         for function in 0..self.functions.all().len() {

@@ -107,7 +107,7 @@ impl Shadow {
 
 impl Doorbells {
     /// Looks at the shadow doorbells of all functions. True: one has changed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look(&mut self, t: &mut Turn, functions: &mut Functions) -> bool {
         if std::mem::take(&mut self.changed) {
             self.find(t.firmware, functions.all());

@@ -104,6 +104,7 @@ impl Storage {
     // --- what of the firmware's state goes to the image ---
 
     /// Stores changes of the flash.
+    #[inline]
     fn store_changes(&mut self, t: &mut Turn) {
         let medium = t.firmware.subsystem.device().medium();
         if medium.has_changes() {
@@ -115,6 +116,7 @@ impl Storage {
 
     /// Stores the fast side's persistent memory, after the changes of the flash and before any client gets an answer
     /// that depends on it. `kept`: lanes whose bytes a client's ring holds, by function.
+    #[inline]
     pub(crate) fn store_logs(&mut self, t: &mut Turn, kept: impl Fn(usize, usize) -> bool) {
         let device = t.firmware.subsystem.device();
         let has_window = device.window().is_enabled() && !device.is_recovering();
@@ -165,6 +167,7 @@ impl Storage {
     }
 
     /// Resumes commands whose syncs have ended.
+    #[inline]
     pub(crate) fn resume_synced(&mut self, cx: &mut Context) {
         while let Some((slot, result)) = self.payload.take_synced() {
             self.is_good(cx, result);
