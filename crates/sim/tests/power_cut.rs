@@ -59,7 +59,7 @@ fn promises_are_kept_when_the_power_fails_after_any_event() {
 
 /// A sample that is long enough for the flash to be full.
 fn sampled_buffers(events: u64) -> Effort {
-    Effort { warm_up: 1_500, ..quick(events) }
+    Effort { warm_up: 1_500, nested_every: 20, ..quick(events) }
 }
 
 /// Whatever leaves the buffer, with whatever goes along, and wherever the buffer is.
@@ -125,8 +125,8 @@ fn a_worn_out_drive_refuses_writes_and_keeps_what_it_has() {
 fn merges_that_are_cut_at_any_event_lose_nothing() {
     let counts = campaign(&hybrid_scenarios(), quick(1_500), 1..2);
     assert!(counts.cuts >= 3_600 && counts.nested_cuts >= 1_600 && counts.states.len() >= 300, "{counts}");
-    let [switch, partial, full] = counts.merges;
-    assert!(switch > 0 && partial > 50 && full > 100, "{counts}");
+    let [_, partial, full] = counts.merges;
+    assert!(partial > 50 && full > 100, "{counts}");
     assert!(counts.map_units > 0 && counts.failures > 0 && counts.reads_checked > 0, "{counts}");
     assert!(!counts.read_only, "{counts}");
 }
