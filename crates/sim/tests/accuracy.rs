@@ -1,9 +1,9 @@
 //! Closed-form truth: small simulations against formulas, in the tables of `docs/internals/accuracy.md`.
 //!
 //! `UPDATE_DOCS=1 cargo test -p tidewater-sim --test all accuracy` writes the tables anew. Without it the test asserts
-//! that the page says what is measured, and every run asserts that each deviation is within its bound. Expected values are
-//! computed here, from the settings of the profile alone: none of the firmware's own arithmetic is used, except for the
-//! published curve of write amplification, which has a test of its own against figures from the paper.
+//! that the page says what is measured, and every run asserts that each deviation is within its bound. Expected values
+//! are computed here, from the settings of the profile alone: none of the firmware's own arithmetic is used, except for
+//! the published curve of write amplification, which has a test of its own against figures from the paper.
 
 mod amplification;
 mod bandwidth;
