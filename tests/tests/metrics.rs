@@ -45,7 +45,7 @@ struct Keeper {
 impl Keeper {
     fn start(folder: &Path) -> Keeper {
         let mut command = tidewater(folder);
-        command.args(["keeper", "--etcd", "http://127.0.0.1:1", "run", "--control", "control.sock"]);
+        command.args(["keeper", "--etcd", "http://127.0.0.1:1", "run", "--control", "control.sock", "--program"]);
         command.args(["--metrics", "127.0.0.1:0"]).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines().map_while(Result::ok);

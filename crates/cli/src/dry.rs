@@ -180,7 +180,7 @@ fn services_start_what_there_is_and_name_pages_that_there_are() {
         assert!(!at.is_hide_set(), "{place}: {page}");
         services += 1;
     }
-    assert_eq!(services, 3);
+    assert_eq!(services, 4);
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! `tidewater cluster keeper`: hands its arguments to the program `tidewater-keeper`, which alone has what etcd takes.
 
-use crate::args::keeper::{KeeperArgs, KeeperCommand, KeeperRun};
+use crate::args::keeper::{KeeperArgs, KeeperCommand, KeeperProgram, KeeperRun};
 use crate::args::peers::GroupIfAny;
+use crate::args::served::Served;
 use crate::failure::Failure;
 use crate::{group, log_device, served};
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tidewater_base::Duration;
 use tidewater_wire::replication::{Epoch, Group, Mode};
@@ -56,7 +57,17 @@ fn job(of: &KeeperArgs) -> Result<Value, Failure> {
         KeeperCommand::Resume => json!({ "do": "resume" }),
         KeeperCommand::Reinit { node } => json!({ "do": "reinit", "node": node }),
         KeeperCommand::Group { group } => json!({ "do": "group", "group": group_of(group)? }),
+        KeeperCommand::Program(KeeperProgram { served, standby, stop_signal, command }) => json!({
+            "do": "program",
+            "program": {
+                "socket": program_socket(&control(served), of.function),
+                "command": command, "standby": standby, "signal": stop_signal,
+            },
+        }),
     };
+    if let KeeperCommand::Program(_) = of.what {
+        return Ok(job);
+    }
     job["at"] = json!({
         "etcd": of.etcd, "cluster": of.cluster, "function": of.function, "user": of.etcd_user,
         "ca": of.etcd_ca, "cert": of.etcd_cert, "key": of.etcd_key,
@@ -64,22 +75,36 @@ fn job(of: &KeeperArgs) -> Result<Value, Failure> {
     Ok(job)
 }
 
+/// The control socket of a device, which may not have been started yet.
+fn control(served: &Served) -> PathBuf {
+    let control = match &served.device {
+        Some(folder) if !folder.exists() && folder.extension().is_none() => folder.join(log_device::CONTROL),
+        _ => served::control_socket(served),
+    };
+    std::path::absolute(&control).unwrap_or(control)
+}
+
+/// A file of this function's keeper, beside the control socket.
+fn beside(control: &Path, name: &str, ending: &str, function: u8) -> PathBuf {
+    control.with_file_name(match function {
+        0 => format!("{name}.{ending}"),
+        function => format!("{name}-{function}.{ending}"),
+    })
+}
+
+/// The socket of the supervisor of a device's program.
+fn program_socket(control: &Path, function: u8) -> PathBuf {
+    beside(control, "program", "sock", function)
+}
+
 /// A device and how it is kept.
 fn keep(run: &KeeperRun, function: u8) -> Value {
-    let control = match &run.served.device {
-        // The folder of a log device that has not been started yet.
-        Some(folder) if !folder.exists() && folder.extension().is_none() => folder.join(log_device::CONTROL),
-        _ => served::control_socket(&run.served),
-    };
-    let control = std::path::absolute(&control).unwrap_or(control);
+    let control = control(&run.served);
     let folder = control.parent().map(PathBuf::from).unwrap_or_default();
     json!({
         "control": control,
         "address": run.address.clone().unwrap_or_else(|| folder.display().to_string()),
-        "state": run.state.clone().unwrap_or_else(|| folder.join(match function {
-            0 => "keeper.json".to_owned(),
-            function => format!("keeper-{function}.json"),
-        })),
+        "state": run.state.clone().unwrap_or_else(|| beside(&control, "keeper", "json", function)),
         "ttl_ms": ms(run.ttl),
         "loop_wait_ms": ms(run.loop_wait),
         "retry_timeout_ms": ms(run.retry_timeout),
@@ -87,6 +112,8 @@ fn keep(run: &KeeperRun, function: u8) -> Value {
         "new_etcd": run.new_etcd,
         "page": run.page,
         "metrics": run.metrics,
+        "program": run.program.then(|| program_socket(&control, function)),
+        "stop_ms": ms(run.program_stop),
     })
 }
 
@@ -143,6 +170,12 @@ mod tests {
         let other = job_of(&line).unwrap();
         assert_eq!(other["keep"]["state"], json!(folder.path().join("keeper-1.json")));
         assert_eq!(other["at"]["function"], 1);
+        assert_eq!(job["keep"]["program"], Value::Null);
+        let other = job_of(&[&line[..], &["--program"]].concat()).unwrap();
+        let program = job_of(&["program", "--device", line[2], "--function", "1", "--", "app", "-x"]).unwrap();
+        assert_eq!(other["keep"]["program"], json!(folder.path().join("program-1.sock")));
+        assert_eq!(other["keep"]["program"], program["program"]["socket"]);
+        assert_eq!(program["program"]["command"], json!(["app", "-x"]));
         assert_eq!((&job["keep"]["ttl_ms"], &job["keep"]["loop_wait_ms"]), (&json!(20_000), &json!(1_000)));
     }
 }

@@ -24,6 +24,8 @@ pub struct View<'a> {
     pub cluster: Result<&'a Cluster, &'a str>,
     /// Its times.
     pub keep: &'a Keep,
+    /// Why the program that follows the primary does not run here, if that has been tried for a while.
+    pub program: Option<&'a str>,
 }
 
 /// What a keeper remembers from one look to the next. Without it a decision takes longer.
@@ -47,6 +49,8 @@ pub struct Memory {
     stands_back_until: u64,
     /// How slow the disk of its device is.
     slow: disk::Slow,
+    /// When leadership was last given up since the program does not run here.
+    program_gave_up_at: Option<u64>,
 }
 
 impl Memory {
@@ -223,9 +227,9 @@ fn end_of_leadership() -> Order {
     Order::Lead { epoch: Epoch::default(), from_ms: 0, for_ms: 0 }
 }
 
-/// As long as the lease that was renewed after the device said its clock. etcd's clock may be the faster one, by 2 %.
+/// As long as the lease that was renewed after the device said its clock.
 fn extension(device: &Device, keep: &Keep) -> Order {
-    Order::Lead { epoch: device.epoch, from_ms: device.clock_ms, for_ms: keep.ttl_ms - keep.ttl_ms / 50 }
+    Order::Lead { epoch: device.epoch, from_ms: device.clock_ms, for_ms: keep.leads_for_ms() }
 }
 
 fn without_device(view: &View<'_>, memory: &mut Memory, why: &str) -> Decision {
@@ -287,4 +291,4 @@ fn rank(member: &Member) -> (Epoch, u64, std::cmp::Reverse<u8>) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

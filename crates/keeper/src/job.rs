@@ -1,6 +1,7 @@
 //! The job of a keeper: `tidewater cluster keeper` writes it as one JSON object.
 
 use crate::keys::Group;
+use crate::program::supervisor::Supervise;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -82,6 +83,18 @@ pub enum Job {
         /// The group; without it, it is printed.
         group: Option<Group>,
     },
+    /// Supervises a program that follows the primary, until it is ended.
+    Program {
+        /// The program.
+        program: Supervise,
+    },
+    /// Becomes a command of this supervisor's, which ends with it.
+    Exec {
+        /// The supervisor's process.
+        supervisor: i32,
+        /// The command and its arguments.
+        command: Vec<String>,
+    },
 }
 
 /// A device and how it is kept.
@@ -112,10 +125,19 @@ pub struct Keep {
     /// Where metrics, and whether the device is primary, are asked for; without it, nowhere.
     #[serde(default)]
     pub metrics: Option<SocketAddr>,
+    /// The socket of the supervisor whose program follows the primary; without it, there is none.
+    #[serde(default)]
+    pub program: Option<PathBuf>,
+    /// How long before the end of the lease that program is stopped, in milliseconds. It is killed after two thirds of
+    /// that.
+    #[serde(default)]
+    pub stop_ms: u64,
 }
 
 /// Shortest lease that etcd gives reliably: its own election time-out is 1 s.
 const TTL_MS_MIN: u64 = 2_000;
+/// Shortest time for a program to end before it is killed, and for the kill to come about.
+const STOP_MS_MIN: u64 = 300;
 
 impl Keep {
     /// Patroni's rule: within a lease, a keeper looks once and is let down twice.
@@ -147,7 +169,23 @@ impl Keep {
                  an answer ({retry} ms each), which takes {least} ms; raise the ttl, or lower the others"
             ));
         }
+        let least = retry.saturating_add(wait).saturating_add(self.stop_ms);
+        let lasts = self.leads_for_ms();
+        if self.program.is_some() && (self.stop_ms < STOP_MS_MIN || least > lasts) {
+            return Err(format!(
+                "--program-stop {} ms with a ttl of {ttl} ms: it is {STOP_MS_MIN} ms at least, and with the loop wait \
+                 ({wait} ms) and the retry time-out ({retry} ms) no more than {lasts} ms: one slow answer would stop \
+                 the program",
+                self.stop_ms
+            ));
+        }
         Ok(())
+    }
+
+    /// How long a device acknowledges for a lease that was just renewed, in milliseconds: etcd's clock may be the
+    /// faster one, by 2 %.
+    pub fn leads_for_ms(&self) -> u64 {
+        self.ttl_ms - self.ttl_ms / 50
     }
 
     /// The lease's time.
@@ -173,8 +211,21 @@ mod tests {
     fn keep(ttl_ms: u64, loop_wait_ms: u64, retry_timeout_ms: u64) -> Keep {
         let (control, state) = ("a/control.sock".into(), "a/keeper".into());
         let (address, new_etcd, page) = ("/a".into(), false, None);
-        let (slow_disk_ms, metrics) = (None, None);
-        Keep { control, address, state, ttl_ms, loop_wait_ms, retry_timeout_ms, slow_disk_ms, new_etcd, page, metrics }
+        let (slow_disk_ms, metrics, program, stop_ms) = (None, None, None, 0);
+        Keep {
+            control,
+            address,
+            state,
+            ttl_ms,
+            loop_wait_ms,
+            retry_timeout_ms,
+            slow_disk_ms,
+            new_etcd,
+            page,
+            metrics,
+            program,
+            stop_ms,
+        }
     }
 
     #[test]
@@ -189,6 +240,10 @@ mod tests {
         for address in ["", "a", "vfio-user:", "vfio-user:a/vfio.sock"] {
             let wrong = Keep { address: address.into(), ..keep(10_000, 1_000, 4_000) };
             assert!(wrong.check().unwrap_err().contains("absolute"), "{address}");
+        }
+        for (stop_ms, is_right) in [(299, false), (300, true), (4_800, true), (4_801, false)] {
+            let of = Keep { program: Some("a/program.sock".into()), stop_ms, ..keep(10_000, 1_000, 4_000) };
+            assert_eq!(of.check().is_ok(), is_right, "{:?}", of.check());
         }
     }
 

@@ -13,6 +13,7 @@ pub mod kept;
 pub mod keys;
 mod metrics;
 pub mod page;
+pub mod program;
 pub mod run;
 pub mod store;
 pub mod verbs;

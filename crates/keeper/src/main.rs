@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tidewater_base::units::printable;
 use tidewater_keeper::job::Job;
+use tidewater_keeper::program::{become_command, supervisor::supervise};
 use tidewater_keeper::run::run;
 use tidewater_keeper::verbs::Operator;
 
@@ -27,6 +28,9 @@ fn work() -> Result<String, String> {
     let job = std::env::args().nth(1).ok_or("this is run by tidewater cluster keeper; see its --help")?;
     let job: Job = serde_json::from_str(&job)
         .map_err(|error| format!("{error}; tidewater and tidewater-keeper must be of one version"))?;
+    if let Job::Exec { supervisor, command } = &job {
+        return Err(become_command(*supervisor, command));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("can't begin: {error}"))?;
     runtime.block_on(async {
@@ -40,6 +44,8 @@ fn work() -> Result<String, String> {
             Job::Resume { at } => Operator::new(&at).pause(false).await,
             Job::Reinit { at, node } => Operator::new(&at).reinit(node).await,
             Job::Group { at, group } => Operator::new(&at).group(group).await,
+            Job::Program { program } => supervise(program).await.map(|()| String::new()),
+            Job::Exec { .. } => Ok(String::new()),
         }
     })
 }

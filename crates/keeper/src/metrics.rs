@@ -2,6 +2,7 @@
 
 use crate::device::Role;
 use crate::page::Seen;
+use crate::program::{Report, State};
 use std::fmt::Write as _;
 use std::time::Instant;
 
@@ -35,6 +36,8 @@ impl Seen {
         let members = of.and_then(|of| of.group.as_ref()).map_or(0, |group| group.members.len());
         let missing = of.map_or(0, |of| of.without_keeper().len());
         let flag = |is: bool| f64::from(u8::from(is));
+        let program = self.program.as_ref().map(|report| report.clone().unwrap_or_default());
+        let of_program = |value: fn(&Report) -> f64| program.as_ref().map(value);
         let cluster = cluster.replace('\\', "\\\\").replace('"', "\\\"");
         let mut page = String::new();
         for (kind, name, help, value) in [
@@ -58,7 +61,31 @@ impl Seen {
             ("gauge", "members", "Members of the group, as etcd said last.", members as f64),
             ("gauge", "members_without_keeper", "Members of the group whose keepers do not live.", missing as f64),
             ("gauge", "paused", "1 while the cluster is paused.", flag(of.is_some_and(|of| of.paused))),
-        ] {
+        ]
+        .map(|(kind, name, help, value)| (kind, name, help, Some(value)))
+        .into_iter()
+        .chain([
+            (
+                "gauge",
+                "program_running",
+                "1 while the program that follows the primary runs here; absent without --program.",
+                of_program(|report| f64::from(u8::from(report.state == State::Running))),
+            ),
+            (
+                "gauge",
+                "program_failures",
+                "How often that program has ended by itself, one end soon after the other.",
+                of_program(|report| f64::from(report.failures)),
+            ),
+            (
+                "counter",
+                "program_starts_total",
+                "How often its supervisor has started that program.",
+                of_program(|report| report.starts as f64),
+            ),
+        ])
+        .filter_map(|(kind, name, help, value)| Some((kind, name, help, value?)))
+        {
             let name = format!("tidewater_keeper_{name}");
             let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}");
             let _ = writeln!(page, "{name}{{cluster=\"{cluster}\"}} {value}");
@@ -106,6 +133,11 @@ mod tests {
         assert_eq!(status(0), 503, "it does not answer");
         let text = page.answer_at("/metrics", begin).unwrap().1;
         assert!(text.contains("tidewater_keeper_device_answers{cluster=\"c\"} 0\n"), "{text}");
+        assert!(!text.contains("program"), "{text}");
+        page.program(Some(&Report { state: State::Running, starts: 2, ..Report::default() }));
+        let text = page.answer_at("/metrics", begin).unwrap().1;
+        assert!(text.contains("tidewater_keeper_program_running{cluster=\"c\"} 1\n"), "{text}");
+        assert!(text.contains("tidewater_keeper_program_starts_total{cluster=\"c\"} 2\n"), "{text}");
         assert!(page.answer_at("/", begin).is_none());
     }
 }

@@ -3,6 +3,7 @@
 use crate::device::{Device, Role};
 use crate::job::Keep;
 use crate::keys::{Cluster, Group, Intent, Leader, Member, list};
+use crate::program::Report;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +36,8 @@ pub(crate) struct Seen {
     pub(crate) led: Option<u8>,
     /// How often another one came after it.
     pub(crate) leader_changes: u64,
+    /// The program that follows the primary, if there is to be one; within, if its supervisor answers.
+    pub(crate) program: Option<Option<Report>>,
     /// Why etcd does not answer, or can't be trusted.
     silent: Option<String>,
     /// Until when its lease lasts, and for how long it is renewed each time.
@@ -91,6 +94,11 @@ impl Page {
     /// The device has taken an order by which it may acknowledge until then.
     pub fn acknowledges_until(&self, deadline: Instant) {
         lock(&self.0).acknowledges_until = Some(deadline);
+    }
+
+    /// How the program that follows the primary stands; `None`: its supervisor does not answer.
+    pub fn program(&self, report: Option<&Report>) {
+        lock(&self.0).program = Some(report.cloned());
     }
 
     /// What the keeper has seen in a turn. `renewed`: when it last asked for its lease and got it.

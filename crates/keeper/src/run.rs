@@ -1,12 +1,14 @@
 //! A keeper at work: it looks at its device and at etcd, decides, and carries that out.
 
 use crate::decide::{Action, Decision, Memory, View, decide};
-use crate::device::{Control, Device, Order};
+use crate::device::{self, Control, Device};
 use crate::epoch::Epoch;
 use crate::job::{At, Keep};
 use crate::kept::{Kept, Known};
 use crate::keys::{Cluster, Intent, Leader, Member};
 use crate::page::Page;
+use crate::program::Order;
+use crate::program::client::{self, Program};
 use crate::store::{Store, watch};
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -53,10 +55,14 @@ pub async fn run(at: At, keep: Keep) -> Result<(), String> {
         node: None,
         page,
         renewed: None,
+        program: keep.program.clone().map(|socket| Program::new(socket, keep.ttl())),
         kept,
         known,
         keep,
     };
+    if let Some(program) = &mut keeper.program {
+        program.order(&Order::Look).await;
+    }
     loop {
         let soon = keeper.turn().await;
         tokio::select! {
@@ -119,6 +125,8 @@ struct Keeper {
     page: Page,
     /// When etcd was last asked to renew the lease, and did.
     renewed: Option<Instant>,
+    /// The program that follows the primary.
+    program: Option<Program>,
 }
 
 impl Keeper {
@@ -140,8 +148,16 @@ impl Keeper {
             device: device.as_ref().map_err(String::as_str),
             cluster: cluster.as_ref().map_err(String::as_str),
             keep: &self.keep,
+            program: None,
         };
-        let Decision { actions, mut note, soon } = decide(&view, &mut self.memory);
+        let trouble = self.program.as_ref().and_then(|program| program.trouble(self.keep.ttl()));
+        let view = View { program: trouble.as_deref(), ..view };
+        let decision = decide(&view, &mut self.memory);
+        let order = client::order(&view, &decision);
+        let Decision { actions, mut note, soon } = decision;
+        if let Some(program) = &self.program {
+            note = format!("{note}; {}", program.in_words());
+        }
         if let Some(why) = &self.unkept {
             note = format!("{note}; {why}");
         }
@@ -149,9 +165,17 @@ impl Keeper {
         let cluster = cluster.as_ref().map_err(String::as_str);
         self.page.take(&self.keep, (self.node, &self.note), cluster, self.renewed);
         self.page.look(device.as_ref().ok(), looked, self.keep.ttl());
+        // The program is gone before another may lead; it is granted time once the device has taken it.
+        if let Some(program) = &mut self.program
+            && actions.iter().any(client::ends_leadership)
+            && !program.is_stopped(self.keep.stop_ms).await
+        {
+            self.say(&format!("{note}; waits for the end of the program before it gives leadership up"));
+            return true;
+        }
         for action in actions {
             let deadline = match action {
-                Action::Device(Order::Lead { for_ms, .. }) => Some(looked + Duration::from_millis(for_ms)),
+                Action::Device(device::Order::Lead { for_ms, .. }) => Some(looked + Duration::from_millis(for_ms)),
                 _ => None,
             };
             let done = self.carry_out(action).await;
@@ -167,6 +191,10 @@ impl Keeper {
                     return false;
                 }
             }
+        }
+        if let Some(program) = &mut self.program {
+            program.order(&order).await;
+            self.page.program(program.report.as_ref().ok());
         }
         soon
     }

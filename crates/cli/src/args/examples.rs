@@ -366,8 +366,16 @@ Examples:
   # A load balancer asks http://10.0.0.1:9465/primary, Prometheus /metrics there
   tidewater cluster keeper run --etcd http://10.0.0.9:2379 --device a --metrics 10.0.0.1:9465
 
+  # A program that runs where the primary is: see tidewater cluster keeper program
+  tidewater cluster keeper run --etcd http://10.0.0.9:2379 --device a --program
+
   # etcd's data was wiped, and that is known
   tidewater cluster keeper run --etcd http://10.0.0.9:2379 --device a --new-etcd";
+
+pub(super) const KEEPER_PROGRAM: &str = "\
+Examples:
+  # On each machine, beside its device and `tidewater cluster keeper run --program`
+  tidewater cluster keeper program --device a -- ./app";
 
 pub(super) const KEEPER_STATUS: &str = "\
 Examples:

@@ -102,6 +102,27 @@ pub enum KeeperCommand {
         #[command(flatten)]
         group: GroupIfAny,
     },
+    /// Run a program beside the primary: its machine's keeper has it started, stopped and killed
+    #[command(after_help = examples::KEEPER_PROGRAM)]
+    Program(KeeperProgram),
+}
+
+/// `tidewater cluster keeper program`.
+#[derive(Debug, Args)]
+pub struct KeeperProgram {
+    /// The device.
+    #[command(flatten)]
+    pub served: Served,
+    /// What the shell runs while another machine's device is primary, such as `tidewater recover --follow`. It has
+    /// TIDEWATER_NODE and TIDEWATER_PRIMARY in its environment, and is started again when it ends
+    #[arg(long, value_name = "SCRIPT")]
+    pub standby: Option<String>,
+    /// The signal that asks the program to end
+    #[arg(long, value_name = "NAME", default_value = "TERM")]
+    pub stop_signal: String,
+    /// The program and its arguments, in the foreground. It has TIDEWATER_NODE and TIDEWATER_EPOCH in its environment
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub command: Vec<String>,
 }
 
 /// `tidewater keeper run`.
@@ -140,4 +161,12 @@ pub struct KeeperRun {
     /// device is primary and may acknowledge, else 503, for load balancers. Any machine that reaches it may ask
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
+    /// Start the program of this machine's `tidewater cluster keeper program` when the device becomes primary, and have
+    /// it stopped before another can be
+    #[arg(long)]
+    pub program: bool,
+    /// How long before the end of its lease the program is asked to end; it is killed after two thirds of that. With
+    /// the loop wait and the retry time-out, at most 98 % of the ttl
+    #[arg(long, value_name = "TIME", value_parser = values::time, default_value = "3s")]
+    pub program_stop: Duration,
 }

@@ -9,8 +9,8 @@ use super::Of;
 use crate::device::Disk;
 use crate::job::Keep;
 
-/// Leases between two times that a keeper gives leadership up for a slow disk.
-const LEASES_BETWEEN: u64 = 10;
+/// Leases between two times that a keeper gives leadership up for a slow disk, or for a program that does not run.
+pub(super) const LEASES_BETWEEN: u64 = 10;
 
 /// How slow a disk is.
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,21 @@
 //! A keeper that leads: its device is promoted, kept primary, changed to another group, or handed over.
 
-use super::{Action, Decision, Memory, Of, end_of_leadership, extension};
+use super::disk::LEASES_BETWEEN;
+use super::{Action, Decision, Memory, Of, View, end_of_leadership, extension};
 use crate::device::{Disk, Order, Role};
 use crate::keys::{Member, list};
+
+impl Memory {
+    /// Whether leadership may be given up since the program does not run here; from then on, not for a while.
+    fn may_give_up_for_program(&mut self, view: &View<'_>) -> bool {
+        let rests = LEASES_BETWEEN * view.keep.ttl_ms;
+        let may = self.program_gave_up_at.is_none_or(|at| view.now_ms.saturating_sub(at) >= rests);
+        if may {
+            self.program_gave_up_at = Some(view.now_ms);
+        }
+        may
+    }
+}
 
 impl Of<'_> {
     pub(super) fn lead(&self, memory: &mut Memory) -> Decision {
@@ -64,7 +77,18 @@ impl Of<'_> {
                 }
                 Err(why) => note = format!("{note}; its disk is slow, and {why}"),
             },
-            None => {}
+            None => {
+                if let Some(trouble) = self.view.program {
+                    match self.successor(None, false) {
+                        Ok(next) if memory.may_give_up_for_program(self.view) => {
+                            let decision = self.hand_over(memory, next, true);
+                            return Decision { note: format!("{}: {trouble}", decision.note), ..decision };
+                        }
+                        Ok(_) => note = format!("{note}; {trouble}, and leadership was given up for that not long ago"),
+                        Err(why) => note = format!("{note}; {trouble}, and {why}"),
+                    }
+                }
+            }
         }
         if device.group().as_ref() != Some(self.group) {
             match self.change(memory) {

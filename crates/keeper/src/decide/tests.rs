@@ -6,7 +6,7 @@ use crate::keys::{Intent, Leader, Mode};
 
 const TTL: u64 = 10_000;
 
-fn keep() -> Keep {
+pub(crate) fn keep() -> Keep {
     Keep {
         control: "a/control.sock".into(),
         address: "a".into(),
@@ -18,10 +18,12 @@ fn keep() -> Keep {
         new_etcd: false,
         page: None,
         metrics: None,
+        program: None,
+        stop_ms: 3_000,
     }
 }
 
-fn epoch(counter: u64, node: u8) -> Epoch {
+pub(crate) fn epoch(counter: u64, node: u8) -> Epoch {
     Epoch { counter, node }
 }
 
@@ -30,7 +32,7 @@ fn group() -> Group {
 }
 
 /// A device of three, whose primary is node 0 in epoch 3.0.
-fn device(node: u8, role: Role) -> Device {
+pub(crate) fn device(node: u8, role: Role) -> Device {
     let replica = |node| Replica { node, answers: true, in_step: true, behind_bytes: u64::from(node) };
     let others = (0..3).filter(|other| *other != node && role == Role::Primary);
     Device {
@@ -73,7 +75,7 @@ fn member(of: &Device) -> Member {
 }
 
 /// All three are there, and node 0 leads; `own`: so does this keeper.
-fn cluster(own: bool) -> Cluster {
+pub(crate) fn cluster(own: bool) -> Cluster {
     let roles = [Role::Primary, Role::Secondary, Role::Secondary];
     let members = (0..3).map(|node| (node, member(&device(node, roles[usize::from(node)])))).collect();
     let leader = Some((Leader { node: 0, epoch: epoch(3, 0) }, own));
@@ -95,7 +97,7 @@ struct Keeper {
 
 impl Keeper {
     fn decides(&mut self, device: Result<&Device, &str>, cluster: Result<&Cluster, &str>) -> Decision {
-        decide(&View { now_ms: self.now_ms, device, cluster, keep: &keep() }, &mut self.memory)
+        decide(&View { now_ms: self.now_ms, device, cluster, keep: &keep(), program: None }, &mut self.memory)
     }
 
     fn after(&mut self, ms: u64, device: &Device, cluster: &Cluster) -> Decision {
@@ -510,7 +512,7 @@ impl Watch {
         let primary = Device { disk: self.disk.clone(), ..device(0, Role::Primary) };
         let keep = Keep { slow_disk_ms: Some(200), ..keep() };
         let (now_ms, device, cluster) = (self.keeper.now_ms, Ok(&primary), Ok(&self.cluster));
-        decide(&View { now_ms, device, cluster, keep: &keep }, &mut self.keeper.memory)
+        decide(&View { now_ms, device, cluster, keep: &keep, program: None }, &mut self.keeper.memory)
     }
 }
 
