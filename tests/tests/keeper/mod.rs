@@ -12,4 +12,5 @@ mod hostile;
 mod kept;
 mod members;
 mod page;
+mod program;
 mod verbs;
