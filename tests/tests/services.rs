@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -17,7 +18,8 @@ use tidewater_tests::databases::{postgresql, program};
 use tidewater_tests::{PATIENCE, binary, compile, root, skipped};
 
 /// The units of the package.
-const UNITS: [&str; 3] = ["tidewater.service", "tidewater-log@.service", "tidewater-keeper@.service"];
+const UNITS: [&str; 4] =
+    ["tidewater.service", "tidewater-log@.service", "tidewater-keeper@.service", "tidewater-program@.service"];
 /// Restrictions of each of them, besides its address families and `SystemCallFilter`.
 const RESTRICTIONS: [&str; 18] = [
     "NoNewPrivileges=yes",
@@ -415,7 +417,7 @@ fn systemd_finds_no_fault_in_the_units_and_the_drop_ins() {
             .expect("the folder is writable");
         units.push(unit.to_owned());
     }
-    assert_eq!(units.len(), 6, "{units:?}");
+    assert_eq!(units.len(), 7, "{units:?}");
     let mut analyze = Command::new("systemd-analyze");
     analyze
         .args(["verify", "--man=no", "--recursive-errors=yes"])
@@ -449,7 +451,9 @@ fn calls_of(set: &str) -> BTreeSet<String> {
 /// `None`: a tool is missing.
 fn confined(machine: &Machine, name: &str) -> Option<PathBuf> {
     let unit = text_of(&format!("packaging/systemd/{name}"));
-    for line in RESTRICTIONS {
+    // A server may compile what it executes.
+    let is_server = name == "tidewater-program@.service";
+    for line in RESTRICTIONS.into_iter().filter(|line| !is_server || *line != "MemoryDenyWriteExecute=yes") {
         assert!(unit.lines().any(|own| own == line), "{name} has no {line}");
     }
     if program("systemd-analyze").is_none() {
@@ -540,6 +544,36 @@ fn units_start_under_their_restrictions_and_devices_as_a_group() {
         }
         keeper.kill();
         assert!(!keeper.said().contains("not permitted"), "{}", keeper.said());
+    }
+    // A supervisor takes its keeper's word, and starts a program that the machine has.
+    if let Some(under) = confined(&machine, "tidewater-program@.service") {
+        fs::copy(binary().with_file_name("tidewater-keeper"), machine.path("tidewater-keeper")).expect("it was built");
+        let line = exec_start(&text_of("packaging/systemd/tidewater-program@.service"), "[Service]");
+        let line = line.replace("$PROGRAM_OPTIONS", "--stop-signal INT");
+        let places = [
+            ("@PREFIX@/bin/tidewater", machine.path("tidewater")),
+            ("/var/lib/tidewater-%i", machine.path("device1")),
+            ("/etc/tidewater/%i/program", PathBuf::from("/bin/date")),
+        ];
+        let line = machine.here(&line, &places.each_ref().map(|(from, to)| (*from, to.as_path())));
+        let log = machine.path("program.log");
+        let out = File::create(&log).expect("the folder is writable");
+        let mut command = machine.command(Path::new("/bin/sh"));
+        command.args(["-c", &format!("exec {} {line}", under.display())]);
+        command.stdout(out.try_clone().expect("a descriptor")).stderr(out);
+        let mut program = Service { child: command.spawn().expect("sh starts"), log };
+        let begin = Instant::now();
+        while !program.said().contains("it has ended: exit status 0") {
+            if let Ok(mut stream) = UnixStream::connect(machine.path("device1/program.sock")) {
+                let order = r#"{"do":"run","node":1,"epoch":"2.1","until_ms":null,"stop_ms":3000}"#;
+                stream.write_all(format!("{order}\n").as_bytes()).expect("it listens");
+            }
+            let ended = program.child.try_wait().expect("it is our child");
+            assert!(ended.is_none() && begin.elapsed() < PATIENCE, "{ended:?}: {}", program.said());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        program.stop();
+        assert!(!program.said().contains("not permitted"), "{}", program.said());
     }
     devices.iter_mut().for_each(Service::stop);
     for device in &devices {
