@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tidewater_tests::databases::process::{descendants, kill_tree, signal};
 use tidewater_tests::tidewater;
 
-use crate::cluster::PATIENCE;
+use crate::replication::cluster::PATIENCE;
 
 /// A supervisor of a shell script in a folder, which stands for a device's.
 struct Supervisor {

@@ -3,6 +3,7 @@
 
 mod campaign;
 mod cases;
+mod follow;
 mod history;
 mod judges;
 mod links;

@@ -16,8 +16,9 @@ use tempfile::TempDir;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Level, LogError};
 use tidewater_serve::control::{GroupMode, Request};
+use tidewater_tests::databases::process::{User, as_user};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{compile, run_well, skipped, tidewater};
+use tidewater_tests::{binary, compile, run_well, skipped, tidewater};
 use tidewater_wire::vendor::Epoch;
 
 use crate::nets::machines::Machines;
@@ -52,6 +53,11 @@ pub struct Site {
     pub options: Vec<Vec<String>>,
     /// The library that makes disks fail.
     disk: Option<PathBuf>,
+    /// What each keeper is started with besides.
+    pub keeper_options: Vec<String>,
+    /// Who runs devices and keepers, if it is not us, and the program that they are.
+    pub user: Option<User>,
+    pub program: PathBuf,
     pub machines: Machines,
     pub folder: TempDir,
 }
@@ -66,6 +72,9 @@ impl Site {
             devices: (0..nodes).map(|_| None).collect(),
             options: vec![vec!["--insecure-peers".into()]; usize::from(nodes)],
             disk: None,
+            keeper_options: Vec::new(),
+            user: None,
+            program: binary().to_owned(),
             machines,
             folder: tempfile::tempdir().expect("a temporary folder"),
         })
@@ -143,9 +152,19 @@ impl Site {
         self.folder.path().join(node.to_string())
     }
 
+    /// A `tidewater` command, by the user who runs devices.
+    fn tidewater(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        if let Some(user) = self.user {
+            as_user(&mut command, user);
+        }
+        command
+    }
+
     pub fn command(&self, node: u8) -> Command {
         let address = |node| format!("{}:{PORT}", Machines::address(node));
-        let mut command = tidewater(self.folder.path());
+        let mut command = self.tidewater();
         command.args(["log-device", &node.to_string(), "--node", &node.to_string(), "--peer-listen", &address(node)]);
         for peer in self.nodes().filter(|peer| *peer != node) {
             command.args(["--peer", &format!("{peer}={}", address(peer))]);
@@ -390,9 +409,9 @@ impl Site {
 
     pub fn start_keeper(&mut self, node: u8) {
         let said = File::options().create(true).append(true).open(self.folder.path().join(format!("keeper-{node}")));
-        let mut command = tidewater(self.folder.path());
+        let mut command = self.tidewater();
         command.args(["keeper", "run", "--etcd", &self.urls(), "--control", &node.to_string()]);
-        command.args(TIMES).stdout(Stdio::null()).stderr(said.expect("a folder"));
+        command.args(TIMES).args(&self.keeper_options).stdout(Stdio::null()).stderr(said.expect("a folder"));
         self.keepers[usize::from(node)] = Some(self.machines.within(node, || command.spawn()).expect("it starts"));
     }
 
