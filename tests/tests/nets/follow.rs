@@ -14,10 +14,10 @@ use tidewater_tests::databases::process::{User, descendants, kill_tree, signal};
 use tidewater_tests::databases::{postgresql, program};
 use tidewater_tests::{binary, root, skipped};
 
-use crate::replication::cluster::PATIENCE;
 use super::machines::Machines;
 use super::relay::Weather;
 use super::site::Site;
+use crate::replication::cluster::PATIENCE;
 
 /// What happens to the machine of the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -464,7 +464,7 @@ impl Followed {
                 self.goes_on(10);
             }
             Fate::KeeperStops => {
-                let keeper = crate::site::Process::Keeper(primary);
+                let keeper = super::site::Process::Keeper(primary);
                 self.site.signal(keeper, Signal::SIGSTOP);
                 other(self);
                 self.goes_on(10);
