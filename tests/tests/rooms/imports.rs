@@ -1,5 +1,5 @@
-//! Which files of a crate import which: by `use`, and by paths in their code that begin with `crate`, `super`, `self` or
-//! a module of their own. A name that a file has by `use` leads to the file that it is from.
+//! Which files of a crate import which: by `use`, and by paths in their code that begin with `crate`, `super`, `self`
+//! or a module of their own. A name that a file has by `use` leads to the file that it is from.
 
 use std::collections::{BTreeMap, BTreeSet};
 
