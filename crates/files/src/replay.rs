@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use tidewater_wire::log::{FileBind, FileChange, FileChangeKind, FileRecord};
@@ -128,12 +127,9 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
     // What is newer than this log stays where its own is not taken for it.
     let markers = if rules.adopt { markers } else { markers.without_newer() };
     if !rules.dry && (!bad || rules.forget) {
-        match apply(log, &mut found, &access, from, to, rules.forget, None) {
-            Err(ReplayError::File { error, .. }) if is_full(&error) => {
-                apply_each(log, &mut found, &access, from, to, rules.forget)?;
-            }
-            done => done?,
-        }
+        let live = |(key, file): (&(u32, u32), &Known)| (file.live > 0 && file.found.is_some()).then_some(*key);
+        let all: Vec<(u32, u32)> = found.files.iter().filter_map(live).collect();
+        roomily(&all, |only| apply(log, &mut found, &access, (from, to), rules.forget, only))?;
         if report.new > 0 {
             // In the order in which a checkpoint does it.
             markers.advance(to).map_err(failed)?;
@@ -350,23 +346,24 @@ fn is_full(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(nix::libc::ENOSPC | nix::libc::EDQUOT))
 }
 
-/// As [`apply`], where there is too little room: one file after another, so that none takes what another will give back
-/// later in the log.
-fn apply_each(
-    log: &impl Backing,
-    found: &mut Found,
-    access: &Access<'_>,
-    from: u64,
-    to: u64,
-    forget: bool,
+/// Applies a log to all its files at once; where there is too little room for that, to one file after another, so that
+/// none takes what another will give back later in the log. `apply`: to one of them, or to all.
+///
+/// # Errors
+/// Those of `apply`.
+pub(crate) fn roomily(
+    all: &[(u32, u32)],
+    mut apply: impl FnMut(Option<(u32, u32)>) -> Result<(), ReplayError>,
 ) -> Result<(), ReplayError> {
-    let live = |(key, file): (&(u32, u32), &Known)| (file.live > 0 && file.found.is_some()).then_some(*key);
-    let all: Vec<(u32, u32)> = found.files.iter().filter_map(live).collect();
+    match apply(None) {
+        Err(ReplayError::File { error, .. }) if is_full(&error) => {}
+        done => return done,
+    }
     let mut before = all.len() + 1;
     loop {
         let (mut refused, mut last) = (0, None);
-        for key in &all {
-            match apply(log, found, access, from, to, forget, Some(*key)) {
+        for key in all {
+            match apply(Some(*key)) {
                 Err(error @ ReplayError::File { .. }) => (refused, last) = (refused + 1, Some(error)),
                 done => done?,
             }
@@ -386,8 +383,7 @@ fn apply(
     log: &impl Backing,
     found: &mut Found,
     access: &Access<'_>,
-    from: u64,
-    to: u64,
+    (from, to): (u64, u64),
     forget: bool,
     only: Option<(u32, u32)>,
 ) -> Result<(), ReplayError> {
@@ -456,19 +452,6 @@ fn apply(
         if let Some(opened) = access.open(path, &known.bind).map_err(std::io::Error::other).map_err(failed)? {
             opened.sync().map_err(failed)?;
         }
-    }
-    Ok(())
-}
-
-/// Zeroes a part of a file as far as it goes.
-pub(crate) fn zero(file: &File, offset: u64, len: u64) -> std::io::Result<()> {
-    let end = (offset + len).min(file.metadata()?.size());
-    let zeroes = [0; 16 << 10];
-    let mut at = offset;
-    while at < end {
-        let part = (end - at).min(zeroes.len() as u64);
-        file.write_all_at(&zeroes[..part as usize], at)?;
-        at += part;
     }
     Ok(())
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use tidewater_wire::log::{FileBind, FileRecord, FileSaid};
@@ -14,7 +13,7 @@ use super::{Source, file_error};
 use crate::access::{Access, Opened};
 use crate::content::Content;
 use crate::entries::read_by;
-use crate::replay::{changes, of_file, zero};
+use crate::replay::{changes, of_file, roomily};
 use crate::report::ReplayError;
 
 /// Files that are open at once.
@@ -49,10 +48,27 @@ fn open(access: &Access<'_>, path: &Path, create: bool) -> Result<Opened, Replay
     opened.ok_or_else(|| file_error(path)(io::Error::from(io::ErrorKind::NotFound)))
 }
 
-/// Makes the changes of a log between two offsets, and syncs the files.
-pub(super) fn apply(log: &mut impl Source, plan: &mut Plan<'_>, from: u64, to: u64) -> Result<(), ReplayError> {
+/// Makes the changes of a log between two offsets, and syncs the files. `forget`: what can't be written is left out.
+pub(super) fn apply(
+    log: &mut impl Source,
+    plan: &mut Plan<'_>,
+    (from, to): (u64, u64),
+    forget: bool,
+) -> Result<(), ReplayError> {
     names(plan)?;
-    plan.rewind();
+    let live: Vec<_> = plan.files.iter().filter(|(_, file)| file.is_live()).map(|(key, _)| *key).collect();
+    roomily(&live, |only| bytes(log, plan, (from, to), forget, only))
+}
+
+/// As [`apply`], once names are right. `only`: to this file, in which zeroes take no room.
+fn bytes(
+    log: &mut impl Source,
+    plan: &mut Plan<'_>,
+    (from, to): (u64, u64),
+    forget: bool,
+    only: Option<(u32, u32)>,
+) -> Result<(), ReplayError> {
+    plan.rewind(only);
     let position = plan.applied.unwrap_or(from);
     let mut files: BTreeMap<PathBuf, Opened> = BTreeMap::new();
     let mut touched: Vec<PathBuf> =
@@ -70,7 +86,8 @@ pub(super) fn apply(log: &mut impl Source, plan: &mut Plan<'_>, from: u64, to: u
                 FileRecord::Bind { id, .. } => Some(*id),
                 record => changes(record),
             };
-            let Some(key) = id.map(|id| plan.key(id)) else { return Ok(()) };
+            let key = id.map(|id| plan.key(id)).filter(|key| only.is_none_or(|only| only == *key));
+            let Some(key) = key else { return Ok(()) };
             let (access, is_new) = (plan.access, plan.is_new(lsn));
             let Some(file) = plan.files.get_mut(&key) else { return Ok(()) };
             // Deltas go by bytes that may be older.
@@ -87,26 +104,36 @@ pub(super) fn apply(log: &mut impl Source, plan: &mut Plan<'_>, from: u64, to: u
             }
             let opened = &files[&target].file;
             let done = match record {
+                // It was compared when all files were replayed, and has been changed since.
+                FileRecord::Bind { .. } if only.is_some() => Ok(()),
                 FileRecord::Bind { bind, .. } => {
                     return compare(opened, &bind, &target, file.created.is_some(), lsn, position);
                 }
                 FileRecord::Write { offset, bytes, .. } => {
                     file.bytes += bytes.len() as u64;
-                    opened.write_all_at(bytes, offset)
+                    file.unwritten.write(opened, bytes, offset)
                 }
                 FileRecord::Delta { offset, base, .. } => {
                     let bytes = file.recorded.bytes(base);
                     file.bytes += bytes.len() as u64;
-                    opened.write_all_at(bytes, offset)
+                    file.unwritten.write(opened, bytes, offset)
                 }
-                FileRecord::Truncate { len, .. } => opened.set_len(len),
-                FileRecord::Zero { offset, len, .. } => zero(opened, offset, len),
+                FileRecord::Truncate { len, .. } => {
+                    file.unwritten.cut(opened, len);
+                    Ok(())
+                }
+                FileRecord::Zero { offset, len, .. } => file.unwritten.zero(opened, offset, len),
                 _ => Ok(()),
             };
             done.map_err(file_error(&target))
         },
     )?;
     drop(files);
+    for file in plan.files.values_mut() {
+        if let Some(error) = file.unwritten.error().filter(|_| !forget) {
+            return Err(file_error(file.target.as_deref().unwrap_or(Path::new("")))(error));
+        }
+    }
     touched.sort_unstable();
     touched.dedup();
     for path in touched {

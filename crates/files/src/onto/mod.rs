@@ -235,7 +235,7 @@ pub fn replay_onto(log: &mut impl Source, rules: &OntoRules) -> Result<Replayed,
         };
     }
     if to > position.map_or(0, |position| position.applied) || position.is_none() {
-        apply::apply(log, &mut plan, from, to)?;
+        apply::apply(log, &mut plan, (from, to), rules.rules.forget)?;
         report.files = plan.report(from, to).files;
     }
     let summed = SUMMED.min(to - from.min(to));

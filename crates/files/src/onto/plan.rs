@@ -14,6 +14,7 @@ use crate::delta::Recorded;
 use crate::handle::is_same;
 use crate::replay::{BINDS_MAX, changes, of_file};
 use crate::report::{Fate, FileReport, ReplayError, Report};
+use crate::unwritten::Unwritten;
 
 /// The run that is said first: records before that are its own.
 const FIRST: u32 = 1;
@@ -35,6 +36,8 @@ pub(super) struct Known {
     is_cut: bool,
     pub(super) bytes: u64,
     pub(super) recorded: Recorded,
+    /// Changes that the system refused.
+    pub(super) unwritten: Unwritten,
     fate: Option<Fate>,
     /// Where its copy is.
     pub(super) target: Option<PathBuf>,
@@ -68,10 +71,13 @@ impl<'r> Plan<'r> {
         Plan { rules, access, applied, synced: 0, run: FIRST, runs, files, holders, report }
     }
 
-    /// Reading begins anew.
-    pub(super) fn rewind(&mut self) {
+    /// Reading begins anew; `only`: for this file, in which zeroes take no room.
+    pub(super) fn rewind(&mut self, only: Option<(u32, u32)>) {
         (self.run, self.runs) = (FIRST, Vec::new());
-        self.files.values_mut().for_each(|file| file.recorded = Recorded::default());
+        for (_, file) in self.files.iter_mut().filter(|(key, _)| only.is_none_or(|only| only == **key)) {
+            (file.recorded, file.unwritten) = (Recorded::default(), Unwritten::new(only.is_some()));
+            file.bytes = 0;
+        }
     }
 
     pub(super) fn begin(&mut self, run: [u8; 16]) {
