@@ -159,10 +159,10 @@ impl Association {
 /// All controllers: first a place for each function, then places for discovery controllers.
 pub(super) struct Associations {
     places: Vec<Option<Association>>,
+    /// Places that are taken: each read asks for it.
+    taken: usize,
     functions: Range<u8>,
     queues_max: u16,
-    /// How many there were when this turn began.
-    count: usize,
 }
 
 impl Associations {
@@ -170,9 +170,9 @@ impl Associations {
         let places = options.functions.len() + DISCOVERY_CONTROLLERS_MAX;
         Associations {
             places: (0..places).map(|_| None).collect(),
+            taken: 0,
             functions: options.functions.clone(),
             queues_max: options.queues_max,
-            count: 0,
         }
     }
 
@@ -195,18 +195,12 @@ impl Associations {
             association.begun = association.begun.saturating_sub(least.saturating_add(bonus));
             any |= association.begun > 0;
         }
-        self.count = self.len();
         any
-    }
-
-    /// How many there were when this turn began.
-    pub(super) fn count(&self) -> usize {
-        self.count
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.places.iter().flatten().count()
+        self.taken
     }
 
     pub(super) fn get(&self, place: usize) -> Option<&Association> {
@@ -262,6 +256,7 @@ impl Associations {
         } else {
             Kind::Subsystem { function: self.functions.start + place as u8 }
         };
+        self.taken += 1;
         self.places[place] = Some(Association {
             kind,
             host: data.host.clone(),
@@ -364,6 +359,7 @@ impl Associations {
             Kind::Subsystem { function } => (Some(function), queues),
             Kind::Discovery(_) => {
                 self.places[place] = None;
+                self.taken -= 1;
                 (None, queues)
             }
         }
@@ -372,7 +368,7 @@ impl Associations {
     /// A function is free again.
     pub(super) fn release(&mut self, function: u8) {
         if let Some(place) = self.place(function) {
-            self.places[place].take_if(|association| association.leaving);
+            self.taken -= usize::from(self.places[place].take_if(|association| association.leaving).is_some());
         }
     }
 }

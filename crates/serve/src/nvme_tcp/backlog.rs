@@ -8,7 +8,8 @@ use super::commands::Command;
 use super::target::Target;
 use tidewater_base::Duration;
 use tidewater_core::subsystem::Input;
-use tidewater_wire::nvme::{Sqe, opcode};
+use tidewater_wire::fabrics::Response;
+use tidewater_wire::nvme::{Sqe, Status, admin_opcode, opcode};
 
 /// Bytes of reads that the drive works on for a host, or that wait for the host, at most: 64 reads of 128 KiB, or
 /// 2,048 of 4 KiB. A queue for which nothing is on its way has one more.
@@ -48,6 +49,9 @@ impl Target {
     /// A command of a controller of the subsystem: now, or once its host has taken enough.
     pub(super) fn pass_on(&mut self, index: usize, place: u16, function: u8, border: &mut dyn Border) {
         let Some((association, queue)) = self.peers[index].as_ref().and_then(|peer| peer.queue) else { return };
+        if queue == 0 && self.aborts_held(index, place, function) {
+            return;
+        }
         if queue > 0 {
             let is_first = self.peers[index].as_ref().is_some_and(|peer| peer.held.is_empty());
             let may_begin = is_first && self.has_room_for(index, place, association);
@@ -60,6 +64,25 @@ impl Target {
             }
         }
         self.hand_in(index, place, (function, queue), border);
+    }
+
+    /// Ends a command that waits here, and then the Abort command that asks for it (NVM Express Base Specification 2.0,
+    /// section 5.1): the drive knows nothing of it yet. False: it is no such Abort.
+    fn aborts_held(&mut self, index: usize, place: u16, function: u8) -> bool {
+        let Some(peer) = self.peers[index].as_mut() else { return false };
+        let sqe = peer.connection.commands.at(place).sqe;
+        if sqe.opcode() != admin_opcode::ABORT {
+            return false;
+        }
+        let (queue, cid) = (sqe.cdw10() as u16, (sqe.cdw10() >> 16) as u16);
+        let Some(other) = self.associations.peer(function, queue) else { return false };
+        let Some(peer) = self.peers[other].as_ref() else { return false };
+        let is_it = |held: &&u16| peer.connection.commands.get(**held).is_some_and(|command| command.sqe.cid() == cid);
+        let Some(&held) = peer.held.iter().find(is_it) else { return false };
+        self.respond(other, held, Response { status: Status::ABORT_REQUESTED, ..Response::default() });
+        // Double word 0: it was aborted.
+        self.respond(index, place, Response { status: Status::SUCCESS, ..Response::default() });
+        true
     }
 
     fn hand_in(&mut self, index: usize, place: u16, (function, queue): (u8, u16), border: &mut dyn Border) {
@@ -82,7 +105,7 @@ impl Target {
         let connection = &self.peers[index].as_ref().expect("a command comes by a connection").connection;
         let command = connection.commands.get(place).expect("it waits");
         let Some(association) = self.associations.get(association) else { return true };
-        if !association.may_begin(weight(command), TURN_BYTES) && self.associations.count() > 1 {
+        if !association.may_begin(weight(command), TURN_BYTES) && self.associations.len() > 1 {
             return false;
         }
         if !is_read(&command.sqe) || connection.promised() == 0 {
@@ -90,7 +113,7 @@ impl Target {
         }
         let queues = association.peers().filter_map(|index| self.peers[index].as_ref());
         let all: u64 = queues.map(|peer| peer.connection.promised()).sum();
-        let hosts = self.associations.count().max(1) as u64;
+        let hosts = self.associations.len().max(1) as u64;
         all + u64::from(command.pointer.len()) <= READS_BYTES_MAX.min(READS_OF_ALL / hosts)
     }
 

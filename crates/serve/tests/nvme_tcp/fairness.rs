@@ -15,7 +15,7 @@ use tidewater_serve::engine::{Backing, NamespaceSetup, Setup, TcpSetup};
 use tidewater_testkit::profile::with;
 use tidewater_testkit::{PATIENCE, served};
 use tidewater_wire::fabrics::{ConnectData, DataPointer, Nqn, property};
-use tidewater_wire::nvme::Sqe;
+use tidewater_wire::nvme::{AdminCommand, Sqe, Status};
 use tidewater_wire::nvme_tcp::Pdu;
 
 /// Bytes of a long command.
@@ -66,26 +66,31 @@ fn reads_of_a_host_that_takes_no_data_wait_and_end_when_it_does() {
     assert_eq!((statistics.stalled, statistics.fatal), (0, 0));
 }
 
-/// Of many commands that have come at once, others' connections are looked at between a few and the next.
-#[test]
-fn a_host_that_sends_many_commands_does_not_have_all_of_them_done_at_once() {
+/// A bench with two hosts, of which the first has sent 60 reads of 64 KiB at once: their identifiers.
+fn with_many_reads() -> (Bench, Queue, [Controller; 2], Vec<u16>) {
     let mut bench = Bench::new(options());
-    let (mut many, _controllers) = bench.with(|address| {
+    let (mut many, controllers) = bench.with(|address| {
         let connect = |id: u8| {
             let host = Host { id: [id; 16], ..host() };
             let mut controller = Controller::connect(address, &host, &crate::nvme_tcp::mock::subsystem()).unwrap();
             controller.enable().unwrap();
             controller
         };
-        let controllers = (connect(7), connect(8));
-        (controllers.0.queue(1, 64).unwrap(), controllers)
+        let controllers = [connect(7), connect(8)];
+        (controllers[0].queue(1, 64).unwrap(), controllers)
     });
     // The other host has been silent for long.
     bench.now += SimulatedDuration::from_ms(1);
-    for _ in 0..60 {
-        many.submit(Sqe::read(0, 0, 15), Transfer::In(16 * BLOCK as u32)).unwrap();
-    }
+    let read = |_| many.submit(Sqe::read(0, 0, 15), Transfer::In(16 * BLOCK as u32)).unwrap();
+    let identifiers = (0..60).map(read).collect();
     many.flush().unwrap();
+    (bench, many, controllers, identifiers)
+}
+
+/// Of many commands that have come at once, others' connections are looked at between a few and the next.
+#[test]
+fn a_host_that_sends_many_commands_does_not_have_all_of_them_done_at_once() {
+    let (mut bench, mut many, _controllers, _) = with_many_reads();
     let start = Instant::now();
     while bench.mock.reads < 60 {
         assert!(start.elapsed() < PATIENCE, "{} reads", bench.mock.reads);
@@ -103,7 +108,7 @@ fn a_long_command_is_made_up_for_by_turns_of_others() {
     let (mut long, mut short, _controllers) = bench.with(|address| {
         let connect = |id: u8| {
             let host = Host { id: [id; 16], ..host() };
-            let mut controller = Controller::connect(address, &host, &crate::mock::subsystem()).unwrap();
+            let mut controller = Controller::connect(address, &host, &crate::nvme_tcp::mock::subsystem()).unwrap();
             controller.enable().unwrap();
             controller
         };
@@ -141,6 +146,36 @@ fn a_long_command_is_made_up_for_by_turns_of_others() {
     (0..2).for_each(|_| bench.turn());
     assert_eq!(bench.mock.long_reads, 3, "none comes");
     bench.with(move |_| (0..3).for_each(|_| drop(long.wait().unwrap().good().unwrap())));
+}
+
+/// Abort found what the drive works on alone: a read that waited for its turn was "not found", and was done later.
+#[test]
+fn abort_finds_a_read_that_waits_for_its_turn() {
+    let (mut bench, mut many, [mut controller, _other], identifiers) = with_many_reads();
+    let (start, before) = (Instant::now(), bench.target.statistics().commands);
+    while bench.target.statistics().commands < before + 60 {
+        assert!(start.elapsed() < PATIENCE, "{:?}", bench.target.statistics());
+        bench.turn();
+    }
+    let (last, begun) = (identifiers[59], bench.mock.reads);
+    assert!(begun < 50, "{begun} of 60 reads did not wait");
+    // One that waits, and one that there is not: the drive is asked for it, and this one takes no Abort.
+    for cid in [last, 0x7777] {
+        let abort = AdminCommand::Abort { queue: 1, cid }.emit(0);
+        controller.admin.submit(abort, Transfer::None).unwrap();
+    }
+    controller.admin.flush().unwrap();
+    let (answers, ends) = bench.with(move |_| {
+        let answers = [(); 2].map(|()| controller.admin.wait().unwrap());
+        (answers, (0..60).map(|_| many.wait().unwrap()).collect::<Vec<_>>())
+    });
+    assert_eq!((answers[0].status, answers[0].value as u32 & 1), (Status::SUCCESS, 0));
+    assert_eq!(answers[1].status, Status::INVALID_OPCODE);
+    let aborted: Vec<u16> =
+        ends.iter().filter(|end| end.status == Status::ABORT_REQUESTED).map(|end| end.cid).collect();
+    assert_eq!(aborted, [last]);
+    assert_eq!(ends.iter().filter(|end| end.status == Status::SUCCESS).count(), 59);
+    assert_eq!(bench.mock.reads, 59, "the drive knows nothing of it");
 }
 
 /// A whole drive behind NVMe/TCP.
