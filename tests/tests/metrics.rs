@@ -45,7 +45,9 @@ struct Keeper {
 impl Keeper {
     fn start(folder: &Path) -> Keeper {
         let mut command = tidewater(folder);
-        command.args(["keeper", "--etcd", "http://127.0.0.1:1", "run", "--control", "control.sock", "--program"]);
+        command.args(["keeper", "--etcd", "https://127.0.0.1:1", "--etcd-ca", "../certs/ca.pem"]);
+        command.args(["--etcd-cert", "../certs/node-0/node.pem", "--etcd-key", "../certs/node-0/node.key"]);
+        command.args(["run", "--control", "control.sock", "--program"]);
         command.args(["--metrics", "127.0.0.1:0"]).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines().map_while(Result::ok);
@@ -69,6 +71,7 @@ impl Pair {
         static PORT: AtomicU16 = AtomicU16::new(28_000);
         let (host, port) = (own_address(), PORT.fetch_add(2, Ordering::Relaxed));
         let folder = tempfile::tempdir().expect("a temporary folder");
+        run_well(folder.path(), &["cluster", "identity", "init", "certs", "--nodes", "2"]);
         let devices: Vec<Device> = (0..2u16)
             .map(|node| {
                 let here = folder.path().join(node.to_string());
@@ -76,7 +79,8 @@ impl Pair {
                 let own = format!("{host}:{}", port + node);
                 let peer = format!("{}={host}:{}", 1 - node, port + 1 - node);
                 let number = node.to_string();
-                let peers = ["--node", &number, "--peer-listen", &own, "--peer", &peer];
+                let identity = format!("../certs/node-{node}");
+                let peers = ["--node", &number, "--peer-listen", &own, "--peer", &peer, "--peer-identity", &identity];
                 let hosts = ["--nvme-tcp", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--namespaces", "rest:4k"];
                 // Dies are busy by the model alone.
                 Device::start(&here, &[hosts.as_slice(), &peers, &["--set", "serve.timing=model"]].concat())

@@ -74,7 +74,8 @@ fn add_node(of: &IdentityAddNode) -> Result<(), Failure> {
             _ => failure,
         }
     })?;
-    let what = if renew { ", and start it anew" } else { ", and start it with --peer-identity" };
+    let what =
+        if renew { ", over the old files: its device takes them up" } else { ", and start it with --peer-identity" };
     output::print(&format!(
         "a certificate for node {node} of cluster {:?}, valid until {}\nCopy {} to its machine{what}.\n",
         authority.cluster(),

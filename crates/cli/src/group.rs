@@ -84,8 +84,8 @@ pub fn command(of: &GroupArgs) -> Result<(), Failure> {
     output::print(&format!("{said}\n"))
 }
 
-/// The function's group, by the device's status.
-fn state(of: &GroupArgs) -> Result<(Map<String, Value>, Vec<Value>), Failure> {
+/// The function's group, by the device's status; its links, and all that the status has of peers.
+fn state(of: &GroupArgs) -> Result<(Map<String, Value>, Vec<Value>, Value), Failure> {
     let answer = served::ask(&of.served, &Request::Status)?;
     let peers = answer.get("peers").and_then(Value::as_object).ok_or_else(|| {
         Failure::run("the device has no peers").help("serve it with --node, --peer-listen and --peer")
@@ -94,7 +94,8 @@ fn state(of: &GroupArgs) -> Result<(Map<String, Value>, Vec<Value>), Failure> {
     let ours = groups.into_iter().find(|group| group["function"] == of.function);
     let group = ours.and_then(|group| group.as_object().cloned());
     let links = peers.get("links").and_then(Value::as_array).cloned().unwrap_or_default();
-    Ok((group.ok_or_else(|| Failure::usage(format_args!("there is no function {}", of.function)))?, links))
+    let group = group.ok_or_else(|| Failure::usage(format_args!("there is no function {}", of.function)))?;
+    Ok((group, links, peers.clone().into()))
 }
 
 fn text(of: &Value) -> &str {
@@ -113,7 +114,7 @@ fn list(of: &Value, between: &str) -> String {
 fn wait_for_promotion(of: &GroupArgs) -> Result<(), Failure> {
     let begin = Instant::now();
     loop {
-        let (group, links) = state(of)?;
+        let (group, links, _) = state(of)?;
         let flags = list(&group["flags"], ", ");
         match text(&group["role"]) {
             "primary" => {
@@ -148,8 +149,15 @@ fn status(of: &GroupArgs, json: bool) -> Result<(), Failure> {
         let peers = answer.get("peers").cloned().unwrap_or_default();
         return output::print(&format!("{}\n", serde_json::to_string_pretty(&peers).map_err(Failure::run)?));
     }
-    let (group, links) = state(of)?;
-    output::print(&shown(&group, &links))
+    let (group, links, peers) = state(of)?;
+    output::print(&(shown(&group, &links) + &certificate(&peers["certificate"])))
+}
+
+/// A line on the certificate that the device shows to its peers, if it has one.
+fn certificate(of: &Value) -> String {
+    let Some(expires) = of["expires"].as_str() else { return String::new() };
+    let refused = of["refused"].as_str().map_or_else(String::new, |why| format!("; its new files are not used: {why}"));
+    format!("this device's certificate expires on {expires}{refused}\n")
 }
 
 /// Roles and connections in one line, for `tidewater status`.

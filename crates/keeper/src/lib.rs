@@ -16,4 +16,5 @@ pub mod page;
 pub mod program;
 pub mod run;
 pub mod store;
+mod tls;
 pub mod verbs;

@@ -90,6 +90,24 @@ impl Seen {
             let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}");
             let _ = writeln!(page, "{name}{{cluster=\"{cluster}\"}} {value}");
         }
+        if let Some(expires) = self.certificate.expires {
+            for (name, help, value) in [
+                (
+                    "certificate_expires_timestamp_seconds",
+                    "When the certificate expires that this keeper shows to etcd, in seconds since 1970.",
+                    expires as f64,
+                ),
+                (
+                    "certificate_refused",
+                    "1 while the certificate's files were changed and can't be used: the one before stays in use.",
+                    flag(self.certificate.refused.is_some()),
+                ),
+            ] {
+                let name = format!("tidewater_keeper_{name}");
+                let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} gauge");
+                let _ = writeln!(page, "{name}{{cluster=\"{cluster}\"}} {value}");
+            }
+        }
         page
     }
 }

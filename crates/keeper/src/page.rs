@@ -4,6 +4,7 @@ use crate::device::{Device, Role};
 use crate::job::Keep;
 use crate::keys::{Cluster, Group, Intent, Leader, Member, list};
 use crate::program::Report;
+use crate::tls::TlsState;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,6 +39,8 @@ pub(crate) struct Seen {
     pub(crate) leader_changes: u64,
     /// The program that follows the primary, if there is to be one; within, if its supervisor answers.
     pub(crate) program: Option<Option<Report>>,
+    /// The certificate that it shows to etcd.
+    pub(crate) certificate: TlsState,
     /// Why etcd does not answer, or can't be trusted.
     silent: Option<String>,
     /// Until when its lease lasts, and for how long it is renewed each time.
@@ -99,6 +102,11 @@ impl Page {
     /// How the program that follows the primary stands; `None`: its supervisor does not answer.
     pub fn program(&self, report: Option<&Report>) {
         lock(&self.0).program = Some(report.cloned());
+    }
+
+    /// How the certificate stands that the keeper shows to etcd.
+    pub(crate) fn certificate(&self, state: TlsState) {
+        lock(&self.0).certificate = state;
     }
 
     /// What the keeper has seen in a turn. `renewed`: when it last asked for its lease and got it.

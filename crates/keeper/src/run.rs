@@ -9,7 +9,7 @@ use crate::keys::{Cluster, Intent, Leader, Member};
 use crate::page::Page;
 use crate::program::Order;
 use crate::program::client::{self, Program};
-use crate::store::{Store, watch};
+use crate::store::{Shared, Store, watch};
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,13 +41,14 @@ pub async fn run(at: At, keep: Keep) -> Result<(), String> {
     let (kept, known) = Kept::open(&keep.state)?;
     let known = if keep.new_etcd { Known::default() } else { known };
     let changed = Arc::new(Notify::new());
-    tokio::spawn(keep_watching(at.clone(), keep.clone(), Arc::clone(&changed)));
+    let store = Store::new(&at, keep.retry_timeout());
+    tokio::spawn(keep_watching(at.clone(), store.tls(), keep.clone(), Arc::clone(&changed)));
     let failed = |error: std::io::Error| format!("can't wait for signals: {error}");
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut keeper = Keeper {
         control: Control { path: keep.control.clone(), function: at.function, patience: keep.retry_timeout() },
-        store: Store::new(&at, keep.retry_timeout()),
+        store,
         started: Instant::now(),
         memory: Memory::default(),
         unkept: None,
@@ -99,10 +100,10 @@ fn open_page(keep: &Keep, at: &At) -> Result<Page, String> {
 }
 
 /// Wakes the keeper when something changes. Without it, the keeper looks in turn.
-async fn keep_watching(at: At, keep: Keep, changed: Arc<Notify>) {
+async fn keep_watching(at: At, tls: Shared, keep: Keep, changed: Arc<Notify>) {
     for which in 0.. {
         // Why it ended, a read will say.
-        let _ = watch(&at, which, keep.retry_timeout(), || changed.notify_one()).await;
+        let _ = watch(&at, &tls, which, keep.retry_timeout(), || changed.notify_one()).await;
         sleep(keep.loop_wait()).await;
     }
 }
@@ -139,6 +140,7 @@ impl Keeper {
         if let Ok(device) = &device {
             self.node = Some(device.node);
         }
+        let certificate = self.store.look_at_certificates();
         let patience = self.keep.retry_timeout();
         let cluster = timeout(patience, self.ask_each(device.as_ref().ok())).await;
         let late = || format!("no answer within {} ms", patience.as_millis());
@@ -161,7 +163,11 @@ impl Keeper {
         if let Some(why) = &self.unkept {
             note = format!("{note}; {why}");
         }
+        if let Some(why) = &certificate.refused {
+            note = format!("{note}; the new files of its certificate are not used: {why}");
+        }
         self.say(&note);
+        self.page.certificate(certificate);
         let cluster = cluster.as_ref().map_err(String::as_str);
         self.page.take(&self.keep, (self.node, &self.note), cluster, self.renewed);
         self.page.look(device.as_ref().ok(), looked, self.keep.ttl());

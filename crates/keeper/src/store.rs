@@ -3,21 +3,30 @@
 use crate::job::At;
 use crate::kept::Seen;
 use crate::keys::{Cluster, Keys};
+use crate::tls::{Content, Tls, TlsState};
 use etcd_client::{
-    Certificate, Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, GetResponse, Identity,
-    LeaseKeepAliveStream, LeaseKeeper, PutOptions, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchOptions,
+    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, GetResponse, LeaseKeepAliveStream, LeaseKeeper,
+    PutOptions, Txn, TxnOp, TxnOpResponse, WatchOptions,
 };
 use serde::Serialize;
-use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::timeout;
 
 /// The environment variable with the password of etcd's user.
 pub const PASSWORD: &str = "TIDEWATER_ETCD_PASSWORD";
 
+/// Certificates of all connections of a keeper.
+pub(crate) type Shared = Arc<Mutex<Tls>>;
+
+fn lock(tls: &Shared) -> MutexGuard<'_, Tls> {
+    tls.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A connection to one member of etcd. After a failure the next one is asked.
 pub struct Store {
     at: At,
+    tls: Shared,
     /// The member that is asked.
     which: usize,
     /// The cluster's keys.
@@ -82,6 +91,7 @@ impl Store {
         Store {
             keys: Keys::new(&at.cluster, at.function),
             at: at.clone(),
+            tls: Shared::default(),
             which: 0,
             patience,
             client: None,
@@ -104,6 +114,21 @@ impl Store {
         Err(failed.join("; "))
     }
 
+    /// The certificates that its connections are made with, for other connections of the same keeper.
+    pub(crate) fn tls(&self) -> Shared {
+        Arc::clone(&self.tls)
+    }
+
+    /// Looks at the files of the certificates: if they were renewed, the next request makes a new connection by them.
+    /// Returns how they stand.
+    pub(crate) fn look_at_certificates(&mut self) -> TlsState {
+        let mut tls = lock(&self.tls);
+        if tls.has_changed(&self.at) {
+            (self.client, self.renewer) = (None, None);
+        }
+        tls.state()
+    }
+
     /// Members of etcd that are known.
     pub fn members(&self) -> usize {
         self.at.etcd.len()
@@ -111,14 +136,14 @@ impl Store {
 
     /// Carries out requests; after a failure the next ones go to another member.
     async fn with<T>(&mut self, each: impl AsyncFnOnce(&mut Client) -> Result<T, Error>) -> Result<T, String> {
-        let (at, which, patience) = (&self.at, self.which, self.patience);
+        let (at, tls, which, patience) = (&self.at, &self.tls, self.which, self.patience);
         let mut known = self.client.take();
         // Where it is another one's turn if this fails.
         self.which = which + 1;
         let done = timeout(patience, async {
             let mut client = match known.take() {
                 Some(client) => client,
-                None => connect(at, which, patience, true).await?,
+                None => connect(at, tls, which, patience, true).await?,
             };
             let done = each(&mut client).await?;
             Ok((client, done))
@@ -213,8 +238,9 @@ impl Store {
     pub async fn ailments(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         for (which, url) in self.at.etcd.iter().enumerate() {
-            let asked =
-                timeout(self.patience, async { connect(&self.at, which, self.patience, false).await?.status().await });
+            let asked = timeout(self.patience, async {
+                connect(&self.at, &self.tls, which, self.patience, false).await?.status().await
+            });
             match asked.await {
                 Err(_) => all.push(format!("{url} does not answer within {} ms", self.patience.as_millis())),
                 Ok(Err(error)) => all.push(format!("{url} does not answer: {}", words(error))),
@@ -313,33 +339,46 @@ impl Store {
     }
 }
 
-/// What proves etcd to this keeper, and this keeper to etcd. Files are read for each connection: they may be renewed.
-fn tls(ca: &Path, own: Option<(&Path, &Path)>) -> Result<TlsOptions, Error> {
-    let read = |path: &Path| {
-        let failed = |error: std::io::Error| Error::InvalidArgs(format!("{}: {error}", path.display()));
-        std::fs::read(path).map_err(failed)
-    };
-    let options = TlsOptions::new().ca_certificate(Certificate::from_pem(read(ca)?));
-    Ok(match own {
-        Some((cert, key)) => options.identity(Identity::from_pem(read(cert)?, read(key)?)),
-        None => options,
-    })
-}
-
 /// A connection to a member of etcd; `led`: it answers while it has a leader only.
-async fn connect(at: &At, which: usize, patience: Duration, led: bool) -> Result<Client, Error> {
+async fn connect(at: &At, tls: &Shared, which: usize, patience: Duration, led: bool) -> Result<Client, Error> {
     let Some(url) = at.etcd.get(which % at.etcd.len().max(1)) else {
         return Err(Error::InvalidArgs("no address of etcd".into()));
     };
     let mut options = ConnectOptions::new().with_connect_timeout(patience).with_require_leader(led);
-    if let Some(ca) = &at.ca {
-        options = options.with_tls(tls(ca, at.cert.as_deref().zip(at.key.as_deref()))?);
-    }
     if let Some(user) = &at.user {
         let password = std::env::var(PASSWORD).unwrap_or_default();
         options = options.with_user(user.clone(), password).with_auto_token_refresh(true);
     }
-    Client::connect([url], Some(options)).await
+    if at.ca.is_none() {
+        return Client::connect([url], Some(options)).await;
+    }
+    let with = |content: &Content| Client::connect([url], Some(options.clone().with_tls(content.options())));
+    let content = lock(tls).content(at).map_err(Error::InvalidArgs)?;
+    let made = with(&content).await;
+    let error = match made {
+        Ok(client) => {
+            lock(tls).use_from_now(content);
+            return Ok(client);
+        }
+        Err(error) => error,
+    };
+    let why = with_cause(&error);
+    let before = lock(tls).before(content, why);
+    match before {
+        Some(before) => with(&before).await,
+        None => Err(error),
+    }
+}
+
+/// An error with what has caused it, in words.
+fn with_cause(error: &Error) -> String {
+    let mut said = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(of) = cause {
+        said = format!("{said}: {of}");
+        cause = of.source();
+    }
+    said
 }
 
 /// Calls `each` when a known key of the cluster changes, but not for those of members, which change all the time. It
@@ -348,14 +387,20 @@ async fn connect(at: &At, which: usize, patience: Duration, led: bool) -> Result
 ///
 /// # Errors
 /// In words.
-pub async fn watch(at: &At, which: usize, patience: Duration, mut each: impl FnMut()) -> Result<(), String> {
+pub(crate) async fn watch(
+    at: &At,
+    tls: &Shared,
+    which: usize,
+    patience: Duration,
+    mut each: impl FnMut(),
+) -> Result<(), String> {
     let keys = Keys::new(&at.cluster, at.function);
     let members = format!("{}members/", keys.prefix);
     let counts = |key: &[u8]| {
         !key.starts_with(members.as_bytes()) && std::str::from_utf8(key).is_ok_and(|key| keys.is_known(key))
     };
     let begin = timeout(patience, async {
-        let mut client = connect(at, which, patience, true).await?;
+        let mut client = connect(at, tls, which, patience, true).await?;
         client.watch(keys.prefix.clone(), Some(WatchOptions::new().with_prefix())).await
     });
     let mut stream = begin.await.map_err(|_| "no answer from etcd")?.map_err(words)?;

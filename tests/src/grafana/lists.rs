@@ -478,6 +478,26 @@ pub const ALERTS: &[Alert] = &[
         description: "The peer's device or the network is down: `tidewater cluster group status` says since when.",
     },
     Alert {
+        name: "TidewaterCertificateExpires",
+        expression: "(tidewater_peer_certificate_expires_timestamp_seconds or \
+                     tidewater_keeper_certificate_expires_timestamp_seconds) - time()",
+        threshold: "< 1209600",
+        lasts: "0m",
+        severity: "warning",
+        summary: "The certificate of {{ $labels.instance }} expires in {{ $value | humanizeDuration }}",
+        description: "Copy a renewed one to where its files are: the device takes it up without a restart.",
+    },
+    Alert {
+        name: "TidewaterCertificateRefused",
+        expression: "(tidewater_peer_certificate_refused or tidewater_keeper_certificate_refused)",
+        threshold: "== 1",
+        lasts: "1m",
+        severity: "warning",
+        summary: "The new certificate of {{ $labels.instance }} can't be used",
+        description: "The one before is in use until it expires: `tidewater cluster group status` or the keeper's \
+                      journal says why.",
+    },
+    Alert {
         name: "TidewaterReplicaNotInStep",
         expression: "tidewater_replica_in_step",
         threshold: "== 0",

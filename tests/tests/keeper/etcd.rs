@@ -40,12 +40,24 @@ fn certificates(folder: &Path, host: IpAddr) {
     let mut ca = CertificateParams::new(Vec::new()).expect("no names");
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     write("ca.pem", &ca.self_signed(&ca_key).expect("it signs").pem());
-    let issuer = Issuer::new(ca, ca_key);
+    write("ca.key", &ca_key.serialize_pem());
+    certify(folder, host, &Issuer::new(ca, ca_key));
+}
+
+/// A certificate of the CA in this folder, in the place of the one before.
+fn certify(folder: &Path, host: IpAddr, issuer: &Issuer<KeyPair>) {
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.join("new"), text).expect("a folder");
+        std::fs::rename(folder.join("new"), folder.join(name)).expect("a folder");
+    };
     let mut of = CertificateParams::new(Vec::new()).expect("no names");
     of.subject_alt_names = vec![SanType::IpAddress(host)];
+    // Each expires on another day than the one before.
+    static YEAR: AtomicU16 = AtomicU16::new(2100);
+    of.not_after = rcgen::date_time_ymd(i32::from(YEAR.fetch_add(1, Ordering::Relaxed)), 1, 1);
     of.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     let key = KeyPair::generate().expect("a key");
-    write("cert.pem", &of.signed_by(&key, &issuer).expect("it signs").pem());
+    write("cert.pem", &of.signed_by(&key, issuer).expect("it signs").pem());
     write("key.pem", &key.serialize_pem());
 }
 
@@ -83,6 +95,15 @@ impl Etcd {
         etcd.certs = Some(certs);
         etcd.start();
         etcd
+    }
+
+    /// Gives it and its clients a new certificate of the same CA.
+    pub fn renew(&self) {
+        let certs = self.certs.as_deref().expect("it has certificates");
+        let key = std::fs::read_to_string(certs.join("ca.key")).expect("a key");
+        let mut ca = CertificateParams::new(Vec::new()).expect("no names");
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        certify(certs, self.client.ip(), &Issuer::new(ca, KeyPair::from_pem(&key).expect("a key")));
     }
 
     /// One of three members.

@@ -7,6 +7,7 @@ use tidewater_tests::{run_refused, tidewater};
 use crate::keeper::etcd::{Etcd, is_installed};
 use crate::keeper::failures::holds_all;
 use crate::keeper::kept::{Kept, TTL, is_stopped};
+use crate::keeper::page::asked;
 use crate::replication::cluster::{Cluster, PATIENCE, append, numbers};
 
 #[test]
@@ -52,6 +53,51 @@ fn keepers_and_programs_reach_an_etcd_that_asks_for_certificates_and_no_other_do
     assert!(said.contains("missing.pem: No such file"), "{said}");
     let said = refused(&["--etcd-ca", &file("ca.pem")]);
     assert!(said.contains(&url), "etcd takes a client without a certificate: {said}");
+}
+
+/// Renewed files were read only once a connection to etcd had failed, and half a file was an etcd that does not answer.
+#[test]
+fn a_keeper_takes_up_renewed_certificates_and_goes_on_by_those_before_while_new_ones_are_broken() {
+    if !is_installed() {
+        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+    }
+    let devices = Cluster::new(2);
+    let etcd = Etcd::secured(devices.folder.path());
+    let kept = Kept::by_keepers(devices, vec![etcd], &["--metrics", "127.0.0.1:0"]);
+    let first = kept.form("eager");
+    let log = kept.devices.log(first);
+    let number = |name: &str| {
+        let (_, page) = asked(&kept, first, "/metrics");
+        let line = page.lines().find_map(|line| line.strip_prefix(&format!("tidewater_keeper_{name}{{")));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).expect("a number")
+    };
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !is_so() {
+            assert!(start.elapsed() < PATIENCE, "{what}: {}", kept.all_said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let before = number("certificate_expires_timestamp_seconds");
+    let cert = kept.devices.folder.path().join("etcd-certs/cert.pem");
+    let whole = std::fs::read(&cert).expect("it was made");
+    for broken in [&whole[..whole.len() / 2], b"", b"no certificate"] {
+        std::fs::write(&cert, broken).expect("our file");
+        // The connection that is made by now is one by the files before.
+        until("it is named", &|| number("certificate_refused") == 1.0);
+        append(&log, 0, PATIENCE).expect("both are there");
+        until("etcd answers", &|| number("etcd_silent_seconds") < 1.0);
+        assert!(kept.said(first).contains("the new files of its certificate are not used: "), "{}", kept.all_said());
+        std::fs::write(&cert, &whole).expect("our file");
+        until("it is mended", &|| number("certificate_refused") == 0.0);
+    }
+    assert_eq!(number("certificate_expires_timestamp_seconds"), before);
+    kept.etcd[0].renew();
+    until("it is taken up", &|| {
+        number("certificate_expires_timestamp_seconds") > before && number("certificate_refused") == 0.0
+    });
+    append(&log, 0, PATIENCE).expect("both are there");
+    assert_eq!(kept.primary_now(), Some(first), "{}", kept.all_said());
 }
 
 #[test]

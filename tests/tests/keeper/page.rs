@@ -85,7 +85,7 @@ fn a_page_shows_leader_lease_members_and_a_failover() {
 }
 
 /// The answer of a keeper to a health check of HTTP/1.0: status and text.
-fn asked(kept: &Kept, node: u8, path: &str) -> (u16, String) {
+pub fn asked(kept: &Kept, node: u8, path: &str) -> (u16, String) {
     let said = kept.said(node);
     let at =
         said.split("metrics: http://").nth(1).and_then(|rest| rest.split("/metrics").next()).expect("it says where");

@@ -1,10 +1,11 @@
 //! Devices that prove to each other who they are: what a user sees where one is refused.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::cluster::{Cluster, PATIENCE, append, numbers};
+use super::relay::Relay;
 use tidewater_serve::peers::authority::{Authority, Validity};
 use tidewater_tests::{run_refused, run_well};
 
@@ -22,6 +23,114 @@ fn devices_with_certificates_replicate_and_promote() {
     let log = cluster.log(1);
     assert_eq!(numbers(&log), (0..50).collect::<Vec<_>>());
     append(&log, 50, PATIENCE).expect("two of three nodes acknowledge");
+}
+
+/// The certificate of a device, by its status, once it is so.
+fn certificate(cluster: &Cluster, node: u8, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) {
+    cluster.until(node, what, |status| is_so(&status["certificate"]));
+}
+
+/// Puts a file where another one is, as a copy of certificates should be made.
+fn replace(path: &Path, content: &[u8]) {
+    let new = path.with_extension("new");
+    std::fs::write(&new, content).expect("a folder");
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600)).expect("our file");
+    std::fs::rename(new, path).expect("a folder");
+}
+
+/// Certificates were read when a device started: one that expired took the device out of its group until a restart.
+/// Here two devices change over to another CA while they replicate, and the connection that is cut comes back only if
+/// both show their new certificates.
+#[test]
+fn renewed_certificates_are_taken_up_while_devices_replicate() {
+    let (mut cluster, certs) = pair();
+    run_well(cluster.folder.path(), &["cluster", "init", "next", "--cluster", "shop", "--nodes", "2", "--days", "77"]);
+    let next = cluster.folder.path().join("next");
+    let (at, to) = (cluster.at(9), cluster.at(1));
+    cluster.relay(1, at.clone());
+    let mut relay = Some(Relay::clear(&at, to.clone()));
+    (0..2).for_each(|node| cluster.start(node));
+    cluster.form(&["--mode", "eager"]);
+    let log = cluster.log(0);
+    (0..20).for_each(|number| append(&log, number, PATIENCE).expect("all are there"));
+    let read = |path: PathBuf| std::fs::read(path).expect("it was made");
+    let (old_ca, new_ca) = (read(certs.join("ca.pem")), read(next.join("ca.pem")));
+    let mut number = 20;
+    let mut cut_off = |relay: &mut Option<Relay>| {
+        // What is appended while the connection is away is acknowledged once it is back.
+        let end = log.append(&[&number.to_le_bytes()]).expect("the ring takes it").end;
+        relay.take();
+        *relay = Some(Relay::clear(&at, to.clone()));
+        log.wait(end, tidewater_client::Level::RemoteRing, PATIENCE).expect("the connection comes back");
+        number += 1;
+        (0..20).for_each(|more| append(&log, number + more, PATIENCE).expect("all are there"));
+        number += 20;
+    };
+    // Both CAs, then certificates of the new one, then the new CA alone: each is taken up by devices that run.
+    for (step, what) in [(1, "ca"), (2, "node"), (3, "new ca")] {
+        for node in 0..2u8 {
+            let folder = certs.join(format!("node-{node}"));
+            match what {
+                "ca" => replace(&folder.join("ca.pem"), &[&old_ca[..], &new_ca].concat()),
+                "new ca" => replace(&folder.join("ca.pem"), &new_ca),
+                _ => {
+                    let from = next.join(format!("node-{node}"));
+                    ["node.key", "node.pem"].map(|file| replace(&folder.join(file), &read(from.join(file))));
+                }
+            }
+        }
+        for node in 0..2 {
+            certificate(&cluster, node, what, |of| of["renewals"] == step && of.get("refused").is_none());
+        }
+        cut_off(&mut relay);
+    }
+    let said = run_well(cluster.folder.path(), &["group", "status", "--control", "0"]);
+    let expires = cluster.status(0)["certificate"]["expires"].as_str().expect("a date").to_owned();
+    assert!(said.contains(&format!("this device's certificate expires on {expires}")), "{said}");
+    let notes = std::fs::read_to_string(cluster.folder.path().join("stderr")).expect("what they said");
+    assert!(notes.contains(&format!("the renewed certificate, which expires on {expires}")), "{notes}");
+    cluster.kill(0);
+    drop(log);
+    cluster.kill(1);
+    std::fs::remove_dir_all(cluster.path(0)).expect("it was there");
+    cluster.start(1);
+    cluster.promote(1);
+    assert_eq!(numbers(&cluster.log(1)), (0..number).collect::<Vec<_>>());
+}
+
+/// A file that is half there, or of another certificate, is named, and the certificate before stays in use.
+#[test]
+fn renewed_files_that_can_not_be_used_are_named_and_the_ones_before_stay_in_use() {
+    let (mut cluster, certs) = pair();
+    let (at, to) = (cluster.at(9), cluster.at(1));
+    cluster.relay(1, at.clone());
+    let mut relay = Relay::clear(&at, to.clone());
+    (0..2).for_each(|node| cluster.start(node));
+    cluster.form(&["--mode", "eager"]);
+    let log = cluster.log(0);
+    let node_0 = certs.join("node-0");
+    let read = |file: &str| std::fs::read(node_0.join(file)).expect("it was made");
+    let (pem, key) = (read("node.pem"), read("node.key"));
+    let other_key = std::fs::read(certs.join("node-1/node.key")).expect("it was made");
+    let faults = [
+        ("node.pem", &pem[..pem.len() / 2], "node.pem: no certificate in PEM"),
+        ("node.key", &other_key[..], "node.key: it does not go with node.pem"),
+        ("node.key", b"", "node.key: no private key in PEM"),
+    ];
+    for (number, (file, content, words)) in faults.into_iter().enumerate() {
+        std::fs::write(node_0.join(file), content).expect("our file");
+        certificate(&cluster, 0, words, |of| of["refused"].as_str().is_some_and(|why| why.contains(words)));
+        let said = run_well(cluster.folder.path(), &["group", "status", "--control", "0"]);
+        assert!(said.contains("its new files are not used: ") && said.contains(words), "{said}");
+        drop(relay);
+        relay = Relay::clear(&at, to.clone());
+        append(&log, number as u64, PATIENCE).expect("the certificate before is in use");
+        std::fs::write(node_0.join(file), if file == "node.pem" { &pem } else { &key }).expect("our file");
+        certificate(&cluster, 0, "it is mended", |of| of.get("refused").is_none());
+    }
+    assert_eq!(cluster.status(0)["certificate"]["renewals"], 0);
+    drop(relay);
+    assert_eq!(numbers(&log), [0, 1, 2]);
 }
 
 /// Two devices that do not take each other, and what each says of the other.

@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Faults that a relay makes, and has made.
 #[derive(Default)]
-struct Weather {
+pub struct Weather {
     seed: u64,
     /// Pieces of which something happens to one.
     one_of: u64,
@@ -36,13 +36,18 @@ impl Weather {
     }
 }
 
-/// Passes connections on to another address.
-struct Relay {
+/// Passes connections on to another address, until it is dropped: that cuts them.
+pub struct Relay {
     weather: Arc<Weather>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Relay {
+    /// One that does nothing to what passes.
+    pub fn clear(at: &str, to: String) -> Relay {
+        Relay::start(at, to, &Arc::new(Weather { one_of: u64::MAX, ..Weather::default() }))
+    }
+
     fn start(at: &str, to: String, weather: &Arc<Weather>) -> Relay {
         let listener = TcpListener::bind(at).expect("loopback can be had");
         listener.set_nonblocking(true).expect("a socket");

@@ -49,10 +49,34 @@ const VARIABLES: [&str; 5] = [
 pub(super) struct Cluster {
     name: String,
     etcd: Vec<String>,
-    agent: Agent,
+    /// Files of the CA, and of this program's certificate and key, if connections are encrypted.
+    files: Option<[Option<String>; 3]>,
+    reach: Mutex<Reach>,
     user: Option<(String, String)>,
     /// Where its devices were when etcd answered last.
     known: Mutex<Vec<PathBuf>>,
+}
+
+/// How etcd is asked, and what was in the files of certificates by which it is.
+#[derive(Clone, Debug)]
+struct Reach {
+    agent: Agent,
+    content: Vec<Vec<u8>>,
+}
+
+impl Reach {
+    /// # Errors
+    /// Certificates that can't be used, in words.
+    fn new(files: Option<&[Option<String>; 3]>) -> Result<Reach, String> {
+        let mut config = Agent::config_builder().timeout_global(Some(ANSWER)).http_status_as_error(false).proxy(None);
+        // etcd sends none, and one could lead anywhere.
+        config = config.max_redirects(0);
+        let mut content = Vec::new();
+        if let Some([ca, cert, key]) = files {
+            config = config.tls_config(tls(ca.as_deref(), cert.as_deref(), key.as_deref(), &mut content)?);
+        }
+        Ok(Reach { agent: Agent::new_with_config(config.build()), content })
+    }
 }
 
 /// A device, as its keeper wrote it last.
@@ -104,15 +128,10 @@ impl Cluster {
         }
         let [user, password, ca, cert, key] = VARIABLES.map(variable);
         let failed = |why: String| LogError::NoCluster { name: name.to_owned(), why };
-        let mut config = Agent::config_builder().timeout_global(Some(ANSWER)).http_status_as_error(false).proxy(None);
-        // etcd sends none, and one could lead anywhere.
-        config = config.max_redirects(0);
-        if etcd.iter().any(|url| url.starts_with("https://")) {
-            config = config.tls_config(tls(ca, cert, key).map_err(failed)?);
-        }
-        let agent = Agent::new_with_config(config.build());
+        let files = etcd.iter().any(|url| url.starts_with("https://")).then_some([ca, cert, key]);
+        let reach = Mutex::new(Reach::new(files.as_ref()).map_err(failed)?);
         let user = user.map(|user| (user, password.unwrap_or_default()));
-        Ok(Some(Cluster { name: name.to_owned(), etcd, agent, user, known: Mutex::default() }))
+        Ok(Some(Cluster { name: name.to_owned(), etcd, files, reach, user, known: Mutex::default() }))
     }
 
     /// The device that is primary, by the first member of etcd that answers; all that were known, while none does.
@@ -213,11 +232,30 @@ impl Cluster {
         why
     }
 
-    /// Reads its state.
+    /// Reads its state. Certificates that were renewed are used from now on, if etcd answers by them; those before are
+    /// tried as well.
     fn read(&self) -> Result<State, String> {
+        let mut reach = self.reach.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut renewed = self.files.as_ref().map(|files| Reach::new(Some(files)));
+        renewed = renewed.filter(|new| new.as_ref().is_ok_and(|new| new.content != reach.content) || new.is_err());
+        let why = match renewed {
+            None => return self.read_by(&reach.agent),
+            Some(Err(why)) => why,
+            Some(Ok(new)) => match self.read_by(&new.agent) {
+                Ok(state) => {
+                    *reach = new;
+                    return Ok(state);
+                }
+                Err(why) => why,
+            },
+        };
+        self.read_by(&reach.agent).map_err(|_| why)
+    }
+
+    fn read_by(&self, agent: &Agent) -> Result<State, String> {
         let mut failed = Vec::new();
         for url in &self.etcd {
-            match self.read_at(url) {
+            match self.read_at(agent, url) {
                 Ok(state) => return Ok(state),
                 Err(why) => failed.push(format!("{url}: {why}")),
             }
@@ -229,16 +267,17 @@ impl Cluster {
         ))
     }
 
-    fn read_at(&self, url: &str) -> Result<State, String> {
+    fn read_at(&self, agent: &Agent, url: &str) -> Result<State, String> {
         let token = match &self.user {
             Some((name, password)) => {
-                let answer = self.post(url, "auth/authenticate", &json!({ "name": name, "password": password }), None);
+                let answer =
+                    post(agent, url, "auth/authenticate", &json!({ "name": name, "password": password }), None);
                 Some(answer.map_err(Failed::words)?["token"].as_str().ok_or("etcd gives no token")?.to_owned())
             }
             None => None,
         };
         let prefix = format!("/tidewater/{}/", self.name);
-        let ask = |keys: &[String]| self.post(url, "kv/txn", &transaction(keys), token.as_deref());
+        let ask = |keys: &[String]| post(agent, url, "kv/txn", &transaction(keys), token.as_deref());
         let keys = known_keys(&prefix);
         match ask(&keys) {
             // Some value is larger than any that keepers write: the others count without it.
@@ -259,28 +298,28 @@ impl Cluster {
             }
         }
     }
+}
 
-    fn post(&self, url: &str, what: &str, of: &Value, token: Option<&str>) -> Result<Value, Failed> {
-        let failed = |error: ureq::Error| match error {
-            ureq::Error::BodyExceedsLimit(_) => Failed::TooLong,
-            other => Failed::Else(other.to_string()),
-        };
-        let mut request = self.agent.post(format!("{url}/v3/{what}")).content_type("application/json");
-        if let Some(token) = token {
-            request = request.header("Authorization", token);
-        }
-        let mut response = request.send(of.to_string()).map_err(failed)?;
-        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().map_err(failed)?;
-        let status = response.status();
-        if status.is_redirection() {
-            return Err(Failed::Else(format!("it answers with {status}, and etcd leads to no other place")));
-        }
-        let answer: Value = serde_json::from_str(&body).map_err(|_| Failed::Else("the answer is not etcd's".into()))?;
-        match answer["message"].as_str().or(answer["error"].as_str()) {
-            Some(refused) => Err(Failed::Else(refused.to_owned())),
-            None if !status.is_success() => Err(Failed::Else(format!("it answers with {status}"))),
-            None => Ok(answer),
-        }
+fn post(agent: &Agent, url: &str, what: &str, of: &Value, token: Option<&str>) -> Result<Value, Failed> {
+    let failed = |error: ureq::Error| match error {
+        ureq::Error::BodyExceedsLimit(_) => Failed::TooLong,
+        other => Failed::Else(other.to_string()),
+    };
+    let mut request = agent.post(format!("{url}/v3/{what}")).content_type("application/json");
+    if let Some(token) = token {
+        request = request.header("Authorization", token);
+    }
+    let mut response = request.send(of.to_string()).map_err(failed)?;
+    let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string().map_err(failed)?;
+    let status = response.status();
+    if status.is_redirection() {
+        return Err(Failed::Else(format!("it answers with {status}, and etcd leads to no other place")));
+    }
+    let answer: Value = serde_json::from_str(&body).map_err(|_| Failed::Else("the answer is not etcd's".into()))?;
+    match answer["message"].as_str().or(answer["error"].as_str()) {
+        Some(refused) => Err(Failed::Else(refused.to_owned())),
+        None if !status.is_success() => Err(Failed::Else(format!("it answers with {status}"))),
+        None => Ok(answer),
     }
 }
 
@@ -317,25 +356,32 @@ fn transaction(keys: &[String]) -> Value {
     json!({ "success": keys.iter().map(of).collect::<Vec<_>>() })
 }
 
-/// Connections to an etcd that has a certificate.
-fn tls(ca: Option<String>, cert: Option<String>, key: Option<String>) -> Result<TlsConfig, String> {
-    let read = |path: &str| std::fs::read(path).map_err(|error| format!("{path}: {error}"));
-    let certificate = |path: &str| {
-        let pem = read(path)?;
-        Certificate::from_pem(&pem).map(|it| it.to_owned()).map_err(|error| format!("{path}: {error}"))
+/// Connections to an etcd that has a certificate; `content` gets what is in the files.
+fn tls(
+    ca: Option<&str>,
+    cert: Option<&str>,
+    key: Option<&str>,
+    content: &mut Vec<Vec<u8>>,
+) -> Result<TlsConfig, String> {
+    let mut read = |path: &str| {
+        let pem = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+        content.push(pem.clone());
+        Ok::<_, String>(pem)
     };
-    let private = |path: &str| {
-        let pem = read(path)?;
-        PrivateKey::from_pem(&pem).map(|it| it.to_owned()).map_err(|error| format!("{path}: {error}"))
+    let as_certificate = |path: &str, pem: &[u8]| {
+        Certificate::from_pem(pem).map(|it| it.to_owned()).map_err(|error| format!("{path}: {error}"))
     };
     let ca = ca.ok_or("https needs the file of the CA of etcd's certificate in TIDEWATER_ETCD_CA")?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let roots = RootCerts::Specific(Arc::new(vec![certificate(&ca)?]));
+    let roots = RootCerts::Specific(Arc::new(vec![as_certificate(ca, &read(ca)?)?]));
     let mut config = TlsConfig::builder().unversioned_rustls_crypto_provider(provider).root_certs(roots);
     config = match (cert, key) {
         (None, None) => config,
         (Some(cert), Some(key)) => {
-            config.client_cert(Some(ClientCert::new_with_certs(&[certificate(&cert)?], private(&key)?)))
+            let certificate = as_certificate(cert, &read(cert)?)?;
+            let private = PrivateKey::from_pem(&read(key)?).map(|it| it.to_owned());
+            let private = private.map_err(|error| format!("{key}: {error}"))?;
+            config.client_cert(Some(ClientCert::new_with_certs(&[certificate], private)))
         }
         _ => return Err("TIDEWATER_ETCD_CERT and TIDEWATER_ETCD_KEY belong together".into()),
     };
@@ -439,9 +485,9 @@ mod tests {
 
     #[test]
     fn https_without_a_ca_is_refused_with_what_to_do() {
-        let why = tls(None, None, None).expect_err("there is no CA");
+        let why = tls(None, None, None, &mut Vec::new()).expect_err("there is no CA");
         assert!(why.contains("TIDEWATER_ETCD_CA"), "{why}");
-        let why = tls(Some("/nonexistent/ca".into()), None, None).expect_err("there is no such file");
+        let why = tls(Some("/nonexistent/ca"), None, None, &mut Vec::new()).expect_err("there is no such file");
         assert!(why.contains("/nonexistent/ca"), "{why}");
     }
 

@@ -2,7 +2,7 @@
 
 pub use super::faults::Faults;
 
-use super::{Incoming, Note, PeerLink, Peers, PeersError, PeersSetup};
+use super::{IdentityState, Incoming, Note, PeerLink, Peers, PeersError, PeersSetup};
 use crate::image::Disk;
 use crate::vfio_user::Waker;
 use std::cmp::Reverse;
@@ -41,6 +41,8 @@ pub trait Carrier {
     fn address(&self) -> Option<SocketAddr>;
     /// What is known of each peer.
     fn links(&self) -> Vec<PeerLink>;
+    /// The certificate that this device shows; `None`: it has none.
+    fn identity(&self) -> Option<IdentityState>;
     /// Tells peers how the disk of this device is.
     fn set_disk(&mut self, disk: Disk);
 }
@@ -84,6 +86,10 @@ impl Carrier for Peers {
 
     fn links(&self) -> Vec<PeerLink> {
         Peers::links(self).collect()
+    }
+
+    fn identity(&self) -> Option<IdentityState> {
+        Peers::identity(self)
     }
 
     fn set_disk(&mut self, disk: Disk) {
@@ -230,6 +236,10 @@ impl<C: Carrier> Carrier for Faulty<C> {
 
     fn links(&self) -> Vec<PeerLink> {
         self.inner.links()
+    }
+
+    fn identity(&self) -> Option<IdentityState> {
+        self.inner.identity()
     }
 
     fn set_disk(&mut self, disk: Disk) {

@@ -15,6 +15,7 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection,
 use rustls::{RootCertStore, ServerConfig, ServerConnection, SignatureScheme, version::TLS13};
 use std::fmt;
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,8 @@ const SCHEME: &str = "tidewater://";
 const HINT: &str = "tidewater";
 /// Bytes of a file of an identity, at most.
 const FILE_MAX: u64 = 1 << 20;
+/// An instant by which every certificate has expired: the end of the year 9999, in seconds since 1970.
+const EVER: u64 = 253_402_300_799;
 /// A note says so when the certificate is valid for no longer than this.
 const EXPIRES_SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -126,6 +129,12 @@ pub(super) struct Identity {
     hint: ServerName<'static>,
     /// What the user should know about the certificate.
     pub(super) note: Option<String>,
+    /// Whether the certificate was valid when it was read: neither expired nor too early.
+    pub(super) in_time: bool,
+    /// Until when the certificate is valid, in seconds since 1970.
+    pub(super) expires: u64,
+    /// Tells one content of the files from another, within this process.
+    pub(super) content: u64,
 }
 
 impl Identity {
@@ -145,9 +154,11 @@ impl Identity {
         };
         let key = PrivateKeyDer::from_pem_slice(&read(&key_path, true)?)
             .map_err(|error| content(&key_path)(format!("no private key in PEM: {error}")))?;
-        let chain = certificates(&path)?;
+        let (chain, of_ca) = (certificates(&path)?, certificates(&ca_path)?);
+        let mut hasher = DefaultHasher::new();
+        (key.secret_der(), &chain, &of_ca).hash(&mut hasher);
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(&ca_path)? {
+        for certificate in of_ca {
             roots.add(certificate).map_err(|error| content(&ca_path)(format!("no certificate of a CA: {error}")))?;
         }
         let provider = Arc::new(ring::default_provider());
@@ -156,11 +167,12 @@ impl Identity {
         if let Some(why) = wrong_name("this certificate", name_in(own).as_deref(), &name(cluster, node)) {
             return Err(IdentityError::Name(path, why));
         }
-        let note = match is_ours.check(own, between, UnixTime::now()) {
-            Ok(()) => is_ours.expires_soon(own, between),
-            Err(error) if is_of_time(&error) => Some(format!("this device's certificate {}", words(&error))),
+        let (in_time, note) = match is_ours.check(own, between, UnixTime::now()) {
+            Ok(()) => (true, is_ours.expires_soon(own, between)),
+            Err(error) if is_of_time(&error) => (false, Some(format!("this device's certificate {}", words(&error)))),
             Err(error) => return Err(content(&path)(format!("this certificate {}", words(&error)))),
         };
+        let expires = is_ours.expires_before(own, between, EVER).unwrap_or(EVER);
         let unfit = |error: Error| content(&key_path)(format!("it does not go with {CERTIFICATE_FILE}: {error}"));
         let unusable = |error: &dyn fmt::Display| content(&path)(error.to_string());
         let verifier =
@@ -183,7 +195,8 @@ impl Identity {
             .map_err(unfit)?;
         client.resumption = Resumption::disabled();
         let hint = ServerName::try_from(format!("{node}.{HINT}")).map_err(|error| unusable(&error))?;
-        Ok(Identity { client: Arc::new(client), server: Arc::new(server), hint, note })
+        let (client, server) = (Arc::new(client), Arc::new(server));
+        Ok(Identity { client, server, hint, note, in_time, expires, content: hasher.finish() })
     }
 
     /// The dialling side of a connection. It says which node it is before that is proven: by this the other side can
@@ -250,13 +263,20 @@ impl OfCa {
     /// Says so when the certificate expires soon.
     fn expires_soon(&self, own: &CertificateDer<'_>, between: &[CertificateDer<'_>]) -> Option<String> {
         let then = SystemTime::now() + EXPIRES_SOON;
-        let then = UnixTime::since_unix_epoch(then.duration_since(SystemTime::UNIX_EPOCH).ok()?);
-        let error = self.check(own, between, then).err()?;
-        let Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) = error else { return None };
+        let then = then.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
+        let expires = self.expires_before(own, between, then)?;
         Some(format!(
-            "this device's certificate expires on {}: make a new one before, and start the device anew with it",
-            date(not_after.as_secs())
+            "this device's certificate expires on {}: make a new one before (`tidewater cluster identity add-node \
+             --renew`), and copy its files to where the old ones are",
+            date(expires)
         ))
+    }
+
+    /// When the certificate expires, if that is before an instant, both in seconds since 1970.
+    fn expires_before(&self, own: &CertificateDer<'_>, between: &[CertificateDer<'_>], then: u64) -> Option<u64> {
+        let error = self.check(own, between, UnixTime::since_unix_epoch(Duration::from_secs(then))).err()?;
+        let Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) = error else { return None };
+        Some(not_after.as_secs())
     }
 }
 

@@ -10,9 +10,11 @@ mod dial;
 mod faults;
 mod identity;
 mod open;
+mod renewal;
 mod strangers;
 
 pub use identity::{CA_FILE, CERTIFICATE_FILE, IdentityError, KEY_FILE, name};
+pub use renewal::IdentityState;
 
 use crate::image::{Disk, random_bytes};
 use crate::inbox::Inbox;
@@ -23,6 +25,7 @@ use faults::Faults;
 use identity::Identity;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use open::{Came, Open};
+use renewal::{Files, Found, Renewals};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -215,6 +218,7 @@ pub struct Peers {
     ours: Hello,
     cluster: String,
     identity: Option<Identity>,
+    renewals: Option<Renewals>,
     insecure: bool,
     epoll: Epoll,
     listener: Option<TcpListener>,
@@ -250,6 +254,10 @@ impl Peers {
         }
         let identity = setup.identity.as_deref().map(|folder| Identity::load(folder, &setup.cluster, setup.node));
         let identity = identity.transpose().map_err(PeersError::Identity)?;
+        let files = setup.identity.clone().zip(identity.as_ref());
+        let files = files.map(|(folder, identity)| Files::new(folder, &setup.cluster, setup.node, identity));
+        let renewals = files.map(|files| Renewals::start(files, Inbox::new(Arc::clone(&waker)))).transpose();
+        let renewals = renewals.map_err(PeersError::System)?;
         let system = |error: nix::errno::Errno| PeersError::System(error.into());
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system)?;
         let listener = match setup.listen {
@@ -275,6 +283,7 @@ impl Peers {
             ours,
             cluster: setup.cluster.clone(),
             identity,
+            renewals,
             insecure: setup.insecure,
             epoll,
             listener,
@@ -310,6 +319,16 @@ impl Peers {
     /// When to poll again at the latest.
     pub fn deadline(&self) -> Instant {
         self.check_at
+    }
+
+    /// The certificate that it shows from now on; `None`: it has none.
+    pub fn identity(&self) -> Option<IdentityState> {
+        let (identity, renewals) = (self.identity.as_ref()?, self.renewals.as_ref());
+        Some(IdentityState {
+            expires: identity.expires,
+            renewals: renewals.map_or(0, |it| it.taken),
+            refused: renewals.and_then(|it| it.refused.clone()),
+        })
     }
 
     /// The next thing that the user should know.
@@ -378,6 +397,7 @@ impl Peers {
             any = true;
             self.on_dialled(dialled);
         }
+        self.renew();
         let mut events = [EpollEvent::empty(); 32];
         let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         for event in &events[..count] {
@@ -396,6 +416,35 @@ impl Peers {
     }
 
     // --- connections ---
+
+    /// Takes up files of the identity that were renewed: connections that are there stay as they are.
+    fn renew(&mut self) {
+        let (Some(identity), Some(renewals)) = (&mut self.identity, &mut self.renewals) else { return };
+        while let Some(found) = renewals.take() {
+            let note = match found {
+                Found::Renewed(new) => {
+                    *identity = *new;
+                    (renewals.taken, renewals.refused) = (renewals.taken + 1, None);
+                    let expires = identity::date(identity.expires);
+                    let text = format!("new connections show the renewed certificate, which expires on {expires}");
+                    identity.note.clone().map_or(Note::Good(text), Note::Bad)
+                }
+                Found::Mended => {
+                    renewals.refused = None;
+                    Note::Good("the files of this device's identity are those in use again".into())
+                }
+                Found::Unusable(why) => {
+                    let expires = identity::date(identity.expires);
+                    renewals.refused = Some(why.clone());
+                    Note::Bad(format!(
+                        "the new files of this device's identity are not used: {why}; the certificate in use expires \
+                         on {expires}"
+                    ))
+                }
+            };
+            self.notes.push_back(note);
+        }
+    }
 
     fn on_dialled(&mut self, dialled: Dialled) {
         let Some(place) = self.peers.iter().position(|peer| peer.node == dialled.node) else { return };

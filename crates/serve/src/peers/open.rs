@@ -77,6 +77,12 @@ impl Open {
         name_in(session.peer_certificates()?.first()?).filter(|_| !session.is_handshaking())
     }
 
+    /// The certificate that the peer has shown.
+    #[cfg(test)]
+    pub(super) fn certificate(&self) -> Option<Vec<u8>> {
+        Some(self.tls.as_ref()?.session.peer_certificates()?.first()?.to_vec())
+    }
+
     /// The node that the peer says it is before it proves it.
     pub(super) fn hinted(&self) -> Option<u8> {
         super::identity::hinted(&self.tls.as_ref()?.session)

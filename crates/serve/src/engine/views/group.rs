@@ -77,13 +77,21 @@ pub(crate) fn status(engine: &Engine, firmware: &Firmware, wall: Instant) -> Opt
             "why": link.why,
         }))
     };
-    Some(json!({
+    let certificate = peers.identity().map(|identity| {
+        known(json!({
+            "expires": identity.expires_on(),
+            "renewals": identity.renewals,
+            "refused": identity.refused,
+        }))
+    });
+    Some(known(json!({
         "node": peers.node(),
         "clock_ms": clock::milliseconds(),
         "version": env!("CARGO_PKG_VERSION"),
+        "certificate": certificate,
         "links": links.iter().map(of_link).collect::<Vec<_>>(),
         "groups": functions.map(of_group).collect::<Vec<_>>(),
-    }))
+    })))
 }
 
 /// What the page of metrics says of peers.
@@ -110,6 +118,31 @@ pub(crate) fn metrics(engine: &Engine, firmware: &Firmware, page: &mut Page) {
         page.family(kind, name, help);
         for (node, link) in &links {
             of(link).into_iter().for_each(|value| page.sample(name, &[("peer", node)], value));
+        }
+    }
+    if let Some(identity) = peers.identity() {
+        for (kind, name, help, value) in [
+            (
+                "gauge",
+                "tidewater_peer_certificate_expires_timestamp_seconds",
+                "When the certificate expires that this device shows to its peers, in seconds since 1970.",
+                identity.expires as f64,
+            ),
+            (
+                "counter",
+                "tidewater_peer_certificate_renewals_total",
+                "Renewed certificates that were taken up without a new start.",
+                identity.renewals as f64,
+            ),
+            (
+                "gauge",
+                "tidewater_peer_certificate_refused",
+                "1 while the certificate's files were changed and can't be used: the one before stays in use.",
+                f64::from(identity.refused.is_some()),
+            ),
+        ] {
+            page.family(kind, name, help);
+            page.sample(name, &[], value);
         }
     }
     let functions = firmware.subsystem.device().fast().functions();

@@ -55,6 +55,10 @@ impl Carrier for Memory {
         Vec::new()
     }
 
+    fn identity(&self) -> Option<IdentityState> {
+        None
+    }
+
     fn set_disk(&mut self, _: Disk) {}
 }
 

@@ -255,6 +255,79 @@ fn an_identity_that_is_not_whole_is_refused_by_name() {
     assert!(refused("test", 0).contains("tidewater cluster identity init"));
 }
 
+/// What looks at the files find, until two in a row have seen the same files.
+fn looks(files: &mut Files) -> Vec<Found> {
+    (0..3).filter_map(|_| files.look()).collect()
+}
+
+#[test]
+fn files_that_can_not_be_used_are_named_once_and_whole_ones_are_taken() {
+    let certificates = Certificates::new();
+    let folder = certificates.of(0);
+    let mut files = Files::new(folder.clone(), "test", 0, &certificates.identity(0, "test", 0));
+    assert!(looks(&mut files).is_empty(), "they are those in use");
+    let (key, pem) = (folder.join(KEY_FILE), folder.join(CERTIFICATE_FILE));
+    let kept = [&key, &pem].map(|file| std::fs::read(file).expect("it was made"));
+    let write = |file: &Path, content: &[u8]| std::fs::write(file, content).expect("our file");
+    let past = SystemTime::now() - Duration::from_secs(60);
+    let early = SystemTime::now() + Duration::from_secs(3600);
+    let made = |name: &str, from: SystemTime, to: SystemTime| {
+        let (pem, key) = certificates.authority.node(name, Validity { from, to }).expect("a certificate");
+        (pem.into_bytes(), key.into_bytes())
+    };
+    let own = name("test", 0);
+    let (expired, expired_key) = made(&own, past - Duration::from_secs(60), past);
+    let (soon, soon_key) = made(&own, early, early + Duration::from_secs(60));
+    let (others, others_key) = made(&name("test", 1), past, early);
+    for (content, of_key, words) in [
+        (&kept[1][..kept[1].len() / 2], &kept[0][..], "node.pem: no certificate in PEM"),
+        (&kept[1], b"-----BEGIN PRIVATE KEY-----", "node.key: no private key in PEM"),
+        (&expired, &kept[0], "node.key: it does not go with node.pem"),
+        (&expired, &expired_key, "this device's certificate expired on"),
+        (&soon, &soon_key, "this device's certificate is not valid before"),
+        (&others, &others_key, "node.pem: this certificate is for node 1 and not node 0"),
+    ] {
+        write(&pem, content);
+        write(&key, of_key);
+        let found = looks(&mut files);
+        assert!(matches!(&found[..], [Found::Unusable(why)] if why.contains(words)), "{words}");
+        assert!(looks(&mut files).is_empty(), "{words} is named once");
+        write(&pem, &kept[1]);
+        write(&key, &kept[0]);
+        assert!(matches!(looks(&mut files)[..], [Found::Mended]), "{words}");
+    }
+    std::fs::remove_file(&key).expect("our file");
+    assert!(matches!(&looks(&mut files)[..], [Found::Unusable(why)] if why.contains("node.key: No such file")));
+    // The first look takes a whole identity, and one at which the files changed once more takes that.
+    certificates.authority.certify(&folder, 0, Validity::days(2), true).expect("a certificate");
+    let Some(Found::Renewed(first)) = files.look() else { panic!("a whole identity is taken at once") };
+    certificates.authority.certify(&folder, 0, Validity::days(3), true).expect("a certificate");
+    let found = looks(&mut files);
+    assert!(matches!(&found[..], [Found::Renewed(second)] if second.expires > first.expires));
+}
+
+#[test]
+fn a_renewed_certificate_is_shown_by_new_connections_and_ends_none() {
+    let certificates = Certificates::new();
+    let (mut zero, mut one) = pair(&certificates);
+    until(&mut [&mut zero, &mut one], |all| all.iter().all(|peers| is_up(peers)));
+    let shown = |peers: &Peers| peers.peers[0].open.as_ref().and_then(Open::certificate);
+    let before = [shown(&zero), shown(&one)];
+    for node in 0..2 {
+        certificates.authority.certify(&certificates.of(node), node, Validity::days(9), true).expect("a certificate");
+    }
+    until(&mut [&mut zero, &mut one], |all| {
+        assert!(all.iter().all(|peers| is_up(peers)), "no connection ends");
+        all.iter().all(|peers| peers.identity().is_some_and(|it| it.renewals == 1))
+    });
+    assert_eq!([shown(&zero), shown(&one)], before);
+    let expires = zero.identity().expect("it has one").expires_on();
+    assert!(matches!(zero.take_note(), Some(Note::Bad(_))), "it expires within 30 days");
+    zero.close(0, "a test");
+    until(&mut [&mut zero, &mut one], |all| all.iter().all(|peers| is_up(peers)));
+    assert!(shown(&zero) != before[0] && shown(&one) != before[1], "both show the ones that expire on {expires}");
+}
+
 #[test]
 fn an_identity_allows_addresses_beyond_loopback() {
     let certificates = Certificates::new();
