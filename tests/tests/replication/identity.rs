@@ -55,7 +55,7 @@ fn renewed_certificates_are_taken_up_while_devices_replicate() {
     (0..20).for_each(|number| append(&log, number, PATIENCE).expect("all are there"));
     let read = |path: PathBuf| std::fs::read(path).expect("it was made");
     let (old_ca, new_ca) = (read(certs.join("ca.pem")), read(next.join("ca.pem")));
-    let mut number = 20;
+    let mut number = 20u64;
     let mut cut_off = |relay: &mut Option<Relay>| {
         // What is appended while the connection is away is acknowledged once it is back.
         let end = log.append(&[&number.to_le_bytes()]).expect("the ring takes it").end;
@@ -75,7 +75,9 @@ fn renewed_certificates_are_taken_up_while_devices_replicate() {
                 "new ca" => replace(&folder.join("ca.pem"), &new_ca),
                 _ => {
                     let from = next.join(format!("node-{node}"));
-                    ["node.key", "node.pem"].map(|file| replace(&folder.join(file), &read(from.join(file))));
+                    for file in ["node.key", "node.pem"] {
+                        replace(&folder.join(file), &read(from.join(file)));
+                    }
                 }
             }
         }
