@@ -54,9 +54,11 @@ impl Unwritten {
             let at = offset + (bytes.len() - rest.len()) as u64;
             let part;
             (part, rest) = rest.split_at(rest.len().min(BLOCK - (at % BLOCK as u64) as usize));
-            if part.len() == BLOCK && part.iter().all(|byte| *byte == 0) && file.metadata()?.size() >= at + BLOCK as u64
-            {
-                self.zero(file, at, BLOCK as u64)?;
+            // Parts of a block, too: what is recorded of a write that failed may be of a hole, which the program found no
+            // room to fill. Behind the end, the file is made longer by a hole.
+            let until = at + part.len() as u64;
+            if part.iter().all(|byte| *byte == 0) && (file.metadata()?.size() >= until || file.set_len(until).is_ok()) {
+                self.zero(file, at, part.len() as u64)?;
             } else {
                 self.put(file, part, at);
             }
@@ -100,13 +102,27 @@ impl Unwritten {
 
     /// Zeroes a part of a file as far as it goes, where it is not zero.
     pub(crate) fn zero(&mut self, file: &File, offset: u64, len: u64) -> io::Result<()> {
-        let end = offset.saturating_add(len).min(file.metadata()?.size());
+        let size = file.metadata()?.size();
+        let end = offset.saturating_add(len).min(size);
         let (zeroes, mut place) = ([0; PART], [0; PART]);
         let mut at = offset;
         if self.punches && offset < end {
             let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            // Whole blocks alone give room: those at both ends as well, if the rest of them is zeroes, or behind the end.
+            let block = BLOCK as u64;
+            let (mut from, mut to) = (offset - offset % block, end.next_multiple_of(block));
+            let mut is_zero = |one: u64, other: u64| {
+                let rest = &mut place[..(other - one) as usize];
+                file.read_exact_at(rest, one).map(|()| rest.iter().all(|byte| *byte == 0))
+            };
+            if !is_zero(from, offset)? {
+                from = offset;
+            }
+            if !is_zero(end, to.min(size))? {
+                to = end;
+            }
             // Where the file system has no holes, it is written.
-            let _ = fallocate(file, how, offset as i64, (end - offset) as i64);
+            let _ = fallocate(file, how, from as i64, (to - from) as i64);
         }
         while at < end {
             let until = end.min(at + PART as u64);
@@ -230,6 +246,31 @@ mod tests {
         let mut part = refused(150, 160);
         part.write(&file, &[3; 5], 160).expect("the file can be read");
         assert!(part.error().is_some());
+    }
+
+    #[test]
+    fn zeroes_take_no_room_in_a_hole_be_they_a_block_or_less() {
+        let file = tempfile::tempfile().expect("a file");
+        let mut own = Unwritten::new(true);
+        own.write(&file, &[0; 5000], 0).expect("it is a file");
+        own.write(&file, &[0; 100], 4900).expect("it is a file");
+        own.cut(&file, 20_000);
+        own.write(&file, &[0; 9000], 7000).expect("it is a file");
+        own.write(&file, &[0; 7000], 19_000).expect("it is a file");
+        let about = file.metadata().expect("it is a file");
+        assert_eq!((about.size(), about.blocks()), (26_000, 0));
+        assert!(own.error().is_none() && own.ranges.is_empty());
+        // Bytes that were there give their room back, in parts of a block, and at the end.
+        own.write(&file, &[7; 1000], 25_000).expect("it is a file");
+        assert!(file.metadata().expect("it is a file").blocks() > 0);
+        own.zero(&file, 25_000, 600).expect("it is a file");
+        own.write(&file, &[0; 400], 25_600).expect("it is a file");
+        assert_eq!(file.metadata().expect("it is a file").blocks(), 0);
+        own.write(&file, &[7; 3000], 4000).expect("it is a file");
+        own.write(&file, &[0; 2000], 4500).expect("it is a file");
+        let mut bytes = vec![1; 3000];
+        file.read_exact_at(&mut bytes, 4000).expect("it is a file");
+        assert_eq!(bytes, [vec![7; 500], vec![0; 2000], vec![7; 500]].concat());
     }
 
     #[test]
