@@ -54,8 +54,8 @@ impl Unwritten {
             let at = offset + (bytes.len() - rest.len()) as u64;
             let part;
             (part, rest) = rest.split_at(rest.len().min(BLOCK - (at % BLOCK as u64) as usize));
-            // Parts of a block, too: what is recorded of a write that failed may be of a hole, which the program found no
-            // room to fill. Behind the end, the file is made longer by a hole.
+            // Parts of a block, too: what is recorded of a write that failed may be of a hole, which the program found
+            // no room to fill. Behind the end, the file is made longer by a hole.
             let until = at + part.len() as u64;
             if part.iter().all(|byte| *byte == 0) && (file.metadata()?.size() >= until || file.set_len(until).is_ok()) {
                 self.zero(file, at, part.len() as u64)?;
@@ -108,7 +108,8 @@ impl Unwritten {
         let mut at = offset;
         if self.punches && offset < end {
             let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-            // Whole blocks alone give room: those at both ends as well, if the rest of them is zeroes, or behind the end.
+            // Whole blocks alone give room: those at both ends as well, if the rest of them is zeroes, or behind the
+            // end.
             let block = BLOCK as u64;
             let (mut from, mut to) = (offset - offset % block, end.next_multiple_of(block));
             let mut is_zero = |one: u64, other: u64| {

@@ -49,6 +49,8 @@ use Length::{Chance, Long, Quick};
 const MAIN: &str = "tests/tests/replication/mod.rs";
 const RELAY: &str = "tests/tests/replication/relay.rs";
 const IDENTITY: &str = "tests/tests/replication/identity.rs";
+const UPGRADE: &str = "tests/tests/replication/upgrade.rs";
+const MEMBERS: &str = "tests/tests/keeper/members.rs";
 const LIVES: &str = "tests/tests/replication/campaign.rs";
 const CLIENTS: &str = "tests/tests/replication/clients.rs";
 const COPIES: &str = "tests/tests/replication/copies.rs";
@@ -114,6 +116,23 @@ pub const CASES: &[Case] = &[
     ),
     tests(
         "links",
+        "a certificate that is renewed while devices replicate, by the same CA and by another one",
+        &[
+            (IDENTITY, "renewed_certificates_are_taken_up_while_devices_replicate"),
+            (SECURED, "a_renewed_certificate_is_shown_by_new_connections_and_ends_none"),
+        ],
+    ),
+    tests(
+        "links",
+        "renewed files that are half-written, or do not fit together",
+        &[
+            (IDENTITY, "renewed_files_that_can_not_be_used_are_named_and_the_ones_before_stay_in_use"),
+            (SECURED, "files_that_can_not_be_used_are_named_once_and_whole_ones_are_taken"),
+            (MEMBERS, "a_keeper_takes_up_renewed_certificates_and_goes_on_by_those_before_while_new_ones_are_broken"),
+        ],
+    ),
+    tests(
+        "links",
         "a certificate of the wrong node",
         &[
             (IDENTITY, "an_identity_of_another_node_or_cluster_and_an_open_key_are_refused_at_the_start"),
@@ -150,9 +169,22 @@ pub const CASES: &[Case] = &[
         "two processes of one node",
         &[(HOSTILE, "an_image_is_for_one_process_one_owner_and_one_shape")],
     ),
-    none("processes", "a member with an older binary", "there is one version of the protocol so far"),
+    tests(
+        "processes",
+        "members of the last release beside members of this one, in every mixture",
+        &[
+            (UPGRADE, "a_group_is_upgraded_and_goes_back_whatever_the_order_is"),
+            (UPGRADE, "a_group_is_upgraded_and_goes_back_with_the_primary_last"),
+            (UPGRADE, "the_commands_of_the_guide_upgrade_a_group"),
+        ],
+    ),
     here("storage", "the sync of a candidate's promise fails", Long, storage::a_promise_that_does_not_sync),
     here("storage", "the sync of an acceptance fails", Long, storage::an_acceptance_that_does_not_sync),
+    none(
+        "storage",
+        "an error of the disk below a program's files that a sync of another program gets before a checkpoint",
+        "Linux says it once to those that open a file later: see \"What is guaranteed\" in databases.md",
+    ),
     here("storage", "a replica's disk is full", Long, storage::a_replica_with_a_full_disk),
     here("storage", "the primary's disk is full", Long, storage::a_primary_with_a_full_disk),
     here("storage", "the primary's disk does not sync", Long, storage::a_primary_that_does_not_sync),

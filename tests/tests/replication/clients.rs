@@ -28,7 +28,7 @@ fn open(cluster: &Cluster) -> GroupLog {
 }
 
 /// A program with some threads, each of which appends numbers and waits for replicas.
-struct Program<'c> {
+pub struct Program<'c> {
     log: &'c GroupLog,
     next: AtomicU64,
     acknowledged: Mutex<Vec<u64>>,
@@ -54,7 +54,8 @@ impl<'c> Program<'c> {
         self.acknowledged.lock().expect("no panic").len()
     }
 
-    fn until_more(&self, cluster: &Cluster) {
+    /// Waits until more is acknowledged.
+    pub fn until_more(&self, cluster: &Cluster) {
         let (start, before) = (Instant::now(), self.count());
         while self.count() < before + 20 {
             let is =
@@ -76,7 +77,11 @@ impl<'c> Program<'c> {
 }
 
 /// Does something while a program appends by some threads, and checks the log on whichever node is primary then.
-fn while_appending(cluster: &mut Cluster, threads: usize, then: impl FnOnce(&mut Cluster, &Program<'_>) -> u8) -> u64 {
+pub fn while_appending(
+    cluster: &mut Cluster,
+    threads: usize,
+    then: impl FnOnce(&mut Cluster, &Program<'_>) -> u8,
+) -> u64 {
     let log = open(cluster);
     let program = Program::new(&log);
     let mut primary = 0;

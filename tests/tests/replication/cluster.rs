@@ -24,6 +24,8 @@ pub struct Cluster {
     dialled: Vec<Option<String>>,
     /// Further options of each device's start.
     options: Vec<Vec<String>>,
+    /// The program that a device is of, if not the built one.
+    programs: Vec<Option<PathBuf>>,
     /// The library that makes disks fail.
     disk: Option<PathBuf>,
     pub devices: Vec<Option<Device>>,
@@ -92,13 +94,14 @@ impl Cluster {
             address,
             dialled: vec![None; usize::from(nodes)],
             options,
+            programs: vec![None; usize::from(nodes)],
             disk: None,
             devices: (0..nodes).map(|_| None).collect(),
         }
     }
 
     /// Starts all, until each is connected with each.
-    fn connect(&mut self) {
+    pub fn connect(&mut self) {
         let nodes = self.devices.len() as u8;
         (0..nodes).for_each(|node| self.start(node));
         for node in 0..nodes {
@@ -124,6 +127,11 @@ impl Cluster {
         self.devices[usize::from(node)] = Some(Device::served(child.expect("it starts"), self.folder.path()));
     }
 
+    /// A device is of this program from its next start on; `None`: of the built one.
+    pub fn program(&mut self, node: u8, program: Option<PathBuf>) {
+        self.programs[usize::from(node)] = program;
+    }
+
     /// Others dial a device at this address.
     pub fn relay(&mut self, node: u8, at: String) {
         self.dialled[usize::from(node)] = Some(at);
@@ -132,6 +140,10 @@ impl Cluster {
     /// How a device is started.
     pub fn command(&self, node: u8) -> Command {
         let mut command = tidewater(self.folder.path());
+        if let Some(program) = &self.programs[usize::from(node)] {
+            command = Command::new(program);
+            command.current_dir(self.folder.path()).stdin(Stdio::null());
+        }
         command.args(["log-device", &node.to_string()]);
         command.args(["--node", &node.to_string(), "--peer-listen", &self.at(node)]);
         for peer in (0..self.devices.len() as u8).filter(|peer| *peer != node) {

@@ -10,6 +10,7 @@ mod destaged;
 mod faults;
 mod identity;
 mod relay;
+mod upgrade;
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
