@@ -9,7 +9,9 @@ type Path = Vec<String>;
 /// The product code of a file: no comments, and nothing behind its tests.
 pub fn product(text: &str) -> String {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+    let code = code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
+    // Who may see an item is no import.
+    code.replace("pub(in crate::", "pub(in ")
 }
 
 /// Whether a character may stand in a name.

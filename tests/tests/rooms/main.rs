@@ -41,6 +41,19 @@ const PLACES: &[Place] = &[
         circle_max: 13,
     },
     Place {
+        folder: "crates/core/src/ftl",
+        // `page` and `hybrid` are placements; `mod.rs` owns a store and one of them.
+        floors: &[
+            &["deal", "journal", "map", "precondition", "space", "statistics"],
+            &["rows"],
+            &["store"],
+            &["placement"],
+            &["checkpoint", "done", "hybrid", "page", "read", "recover", "rewrite"],
+            &["sizing"],
+        ],
+        circle_max: 2,
+    },
+    Place {
         folder: "crates/serve/src",
         floors: &[
             &["clock", "image", "metrics", "nvme_tcp", "runtime"],

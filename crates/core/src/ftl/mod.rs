@@ -102,6 +102,15 @@ macro_rules! placed {
     };
 }
 
+/// Hands reads for the host to the SLC cache, which only page mapping has.
+fn seen<M: Medium>(placed: &mut Placed) -> impl FnMut(&mut Store<M>, &mut Clock<'_>, u32) {
+    move |store, clock, superblock| {
+        if let Placed::Page(by) = placed {
+            by.on_host_read(store, clock, superblock);
+        }
+    }
+}
+
 impl<M: Medium> Ftl<M> {
     /// A translation layer over an erased medium, sized by the plan.
     pub fn new(profile: &Profile, medium: M, plan: &Plan, stamps: Stamps) -> Ftl<M> {
@@ -213,7 +222,7 @@ impl<M: Medium> Ftl<M> {
     /// Charges the flash read of a page that was written before the run but has no place of its own: a unit of its die
     /// is read in its stead. False: nothing on that die was ever programmed.
     pub fn read_past(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, owner: Owner) -> bool {
-        placed!(&mut self.placed, by => self.store.read_past(by, &mut Clock { now, events }, lpn, owner))
+        self.store.read_past(&mut seen(&mut self.placed), &mut Clock { now, events }, lpn, owner)
     }
 
     /// Reads logical pages for the host: queues one operation for each row that holds some of them, and returns how
@@ -228,7 +237,7 @@ impl<M: Medium> Ftl<M> {
         lpns: impl Iterator<Item = u32>,
         owner: Owner,
     ) -> Result<u32, u32> {
-        placed!(&mut self.placed, by => self.store.read(by, &mut Clock { now, events }, lpns, owner))
+        self.store.read(&mut seen(&mut self.placed), &mut Clock { now, events }, lpns, owner)
     }
 
     /// Whether a host unit can be taken now. When not, ask again after a program or an erase is done.

@@ -40,9 +40,6 @@ pub(super) trait Placement<M: Medium> {
     /// The time of a row to be filled is over.
     fn on_fill_timeout(&mut self, store: &mut Store<M>, clock: &mut Clock, row: u32, generation: u32);
 
-    /// A flash read for the host is queued.
-    fn on_host_read(&mut self, _store: &mut Store<M>, _clock: &mut Clock, _superblock: u32) {}
-
     /// Queues the program of a row that is filled, or is to be filled no more.
     fn submit(&mut self, store: &mut Store<M>, clock: &mut Clock, row: u32);
 

@@ -1,6 +1,5 @@
 //! Flash reads for the host.
 
-use super::placement::Placement;
 use super::store::{Clock, Entry, State, Store};
 use crate::flash::{NONE, Source};
 use crate::owner::Owner;
@@ -8,14 +7,15 @@ use tidewater_nand::Medium;
 
 impl<M: Medium> Store<M> {
     /// Reads logical pages for the host: queues one operation for each row that holds some of them, and returns how
-    /// many. Units that are unmapped, or still in the controller's memory, need none.
+    /// many. Units that are unmapped, or still in the controller's memory, need none. `seen`: called for each, with its
+    /// superblock.
     ///
     /// # Errors
     /// The number of operations queued, when a page was lost.
     #[inline]
     pub(super) fn read(
         &mut self,
-        by: &mut impl Placement<M>,
+        seen: &mut impl FnMut(&mut Store<M>, &mut Clock, u32),
         clock: &mut Clock,
         lpns: impl Iterator<Item = u32>,
         owner: Owner,
@@ -38,7 +38,7 @@ impl<M: Medium> Store<M> {
             }
             if (s, r) != (superblock, row) {
                 if units != 0 {
-                    self.queue_read(by, clock, superblock, row, units, owner);
+                    self.queue_read(seen, clock, superblock, row, units, owner);
                     queued += 1;
                 }
                 (superblock, row, units) = (s, r, 0);
@@ -46,7 +46,7 @@ impl<M: Medium> Store<M> {
             units |= 1 << self.layout.unit_of(ppn);
         }
         if units != 0 {
-            self.queue_read(by, clock, superblock, row, units, owner);
+            self.queue_read(seen, clock, superblock, row, units, owner);
             queued += 1;
         }
         if lost { Err(queued) } else { Ok(queued) }
@@ -54,7 +54,7 @@ impl<M: Medium> Store<M> {
 
     fn queue_read(
         &mut self,
-        by: &mut impl Placement<M>,
+        seen: &mut impl FnMut(&mut Store<M>, &mut Clock, u32),
         clock: &mut Clock,
         superblock: u32,
         row: u32,
@@ -62,13 +62,19 @@ impl<M: Medium> Store<M> {
         owner: Owner,
     ) {
         let die = self.layout.die_of(superblock);
-        by.on_host_read(self, clock, superblock);
+        seen(self, clock, superblock);
         self.flash.enqueue(clock.now, clock.events, Source::HostRead, die, superblock, row, units, owner.pack());
     }
 
     /// Charges the flash read of a page that was written before the run but has no place of its own: a unit of its die
     /// is read in its stead. False: nothing on that die was ever programmed.
-    pub(super) fn read_past(&mut self, by: &mut impl Placement<M>, clock: &mut Clock, lpn: u32, owner: Owner) -> bool {
+    pub(super) fn read_past(
+        &mut self,
+        seen: &mut impl FnMut(&mut Store<M>, &mut Clock, u32),
+        clock: &mut Clock,
+        lpn: u32,
+        owner: Owner,
+    ) -> bool {
         let die = lpn / self.layout.units_per_row % self.layout.dies;
         let first = die * self.layout.superblocks_per_die;
         let on_die = first..first + self.layout.superblocks_per_die;
@@ -78,7 +84,7 @@ impl<M: Medium> Store<M> {
             self.space.programmed[*s as usize] > 0 && matches!(state, State::Open | State::Closed | State::Victim)
         };
         let Some(superblock) = on_die.into_iter().find(holds) else { return false };
-        self.queue_read(by, clock, superblock, 0, 1 << (lpn % self.layout.units_per_row), owner);
+        self.queue_read(seen, clock, superblock, 0, 1 << (lpn % self.layout.units_per_row), owner);
         true
     }
 }

@@ -13,6 +13,17 @@ use crate::owner::Owner;
 use crate::profile::FtlProfile;
 use tidewater_nand::Medium;
 
+impl PageMapping {
+    /// A flash read for the host is queued.
+    #[inline]
+    pub(in crate::ftl) fn on_host_read<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, superblock: u32) {
+        if let Some(slc) = &mut self.slc {
+            store.statistics.slc_reads += u64::from(store.space.is_slc(superblock));
+            slc.touch(clock);
+        }
+    }
+}
+
 impl<M: Medium> Placement<M> for PageMapping {
     #[inline(always)]
     fn can_write(&mut self, store: &mut Store<M>) -> bool {
@@ -58,14 +69,6 @@ impl<M: Medium> Placement<M> for PageMapping {
     fn on_fill_timeout(&mut self, store: &mut Store<M>, clock: &mut Clock, row: u32, generation: u32) {
         if self.host_row == row && store.rows.staged[row as usize].generation == generation {
             self.submit(store, clock, row);
-        }
-    }
-
-    #[inline]
-    fn on_host_read(&mut self, store: &mut Store<M>, clock: &mut Clock, superblock: u32) {
-        if let Some(slc) = &mut self.slc {
-            store.statistics.slc_reads += u64::from(store.space.is_slc(superblock));
-            slc.touch(clock);
         }
     }
 
