@@ -440,10 +440,10 @@ impl<M: Medium> Ftl<M> {
     /// Puts a page of the log into the open row; [`Ftl::can_write_log`] must have said yes. `owner` is acknowledged
     /// once it is programmed. Returns the page's write sequence, which no other page ever has.
     pub fn write_log(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, version: u64, owner: Owner) -> u64 {
-        if let Placed::Page(page) = &mut self.placed {
-            page.write_log(&mut self.store, &mut Clock { now, events }, lpn, version, owner);
+        match &mut self.placed {
+            Placed::Page(page) => page.write_log(&mut self.store, &mut Clock { now, events }, lpn, version, owner),
+            Placed::Hybrid(_) => self.store.write_sequence,
         }
-        self.store.write_sequence
     }
 
     /// The open row of the log is programmed as it is, if it holds anything.
