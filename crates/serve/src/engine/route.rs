@@ -189,13 +189,17 @@ impl Engine {
         let Some(pmr) = &self.hosts.functions.all()[function].pmr else { return true };
         let image = self.storage.image_mut();
         let stored = pmr.store(image).and_then(|_| image.sync());
-        self.storage.is_good(&mut self.cx, stored)
+        let is_safe = self.storage.is_good(&mut self.cx, stored);
+        self.tell_of_disk();
+        is_safe
     }
 
     /// A load from the byte window: all that was stored into it before is safe when this returns. False: it is not.
     pub(crate) fn window_barrier(&mut self, firmware: &Firmware) -> bool {
         self.store_logs(firmware);
-        self.storage.sync_window(&mut self.cx)
+        let is_safe = self.storage.sync_window(&mut self.cx);
+        self.tell_of_disk();
+        is_safe
     }
 
     /// Nothing that no page of the drive stands for any more is left in the image.

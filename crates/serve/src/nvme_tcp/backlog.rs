@@ -22,7 +22,7 @@ const READS_OF_ALL: u64 = 32 << 20;
 const TURN_BYTES: u32 = 64 << 10;
 /// From when on others are not waited for: several times as long as a host needs between two commands that follow each
 /// other.
-const QUIET: Duration = Duration::from_us(200);
+pub(super) const QUIET: Duration = Duration::from_us(200);
 const COMMAND_BYTES: u32 = 4 << 10;
 /// A sync of the backing store.
 const FLUSH_BYTES: u32 = 32 << 10;
@@ -117,8 +117,9 @@ impl Target {
         all + u64::from(command.pointer.len()) <= READS_BYTES_MAX.min(READS_OF_ALL / hosts)
     }
 
-    /// A turn begins: hands in what waited for it, or for hosts that have taken their data. True: there was some.
-    pub(super) fn resume_held(&mut self, border: &mut dyn Border) -> bool {
+    /// A turn begins: hands in what waited for it, or for hosts that have taken their data. Whether there was some, and whether some
+    /// waits for [`QUIET`] at most.
+    pub(super) fn resume_held(&mut self, border: &mut dyn Border) -> (bool, bool) {
         let mut any = false;
         let have_begun = self.associations.begin_turn(TURN_BYTES, QUIET, self.now);
         for _ in 0..self.holding.len() {
@@ -141,10 +142,7 @@ impl Target {
             // Another one comes first in the next turn.
             self.holding.rotate_left(1);
         }
-        if have_begun && !any && !self.holding.is_empty() {
-            self.check_by(QUIET);
-        }
-        any
+        (any, have_begun && !any && !self.holding.is_empty())
     }
 
     /// The first command that a connection holds back, and the controller and the queue that it is.

@@ -1,6 +1,7 @@
 //! The target: listeners, connections, time, and the way between commands and the engine.
 
 use super::association::{Associations, Queue};
+use super::backlog::QUIET;
 use super::border::{Border, CommandId};
 use super::connection::{Connection, Event};
 use super::options::{Options, Patience, after};
@@ -282,7 +283,7 @@ impl Target {
         if resumes {
             self.resume_connects(border);
         }
-        let resumed = self.resume_held(border);
+        let (resumed, is_owed) = self.resume_held(border);
         let mut events = [EpollEvent::empty(); EVENTS];
         // An interrupted call has no events; the next one has them.
         let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
@@ -303,6 +304,9 @@ impl Target {
         }
         if self.check_at <= self.now {
             self.check(border);
+        }
+        if is_owed {
+            self.check_by(QUIET);
         }
         count > 0 || resumes || resumed
     }

@@ -54,6 +54,9 @@ impl Server {
         if let Some(at) = self.engine.rings.next_look().filter(|_| firmware.is_some()) {
             time = time.min(at.saturating_duration_since(Wall::now()));
         }
+        if let Some(due) = self.engine.hosts.target.as_ref().and_then(|target| target.deadline()) {
+            time = time.min(WallDuration::from_nanos(due.since(self.wall()).as_ps() / 1_000));
+        }
         if let Some(peers) = self.engine.group.carrier() {
             time = time.min(peers.deadline().saturating_duration_since(Wall::now()));
             let due = firmware.and_then(|firmware| firmware.subsystem.device().fast().peers_deadline());
