@@ -342,7 +342,7 @@ fn look(file: &mut Known, access: &Access<'_>) -> Fate {
 }
 
 /// Whether a disk, or a user's part of it, is full.
-fn is_full(error: &std::io::Error) -> bool {
+pub(crate) fn is_full(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(nix::libc::ENOSPC | nix::libc::EDQUOT))
 }
 
@@ -439,7 +439,7 @@ fn apply(
     })?;
     drop(open_files);
     for known in found.files.values_mut() {
-        if let Some(error) = known.unwritten.error().filter(|_| !forget) {
+        if let Some(error) = known.unwritten.error().filter(|error| !forget || is_full(error)) {
             return Err(known.failed(error));
         }
     }

@@ -13,7 +13,7 @@ use super::{Source, file_error};
 use crate::access::{Access, Opened};
 use crate::content::Content;
 use crate::entries::read_by;
-use crate::replay::{changes, of_file, roomily};
+use crate::replay::{changes, is_full, of_file, roomily};
 use crate::report::ReplayError;
 
 /// Files that are open at once.
@@ -130,7 +130,7 @@ fn bytes(
     )?;
     drop(files);
     for file in plan.files.values_mut() {
-        if let Some(error) = file.unwritten.error().filter(|_| !forget) {
+        if let Some(error) = file.unwritten.error().filter(|error| !forget || is_full(error)) {
             return Err(file_error(file.target.as_deref().unwrap_or(Path::new("")))(error));
         }
     }
