@@ -36,6 +36,8 @@ pub struct Store {
     renewer: Option<(LeaseKeeper, LeaseKeepAliveStream)>,
 }
 
+/// Codes of gRPC for a request that etcd did not answer: UNKNOWN, DEADLINE_EXCEEDED and UNAVAILABLE.
+const NO_ANSWER: [i32; 3] = [2, 4, 14];
 /// Keys that are looked at for [`Store::strangers`].
 const STRANGERS_MAX: i64 = 100;
 /// The gRPC status of an answer that is longer than a client takes (`OUT_OF_RANGE`).
@@ -354,7 +356,16 @@ async fn connect(at: &At, tls: &Shared, which: usize, patience: Duration, led: b
     }
     let with = |content: &Content| Client::connect([url], Some(options.clone().with_tls(content.options())));
     let content = lock(tls).content(at).map_err(Error::InvalidArgs)?;
-    let made = with(&content).await;
+    let is_new = lock(tls).is_new(&content);
+    let mut made = with(&content).await;
+    // To make a connection sends nothing yet. Renewed files have to be good for an answer, whatever it says.
+    if is_new
+        && let Ok(client) = &mut made
+        && let Err(error) = client.status().await
+        && !matches!(&error, Error::GRpcStatus(status) if !NO_ANSWER.contains(&(status.code() as i32)))
+    {
+        made = Err(error);
+    }
     let error = match made {
         Ok(client) => {
             lock(tls).use_from_now(content);

@@ -83,6 +83,11 @@ impl Tls {
         }
     }
 
+    /// Whether this was not used before, and something else was.
+    pub(crate) fn is_new(&self, content: &Content) -> bool {
+        self.used.as_ref().is_some_and(|used| used != content)
+    }
+
     /// A connection could be made with this.
     pub(crate) fn use_from_now(&mut self, content: Content) {
         if self.used.as_ref() != Some(&content) {

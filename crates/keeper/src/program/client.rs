@@ -3,7 +3,9 @@
 use super::{FAILURES_MAX, LINE_MAX, Order, Report, clock_ms};
 use crate::decide::{Action, Decision, View};
 use crate::device::{self, Role};
+use nix::fcntl::{Flock, FlockArg};
 use serde_json::Value;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -38,6 +40,10 @@ pub fn order(view: &View<'_>, decision: &Decision) -> Order {
         return if is_own || cluster.paused { Order::Look } else { stop };
     };
     let node = device.node;
+    if device.role == Role::Candidate && is_own {
+        // Its group changes: its deadline stands as it is.
+        return Order::Look;
+    }
     if device.role != Role::Primary {
         let primary = cluster.leader.as_ref().filter(|(_, is_own)| !is_own).map(|(leader, _)| leader.node);
         return Order::Standby { node, primary, stop_ms };
@@ -103,6 +109,9 @@ impl Program {
         let late_ms = clock_ms() + stop_ms;
         loop {
             self.order(&Order::Stop { stop_ms }).await;
+            if self.granted_until_ms == u64::MAX && self.report.is_err() && has_no_supervisor(&self.socket) {
+                self.granted_until_ms = 0;
+            }
             let now_ms = clock_ms();
             let is_gone = self.report.as_ref().is_ok_and(Report::is_gone);
             if is_gone || now_ms >= self.granted_until_ms || now_ms >= late_ms {
@@ -132,6 +141,12 @@ impl Program {
             Err(why) => format!("the program's supervisor does not answer: {why}"),
         }
     }
+}
+
+/// Whether neither a supervisor is there, nor a process that one has left: they hold a lock beside its socket.
+fn has_no_supervisor(socket: &Path) -> bool {
+    let file = File::options().append(true).open(socket.with_extension("lock"));
+    file.is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok())
 }
 
 /// The answer to an order; else whether the supervisor can have taken it, and what went wrong.

@@ -157,7 +157,10 @@ impl Policy {
         !self.closes
             && match (self.wanted, what) {
                 (Wanted::Program { .. }, What::Program { .. }) => now_ms < self.times().0,
-                (Wanted::Standby { .. }, What::Standby { .. }) => true,
+                (Wanted::Standby { primary, .. }, What::Standby { primary: follows, .. }) => {
+                    // While none leads, what follows the last one goes on.
+                    primary.is_none_or(|primary| primary == follows)
+                }
                 _ => false,
             }
     }
@@ -182,6 +185,9 @@ impl Policy {
             return Some(Step::Start(what));
         };
         let last_ms = if running.what.is_program() { self.times().1 } else { u64::MAX };
+        if running.what.is_program() && now_ms.saturating_sub(running.since_ms) >= STEADY_MS {
+            self.report.failures = 0;
+        }
         match running.kill_at_ms {
             None if self.is_wanted(running.what, now_ms) => None,
             None => {

@@ -30,7 +30,8 @@ pub fn start(command: &[String], environment: &[(&str, String)]) -> Result<Pid, 
     let failed = |error: std::io::Error| format!("can't be started: {error}");
     let job = crate::job::Job::Exec { supervisor: getpid().as_raw(), command: command.to_vec() };
     let job = serde_json::to_string(&job).map_err(|error| error.to_string())?;
-    let mut this = Command::new(std::env::current_exe().map_err(failed)?);
+    // Its own file may have been replaced by a newer one.
+    let mut this = Command::new("/proc/self/exe");
     this.arg(job).envs(environment.iter().map(|(name, value)| (name, value))).process_group(0);
     let child = this.spawn().map_err(failed)?;
     Ok(Pid::from_raw(child.id() as i32))

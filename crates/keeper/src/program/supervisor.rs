@@ -9,8 +9,10 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 use tidewater_base::units::printable;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -27,6 +29,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
 /// Orders that wait.
 const ORDERS: usize = 16;
+/// Lines that wait to be written, at most: further ones are left out.
+const LINES: usize = 64;
 
 /// A program and where its supervisor listens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,9 +47,39 @@ pub struct Supervise {
     pub signal: String,
 }
 
+/// A line for standard error, or who waits until all before it are written.
+enum Line {
+    Words(String),
+    Written(SyncSender<()>),
+}
+
+/// Writes lines. A reader that is gone, or takes nothing, is no reason to leave the program alone.
+fn writer() -> &'static SyncSender<Line> {
+    static WRITER: OnceLock<SyncSender<Line>> = OnceLock::new();
+    WRITER.get_or_init(|| {
+        let (lines, taken) = sync_channel(LINES);
+        std::thread::spawn(move || {
+            for line in taken {
+                match line {
+                    Line::Words(words) => _ = writeln!(std::io::stderr(), "program: {words}"),
+                    Line::Written(waits) => _ = waits.try_send(()),
+                }
+            }
+        });
+        lines
+    })
+}
+
 fn say(text: &str) {
-    // A reader that is gone is no reason to leave the program alone.
-    let _ = writeln!(std::io::stderr(), "program: {}", printable(text));
+    let _ = writer().try_send(Line::Words(printable(text).to_string()));
+}
+
+/// Waits until all that was said is written, for a while.
+fn finish_saying() {
+    let (written, waits) = sync_channel(1);
+    if writer().try_send(Line::Written(written)).is_ok() {
+        let _ = waits.recv_timeout(EXCHANGE);
+    }
 }
 
 /// Supervises a program until it is ended by a signal.
@@ -64,7 +98,11 @@ pub async fn supervise(of: Supervise) -> Result<(), String> {
         say(&format!("waits for the device, whose folder is {}", folder.display()));
     }
     while !folder.exists() {
-        sleep(LOOK).await;
+        tokio::select! {
+            () = sleep(LOOK) => {}
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+        }
     }
     let _lock = tokio::select! {
         lock = lock(&of.socket) => lock?,
@@ -88,7 +126,9 @@ pub async fn supervise(of: Supervise) -> Result<(), String> {
                 // One that says nothing delays no deadline.
                 tokio::spawn(async move { heard.send(hear(stream).await).await });
             },
-            Some(Some((order, stream))) = orders.recv() => supervisor.answer(order, stream),
+            heard = orders.recv() => if let Some(Some((order, stream))) = heard {
+                supervisor.answer(order, stream);
+            },
             _ = child.recv() => {}
             () = sleep(wait) => {}
             _ = terminate.recv() => supervisor.policy.close(),
@@ -96,6 +136,7 @@ pub async fn supervise(of: Supervise) -> Result<(), String> {
         }
     }
     say("ends; the program runs no more");
+    finish_saying();
     Ok(())
 }
 
@@ -103,7 +144,7 @@ pub async fn supervise(of: Supervise) -> Result<(), String> {
 async fn lock(socket: &Path) -> Result<Flock<File>, String> {
     let path = socket.with_extension("lock");
     let at = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let mut file = OpenOptions::new().create(true).append(true).open(&path).map_err(|error| at(&error))?;
+    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(|error| at(&error))?;
     let mut is_said = false;
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -151,11 +192,11 @@ impl Supervisor {
             match step {
                 Step::Start(what) => self.start(what),
                 Step::End => {
-                    say(&format!("asks it to end ({})", self.number_of()));
                     if let Some(main) = self.main {
                         // One that has ended meanwhile is taken below.
                         let _ = kill(main, self.number);
                     }
+                    say(&format!("asks it to end ({})", self.number.as_str()));
                 }
                 Step::Kill => {
                     if !kill_all() {
@@ -173,10 +214,6 @@ impl Supervisor {
             }
             self.said = Some(report);
         }
-    }
-
-    fn number_of(&self) -> &'static str {
-        self.number.as_str()
     }
 
     fn start(&mut self, what: What) {
