@@ -84,8 +84,11 @@ pub fn command(of: &GroupArgs) -> Result<(), Failure> {
     output::print(&format!("{said}\n"))
 }
 
-/// The function's group, by the device's status; its links, and all that the status has of peers.
-fn state(of: &GroupArgs) -> Result<(Map<String, Value>, Vec<Value>, Value), Failure> {
+/// A function's group, its links, and all that the status has of peers.
+type State = (Map<String, Value>, Vec<Value>, Value);
+
+/// The state of the function's group, by the device's status.
+fn state(of: &GroupArgs) -> Result<State, Failure> {
     let answer = served::ask(&of.served, &Request::Status)?;
     let peers = answer.get("peers").and_then(Value::as_object).ok_or_else(|| {
         Failure::run("the device has no peers").help("serve it with --node, --peer-listen and --peer")
