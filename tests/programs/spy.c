@@ -34,7 +34,7 @@ static void copy(int fd) {
     // One after the other: of two copies at once the older could come last.
     char lock[4096];
     snprintf(lock, sizeof lock, "%s/lock", folder);
-    int turn = next_open(lock, O_CREAT | O_RDWR, 0600);
+    int turn = next_open(lock, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     // Who can't open it, for want of descriptors or of rights, can't open the copy either.
     if (turn < 0)
         return;
@@ -49,6 +49,8 @@ static void copy(int fd) {
     next_close(in);
     next_close(out);
     next_rename(to, last);
+    // Not by the close alone: a process that was forked meanwhile has the descriptor, too.
+    flock(turn, LOCK_UN);
     next_close(turn);
 }
 

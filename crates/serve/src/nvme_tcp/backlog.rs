@@ -117,8 +117,8 @@ impl Target {
         all + u64::from(command.pointer.len()) <= READS_BYTES_MAX.min(READS_OF_ALL / hosts)
     }
 
-    /// A turn begins: hands in what waited for it, or for hosts that have taken their data. Whether there was some, and whether some
-    /// waits for [`QUIET`] at most.
+    /// A turn begins: hands in what waited for it, or for hosts that have taken their data. Returns whether there was
+    /// some, and whether some waits for [`QUIET`] at most.
     pub(super) fn resume_held(&mut self, border: &mut dyn Border) -> (bool, bool) {
         let mut any = false;
         let have_begun = self.associations.begin_turn(TURN_BYTES, QUIET, self.now);
