@@ -34,7 +34,7 @@ impl Content {
         Ok(content)
     }
 
-    /// What proves etcd to this keeper, and this keeper to etcd.
+    /// Proofs of etcd to this keeper, and of this keeper to etcd.
     pub(crate) fn options(&self) -> TlsOptions {
         let [ca, cert, key] = &self.0;
         let options = TlsOptions::new().ca_certificate(Certificate::from_pem(ca));
@@ -60,14 +60,14 @@ impl Content {
 /// The files, and what was last in use of them.
 #[derive(Default)]
 pub(crate) struct Tls {
-    /// What the connections are made with.
+    /// Content that connections are made with.
     used: Option<Content>,
     /// Files that could not be used, and why.
     refused: Option<(Result<Content, String>, String)>,
 }
 
 impl Tls {
-    /// What is in the files, for a new connection. Where they can't be read, what was in them before.
+    /// Content of the files, for a new connection. Where they can't be read, what was in them before.
     ///
     /// # Errors
     /// Files that can't be read, in words, while none have been used.

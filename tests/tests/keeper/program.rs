@@ -93,7 +93,7 @@ impl Supervisor {
         })
     }
 
-    /// What the program has written: a line for each start, and the numbers of its processes.
+    /// Lines that the program has written: a line for each start, and the numbers of its processes.
     fn lines(&self, name: &str) -> Vec<String> {
         std::fs::read_to_string(self.path(name)).unwrap_or_default().lines().map(str::to_owned).collect()
     }

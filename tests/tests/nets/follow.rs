@@ -19,7 +19,7 @@ use super::relay::Weather;
 use super::site::Site;
 use crate::replication::cluster::PATIENCE;
 
-/// What happens to the machine of the primary.
+/// Failure of the primary's machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Program, supervisor, keeper and device are killed, and the program's files are lost.
@@ -66,7 +66,7 @@ impl Recipe {
         }
     }
 
-    /// What is missing here to try it.
+    /// Programs that are missing here to try it.
     fn missing(self) -> Option<&'static str> {
         let has = match self {
             Recipe::Counter => return program("cc").is_none().then_some("no C compiler (cc)"),
@@ -296,7 +296,7 @@ impl Followed {
         let _ = child.wait();
     }
 
-    /// What supervisors and programs have said.
+    /// Words of supervisors and programs.
     pub fn said(&self) -> String {
         let said = |node| fs::read_to_string(self.path(&format!("program-{node}"))).unwrap_or_default();
         self.site.nodes().map(|node| format!("-- program {node}\n{}", said(node))).collect()

@@ -53,7 +53,7 @@ pub struct Site {
     pub options: Vec<Vec<String>>,
     /// The library that makes disks fail.
     disk: Option<PathBuf>,
-    /// What each keeper is started with besides.
+    /// Further arguments of each keeper.
     pub keeper_options: Vec<String>,
     /// Who runs devices and keepers, if it is not us, and the program that they are.
     pub user: Option<User>,

@@ -119,7 +119,7 @@ fn commands(page: &str, heading: &str) -> Vec<String> {
     section.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
 }
 
-/// What the guide says, as it is printed there. A unit is restarted by the test, with the new program.
+/// Commands of the guide, as printed there. A unit is restarted by the test, with the new program.
 #[test]
 fn the_commands_of_the_guide_upgrade_a_group() {
     let Some((mut cluster, _)) = group_of_the_last_release() else { return };

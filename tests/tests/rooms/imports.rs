@@ -19,7 +19,7 @@ fn in_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// What a file says of others.
+/// Imports and re-exports of a file.
 #[derive(Default)]
 struct Said {
     /// Paths that it uses.

@@ -113,7 +113,7 @@ pub struct KeeperProgram {
     /// The device.
     #[command(flatten)]
     pub served: Served,
-    /// What the shell runs while another machine's device is primary, such as `tidewater recover --follow`. It has
+    /// Shell command that runs while another machine's device is primary, such as `tidewater recover --follow`. It has
     /// TIDEWATER_NODE and TIDEWATER_PRIMARY in its environment, and is started again when it ends
     #[arg(long, value_name = "SCRIPT")]
     pub standby: Option<String>,

@@ -21,7 +21,7 @@ pub fn map_superblocks_of(segments: u64, rows: u32) -> u64 {
 /// Words before the entries in a map row: the floor and the write sequence, 64 bits each.
 pub(super) const HEADER_WORDS: usize = 4;
 
-/// What a row of the firmware's own holds.
+/// Content of a row of the firmware's own.
 #[derive(Clone, Debug)]
 pub(super) struct OwnRow {
     pub(super) what: Own,
@@ -39,7 +39,7 @@ pub(super) enum Own {
 }
 
 impl Own {
-    /// What its page headers say.
+    /// Content of its page headers.
     pub fn page_kind(self) -> (PageKind, u32) {
         match self {
             Own::Segment(index) => (PageKind::Map, index),
@@ -91,7 +91,7 @@ pub(super) struct Checkpoint {
     pub(super) queued: u32,
     /// Deallocations wait for one of these rows to be programmed, and are to be logged then.
     pub(super) log_waits: bool,
-    /// What recovery would take for the floor now.
+    /// The floor that recovery would take now.
     pub(super) floor: u64,
     /// Superblocks that the ring needs when each segment is written in its turn.
     pub(super) ring_planned: usize,

@@ -184,7 +184,7 @@ impl<M: Medium> Ftl<M> {
         self.recovery.as_ref().map_or(0, |recovery| recovery.reads())
     }
 
-    /// What the last recovery did, once it has ended.
+    /// Report of the last recovery, once it has ended.
     pub fn recovery_report(&self) -> Option<RecoveryReport> {
         self.recovered
     }
@@ -467,7 +467,7 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// What the mapping cache counted; zeroes where there is none.
+    /// Counts of the mapping cache; zeroes where there is none.
     pub fn map_statistics(&self) -> MapStatistics {
         self.map_cache().map_or_else(MapStatistics::default, |cache| cache.statistics)
     }

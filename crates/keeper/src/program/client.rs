@@ -26,7 +26,7 @@ pub fn ends_leadership(action: &Action) -> bool {
     }
 }
 
-/// What the program is to do by a decision. Time is granted only by a lease that etcd has renewed: a primary that goes
+/// The order to the program by a decision. Time is granted only by a lease that etcd has renewed: a primary that goes
 /// on without etcd (fail-safe) keeps its log, and its program until the lease is over.
 pub fn order(view: &View<'_>, decision: &Decision) -> Order {
     let stop_ms = view.keep.stop_ms;
@@ -63,7 +63,7 @@ pub fn order(view: &View<'_>, decision: &Decision) -> Order {
     extended.map_or(Order::Look, |until| run(Some(until)))
 }
 
-/// What a keeper knows of the program.
+/// A keeper's knowledge of the program.
 #[derive(Debug)]
 pub struct Program {
     socket: PathBuf,

@@ -55,7 +55,7 @@ pub enum Order {
     Look,
 }
 
-/// What a supervisor has running.
+/// State of a supervisor's command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -75,7 +75,7 @@ pub enum State {
 /// How a program stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// What runs.
+    /// The state.
     pub state: State,
     /// Starts of the program by this supervisor.
     pub starts: u64,

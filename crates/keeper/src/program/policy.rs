@@ -46,7 +46,7 @@ pub enum Step {
     Kill,
 }
 
-/// What the keeper wants.
+/// The keeper's last order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Nothing,
@@ -165,7 +165,7 @@ impl Policy {
             }
     }
 
-    /// What is to be started.
+    /// The command to start, if any.
     fn next(&self, now_ms: u64) -> Option<What> {
         let what = match self.wanted {
             Wanted::Program { node, epoch, .. } => What::Program { node, epoch },
@@ -176,7 +176,7 @@ impl Policy {
         (self.is_wanted(what, now_ms) && !waits).then_some(what)
     }
 
-    /// What is to be done now.
+    /// The next step, if any.
     pub fn step(&mut self, now_ms: u64) -> Option<Step> {
         let Some(running) = self.running else {
             let what = self.next(now_ms)?;

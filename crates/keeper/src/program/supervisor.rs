@@ -40,7 +40,7 @@ pub struct Supervise {
     pub socket: PathBuf,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// What the shell runs where the primary is not.
+    /// Shell command that runs where the primary is not.
     #[serde(default)]
     pub standby: Option<String>,
     /// The signal that stops the program, such as `TERM`.

@@ -48,7 +48,7 @@ impl Form {
     }
 }
 
-/// What happens to queue entries, in order.
+/// Events of queue entries, in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// The controller has read an entry of a submission queue.

@@ -3,7 +3,7 @@
 use std::io;
 use tidewater_wire::nvme::{Cqe, Sqe};
 
-/// What lines or packets are made by. Times are nanoseconds of Unix time.
+/// Maker of lines or packets. Times are nanoseconds of Unix time.
 pub(super) trait Sink: Send {
     fn begun(&mut self, nanos: u64, function: u8, queue: u16, sqe: &Sqe) -> io::Result<()>;
     /// `begun`: the command and the nanoseconds since it was read; `None`: it is not known.

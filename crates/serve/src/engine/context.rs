@@ -1,4 +1,4 @@
-//! What all rooms of the engine share: the time, inputs on their way to the firmware, buffers, and notes to the user.
+//! Shared by all rooms of the engine: the time, inputs on their way to the firmware, buffers, and notes to the user.
 
 use super::{Event, Firmware};
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ pub(crate) enum Pending {
     Frame { frame: Box<Frame>, bytes: Vec<u8> },
 }
 
-/// What each method of a room may use, whatever its room.
+/// Shared by the methods of all rooms.
 #[derive(Debug)]
 pub(crate) struct Context {
     /// The time of the last look at the clock: inputs are stamped with it.
@@ -33,7 +33,7 @@ pub(crate) struct Context {
     current: Vec<u8>,
     /// Buffers that come back after use.
     spare: Vec<Vec<u8>>,
-    /// What the user should know.
+    /// Notes for the user.
     pub(crate) notes: Vec<Event>,
 }
 

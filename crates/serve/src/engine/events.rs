@@ -16,7 +16,7 @@ pub(crate) fn wrong(error: impl fmt::Display) -> ServeError {
     ServeError(error.to_string())
 }
 
-/// What happens while a device is served.
+/// Events while a device is served.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A new drive was made.
@@ -38,7 +38,7 @@ pub enum Event {
     },
     /// Recovery has ended.
     Recovered {
-        /// What it did.
+        /// Report of its run.
         report: RecoveryReport,
         /// How long it took here.
         wall: WallDuration,
@@ -62,7 +62,7 @@ pub struct Ready {
     pub metrics: Option<SocketAddr>,
     /// Where peers reach it.
     pub peers: Option<SocketAddr>,
-    /// What it is doing, for who asks.
+    /// Its state, for who asks.
     pub moments: Option<Moments>,
     /// In words: which failures what was flushed survives.
     pub survives: String,

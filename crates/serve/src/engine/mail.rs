@@ -12,11 +12,11 @@ const ANSWER_TIME: WallDuration = WallDuration::from_secs(30);
 /// How long the live page waits for it.
 const MOMENT_TIME: WallDuration = WallDuration::from_secs(1);
 
-/// What other threads want of the device's thread.
+/// Requests of other threads to the device's.
 pub enum Message {
     /// A request of the control socket.
     Control(Request, Sender<Answer>),
-    /// What the device is doing now.
+    /// State of the device now.
     Moment(Sender<Moment>),
 }
 
@@ -25,7 +25,7 @@ pub enum Message {
 pub struct Moments(pub(crate) Inbox<Message>);
 
 impl Moments {
-    /// What it is doing now; `None`: it does not answer within a second.
+    /// Its state now; `None`: it does not answer within a second.
     pub fn take(&self) -> Option<Moment> {
         let (sender, receiver) = channel();
         self.0.send(Message::Moment(sender));

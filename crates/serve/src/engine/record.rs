@@ -1,4 +1,4 @@
-//! What is written down of a run: counters and latencies, the trace, and the file of commands. The input log is the
+//! Records of a run: counters and latencies, the trace, and the file of commands. The input log is the
 //! firmware's own.
 
 use super::{Context, Firmware, Pending, ServeError, Setup, Turn, wrong};
@@ -11,7 +11,7 @@ use tidewater_gauges::Latencies;
 use tidewater_wire::nvme::register::{Cc, NSSR_RESET, offset};
 use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
 
-/// What a served device has counted, beside what the firmware counts itself.
+/// Counts of a served device, beside those of the firmware.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Commands completed, by what they were: reads, writes, flushes, others.

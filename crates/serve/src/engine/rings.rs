@@ -23,7 +23,7 @@ const LEFT_PARTS: u64 = 2;
 pub(crate) struct Rings {
     /// By function.
     rings: Vec<Option<MappedRing>>,
-    /// What their clients ring: a doorbell wakes the device's thread directly.
+    /// Doorbells of their clients: a doorbell wakes the device's thread directly.
     doorbells: Vec<Arc<Doorbell>>,
     /// When they are looked at.
     watch: Watch,
@@ -99,7 +99,7 @@ impl Rings {
 
     // --- when rings are looked at ---
 
-    /// What clients ring.
+    /// Doorbells of clients.
     pub(crate) fn doorbells(&self) -> impl Iterator<Item = &Doorbell> {
         self.doorbells.iter().map(|doorbell| &**doorbell)
     }

@@ -423,7 +423,7 @@ impl Slot {
     }
 }
 
-/// What is in a memory.
+/// Content of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
     /// The persistent memory region of a function: its bytes as they are.

@@ -112,7 +112,7 @@ impl Discovery {
     }
 }
 
-/// What a command ends with.
+/// Result of a command.
 #[derive(Debug)]
 pub(super) enum Reply {
     Value(u64),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What goes wrong with frames that a device sends, by seed. Tests set it; no option of the command line does.
+/// Faults of frames that a device sends, by seed. Tests set it; no option of the command line does.
 #[derive(Debug, Default)]
 pub struct Faults {
     /// Seed of every choice.

@@ -30,7 +30,7 @@ impl IdentityState {
     }
 }
 
-/// What a look at the files has found.
+/// Result of a look at the files.
 pub(super) enum Found {
     /// An identity to be used from now on.
     Renewed(Box<Identity>),
@@ -53,9 +53,9 @@ pub(super) struct Files {
     content: u64,
     /// Whether the certificate in use was valid when it was read.
     in_time: bool,
-    /// What needs no more reading.
+    /// Content that needs no more reading.
     read: Option<Stamp>,
-    /// What the last look saw. Files that change between two looks may be half-written, and a change within one tick
+    /// Result of the last look. Files that change between two looks may be half-written, and a change within one tick
     /// of the file system's clock is seen by the second look.
     last: Option<Stamp>,
     /// Why the files are not used.
@@ -120,7 +120,7 @@ impl Files {
 pub(super) struct Renewals {
     found: Inbox<Found>,
     _lives: Sender<()>,
-    /// What the status has of it.
+    /// State for the status.
     pub(super) taken: u64,
     pub(super) refused: Option<String>,
 }

@@ -13,7 +13,7 @@ pub const LOG_BLOCKS_MIN: u32 = 2;
 /// Free superblocks that only merges, failures and the firmware's own rows may open.
 pub(super) const RESERVE: u32 = 2;
 
-/// What a superblock is to the mapping.
+/// The use of a superblock by the mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Nothing: free, or on its way there, or the map's.
@@ -24,7 +24,7 @@ pub(super) enum Role {
     InPlace(u32),
 }
 
-/// What a row is to recovery: the `index` of its [`PageHeader`].
+/// The use of a row by recovery: the `index` of its [`PageHeader`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RowRole {
     /// In an RW log block.
@@ -205,7 +205,7 @@ impl Isolation {
 /// Rows of a merge that are read ahead: as many as keep the array, the bus and a program busy at once.
 pub(super) const WINDOW: u32 = 4;
 
-/// What a merge costs.
+/// The cost of a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum MergeKind {
     Switch,
@@ -220,7 +220,7 @@ pub(super) struct Merge {
     /// The logical block, or [`NONE`].
     pub(super) block: u32,
     pub(super) kind: MergeKind,
-    /// What becomes the data block.
+    /// The data block to be.
     pub(super) to: u32,
     /// Rows of it from `first` to `end` are copied; those before `read`, `submitted` and `programmed` have got that
     /// far.

@@ -8,7 +8,7 @@ use crate::layout::Layout;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What a superblock is used for.
+/// The use of a superblock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum State {
     /// Erased.

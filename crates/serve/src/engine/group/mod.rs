@@ -22,7 +22,7 @@ use tidewater_core::subsystem::{Input, LogPiece};
 use tidewater_wire::replication::{Body, Frame, LANES_MAX};
 use tidewater_wire::vendor::{Role, TransportStatus};
 
-/// What has come from peers.
+/// Arrivals from peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
     /// Nothing.
@@ -48,7 +48,7 @@ pub(crate) struct Group {
     promised: Vec<Option<u64>>,
     /// Who waits for each command of a group, if an operator does, in order.
     asked: VecDeque<Option<Sender<Answer>>>,
-    /// What the firmware has answered, in order.
+    /// Answers of the firmware, in order.
     answered: VecDeque<(u8, Result<(), CommandError>)>,
 }
 

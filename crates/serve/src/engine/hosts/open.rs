@@ -25,7 +25,7 @@ pub(crate) struct Opened {
     pub(crate) doorbell: Option<Arc<Doorbell>>,
 }
 
-/// What all functions of a device are made of.
+/// Shared parts of a device's functions.
 pub(crate) struct Opening<'a> {
     pub(crate) profile: &'a Profile,
     pub(crate) firmware: &'a Firmware,

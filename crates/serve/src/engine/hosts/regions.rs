@@ -32,7 +32,7 @@ impl Barrier {
     }
 }
 
-/// What follows from a write of a region.
+/// Consequence of a write of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     /// Nothing more than was done.

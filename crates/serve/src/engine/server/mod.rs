@@ -56,7 +56,7 @@ pub struct Server {
 /// How a served device ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// What it has done.
+    /// Counts of its work.
     pub counters: Counters,
     /// Since it was started.
     pub wall: WallDuration,

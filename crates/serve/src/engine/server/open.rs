@@ -1,4 +1,4 @@
-//! What a start makes or opens: the image and its drive, rings, the NVMe/TCP target, connections to peers.
+//! Parts that a start makes or opens: the image and its drive, rings, the NVMe/TCP target, connections to peers.
 
 use crate::engine::{Backing, DriveSetup, Event, FABRICS_MAX, Firmware, InputLog, ServeError, Setup, TcpSetup, wrong};
 use crate::image::{Image, ImageOptions, Payload, Target as ImageTarget};
@@ -22,7 +22,7 @@ use tidewater_wire::replication::Hello;
 /// Memory of the rings of a device with peers.
 const PEERS_MEMORY: &str = "replicated-ring";
 
-/// What a start has made. One that does not come to its end takes it away again, so that the next begins as it did.
+/// Parts that a start has made. One that does not come to its end removes them, so that the next begins as it did.
 #[derive(Default)]
 pub(super) struct Made {
     pub(super) image: Option<PathBuf>,
@@ -58,7 +58,7 @@ pub(super) struct OpenedDrive {
     pub(super) is_new: bool,
 }
 
-/// What makes the controllers of a drive, each time it has power.
+/// Maker of a drive's controllers, each time it has power.
 pub(super) struct Drive {
     pub(super) setup: DriveSetup,
     pub(super) profile: Profile,
@@ -342,7 +342,7 @@ pub(super) fn kept(profile: &Profile, functions: &[Function]) -> Vec<String> {
     texts
 }
 
-/// What survives what, in words.
+/// Failures that a drive's data survives, in words.
 pub(super) fn survives(backing: &Backing) -> String {
     match backing {
         Backing::Memory => "no data survives this process: the image is in memory.".into(),

@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The image, and whether it can be written.
 pub(crate) struct Storage {
     pub(crate) payload: Payload,
-    /// What was done to the flash, on its way to the image.
+    /// Changes of the flash, on their way to the image.
     changes: Changes,
     /// The image can't be written.
     failed: bool,
@@ -229,7 +229,7 @@ impl Storage {
 
     // --- the disk ---
 
-    /// What is wrong with the disk of the image.
+    /// Fault of the image's disk.
     pub(crate) fn disk(&self) -> Disk {
         match (self.failed, self.image().disk()) {
             (false, _) => Disk::Works,
@@ -243,7 +243,7 @@ impl Storage {
         self.is_news = true;
     }
 
-    /// What is wrong with the disk, once, for clients and peers: nothing else is sent to them any more.
+    /// Fault of the disk, once, for clients and peers: nothing else is sent to them any more.
     #[inline]
     pub(crate) fn take_news(&mut self) -> Option<Disk> {
         std::mem::take(&mut self.is_news).then(|| self.disk())

@@ -1,4 +1,4 @@
-//! What status and metrics say of a device's peers, and of the groups that its functions are in.
+//! Status and metrics of a device's peers, and of the groups that its functions are in.
 
 use super::known;
 use crate::clock;
@@ -13,7 +13,7 @@ use tidewater_core::fast::transport::{Leadership, PeerStatus, Status, flag};
 use tidewater_wire::replication::Mode;
 use tidewater_wire::vendor::Role;
 
-/// What is known of peers, for the status.
+/// State of peers, for the status.
 pub(crate) fn status(engine: &Engine, firmware: &Firmware, wall: Instant) -> Option<Value> {
     let (group, rings) = (&engine.group, &engine.rings);
     let peers = group.carrier()?;
@@ -94,7 +94,7 @@ pub(crate) fn status(engine: &Engine, firmware: &Firmware, wall: Instant) -> Opt
     })))
 }
 
-/// What the page of metrics says of peers.
+/// Metrics of peers.
 pub(crate) fn metrics(engine: &Engine, firmware: &Firmware, page: &mut Page) {
     let Some(peers) = engine.group.carrier() else { return };
     let links: Vec<_> = peers.links().into_iter().map(|link| (link.node.to_string(), link)).collect();

@@ -25,7 +25,7 @@ pub(crate) struct About {
     pub now: Instant,
 }
 
-/// What it does, in a word or two.
+/// Its state, in a word or two.
 fn state_of(firmware: Option<&Firmware>, engine: &Engine, about: &About) -> &'static str {
     match firmware {
         _ if about.ending => "shutting down",

@@ -255,7 +255,7 @@ fn an_identity_that_is_not_whole_is_refused_by_name() {
     assert!(refused("test", 0).contains("tidewater cluster identity init"));
 }
 
-/// What looks at the files find, until two in a row have seen the same files.
+/// Results of looks at the files, until two in a row have seen the same files.
 fn looks(files: &mut Files) -> Vec<Found> {
     (0..3).filter_map(|_| files.look()).collect()
 }

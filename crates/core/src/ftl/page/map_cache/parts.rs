@@ -25,7 +25,7 @@ impl OnHost {
     pub const NONE: OnHost = OnHost { updates: 0, leaving: 0, readers: 0, home: false, fetching: false, lost: false };
 }
 
-/// What is wanted of host memory.
+/// A request to host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LentWork {
     /// A page is written to its unit.
@@ -60,7 +60,7 @@ pub(super) struct Lent {
     pub(super) work: VecDeque<LentWork>,
 }
 
-/// What a die has for mapping pages.
+/// A die's rows for mapping pages.
 #[derive(Clone, Debug)]
 pub(super) struct MapDie {
     /// All superblocks of its pool.
