@@ -24,7 +24,7 @@ picture() {
 # What `make demo` shows.
 "$tidewater" replay --job scripts/demo.job --precondition steady --capacity 8GiB --set nand.ways=2 \
     --report "$pages/report.html" >/dev/null
-picture report 568
+picture report 640
 
 # The first example of README.md in Python, where `make wheel` has been.
 python=$PWD/${CARGO_TARGET_DIR:-target}/python/venv/bin/python
