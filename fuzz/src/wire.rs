@@ -86,7 +86,7 @@ fn pages(data: &[u8]) {
     if let Some(entry) = page.first_chunk().and_then(DiscoveryEntry::from_bytes) {
         assert_eq!(DiscoveryEntry::from_bytes(&entry.to_bytes()), Some(entry));
     }
-    let _ = page.first_chunk().and_then(DiscoveryHeader::from_bytes);
+    comes_back!(page, DiscoveryHeader);
 }
 
 /// PDUs, one behind the other, as both sides read them.
@@ -117,20 +117,11 @@ fn pdus(data: &[u8]) {
 }
 
 fn messages(data: &[u8]) {
-    if let Some(header) = data.first_chunk() {
-        let header = Header::from_bytes(header);
-        assert_eq!(Header::from_bytes(&header.to_bytes()), header);
-    }
-    if let Some(one) = DmaMap::parse(data) {
-        assert_eq!(DmaMap::parse(&one.to_bytes()), Some(one));
-    }
-    if let Some(one) = DmaUnmap::parse(data) {
-        assert_eq!(DmaUnmap::parse(&one.to_bytes()), Some(one));
-    }
-    let _ = (Version::parse(data), DeviceInfo::parse(data), RegionInfo::parse(data), IrqInfo::parse(data));
+    comes_back!(data, Header, DmaMap, DmaUnmap, DeviceInfo, RegionInfo, IrqInfo);
+    let _ = Version::parse(data);
     let _ = (SetIrqs::parse(data).map(|set| set.to_bytes()), parse_areas(data));
     for with_data in [false, true] {
-        let _ = (DmaAccess::parse(data, with_data), RegionAccess::parse(data, with_data));
+        let _ = (DmaAccess::split(data, with_data), RegionAccess::split(data, with_data));
     }
     if let Some(writes) = WriteMulti::parse(data) {
         assert!(writes.writes().count() as u64 <= writes.count());

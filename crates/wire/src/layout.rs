@@ -204,7 +204,7 @@ macro_rules! layout {
         $(check $check:expr;)?
     ) => {
         $(#[doc = $sdoc])+
-        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
         pub struct $name {
             $($(#[doc = $doc])+ pub $field: $type,)+
         }
@@ -214,6 +214,8 @@ macro_rules! layout {
             pub const SIZE: usize = $size;
 
             /// The layout, for the reference.
+            // Parts of messages that only this crate reads are in none.
+            #[allow(dead_code)]
             pub const LAYOUT: $crate::layout::Layout = $crate::layout::Layout {
                 name: stringify!($name),
                 bytes: $size,

@@ -181,8 +181,8 @@ pub fn discover(address: SocketAddr, host: &Host) -> Result<Vec<DiscoveryEntry>,
     let mut controller = Controller::connect(address, host, &name)?;
     controller.enable()?;
     let header = controller.log_page(DISCOVERY_LOG_PAGE, 0, DiscoveryHeader::SIZE as u32)?;
-    let header = header.first_chunk().and_then(DiscoveryHeader::from_bytes);
-    let header = header.ok_or(Error::Unexpected("unknown format of the discovery log"))?;
+    let header = DiscoveryHeader::parse(&header);
+    let header = header.map_err(|_| Error::Unexpected("unknown format of the discovery log"))?;
     let mut entries = Vec::new();
     for record in 0..header.records.min(1_024) {
         let offset = DiscoveryHeader::SIZE as u64 + record * DiscoveryEntry::SIZE as u64;

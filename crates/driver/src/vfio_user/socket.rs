@@ -289,7 +289,7 @@ impl Socket {
         if !writing && message.header.command != command::DMA_READ {
             return None;
         }
-        let (access, data) = DmaAccess::parse(&message.payload, writing)?;
+        let (access, data) = DmaAccess::split(&message.payload, writing)?;
         let lent = self.by_message.iter().find(|lent| access.address.wrapping_sub(lent.address) < lent.size)?;
         let at = access.address - lent.address;
         if writing {
@@ -307,7 +307,7 @@ impl Socket {
     pub fn device_info(&mut self) -> Result<DeviceInfo, SocketError> {
         let asked = DeviceInfo { argsz: DeviceInfo::SIZE as u32, flags: 0, regions: 0, irqs: 0 };
         let reply = self.ask(command::DEVICE_GET_INFO, &[&asked.to_bytes()], &[])?;
-        DeviceInfo::parse(&reply.payload).ok_or(SocketError::Malformed { command: command::DEVICE_GET_INFO })
+        DeviceInfo::parse(&reply.payload).map_err(|_| SocketError::Malformed { command: command::DEVICE_GET_INFO })
     }
 
     /// Asks for a region's information; asks again if the reply needs more room.
@@ -320,7 +320,7 @@ impl Socket {
         loop {
             let asked = RegionInfo { argsz: room, flags: 0, index, cap_offset: 0, size: 0, offset: 0 };
             let reply = self.ask(command::DEVICE_GET_REGION_INFO, &[&asked.to_bytes()], &[])?;
-            let info = RegionInfo::parse(&reply.payload).ok_or_else(malformed)?;
+            let info = RegionInfo::parse(&reply.payload).map_err(|_| malformed())?;
             if info.argsz > room {
                 if info.argsz > 1 << 16 {
                     return Err(malformed());
@@ -345,7 +345,7 @@ impl Socket {
     pub fn irq_info(&mut self, index: IrqIndex) -> Result<IrqInfo, SocketError> {
         let asked = IrqInfo { argsz: IrqInfo::SIZE as u32, flags: 0, index: index.number(), count: 0 };
         let reply = self.ask(command::DEVICE_GET_IRQ_INFO, &[&asked.to_bytes()], &[])?;
-        IrqInfo::parse(&reply.payload).ok_or(SocketError::Malformed { command: command::DEVICE_GET_IRQ_INFO })
+        IrqInfo::parse(&reply.payload).map_err(|_| SocketError::Malformed { command: command::DEVICE_GET_IRQ_INFO })
     }
 
     /// Changes what interrupts do; with descriptors, where they go.
@@ -373,7 +373,7 @@ impl Socket {
     pub fn read(&mut self, region: u32, offset: u64, to: &mut [u8]) -> Result<(), SocketError> {
         let access = RegionAccess { offset, region, count: to.len() as u32 };
         let reply = self.ask(command::REGION_READ, &[&access.to_bytes()], &[])?;
-        match RegionAccess::parse(&reply.payload, true) {
+        match RegionAccess::split(&reply.payload, true) {
             Some((got, data)) if got == access => {
                 to.copy_from_slice(data);
                 Ok(())
@@ -389,7 +389,7 @@ impl Socket {
     pub fn write(&mut self, region: u32, offset: u64, from: &[u8]) -> Result<(), SocketError> {
         let access = RegionAccess { offset, region, count: from.len() as u32 };
         let reply = self.ask(command::REGION_WRITE, &[&access.to_bytes(), from], &[])?;
-        match RegionAccess::parse(&reply.payload, false) {
+        match RegionAccess::split(&reply.payload, false) {
             Some((got, _)) if got == access => Ok(()),
             _ => Err(SocketError::Malformed { command: command::REGION_WRITE }),
         }
@@ -495,7 +495,7 @@ impl Socket {
         let reply = self.ask(command::DMA_UNMAP, &[&unmap.to_bytes()], &[])?;
         self.by_message.retain(|lent| lent.address < address || lent.address - address >= size);
         match DmaUnmap::parse(&reply.payload) {
-            Some(got) if got == unmap => Ok(()),
+            Ok(got) if got == unmap => Ok(()),
             _ => Err(SocketError::Malformed { command: command::DMA_UNMAP }),
         }
     }

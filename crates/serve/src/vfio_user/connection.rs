@@ -261,7 +261,7 @@ impl Connection {
         for piece in to.chunks_mut(self.transfer_max.load(Ordering::Relaxed) as usize) {
             let access = DmaAccess { address: at, count: piece.len() as u64 };
             let reply = self.ask(command::DMA_READ, &[&access.to_bytes()], until);
-            let good = reply.is_ok_and(|reply| match DmaAccess::parse(&reply.payload, true) {
+            let good = reply.is_ok_and(|reply| match DmaAccess::split(&reply.payload, true) {
                 Some((_, data)) if !reply.header.is_failure() && data.len() == piece.len() => {
                     piece.copy_from_slice(data);
                     true

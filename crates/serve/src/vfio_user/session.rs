@@ -150,7 +150,7 @@ impl<'a> Session<'a> {
 
     fn dma_map(&self, payload: &[u8], mut descriptors: Vec<OwnedFd>) -> Result<Answer<'a>, Errno> {
         const KNOWN: u32 = DmaMap::READABLE | DmaMap::WRITABLE | DmaMap::MAP | DmaMap::FILE_IO;
-        let map = DmaMap::parse(payload).ok_or(Errno::EINVAL)?;
+        let map = DmaMap::parse(payload).map_err(|_| Errno::EINVAL)?;
         if (map.argsz as usize) < DmaMap::SIZE || map.flags & !KNOWN != 0 || descriptors.len() > 1 {
             return Err(Errno::EINVAL);
         }
@@ -167,7 +167,7 @@ impl<'a> Session<'a> {
     }
 
     fn dma_unmap(&self, payload: &[u8]) -> Result<Answer<'a>, Errno> {
-        let unmap = DmaUnmap::parse(payload).ok_or(Errno::EINVAL)?;
+        let unmap = DmaUnmap::parse(payload).map_err(|_| Errno::EINVAL)?;
         if (unmap.argsz as usize) < DmaUnmap::SIZE {
             return Err(Errno::EINVAL);
         }
@@ -187,7 +187,7 @@ impl<'a> Session<'a> {
     }
 
     fn region_info(&self, payload: &[u8]) -> Result<Answer<'a>, Errno> {
-        let asked = RegionInfo::parse(payload).ok_or(Errno::EINVAL)?;
+        let asked = RegionInfo::parse(payload).map_err(|_| Errno::EINVAL)?;
         if (asked.argsz as usize) < RegionInfo::SIZE {
             return Err(Errno::EINVAL);
         }
@@ -227,7 +227,7 @@ impl<'a> Session<'a> {
 
     /// Descriptors that stand for region writes. Doorbells of queues have none: they are mapped, or trapped.
     fn region_io_fds(&self, payload: &[u8]) -> Result<Answer<'a>, Errno> {
-        let asked = RegionIoFds::parse(payload).ok_or(Errno::EINVAL)?;
+        let asked = RegionIoFds::parse(payload).map_err(|_| Errno::EINVAL)?;
         if (asked.argsz as usize) < RegionIoFds::SIZE || asked.flags != 0 || asked.count != 0 {
             return Err(Errno::EINVAL);
         }
@@ -246,7 +246,7 @@ impl<'a> Session<'a> {
     }
 
     fn irq_info(&self, payload: &[u8]) -> Result<Answer<'a>, Errno> {
-        let asked = IrqInfo::parse(payload).ok_or(Errno::EINVAL)?;
+        let asked = IrqInfo::parse(payload).map_err(|_| Errno::EINVAL)?;
         let index = IrqIndex::from_number(asked.index).filter(|_| asked.index < IRQ_KINDS).ok_or(Errno::EINVAL)?;
         if (asked.argsz as usize) < IrqInfo::SIZE {
             return Err(Errno::EINVAL);
@@ -258,7 +258,7 @@ impl<'a> Session<'a> {
     }
 
     fn region_read(&self, payload: &[u8]) -> Result<Answer<'a>, Errno> {
-        let (access, _) = RegionAccess::parse(payload, false).ok_or(Errno::EINVAL)?;
+        let (access, _) = RegionAccess::split(payload, false).ok_or(Errno::EINVAL)?;
         if access.count > TRANSFER_MAX {
             return Err(Errno::EINVAL);
         }
@@ -270,7 +270,7 @@ impl<'a> Session<'a> {
     }
 
     fn region_write(&self, payload: &[u8]) -> Result<Answer<'a>, Errno> {
-        let (access, data) = RegionAccess::parse(payload, true).ok_or(Errno::EINVAL)?;
+        let (access, data) = RegionAccess::split(payload, true).ok_or(Errno::EINVAL)?;
         self.device.write(self.function, access.region, access.offset, data)?;
         Ok(access.to_bytes().as_slice().into())
     }
@@ -307,7 +307,7 @@ fn log_failure(number: u16, errno: Errno) {
 const IRQ_KINDS: u32 = 3;
 
 fn device_info(payload: &[u8]) -> Result<Answer<'static>, Errno> {
-    let asked = DeviceInfo::parse(payload).ok_or(Errno::EINVAL)?;
+    let asked = DeviceInfo::parse(payload).map_err(|_| Errno::EINVAL)?;
     if (asked.argsz as usize) < DeviceInfo::SIZE {
         return Err(Errno::EINVAL);
     }

@@ -372,7 +372,7 @@ fn a_client_that_does_not_answer_ends_in_an_error_in_time() {
         let (question, _) = raw.reply().expect("a question");
         raw.send(&question.failure(5).to_bytes(), &[]);
         let (question, payload) = raw.reply().expect("a question");
-        assert_eq!(DmaAccess::parse(&payload, false).map(|(access, _)| access.count), Some(8));
+        assert_eq!(DmaAccess::split(&payload, false).map(|(access, _)| access.count), Some(8));
         raw.send(&[answer(&question, 8, &[3; 8])].concat(), &[]);
         raw.reply().expect("the last question");
         raw.0.shutdown(std::net::Shutdown::Both).expect("gone");

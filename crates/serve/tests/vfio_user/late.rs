@@ -87,7 +87,7 @@ impl Hostile {
             if self == Hostile::Late {
                 std::thread::sleep(LATE);
                 let reading = header.command == command::DMA_READ;
-                let (access, _) = DmaAccess::parse(&payload, !reading).expect("an access");
+                let (access, _) = DmaAccess::split(&payload, !reading).expect("an access");
                 // All entries are zeroes: a command that is refused, and completes by another message.
                 let data = vec![0; if reading { access.count as usize } else { 0 }];
                 let reply = header.reply(DmaAccess::SIZE + data.len()).to_bytes();

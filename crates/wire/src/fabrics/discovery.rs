@@ -1,8 +1,9 @@
 //! The discovery log page (section 5, figures 33 and 34): which subsystems there are, and at which addresses.
 
 use super::Nqn;
+use crate::layout::layout;
 
-/// Bytes of the header, and of an entry.
+/// Bytes of an entry.
 const SIZE: usize = 1_024;
 /// TRTYPE of TCP.
 const TRANSPORT_TCP: u8 = 3;
@@ -11,32 +12,14 @@ const SECURE_CHANNEL_NOT_REQUIRED: u8 = 2;
 /// CNTLID: controllers are made as hosts connect.
 const DYNAMIC_CONTROLLERS: u16 = 0xFFFF;
 
-/// The log page's header.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct DiscoveryHeader {
-    /// Generation counter: changes whenever the records do.
-    pub generation: u64,
-    /// Number of records behind the header.
-    pub records: u64,
-}
-
-impl DiscoveryHeader {
-    /// Bytes of the header.
-    pub const SIZE: usize = SIZE;
-
-    /// Its bytes.
-    pub fn to_bytes(&self) -> [u8; SIZE] {
-        let mut bytes = [0; SIZE];
-        bytes[..8].copy_from_slice(&self.generation.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.records.to_le_bytes());
-        bytes
-    }
-
-    /// From its bytes; `None`: a record format other than 0.
-    pub fn from_bytes(bytes: &[u8; SIZE]) -> Option<DiscoveryHeader> {
-        let [head @ .., f0, f1] = *bytes.first_chunk::<18>().expect("1,024 bytes have 18");
-        let word = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("8 bytes"));
-        (u16::from_le_bytes([f0, f1]) == 0).then(|| DiscoveryHeader { generation: word(0), records: word(8) })
+layout! {
+    /// The log page's header.
+    pub struct DiscoveryHeader [1024] {
+        fixed 16 format: u16 = 0, " Format of the records.";
+        /// Generation counter: changes whenever the records do.
+        0 generation: u64,
+        /// Number of records behind the header.
+        8 records: u64,
     }
 }
 
@@ -169,7 +152,7 @@ mod tests {
         assert_eq!(DiscoveryEntry::from_bytes(&six.to_bytes()), Some(six));
         let header = DiscoveryHeader { generation: 0x0706_0504_0302_0100, records: 0x0F0E_0D0C_0B0A_0908 };
         assert_eq!(header.to_bytes()[..18], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0xA, 0xB, 0xC, 0xD, 0xE, 0xF, 0, 0]);
-        assert_eq!(DiscoveryHeader::from_bytes(&header.to_bytes()), Some(header));
+        assert_eq!(DiscoveryHeader::parse(&header.to_bytes()), Ok(header));
     }
 
     proptest! {
@@ -186,7 +169,7 @@ mod tests {
             if let Some(entry) = DiscoveryEntry::from_bytes(&bytes) {
                 prop_assert_eq!(DiscoveryEntry::from_bytes(&entry.to_bytes()), Some(entry));
             }
-            if let Some(header) = DiscoveryHeader::from_bytes(&bytes) {
+            if let Ok(header) = DiscoveryHeader::parse(&bytes) {
                 prop_assert_eq!(&header.to_bytes()[..16], &bytes[..16]);
             }
         }

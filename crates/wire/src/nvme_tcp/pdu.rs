@@ -4,6 +4,7 @@ use super::{
     COMMAND_HEADER_BYTES, COMMON_BYTES, CommonHeader, FORMAT_VERSION, Fatal, FatalStatus, Framing, HEADER_BYTES_MAX,
     Layout, MAXH2CDATA_MIN, SHORT_HEADER_BYTES, flag, kind, offset,
 };
+use crate::layout::{Part, layout};
 use crate::nvme::Sqe;
 use tidewater_base::checksum::crc32c;
 
@@ -39,13 +40,29 @@ pub struct IcResp {
     pub data_max: u32,
 }
 
-/// A termination request (figures 63 to 66). Its data is the header of the PDU that was wrong.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct TermReq {
-    /// Fatal error status: any value; [`FatalStatus`] names those that are known.
-    pub status: u16,
-    /// Fatal error information.
-    pub information: u32,
+layout! {
+    /// Fields that Initialize Connection Request and Response have behind the common header.
+    pub struct Ic [8] {
+        /// PDU format version (PFV).
+        0 version: u16,
+        /// HPDA or CPDA.
+        2 alignment: u8,
+        /// DGST.
+        3 digests: u8,
+        /// MAXR2T or MAXH2CDATA.
+        4 maximum: u32,
+    }
+}
+
+layout! {
+    /// A termination request (figures 63 to 66), behind the common header. Its data is the header of the PDU that was
+    /// wrong.
+    pub struct TermReq [16] {
+        /// Fatal error status: any value; [`FatalStatus`] names those that are known.
+        0 status: u16,
+        /// Fatal error information.
+        2 information: u32,
+    }
 }
 
 impl From<Fatal> for TermReq {
@@ -71,17 +88,18 @@ pub struct DataPdu {
     pub success: bool,
 }
 
-/// Ready to Transfer (figure 71).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct R2t {
-    /// The command's identifier (CCCID).
-    pub cid: u16,
-    /// Comes back in the data PDUs (TTAG).
-    pub tag: u16,
-    /// Which data is asked for: first byte (R2TO).
-    pub offset: u32,
-    /// Bytes (R2TL).
-    pub len: u32,
+layout! {
+    /// Ready to Transfer (figure 71), behind the common header. Data PDUs have the same fields there.
+    pub struct R2t [16] {
+        /// The command's identifier (CCCID).
+        0 cid: u16,
+        /// Comes back in the data PDUs (TTAG).
+        2 tag: u16,
+        /// Which data is asked for: first byte (R2TO).
+        4 offset: u32,
+        /// Bytes (R2TL).
+        8 len: u32,
+    }
 }
 
 /// The header of a PDU.
@@ -107,14 +125,14 @@ pub enum Pdu {
     R2t(R2t),
 }
 
-fn u16_at(bytes: &[u8], at: u32) -> u16 {
-    let at = at as usize;
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+/// Fields behind the common header, of which every pattern is valid.
+fn body<T: Part>(header: &[u8]) -> T {
+    T::get(&header[COMMON_BYTES..][..T::BYTES]).expect("every pattern is valid, and a header is longer")
 }
 
-fn u32_at(bytes: &[u8], at: u32) -> u32 {
-    let at = at as usize;
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+/// Writes such fields to a body, which may be longer.
+fn put<T: Part>(fields: &T, body: &mut [u8]) {
+    fields.put(&mut body[..T::BYTES]);
 }
 
 impl Pdu {
@@ -128,7 +146,7 @@ impl Pdu {
         assert_eq!(bytes.len(), layout.head(), "a header is parsed when it is complete");
         let (header, digest) = bytes.split_at(layout.header);
         if layout.header_digest {
-            let came = u32_at(digest, 0);
+            let came = u32::get(digest).expect("a digest has 4 bytes");
             if came != crc32c(header) {
                 return Err(Fatal { status: FatalStatus::HeaderDigest, information: came });
             }
@@ -137,12 +155,8 @@ impl Pdu {
         Ok(match layout.kind {
             kind::IC_REQ => Pdu::IcReq(IcReq::parse(header)?),
             kind::IC_RESP => Pdu::IcResp(IcResp::parse(header)?),
-            kind::H2C_TERM_REQ => {
-                Pdu::H2cTermReq(TermReq { status: u16_at(header, 8), information: u32_at(header, 10) })
-            }
-            kind::C2H_TERM_REQ => {
-                Pdu::C2hTermReq(TermReq { status: u16_at(header, 8), information: u32_at(header, 10) })
-            }
+            kind::H2C_TERM_REQ => Pdu::H2cTermReq(body(header)),
+            kind::C2H_TERM_REQ => Pdu::C2hTermReq(body(header)),
             kind::CAPSULE_CMD => {
                 let entry = header[COMMON_BYTES..].first_chunk().expect("a command capsule's header has 72 bytes");
                 Pdu::CapsuleCmd(Sqe::from_bytes(entry))
@@ -152,11 +166,10 @@ impl Pdu {
                 Pdu::CapsuleResp(*entry)
             }
             kind::H2C_DATA | kind::C2H_DATA => {
-                let len = u32_at(header, offset::LENGTH);
+                let R2t { cid, tag, offset: at, len } = body(header);
                 if len != layout.data {
                     return Err(Fatal::field(offset::LENGTH));
                 }
-                let at = u32_at(header, offset::OFFSET);
                 if at.checked_add(len).is_none() {
                     return Err(Fatal::of(FatalStatus::OutOfRange));
                 }
@@ -166,20 +179,19 @@ impl Pdu {
                 if success && !last {
                     return Err(Fatal::field(offset::FLAGS));
                 }
-                let tag = if controller_to_host { 0 } else { u16_at(header, offset::TTAG) };
-                let data = DataPdu { cid: u16_at(header, offset::CCCID), tag, offset: at, len, last, success };
+                let tag = if controller_to_host { 0 } else { tag };
+                let data = DataPdu { cid, tag, offset: at, len, last, success };
                 if controller_to_host { Pdu::C2hData(data) } else { Pdu::H2cData(data) }
             }
             kind::R2T => {
-                let (at, len) = (u32_at(header, offset::OFFSET), u32_at(header, offset::LENGTH));
-                if len == 0 {
+                let r2t: R2t = body(header);
+                if r2t.len == 0 {
                     return Err(Fatal::field(offset::LENGTH));
                 }
-                if at.checked_add(len).is_none() {
+                if r2t.offset.checked_add(r2t.len).is_none() {
                     return Err(Fatal::of(FatalStatus::OutOfRange));
                 }
-                let (cid, tag) = (u16_at(header, offset::CCCID), u16_at(header, offset::TTAG));
-                Pdu::R2t(R2t { cid, tag, offset: at, len })
+                Pdu::R2t(r2t)
             }
             _ => return Err(Fatal::field(offset::KIND)),
         })
@@ -246,38 +258,20 @@ impl Pdu {
         let body = &mut out[COMMON_BYTES..];
         body.fill(0);
         match self {
-            Pdu::IcReq(ic) => {
-                body[..2].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-                body[2] = ic.alignment;
-                body[3] = dgst(ic.header_digest, ic.data_digest);
-                body[4..8].copy_from_slice(&ic.r2t_max_zero_based.to_le_bytes());
+            Pdu::IcReq(IcReq { alignment, header_digest, data_digest, r2t_max_zero_based: maximum })
+            | Pdu::IcResp(IcResp { alignment, header_digest, data_digest, data_max: maximum }) => {
+                let digests = u8::from(*header_digest) * DGST_HEADER | u8::from(*data_digest) * DGST_DATA;
+                put(&Ic { version: FORMAT_VERSION, alignment: *alignment, digests, maximum: *maximum }, body);
             }
-            Pdu::IcResp(ic) => {
-                body[..2].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-                body[2] = ic.alignment;
-                body[3] = dgst(ic.header_digest, ic.data_digest);
-                body[4..8].copy_from_slice(&ic.data_max.to_le_bytes());
-            }
-            Pdu::H2cTermReq(term) | Pdu::C2hTermReq(term) => {
-                body[..2].copy_from_slice(&term.status.to_le_bytes());
-                body[2..6].copy_from_slice(&term.information.to_le_bytes());
-            }
+            Pdu::H2cTermReq(term) | Pdu::C2hTermReq(term) => put(term, body),
             Pdu::CapsuleCmd(sqe) => body[..Sqe::SIZE].copy_from_slice(&sqe.to_bytes()),
             Pdu::CapsuleResp(entry) => body[..16].copy_from_slice(entry),
             Pdu::H2cData(pdu) | Pdu::C2hData(pdu) => {
                 assert_eq!(pdu.len, data, "a data PDU says how much data it has");
                 flags |= if pdu.last { flag::LAST } else { 0 } | if pdu.success { flag::SUCCESS } else { 0 };
-                body[..2].copy_from_slice(&pdu.cid.to_le_bytes());
-                body[2..4].copy_from_slice(&pdu.tag.to_le_bytes());
-                body[4..8].copy_from_slice(&pdu.offset.to_le_bytes());
-                body[8..12].copy_from_slice(&pdu.len.to_le_bytes());
+                put(&R2t { cid: pdu.cid, tag: pdu.tag, offset: pdu.offset, len: pdu.len }, body);
             }
-            Pdu::R2t(r2t) => {
-                body[..2].copy_from_slice(&r2t.cid.to_le_bytes());
-                body[2..4].copy_from_slice(&r2t.tag.to_le_bytes());
-                body[4..8].copy_from_slice(&r2t.offset.to_le_bytes());
-                body[8..12].copy_from_slice(&r2t.len.to_le_bytes());
-            }
+            Pdu::R2t(r2t) => put(r2t, body),
         }
         // Termination requests have no data offset.
         let has_offset = matches!(self, Pdu::CapsuleCmd(_) | Pdu::H2cData(_) | Pdu::C2hData(_));
@@ -308,34 +302,28 @@ impl Pdu {
     }
 }
 
-const fn dgst(header: bool, data: bool) -> u8 {
-    (if header { DGST_HEADER } else { 0 }) | (if data { DGST_DATA } else { 0 })
-}
-
-/// Parses the fields common to ICReq and ICResp: version, alignment, digests.
-fn parse_ic(header: &[u8]) -> Result<(u8, bool, bool), Fatal> {
-    if u16_at(header, offset::PFV) != FORMAT_VERSION {
+/// Parses the fields common to ICReq and ICResp: alignment, digests, maximum.
+fn parse_ic(header: &[u8]) -> Result<(u8, bool, bool, u32), Fatal> {
+    let Ic { version, alignment, digests, maximum } = body(header);
+    if version != FORMAT_VERSION {
         return Err(Fatal::unsupported(offset::PFV));
     }
-    let alignment = header[offset::PDA as usize];
     if alignment > ALIGNMENT_MAX {
         return Err(Fatal::field(offset::PDA));
     }
-    let digests = header[offset::DGST as usize];
-    Ok((alignment, digests & DGST_HEADER != 0, digests & DGST_DATA != 0))
+    Ok((alignment, digests & DGST_HEADER != 0, digests & DGST_DATA != 0, maximum))
 }
 
 impl IcReq {
     fn parse(header: &[u8]) -> Result<IcReq, Fatal> {
-        let (alignment, header_digest, data_digest) = parse_ic(header)?;
-        Ok(IcReq { alignment, header_digest, data_digest, r2t_max_zero_based: u32_at(header, offset::MAXIMUM) })
+        let (alignment, header_digest, data_digest, r2t_max_zero_based) = parse_ic(header)?;
+        Ok(IcReq { alignment, header_digest, data_digest, r2t_max_zero_based })
     }
 }
 
 impl IcResp {
     fn parse(header: &[u8]) -> Result<IcResp, Fatal> {
-        let (alignment, header_digest, data_digest) = parse_ic(header)?;
-        let data_max = u32_at(header, offset::MAXIMUM);
+        let (alignment, header_digest, data_digest, data_max) = parse_ic(header)?;
         if data_max < MAXH2CDATA_MIN || !data_max.is_multiple_of(4) {
             return Err(Fatal::field(offset::MAXIMUM));
         }

@@ -1,6 +1,6 @@
 //! Interrupts: what kinds there are, and where they go.
 
-use super::{put, u32_at};
+use crate::layout::layout;
 
 /// Kinds of interrupts of a PCI function (`linux/vfio.h`, VFIO_PCI_*_IRQ_INDEX).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,41 +57,17 @@ pub mod irq_info_flag {
     pub const NORESIZE: u32 = 1 << 3;
 }
 
-/// The payload of DEVICE_GET_IRQ_INFO and of its reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IrqInfo {
-    /// Of a command: room for the reply; of a reply: room that it needs.
-    pub argsz: u32,
-    /// [`irq_info_flag`]s.
-    pub flags: u32,
-    /// The kind: [`IrqIndex::number`].
-    pub index: u32,
-    /// Vectors of this kind.
-    pub count: u32,
-}
-
-impl IrqInfo {
-    /// Bytes.
-    pub const SIZE: usize = 16;
-
-    /// From a payload; `None`: too short.
-    pub fn parse(payload: &[u8]) -> Option<IrqInfo> {
-        Some(IrqInfo {
-            argsz: u32_at(payload, 0)?,
-            flags: u32_at(payload, 4)?,
-            index: u32_at(payload, 8)?,
-            count: u32_at(payload, 12)?,
-        })
-    }
-
-    /// The payload.
-    pub fn to_bytes(&self) -> [u8; IrqInfo::SIZE] {
-        let mut bytes = [0; IrqInfo::SIZE];
-        put(&mut bytes, 0, self.argsz.to_le_bytes());
-        put(&mut bytes, 4, self.flags.to_le_bytes());
-        put(&mut bytes, 8, self.index.to_le_bytes());
-        put(&mut bytes, 12, self.count.to_le_bytes());
-        bytes
+layout! {
+    /// The payload of DEVICE_GET_IRQ_INFO and of its reply.
+    pub struct IrqInfo [16] {
+        /// Of a command: room for the reply; of a reply: room that it needs.
+        0 argsz: u32,
+        /// [`irq_info_flag`]s.
+        4 flags: u32,
+        /// The kind: [`IrqIndex::number`].
+        8 index: u32,
+        /// Vectors of this kind.
+        12 count: u32,
     }
 }
 
@@ -140,18 +116,31 @@ const ACTION_UNMASK: u32 = 1 << 4;
 const ACTION_TRIGGER: u32 = 1 << 5;
 const DATA_FLAGS: u32 = DATA_NONE | DATA_BOOL | DATA_EVENTFD;
 
+layout! {
+    /// The head of DEVICE_SET_IRQS.
+    pub struct SetIrqsHead [20] {
+        /// Bytes of the structure, with its data.
+        0 argsz: u32,
+        /// The kind of data, and the action.
+        4 flags: u32,
+        /// The kind: [`IrqIndex::number`].
+        8 index: u32,
+        /// First vector.
+        12 start: u32,
+        /// Vectors.
+        16 count: u32,
+    }
+}
+
 impl<'a> SetIrqs<'a> {
     /// Bytes without data.
-    pub const SIZE: usize = 20;
+    pub const SIZE: usize = SetIrqsHead::SIZE;
 
     /// From a payload. `None`: too short for the structure or its data, an unknown kind, or not one data flag and one
     /// action.
     pub fn parse(payload: &'a [u8]) -> Option<SetIrqs<'a>> {
-        let argsz = u32_at(payload, 0)?;
-        let flags = u32_at(payload, 4)?;
-        let index = IrqIndex::from_number(u32_at(payload, 8)?)?;
-        let start = u32_at(payload, 12)?;
-        let count = u32_at(payload, 16)?;
+        let SetIrqsHead { argsz, flags, index, start, count } = SetIrqsHead::parse(payload).ok()?;
+        let index = IrqIndex::from_number(index)?;
         if (argsz as usize) < SetIrqs::SIZE {
             return None;
         }
@@ -182,13 +171,9 @@ impl<'a> SetIrqs<'a> {
             IrqAction::Unmask => ACTION_UNMASK,
             IrqAction::Trigger => ACTION_TRIGGER,
         };
-        let mut bytes = vec![0; SetIrqs::SIZE];
-        put(&mut bytes, 0, ((SetIrqs::SIZE + bools.len()) as u32).to_le_bytes());
-        put(&mut bytes, 4, (data | action).to_le_bytes());
-        put(&mut bytes, 8, self.index.number().to_le_bytes());
-        put(&mut bytes, 12, self.start.to_le_bytes());
-        put(&mut bytes, 16, self.count.to_le_bytes());
-        bytes.extend_from_slice(bools);
-        bytes
+        let argsz = (SetIrqs::SIZE + bools.len()) as u32;
+        let (flags, index) = (data | action, self.index.number());
+        let head = SetIrqsHead { argsz, flags, index, start: self.start, count: self.count };
+        [&head.to_bytes(), bools].concat()
     }
 }

@@ -17,6 +17,8 @@ pub use regions::{
     region, region_info_flag,
 };
 
+use crate::layout::{Part, layout};
+
 /// Major version of the protocol that this describes.
 pub const MAJOR: u16 = 0;
 /// Minor version of the protocol that this describes.
@@ -65,46 +67,23 @@ pub mod command {
     pub const MIG_DATA_WRITE: u16 = 18;
 }
 
-/// The `N` bytes from `at` on, if all of them are there.
-fn take<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..)?.first_chunk().copied()
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    take(bytes, at).map(u16::from_le_bytes)
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    take(bytes, at).map(u32::from_le_bytes)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    take(bytes, at).map(u64::from_le_bytes)
-}
-
-/// Puts `value` at `at`.
-fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
-    bytes[at..at + N].copy_from_slice(&value);
-}
-
-/// Header of every message (section "Header").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// Chosen by the sender of a command, and repeated in its reply.
-    pub id: u16,
-    /// The command: one of [`command`], or any other number.
-    pub command: u16,
-    /// Bytes of the message, with this header.
-    pub size: u32,
-    /// Bits of the header's flags.
-    pub flags: u32,
-    /// The errno of a reply with the error bit.
-    pub error: u32,
+layout! {
+    /// Header of every message (section "Header").
+    pub struct Header [16] {
+        /// Chosen by the sender of a command, and repeated in its reply.
+        0 id: u16,
+        /// The command: one of [`command`], or any other number.
+        2 command: u16,
+        /// Bytes of the message, with this header.
+        4 size: u32,
+        /// Bits of the header's flags.
+        8 flags: u32,
+        /// The errno of a reply with the error bit.
+        12 error: u32,
+    }
 }
 
 impl Header {
-    /// Bytes.
-    pub const SIZE: usize = 16;
     /// Bits 3:0 of the flags: the type of the message.
     pub const TYPE_MASK: u32 = 0xF;
     /// A command.
@@ -134,25 +113,7 @@ impl Header {
 
     /// A header from its bytes. Every pattern is valid.
     pub fn from_bytes(bytes: &[u8; Header::SIZE]) -> Header {
-        let [i0, i1, c0, c1, s0, s1, s2, s3, f0, f1, f2, f3, e0, e1, e2, e3] = *bytes;
-        Header {
-            id: u16::from_le_bytes([i0, i1]),
-            command: u16::from_le_bytes([c0, c1]),
-            size: u32::from_le_bytes([s0, s1, s2, s3]),
-            flags: u32::from_le_bytes([f0, f1, f2, f3]),
-            error: u32::from_le_bytes([e0, e1, e2, e3]),
-        }
-    }
-
-    /// Its bytes.
-    pub fn to_bytes(&self) -> [u8; Header::SIZE] {
-        let mut bytes = [0; Header::SIZE];
-        put(&mut bytes, 0, self.id.to_le_bytes());
-        put(&mut bytes, 2, self.command.to_le_bytes());
-        put(&mut bytes, 4, self.size.to_le_bytes());
-        put(&mut bytes, 8, self.flags.to_le_bytes());
-        put(&mut bytes, 12, self.error.to_le_bytes());
-        bytes
+        Header::parse(bytes).expect("every pattern is a header")
     }
 
     /// Whether it is a command.
@@ -190,9 +151,10 @@ pub struct Version<'a> {
 impl<'a> Version<'a> {
     /// From a payload; `None`: too short.
     pub fn parse(payload: &'a [u8]) -> Option<Version<'a>> {
-        let data = payload.get(4..)?;
+        let (head, data) = payload.split_at_checked(4)?;
+        let [major, minor] = Part::get(head).ok()?;
         let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
-        Some(Version { major: u16_at(payload, 0)?, minor: u16_at(payload, 2)?, data: &data[..end] })
+        Some(Version { major, minor, data: &data[..end] })
     }
 
     /// The payload, with the zero byte that ends the JSON.
@@ -206,24 +168,23 @@ impl<'a> Version<'a> {
     }
 }
 
-/// The payload of DMA_MAP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DmaMap {
-    /// Bytes of this structure.
-    pub argsz: u32,
-    /// [`DmaMap::READABLE`] and others.
-    pub flags: u32,
-    /// Where the range starts in the file of the descriptor.
-    pub offset: u64,
-    /// Bus address.
-    pub address: u64,
-    /// Bytes.
-    pub size: u64,
+layout! {
+    /// The payload of DMA_MAP.
+    pub struct DmaMap [32] {
+        /// Bytes of this structure.
+        0 argsz: u32,
+        /// [`DmaMap::READABLE`] and others.
+        4 flags: u32,
+        /// Where the range starts in the file of the descriptor.
+        8 offset: u64,
+        /// Bus address.
+        16 address: u64,
+        /// Bytes.
+        24 size: u64,
+    }
 }
 
 impl DmaMap {
-    /// Bytes.
-    pub const SIZE: usize = 32;
     /// The device may read the range.
     pub const READABLE: u32 = 1;
     /// The device may write the range.
@@ -232,141 +193,67 @@ impl DmaMap {
     pub const MAP: u32 = 1 << 2;
     /// The file is to be read and written (libvfio-user).
     pub const FILE_IO: u32 = 1 << 3;
-
-    /// From a payload; `None`: too short.
-    pub fn parse(payload: &[u8]) -> Option<DmaMap> {
-        Some(DmaMap {
-            argsz: u32_at(payload, 0)?,
-            flags: u32_at(payload, 4)?,
-            offset: u64_at(payload, 8)?,
-            address: u64_at(payload, 16)?,
-            size: u64_at(payload, 24)?,
-        })
-    }
-
-    /// The payload.
-    pub fn to_bytes(&self) -> [u8; DmaMap::SIZE] {
-        let mut bytes = [0; DmaMap::SIZE];
-        put(&mut bytes, 0, self.argsz.to_le_bytes());
-        put(&mut bytes, 4, self.flags.to_le_bytes());
-        put(&mut bytes, 8, self.offset.to_le_bytes());
-        put(&mut bytes, 16, self.address.to_le_bytes());
-        put(&mut bytes, 24, self.size.to_le_bytes());
-        bytes
-    }
 }
 
-/// The payload of DMA_UNMAP and of its reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DmaUnmap {
-    /// Room for the reply.
-    pub argsz: u32,
-    /// [`DmaUnmap::DIRTY_BITMAP`], [`DmaUnmap::ALL`].
-    pub flags: u32,
-    /// Bus address.
-    pub address: u64,
-    /// Bytes.
-    pub size: u64,
+layout! {
+    /// The payload of DMA_UNMAP and of its reply.
+    pub struct DmaUnmap [24] {
+        /// Room for the reply.
+        0 argsz: u32,
+        /// [`DmaUnmap::DIRTY_BITMAP`], [`DmaUnmap::ALL`].
+        4 flags: u32,
+        /// Bus address.
+        8 address: u64,
+        /// Bytes.
+        16 size: u64,
+    }
 }
 
 impl DmaUnmap {
-    /// Bytes.
-    pub const SIZE: usize = 24;
     /// A bitmap of dirty pages is wanted (VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP).
     pub const DIRTY_BITMAP: u32 = 1;
     /// Everything is taken back; address and size are 0 (VFIO_DMA_UNMAP_FLAG_ALL).
     pub const ALL: u32 = 1 << 1;
-
-    /// From a payload; `None`: too short.
-    pub fn parse(payload: &[u8]) -> Option<DmaUnmap> {
-        Some(DmaUnmap {
-            argsz: u32_at(payload, 0)?,
-            flags: u32_at(payload, 4)?,
-            address: u64_at(payload, 8)?,
-            size: u64_at(payload, 16)?,
-        })
-    }
-
-    /// The payload.
-    pub fn to_bytes(&self) -> [u8; DmaUnmap::SIZE] {
-        let mut bytes = [0; DmaUnmap::SIZE];
-        put(&mut bytes, 0, self.argsz.to_le_bytes());
-        put(&mut bytes, 4, self.flags.to_le_bytes());
-        put(&mut bytes, 8, self.address.to_le_bytes());
-        put(&mut bytes, 16, self.size.to_le_bytes());
-        bytes
-    }
 }
 
-/// The payload of DEVICE_GET_INFO and of its reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceInfo {
-    /// Of a command: room for the reply; of a reply: room that it needs.
-    pub argsz: u32,
-    /// [`DeviceInfo::RESET`], [`DeviceInfo::PCI`].
-    pub flags: u32,
-    /// Regions.
-    pub regions: u32,
-    /// Kinds of interrupts.
-    pub irqs: u32,
+layout! {
+    /// The payload of DEVICE_GET_INFO and of its reply.
+    pub struct DeviceInfo [16] {
+        /// Of a command: room for the reply; of a reply: room that it needs.
+        0 argsz: u32,
+        /// [`DeviceInfo::RESET`], [`DeviceInfo::PCI`].
+        4 flags: u32,
+        /// Regions.
+        8 regions: u32,
+        /// Kinds of interrupts.
+        12 irqs: u32,
+    }
 }
 
 impl DeviceInfo {
-    /// Bytes.
-    pub const SIZE: usize = 16;
     /// DEVICE_RESET is supported.
     pub const RESET: u32 = 1;
     /// It is a PCI function.
     pub const PCI: u32 = 1 << 1;
-
-    /// From a payload; `None`: too short.
-    pub fn parse(payload: &[u8]) -> Option<DeviceInfo> {
-        Some(DeviceInfo {
-            argsz: u32_at(payload, 0)?,
-            flags: u32_at(payload, 4)?,
-            regions: u32_at(payload, 8)?,
-            irqs: u32_at(payload, 12)?,
-        })
-    }
-
-    /// The payload.
-    pub fn to_bytes(&self) -> [u8; DeviceInfo::SIZE] {
-        let mut bytes = [0; DeviceInfo::SIZE];
-        put(&mut bytes, 0, self.argsz.to_le_bytes());
-        put(&mut bytes, 4, self.flags.to_le_bytes());
-        put(&mut bytes, 8, self.regions.to_le_bytes());
-        put(&mut bytes, 12, self.irqs.to_le_bytes());
-        bytes
-    }
 }
 
-/// Head of DMA_READ, DMA_WRITE and their replies; data follows where there is any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DmaAccess {
-    /// Bus address.
-    pub address: u64,
-    /// Bytes. Replies to DMA_WRITE of some clients have only the lower half.
-    pub count: u64,
+layout! {
+    /// Head of DMA_READ, DMA_WRITE and their replies; data follows where there is any.
+    pub struct DmaAccess [16] {
+        /// Bus address.
+        0 address: u64,
+        /// Bytes. Replies to DMA_WRITE of some clients have only the lower half.
+        8 count: u64,
+    }
 }
 
 impl DmaAccess {
-    /// Bytes.
-    pub const SIZE: usize = 16;
-
     /// From a payload, and the data behind it; `None`: too short for either the structure or, `with_data`, for its
     /// count.
-    pub fn parse(payload: &[u8], with_data: bool) -> Option<(DmaAccess, &[u8])> {
-        let access = DmaAccess { address: u64_at(payload, 0)?, count: u64_at(payload, 8)? };
+    pub fn split(payload: &[u8], with_data: bool) -> Option<(DmaAccess, &[u8])> {
+        let access = DmaAccess::parse(payload).ok()?;
         let data = payload.get(DmaAccess::SIZE..)?;
         let data = if with_data { data.get(..usize::try_from(access.count).ok()?)? } else { &[] };
         Some((access, data))
-    }
-
-    /// The structure.
-    pub fn to_bytes(&self) -> [u8; DmaAccess::SIZE] {
-        let mut bytes = [0; DmaAccess::SIZE];
-        put(&mut bytes, 0, self.address.to_le_bytes());
-        put(&mut bytes, 8, self.count.to_le_bytes());
-        bytes
     }
 }

@@ -1,6 +1,6 @@
 //! Regions: what they are, and accesses to them.
 
-use super::{put, u16_at, u32_at, u64_at};
+use crate::layout::layout;
 
 /// Numbers of a PCI function's regions (`linux/vfio.h`, VFIO_PCI_*_REGION_INDEX).
 pub mod region {
@@ -34,83 +34,69 @@ pub mod region_info_flag {
     pub const CAPS: u32 = 1 << 3;
 }
 
-/// The payload of DEVICE_GET_REGION_INFO and of its reply; capabilities may follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RegionInfo {
-    /// Of a command: room for the reply; of a reply: room that it needs.
-    pub argsz: u32,
-    /// [`region_info_flag`]s.
-    pub flags: u32,
-    /// The region: [`region`].
-    pub index: u32,
-    /// Where the first capability is, from the start of this structure.
-    pub cap_offset: u32,
-    /// Bytes; 0: there is no such region.
-    pub size: u64,
-    /// Where it starts in the file of its descriptor.
-    pub offset: u64,
-}
-
-impl RegionInfo {
-    /// Bytes.
-    pub const SIZE: usize = 32;
-
-    /// From a payload; `None`: too short.
-    pub fn parse(payload: &[u8]) -> Option<RegionInfo> {
-        Some(RegionInfo {
-            argsz: u32_at(payload, 0)?,
-            flags: u32_at(payload, 4)?,
-            index: u32_at(payload, 8)?,
-            cap_offset: u32_at(payload, 12)?,
-            size: u64_at(payload, 16)?,
-            offset: u64_at(payload, 24)?,
-        })
-    }
-
-    /// The structure.
-    pub fn to_bytes(&self) -> [u8; RegionInfo::SIZE] {
-        let mut bytes = [0; RegionInfo::SIZE];
-        put(&mut bytes, 0, self.argsz.to_le_bytes());
-        put(&mut bytes, 4, self.flags.to_le_bytes());
-        put(&mut bytes, 8, self.index.to_le_bytes());
-        put(&mut bytes, 12, self.cap_offset.to_le_bytes());
-        put(&mut bytes, 16, self.size.to_le_bytes());
-        put(&mut bytes, 24, self.offset.to_le_bytes());
-        bytes
+layout! {
+    /// The payload of DEVICE_GET_REGION_INFO and of its reply; capabilities may follow.
+    pub struct RegionInfo [32] {
+        /// Of a command: room for the reply; of a reply: room that it needs.
+        0 argsz: u32,
+        /// [`region_info_flag`]s.
+        4 flags: u32,
+        /// The region: [`region`].
+        8 index: u32,
+        /// Where the first capability is, from the start of this structure.
+        12 cap_offset: u32,
+        /// Bytes; 0: there is no such region.
+        16 size: u64,
+        /// Where it starts in the file of its descriptor.
+        24 offset: u64,
     }
 }
 
-/// Part of a region that can be mapped (`struct vfio_region_sparse_mmap_area`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Area {
-    /// First byte.
-    pub offset: u64,
-    /// Bytes.
-    pub size: u64,
+layout! {
+    /// Part of a region that can be mapped (`struct vfio_region_sparse_mmap_area`).
+    pub struct Area [16] {
+        /// First byte.
+        0 offset: u64,
+        /// Bytes.
+        8 size: u64,
+    }
+}
+
+layout! {
+    /// Head of a capability (`struct vfio_info_cap_header`).
+    pub struct Capability [8] {
+        /// Its identifier.
+        0 id: u16,
+        /// Version of its layout.
+        2 version: u16,
+        /// Where the next one is, from the start of [`RegionInfo`]; 0: there is none.
+        4 next: u32,
+    }
+}
+
+layout! {
+    /// Head of a list of [`Area`]s, behind [`Capability`] (`struct vfio_region_info_cap_sparse_mmap`).
+    pub struct AreaList [8] {
+        /// Areas that follow.
+        0 count: u32,
+    }
 }
 
 /// Capability that lists the parts that can be mapped (VFIO_REGION_INFO_CAP_SPARSE_MMAP).
 const CAP_SPARSE_MMAP: u16 = 1;
-/// Bytes of the capability's header and of the count behind it.
-const CAP_SPARSE_HEAD: usize = 16;
 
 /// The capability that lists `areas`, as the only one.
 pub fn areas_to_bytes(areas: &[Area]) -> Vec<u8> {
-    let mut bytes = vec![0; CAP_SPARSE_HEAD];
-    put(&mut bytes, 0, CAP_SPARSE_MMAP.to_le_bytes());
-    put(&mut bytes, 2, 1u16.to_le_bytes());
-    put(&mut bytes, 8, (areas.len() as u32).to_le_bytes());
-    for area in areas {
-        bytes.extend_from_slice(&area.offset.to_le_bytes());
-        bytes.extend_from_slice(&area.size.to_le_bytes());
-    }
+    let mut bytes = Capability { id: CAP_SPARSE_MMAP, version: 1, next: 0 }.to_bytes().to_vec();
+    bytes.extend(AreaList { count: areas.len() as u32 }.to_bytes());
+    bytes.extend(areas.iter().flat_map(Area::to_bytes));
     bytes
 }
 
 /// The parts of a region that can be mapped, from the payload of the reply about it. `None`: its capabilities are
 /// malformed. `Some(None)`: it lists none, so that all of a region that can be mapped can.
 pub fn parse_areas(payload: &[u8]) -> Option<Option<Vec<Area>>> {
-    let info = RegionInfo::parse(payload)?;
+    let info = RegionInfo::parse(payload).ok()?;
     if info.flags & region_info_flag::CAPS == 0 {
         return Some(None);
     }
@@ -119,13 +105,13 @@ pub fn parse_areas(payload: &[u8]) -> Option<Option<Vec<Area>>> {
         return None;
     }
     loop {
-        let id = u16_at(payload, at)?;
-        let next = u32_at(payload, at.checked_add(4)?)? as usize;
+        let Capability { id, next, .. } = Capability::parse(payload.get(at..)?).ok()?;
+        let next = next as usize;
         if id == CAP_SPARSE_MMAP {
-            let count = u32_at(payload, at.checked_add(8)?)? as usize;
-            let list = payload.get(at.checked_add(CAP_SPARSE_HEAD)?..)?.get(..count.checked_mul(16)?)?;
-            let area = |bytes: &[u8]| Some(Area { offset: u64_at(bytes, 0)?, size: u64_at(bytes, 8)? });
-            return Some(Some(list.chunks_exact(16).map(area).collect::<Option<Vec<Area>>>()?));
+            let list = payload.get(at.checked_add(Capability::SIZE)?..)?;
+            let len = (AreaList::parse(list).ok()?.count as usize).checked_mul(Area::SIZE)?;
+            let list = list[AreaList::SIZE..].get(..len)?.chunks_exact(Area::SIZE);
+            return Some(list.map(|area| Area::parse(area).ok()).collect());
         }
         if next == 0 {
             return Some(None);
@@ -138,118 +124,67 @@ pub fn parse_areas(payload: &[u8]) -> Option<Option<Vec<Area>>> {
     }
 }
 
-/// The payload of DEVICE_GET_REGION_IO_FDS, and the head of a reply: `count` of [`IoEventFd`] follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RegionIoFds {
-    /// Of a command: room for the reply; of a reply: room that it needs.
-    pub argsz: u32,
-    /// 0.
-    pub flags: u32,
-    /// The region.
-    pub index: u32,
-    /// Parts of the region that have descriptors.
-    pub count: u32,
-}
-
-impl RegionIoFds {
-    /// Bytes.
-    pub const SIZE: usize = 16;
-
-    /// From a payload; `None`: too short.
-    pub fn parse(payload: &[u8]) -> Option<RegionIoFds> {
-        Some(RegionIoFds {
-            argsz: u32_at(payload, 0)?,
-            flags: u32_at(payload, 4)?,
-            index: u32_at(payload, 8)?,
-            count: u32_at(payload, 12)?,
-        })
-    }
-
-    /// The payload.
-    pub fn to_bytes(&self) -> [u8; RegionIoFds::SIZE] {
-        let mut bytes = [0; RegionIoFds::SIZE];
-        put(&mut bytes, 0, self.argsz.to_le_bytes());
-        put(&mut bytes, 4, self.flags.to_le_bytes());
-        put(&mut bytes, 8, self.index.to_le_bytes());
-        put(&mut bytes, 12, self.count.to_le_bytes());
-        bytes
+layout! {
+    /// The payload of DEVICE_GET_REGION_IO_FDS, and the head of a reply: `count` of [`IoEventFd`] follow.
+    pub struct RegionIoFds [16] {
+        /// Of a command: room for the reply; of a reply: room that it needs.
+        0 argsz: u32,
+        /// 0.
+        4 flags: u32,
+        /// The region.
+        8 index: u32,
+        /// Parts of the region that have descriptors.
+        12 count: u32,
     }
 }
 
-/// A part of a region where a descriptor that counts events stands for a write ("VFIO_USER_DEVICE_GET_REGION_IO_FDS",
-/// type 0): the client adds to it without a message. The value written is not passed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IoEventFd {
-    /// First byte of the part.
-    pub offset: u64,
-    /// Its bytes.
-    pub size: u64,
-    /// Which of the reply's descriptors.
-    pub descriptor: u32,
+layout! {
+    /// A part of a region where a descriptor that counts events stands for a write
+    /// ("VFIO_USER_DEVICE_GET_REGION_IO_FDS"): the client adds to it without a message. The value written is not
+    /// passed on.
+    pub struct IoEventFd [40] {
+        fixed 20 kind: u32 = 0, " An event descriptor; others (ioregionfd) are not known.";
+        fixed 24 flags: u32 = 0, " All values count; those for which only one does are not known.";
+        /// First byte of the part.
+        0 offset: u64,
+        /// Its bytes.
+        8 size: u64,
+        /// Which of the reply's descriptors.
+        16 descriptor: u32,
+    }
 }
 
 impl IoEventFd {
-    /// Bytes: offset, size, descriptor, type, flags, padding, the value to match.
-    pub const SIZE: usize = 40;
-
     /// Those behind the head of a reply; `None`: it is too short. Parts of other types (ioregionfd) and with flags
     /// (only some values count) are left out.
     pub fn parse_all(payload: &[u8]) -> Option<Vec<IoEventFd>> {
-        let head = RegionIoFds::parse(payload)?;
+        let head = RegionIoFds::parse(payload).ok()?;
         let len = (head.count as usize).checked_mul(IoEventFd::SIZE)?;
         let list = payload.get(RegionIoFds::SIZE..)?.get(..len)?;
-        let mut all = Vec::new();
-        for one in list.chunks_exact(IoEventFd::SIZE) {
-            let (offset, size, descriptor) = (u64_at(one, 0)?, u64_at(one, 8)?, u32_at(one, 16)?);
-            if (u32_at(one, 20)?, u32_at(one, 24)?) == (0, 0) {
-                all.push(IoEventFd { offset, size, descriptor });
-            }
-        }
-        Some(all)
-    }
-
-    /// The bytes.
-    pub fn to_bytes(&self) -> [u8; IoEventFd::SIZE] {
-        let mut bytes = [0; IoEventFd::SIZE];
-        put(&mut bytes, 0, self.offset.to_le_bytes());
-        put(&mut bytes, 8, self.size.to_le_bytes());
-        put(&mut bytes, 16, self.descriptor.to_le_bytes());
-        bytes
+        Some(list.chunks_exact(IoEventFd::SIZE).filter_map(|one| IoEventFd::parse(one).ok()).collect())
     }
 }
 
-/// Head of REGION_READ, REGION_WRITE and their replies; data follows where there is any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RegionAccess {
-    /// First byte.
-    pub offset: u64,
-    /// The region.
-    pub region: u32,
-    /// Bytes.
-    pub count: u32,
+layout! {
+    /// Head of REGION_READ, REGION_WRITE and their replies; data follows where there is any.
+    pub struct RegionAccess [16] {
+        /// First byte.
+        0 offset: u64,
+        /// The region.
+        8 region: u32,
+        /// Bytes.
+        12 count: u32,
+    }
 }
 
 impl RegionAccess {
-    /// Bytes.
-    pub const SIZE: usize = 16;
-
     /// From a payload, and the data behind it; `None`: too short for either the structure or, `with_data`, for its
     /// count.
-    pub fn parse(payload: &[u8], with_data: bool) -> Option<(RegionAccess, &[u8])> {
-        let access =
-            RegionAccess { offset: u64_at(payload, 0)?, region: u32_at(payload, 8)?, count: u32_at(payload, 12)? };
+    pub fn split(payload: &[u8], with_data: bool) -> Option<(RegionAccess, &[u8])> {
+        let access = RegionAccess::parse(payload).ok()?;
         let data = payload.get(RegionAccess::SIZE..)?;
         let data = if with_data { data.get(..access.count as usize)? } else { &[] };
         Some((access, data))
-    }
-
-    /// The structure.
-    pub fn to_bytes(&self) -> [u8; RegionAccess::SIZE] {
-        let mut bytes = [0; RegionAccess::SIZE];
-        put(&mut bytes, 0, self.offset.to_le_bytes());
-        put(&mut bytes, 8, self.region.to_le_bytes());
-        put(&mut bytes, 12, self.count.to_le_bytes());
-        bytes
     }
 }
 
@@ -274,9 +209,10 @@ impl<'a> WriteMulti<'a> {
 
     /// From a payload; `None`: it does not hold as many writes as it says, or one of more than 8 bytes.
     pub fn parse(payload: &'a [u8]) -> Option<WriteMulti<'a>> {
-        let count = usize::try_from(u64_at(payload, 0)?).ok()?;
-        let writes = payload.get(8..)?.get(..count.checked_mul(WriteMulti::WRITE_SIZE)?)?;
-        let good = |write: &[u8]| u32_at(write, 12).is_some_and(|count| count <= 8);
+        let (count, writes) = payload.split_first_chunk()?;
+        let count = usize::try_from(u64::from_le_bytes(*count)).ok()?;
+        let writes = writes.get(..count.checked_mul(WriteMulti::WRITE_SIZE)?)?;
+        let good = |write: &[u8]| RegionAccess::parse(write).is_ok_and(|access| access.count <= 8);
         writes.chunks_exact(WriteMulti::WRITE_SIZE).all(good).then_some(WriteMulti(writes))
     }
 
@@ -288,8 +224,8 @@ impl<'a> WriteMulti<'a> {
     /// The writes, in order.
     pub fn writes(&self) -> impl Iterator<Item = RegionWrite<'a>> + use<'a> {
         self.0.chunks_exact(WriteMulti::WRITE_SIZE).filter_map(|write| {
-            let data = write.get(16..)?.get(..u32_at(write, 12)? as usize)?;
-            Some(RegionWrite { offset: u64_at(write, 0)?, region: u32_at(write, 8)?, data })
+            let (RegionAccess { offset, region, .. }, data) = RegionAccess::split(write, true)?;
+            Some(RegionWrite { offset, region, data })
         })
     }
 }

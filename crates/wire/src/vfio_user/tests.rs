@@ -40,38 +40,38 @@ fn dma_structures_stand_where_the_specification_puts_them() {
     let mut bytes = vec![32, 0, 0, 0, 3, 0, 0, 0];
     bytes.extend([0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0x30, 0, 0, 0, 0, 0, 0]);
     assert_eq!(map.to_bytes().as_slice(), bytes);
-    assert_eq!(DmaMap::parse(&bytes), Some(map));
-    assert_eq!(DmaMap::parse(&bytes[..31]), None);
+    assert_eq!(DmaMap::parse(&bytes), Ok(map));
+    assert!(DmaMap::parse(&bytes[..31]).is_err());
     bytes.push(9);
-    assert_eq!(DmaMap::parse(&bytes), Some(map), "padded");
+    assert_eq!(DmaMap::parse(&bytes), Ok(map), "padded");
 
     let unmap = DmaUnmap { argsz: 24, flags: 2, address: 0x2000, size: 0x3000 };
     let bytes = [24, 0, 0, 0, 2, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0x30, 0, 0, 0, 0, 0, 0];
     assert_eq!(unmap.to_bytes(), bytes);
-    assert_eq!(DmaUnmap::parse(&bytes), Some(unmap));
-    assert_eq!(DmaUnmap::parse(&bytes[..23]), None);
+    assert_eq!(DmaUnmap::parse(&bytes), Ok(unmap));
+    assert!(DmaUnmap::parse(&bytes[..23]).is_err());
 
     let access = DmaAccess { address: 0x2000, count: 2 };
     let bytes = [0, 0x20, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 7, 8, 9];
     assert_eq!(access.to_bytes(), bytes[..16]);
-    assert_eq!(DmaAccess::parse(&bytes, true), Some((access, [7, 8].as_slice())));
-    assert_eq!(DmaAccess::parse(&bytes[..16], false), Some((access, [].as_slice())));
-    assert_eq!(DmaAccess::parse(&bytes[..17], true), None);
-    assert_eq!(DmaAccess::parse(&[0xFF; 24], true), None, "a count beyond everything");
+    assert_eq!(DmaAccess::split(&bytes, true), Some((access, [7, 8].as_slice())));
+    assert_eq!(DmaAccess::split(&bytes[..16], false), Some((access, [].as_slice())));
+    assert_eq!(DmaAccess::split(&bytes[..17], true), None);
+    assert_eq!(DmaAccess::split(&[0xFF; 24], true), None, "a count beyond everything");
 }
 
 #[test]
 fn device_and_interrupt_information_stand_where_the_specification_puts_them() {
     let bytes = [16, 0, 0, 0, 3, 0, 0, 0, 9, 0, 0, 0, 5, 0, 0, 0];
     let info = DeviceInfo { argsz: 16, flags: DeviceInfo::RESET | DeviceInfo::PCI, regions: 9, irqs: 5 };
-    assert_eq!((info.to_bytes(), DeviceInfo::parse(&bytes)), (bytes, Some(info)));
+    assert_eq!((info.to_bytes(), DeviceInfo::parse(&bytes)), (bytes, Ok(info)));
     let irq = IrqInfo { argsz: 16, flags: 3, index: 9, count: 5 };
-    assert_eq!((irq.to_bytes(), IrqInfo::parse(&bytes)), (bytes, Some(irq)));
+    assert_eq!((irq.to_bytes(), IrqInfo::parse(&bytes)), (bytes, Ok(irq)));
     let fds = RegionIoFds { argsz: 16, flags: 3, index: 9, count: 5 };
-    assert_eq!((fds.to_bytes(), RegionIoFds::parse(&bytes)), (bytes, Some(fds)));
+    assert_eq!((fds.to_bytes(), RegionIoFds::parse(&bytes)), (bytes, Ok(fds)));
     for len in 0..16 {
-        assert!(DeviceInfo::parse(&bytes[..len]).is_none() && IrqInfo::parse(&bytes[..len]).is_none());
-        assert!(RegionIoFds::parse(&bytes[..len]).is_none());
+        assert!(DeviceInfo::parse(&bytes[..len]).is_err() && IrqInfo::parse(&bytes[..len]).is_err());
+        assert!(RegionIoFds::parse(&bytes[..len]).is_err());
     }
 }
 
@@ -151,7 +151,7 @@ fn areas_come_back_from_a_region_s_capabilities() {
     let flags = region_info_flag::CAPS | region_info_flag::MMAP;
     let info = RegionInfo { argsz: 80, flags, index: 0, cap_offset: 32, size: 1 << 20, offset: 0 };
     let reply = [info.to_bytes().as_slice(), &caps].concat();
-    assert_eq!(RegionInfo::parse(&reply), Some(info));
+    assert_eq!(RegionInfo::parse(&reply), Ok(info));
     assert_eq!(parse_areas(&reply), Some(Some(areas.to_vec())));
 
     // Behind a capability that is not known.
@@ -180,10 +180,10 @@ fn region_accesses_hold_what_they_say() {
     let access = RegionAccess { offset: 0x1008, region: 0, count: 4 };
     let bytes = [8, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1, 2, 3, 4];
     assert_eq!(access.to_bytes(), bytes[..16]);
-    assert_eq!(RegionAccess::parse(&bytes, true), Some((access, [1, 2, 3, 4].as_slice())));
-    assert_eq!(RegionAccess::parse(&bytes[..19], true), None);
-    assert_eq!(RegionAccess::parse(&bytes[..16], false), Some((access, [].as_slice())));
-    assert_eq!(RegionAccess::parse(&bytes[..15], false), None);
+    assert_eq!(RegionAccess::split(&bytes, true), Some((access, [1, 2, 3, 4].as_slice())));
+    assert_eq!(RegionAccess::split(&bytes[..19], true), None);
+    assert_eq!(RegionAccess::split(&bytes[..16], false), Some((access, [].as_slice())));
+    assert_eq!(RegionAccess::split(&bytes[..15], false), None);
 
     let one = |offset: u64, count: u32| {
         let mut bytes = offset.to_le_bytes().to_vec();
@@ -215,7 +215,7 @@ proptest! {
         let _ = (RegionIoFds::parse(&bytes), IoEventFd::parse_all(&bytes));
         let _ = IrqInfo::parse(&bytes);
         let _ = SetIrqs::parse(&bytes);
-        let _ = (RegionAccess::parse(&bytes, true), DmaAccess::parse(&bytes, true));
+        let _ = (RegionAccess::split(&bytes, true), DmaAccess::split(&bytes, true));
         if let Some(multi) = WriteMulti::parse(&bytes) {
             prop_assert_eq!(multi.writes().count() as u64, multi.count());
         }
