@@ -209,13 +209,13 @@ macro_rules! layout {
             $($(#[doc = $doc])+ pub $field: $type,)+
         }
 
+        // A part of a message that only this crate reads needs less.
+        #[allow(dead_code)]
         impl $name {
             /// Bytes of the layout.
             pub const SIZE: usize = $size;
 
             /// The layout, for the reference.
-            // Parts of messages that only this crate reads are in none.
-            #[allow(dead_code)]
             pub const LAYOUT: $crate::layout::Layout = $crate::layout::Layout {
                 name: stringify!($name),
                 bytes: $size,
@@ -292,7 +292,7 @@ macro_rules! layout {
             }
 
             /// The bytes. Reserved ones are zero.
-            pub fn to_bytes(&self) -> [u8; $size] {
+            pub fn to_bytes(self) -> [u8; $size] {
                 #[allow(unused_imports)]
                 use $crate::layout::Part;
                 let mut bytes = [0; $size];

@@ -260,7 +260,7 @@ impl Pdu {
         match self {
             Pdu::IcReq(IcReq { alignment, header_digest, data_digest, r2t_max_zero_based: maximum })
             | Pdu::IcResp(IcResp { alignment, header_digest, data_digest, data_max: maximum }) => {
-                let digests = u8::from(*header_digest) * DGST_HEADER | u8::from(*data_digest) * DGST_DATA;
+                let digests = (u8::from(*header_digest) * DGST_HEADER) | (u8::from(*data_digest) * DGST_DATA);
                 put(&Ic { version: FORMAT_VERSION, alignment: *alignment, digests, maximum: *maximum }, body);
             }
             Pdu::H2cTermReq(term) | Pdu::C2hTermReq(term) => put(term, body),

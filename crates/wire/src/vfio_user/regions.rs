@@ -89,7 +89,7 @@ const CAP_SPARSE_MMAP: u16 = 1;
 pub fn areas_to_bytes(areas: &[Area]) -> Vec<u8> {
     let mut bytes = Capability { id: CAP_SPARSE_MMAP, version: 1, next: 0 }.to_bytes().to_vec();
     bytes.extend(AreaList { count: areas.len() as u32 }.to_bytes());
-    bytes.extend(areas.iter().flat_map(Area::to_bytes));
+    bytes.extend(areas.iter().flat_map(|area| area.to_bytes()));
     bytes
 }
 
