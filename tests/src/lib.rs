@@ -162,6 +162,20 @@ pub fn compile(name: &str, to: &Path, more: &[&str]) -> Option<PathBuf> {
     }
 }
 
+/// Copies a file that a test runs then. Another process does it: a program that another thread of this one starts
+/// meanwhile would inherit the open copy, and until its `exec` the copy could not be run ("Text file busy").
+pub fn install(from: &Path, to: &Path) {
+    let status = Command::new("install").args(["-m", "755"]).args([from, to]).status().expect("install starts");
+    assert!(status.success(), "{} could not be copied to {}", from.display(), to.display());
+}
+
+/// Writes a program as [`install`] copies one.
+pub fn install_bytes(bytes: &[u8], to: &Path) {
+    let mut from = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::io::Write::write_all(&mut from, bytes).expect("there is room");
+    install(from.path(), to);
+}
+
 /// A `tidewater` command in `folder`, with nothing on standard input and no terminal.
 pub fn tidewater(folder: &Path) -> Command {
     let mut command = Command::new(binary());

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tidewater_tests::{at, binary, root, run, run_refused, run_well};
+use tidewater_tests::{at, binary, install, root, run, run_refused, run_well};
 
 /// A job that is done in no time.
 const JOB: &str = "rw=randrw,rwmixread=30,bs=4k,iodepth=8,size=8m,number_ios=20000";
@@ -111,7 +111,7 @@ fn the_same_seed_gives_the_same_record_and_another_seed_another() {
 fn the_binary_alone_is_enough() {
     let folder = folder();
     let installed = folder.path().join("tidewater");
-    std::fs::copy(binary(), &installed).expect("the binary can be copied");
+    install(binary(), &installed);
     // No variable of the build, no home, no checkout: profiles and samples are compiled in.
     let output = Command::new(&installed)
         .args(["replay", "--trace", "sample", "--report", "report.html"])

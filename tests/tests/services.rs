@@ -15,7 +15,7 @@ use std::time::Instant;
 use tempfile::TempDir;
 use tidewater_tests::databases::process::{User, as_user, kill_tree, signal};
 use tidewater_tests::databases::{postgresql, program};
-use tidewater_tests::{PATIENCE, binary, compile, root, skipped};
+use tidewater_tests::{PATIENCE, binary, compile, install, root, skipped};
 
 /// The units of the package.
 const UNITS: [&str; 4] =
@@ -74,8 +74,7 @@ impl Machine {
         let machine = Machine { folder: tempfile::Builder::new().prefix("tw").tempdir_in("/tmp").expect("/tmp"), user };
         machine.own(machine.folder.path());
         for name in ["tidewater", "libtidewater_shim.so"] {
-            let built = binary().with_file_name(name);
-            fs::copy(built, machine.path(name)).expect("the build is readable");
+            install(&binary().with_file_name(name), &machine.path(name));
         }
         Some(machine)
     }
@@ -521,7 +520,7 @@ fn units_start_under_their_restrictions_and_devices_as_a_group() {
     said(machine.command(&machine.path("tidewater")).args(program));
     // A keeper connects to what it is given as etcd.
     if let Some(under) = confined(&machine, "tidewater-keeper@.service") {
-        fs::copy(binary().with_file_name("tidewater-keeper"), machine.path("tidewater-keeper")).expect("it was built");
+        install(&binary().with_file_name("tidewater-keeper"), &machine.path("tidewater-keeper"));
         let line = exec_start(&text_of("packaging/systemd/tidewater-keeper@.service"), "[Service]");
         let etcd = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("--etcd http://{}", etcd.local_addr().expect("the socket has an address"));
@@ -547,7 +546,7 @@ fn units_start_under_their_restrictions_and_devices_as_a_group() {
     }
     // A supervisor takes its keeper's word, and starts a program that the machine has.
     if let Some(under) = confined(&machine, "tidewater-program@.service") {
-        fs::copy(binary().with_file_name("tidewater-keeper"), machine.path("tidewater-keeper")).expect("it was built");
+        install(&binary().with_file_name("tidewater-keeper"), &machine.path("tidewater-keeper"));
         let line = exec_start(&text_of("packaging/systemd/tidewater-program@.service"), "[Service]");
         let line = line.replace("$PROGRAM_OPTIONS", "--stop-signal INT");
         let places = [

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tidewater_tests::databases::process::{User, descendants, kill_tree, signal};
 use tidewater_tests::databases::{postgresql, program};
-use tidewater_tests::{binary, root, skipped};
+use tidewater_tests::{binary, install, install_bytes, root, skipped};
 
 use super::machines::Machines;
 use super::relay::Weather;
@@ -153,9 +153,7 @@ impl Followed {
     }
 
     fn script(&self, name: &str, text: &str) {
-        let path = self.path(name);
-        fs::write(&path, text).expect("a folder");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        install_bytes(text.as_bytes(), &self.path(name));
     }
 
     /// The page's text with the folders of this test in place of the system's.
@@ -174,7 +172,7 @@ impl Followed {
             self.folder(folder);
         }
         for file in ["tidewater", "tidewater-keeper", "libtidewater_shim.so"] {
-            fs::copy(binary().with_file_name(file), self.path("bin").join(file)).expect("it was built");
+            install(&binary().with_file_name(file), &self.path("bin").join(file));
         }
         let page = fs::read_to_string(root().join("docs/guide/follow-primary.md")).expect("the page");
         let print = |file: &str, ending: &str| self.script(file, &self.here(&block(&page, ending)));

@@ -49,7 +49,16 @@ impl Relay {
     }
 
     fn start(at: &str, to: String, weather: &Arc<Weather>) -> Relay {
-        let listener = TcpListener::bind(at).expect("loopback can be had");
+        // A program that another test starts meanwhile has a copy of the last relay's socket until its `exec`.
+        let begun = Instant::now();
+        let listener = loop {
+            match TcpListener::bind(at) {
+                Err(error) if error.kind() == ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => {
+                    std::thread::yield_now();
+                }
+                bound => break bound.expect("loopback can be had"),
+            }
+        };
         listener.set_nonblocking(true).expect("a socket");
         let of = Arc::clone(weather);
         let thread = std::thread::spawn(move || {

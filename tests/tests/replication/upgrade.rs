@@ -1,7 +1,5 @@
 //! Devices of two releases in one group: the last release, as it is stored, and this one beside it.
 
-use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +10,7 @@ use super::cluster::{Cluster, PATIENCE, append, numbers};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tidewater_client::Level;
-use tidewater_tests::{binary, root, run_well, skipped, tidewater};
+use tidewater_tests::{binary, install_bytes, root, run_well, skipped, tidewater};
 
 /// The last release.
 const LAST: &str = "0.1.0";
@@ -27,9 +25,7 @@ fn stored(name: &str, folder: &Path) -> Option<PathBuf> {
     let bytes = zstd::decode_all(packed.expect("it is stored")).expect("it is compressed by zstd");
     std::fs::create_dir_all(folder).expect("a folder");
     let path = folder.join(name);
-    let mut file = std::fs::File::create(&path).expect("a folder");
-    file.write_all(&bytes).expect("there is room");
-    file.set_permissions(std::fs::Permissions::from_mode(0o755)).expect("our file");
+    install_bytes(&bytes, &path);
     Some(path)
 }
 
