@@ -147,7 +147,8 @@ fn a_host_that_does_not_read_is_given_up_and_others_go_on() {
 
     // And one whose backlog grows beyond what is kept for it, however patient the target is.
     let mut options = roomy();
-    options.backlog_bytes_max = 8 << 20;
+    options.stall_time_max = Time::from_ms(3_600_000);
+    options.backlog_bytes_max = 3 << 20;
     let served = Served::start(options, 1_024);
     let (_admin, mut raw) = Raw::queue(served.address, PLAIN);
     for cid in 0..15 {
@@ -170,12 +171,13 @@ fn a_host_that_does_not_read_is_given_up_and_others_go_on() {
 #[test]
 fn hosts_that_do_not_read_share_one_bound() {
     let mut options = roomy();
-    options.backlog_bytes_max = 48 << 20;
+    options.stall_time_max = Time::from_ms(3_600_000);
+    options.backlog_bytes_max = 10 << 20;
     let served = Served::start(options, 1_024);
     let slow: Vec<_> = (0..3)
         .map(|_| {
             let (admin, mut raw) = Raw::queue(served.address, PLAIN);
-            // 32 MiB each: less than the bound, and all of them more.
+            // The drive works on up to 8 MiB of each: less than the bound, and all of them more.
             for cid in 0..8 {
                 let sqe = DataPointer::Transport { len: 4 << 20 }.put(Sqe::read(cid, 0, 1_023));
                 raw.send(&Pdu::CapsuleCmd(sqe), &[]);
