@@ -209,13 +209,13 @@ macro_rules! layout {
             $($(#[doc = $doc])+ pub $field: $type,)+
         }
 
-        // A part of a message that only this crate reads needs less.
-        #[allow(dead_code)]
         impl $name {
             /// Bytes of the layout.
             pub const SIZE: usize = $size;
 
             /// The layout, for the reference.
+            // Parts of messages that only this crate reads are in none.
+            #[allow(dead_code)]
             pub const LAYOUT: $crate::layout::Layout = $crate::layout::Layout {
                 name: stringify!($name),
                 bytes: $size,
@@ -307,7 +307,7 @@ macro_rules! layout {
         }
 
         impl $crate::layout::Part for $name {
-            const BYTES: usize = $size;
+            const BYTES: usize = $name::SIZE;
             const KIND: &'static str = stringify!($name);
             fn get(bytes: &[u8]) -> Result<$name, &'static str> {
                 $name::parse(bytes).map_err($crate::layout::LayoutError::must)
