@@ -247,7 +247,7 @@ fn a_ring_that_is_lost_is_said_where_syncs_returned_at_ring_and_nowhere_else() {
         run.wait().expect("the process can be waited for");
         drop(input);
         output.read_to_string(&mut String::new()).expect("it ends with its input");
-        // A device that ends in order has taken all of the ring.
+        // What no client waits for is in the ring alone, or the device has taken it by now.
         let mut device = device;
         kill(device.pid(), Signal::SIGTERM).expect("the process can be signalled");
         device.child.wait().expect("the process can be waited for");

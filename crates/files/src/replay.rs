@@ -118,8 +118,8 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
     }
     // Records whose file is named by no record: the begin of the log was overwritten.
     let strange = if rules.adopt { Vec::new() } else { found.strange(&markers) };
-    let has_live = found.files.values().any(|file| file.live > 0);
-    report.ring_lost = has_live && found.waits_for_ring && log.has_lost_its_ring();
+    // All that its run wrote may have been in the ring, so that no change of a file is left.
+    report.ring_lost = found.waits_for_ring && log.has_lost_its_ring();
     let bad = !strange.is_empty()
         || report.unbound > 0
         || found.files.values().any(|file| file.fate.as_ref().is_some_and(Fate::is_bad));

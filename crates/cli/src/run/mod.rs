@@ -439,7 +439,8 @@ fn plural(count: u64, one: &str) -> String {
 /// Summary of a recovery.
 fn recovered(report: &Report, dry: bool) -> String {
     let mut text = String::new();
-    if report.new == 0 && report.unbound == 0 && !report.files.iter().any(|file| file.fate.is_bad()) {
+    let is_empty = report.new == 0 && report.unbound == 0 && !report.ring_lost;
+    if is_empty && !report.files.iter().any(|file| file.fate.is_bad()) {
         return "the log has no changes for any file\n".to_owned();
     }
     let span = report.to - report.from;
