@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use tidewater_papers::{all, ledger};
 use tidewater_report::ledger::{Line, Outcome, headline, markdown, tally_table};
-use tidewater_sim::experiments::{all, ledger};
 use tidewater_tests::markdown::wrap;
 use tidewater_tests::{root, tidewater};
 

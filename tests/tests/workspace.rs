@@ -30,6 +30,7 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("tables", Some(&["report"])),
     ("figures", Some(&["report"])),
     ("study", Some(&["base", "core", "ipc", "report", "sim"])),
+    ("papers", Some(&["base", "wire", "core", "report", "sim", "study"])),
     ("serve", Some(&["base", "wire", "nand", "core", "gauges", "ipc", "driver", "testkit"])),
     ("testkit", Some(&["base", "wire", "nand", "core", "driver", "sim", "serve"])),
     ("shim", Some(&["client", "files"])),
@@ -37,8 +38,8 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     (
         "tidewater",
         Some(&[
-            "base", "wire", "nand", "core", "driver", "client", "files", "report", "probe", "sim", "study", "serve",
-            "tables", "figures", "gauges", "live",
+            "base", "wire", "nand", "core", "driver", "client", "files", "report", "probe", "sim", "study", "papers",
+            "serve", "tables", "figures", "gauges", "live",
         ]),
     ),
     ("python", Some(&["client", "core", "report", "sim", "study", "tables"])),

@@ -675,12 +675,12 @@ fn experiments() -> impl clap::builder::TypedValueParser<Value = String> {
             self.0.possible_values()
         }
     }
-    Experiments(PossibleValuesParser::new(tidewater_sim::experiments::all().iter().map(|info| info.name)))
+    Experiments(PossibleValuesParser::new(tidewater_papers::all().iter().map(|info| info.name)))
 }
 
 /// Names of the ledger's sources, as a list that help and completions can show.
 fn sources() -> PossibleValuesParser {
-    PossibleValuesParser::new(tidewater_sim::experiments::ledger::sources().iter().map(|source| &*source.key))
+    PossibleValuesParser::new(tidewater_papers::ledger::sources().iter().map(|source| &*source.key))
 }
 
 /// Names of trace formats, as a list that help and completions can show.

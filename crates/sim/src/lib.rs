@@ -1,6 +1,5 @@
 //! The simulated side of Tidewater: the virtual clock, workloads, replay and metrics.
 pub mod cluster;
-pub mod experiments;
 pub mod host;
 pub mod host_memory;
 pub mod metrics;

@@ -4,9 +4,9 @@ use crate::args::ExperimentLedger;
 use crate::failure::Failure;
 use crate::output;
 use crate::report::width;
+use tidewater_papers::ledger;
 use tidewater_report::experiment::{Experiment, page, page_with};
 use tidewater_report::ledger::{Line, Verdict, headline, text, to_json};
-use tidewater_sim::experiments::ledger;
 
 /// `tidewater experiment ledger`.
 ///

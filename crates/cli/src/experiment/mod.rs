@@ -13,8 +13,8 @@ use crate::progress::Whole;
 use crate::report::width;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidewater_papers::{self as papers, ExperimentError, Options};
 use tidewater_report::experiment::{Experiment, array_to_json, summary};
-use tidewater_sim::experiments::{self, ExperimentError, Options};
 use tidewater_sim::pool;
 use tidewater_study::How;
 
@@ -39,7 +39,7 @@ pub fn command(command: &ExperimentCommand) -> Result<(), Failure> {
 
 /// One line for each experiment, the name first.
 fn list() -> String {
-    let all = experiments::all();
+    let all = papers::all();
     let longest = all.iter().map(|info| info.name.len()).max().unwrap_or(0);
     all.iter().map(|info| format!("{:longest$}  {}\n", info.name, info.title)).collect()
 }
@@ -82,7 +82,7 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
             } else if let Some(own) = own.get(name) {
                 own::run(own, &how, &whole, i)
             } else {
-                experiments::run(name, options).map_err(Wrong::from)
+                papers::run(name, options).map_err(Wrong::from)
             };
             let outcome = outcome.map(|mut experiment| {
                 if given.quick {
@@ -223,7 +223,7 @@ fn deliver(done: &[Experiment], several: bool, json: Option<&Target>, report: Op
 /// The experiments that are asked for, each once.
 fn names(given: &ExperimentRun) -> Vec<&str> {
     if given.all {
-        return experiments::all().iter().map(|info| info.name).collect();
+        return papers::all().iter().map(|info| info.name).collect();
     }
     let mut names: Vec<&str> = Vec::new();
     for name in &given.names {
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn each_is_run_once_in_the_order_given() {
         assert_eq!(names(&parsed("x-ssd/fig10 x-ssd/fig9 x-ssd/fig10").unwrap()), ["x-ssd/fig10", "x-ssd/fig9"]);
-        assert_eq!(names(&parsed("--all").unwrap()).len(), experiments::all().len());
+        assert_eq!(names(&parsed("--all").unwrap()).len(), papers::all().len());
     }
 
     #[test]
@@ -335,8 +335,8 @@ mod tests {
     #[test]
     fn the_list_begins_with_names() {
         let list = list();
-        assert_eq!(list.lines().count(), experiments::all().len());
-        for (line, info) in list.lines().zip(experiments::all()) {
+        assert_eq!(list.lines().count(), papers::all().len());
+        for (line, info) in list.lines().zip(papers::all()) {
             assert_eq!(line.split_whitespace().next(), Some(info.name));
             assert!(line.ends_with(info.title));
         }
