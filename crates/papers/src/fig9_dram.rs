@@ -61,7 +61,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
             done += 1;
             options.done(f64::from(done) / runs as f64)?;
         }
-        Ok(points)
+        Ok::<_, ExperimentError>(points)
     };
     let without = line(LogTo::Nowhere, &[], options)?;
     let mut both = 0;

@@ -20,7 +20,12 @@ mod window;
 pub use setting::ExperimentError;
 use setting::Setting;
 use std::path::Path;
-use tidewater_report::experiment::{Cell, Check, Column, Experiment, Figure, Form, Point, SCHEMA, Series};
+use std::sync::{Arc, Mutex, PoisonError};
+use tidewater_report::experiment::{Cell, Check, Column, Experiment, Figure, Form, SCHEMA, Series};
+
+use tidewater_sim::pool;
+use tidewater_study::experiment::{Asked, Names, Paper, Point};
+use tidewater_study::{Failure, How};
 
 /// Description of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,53 +79,67 @@ struct Findings {
 
 type Run = fn(&Setting, &mut Options<'_>) -> Result<Findings, ExperimentError>;
 
+/// How an experiment is made.
+enum Made {
+    By(Run),
+    /// Each of its runs by a function, and all else by its file, which ends in these.
+    Runs(Measure, &'static [&'static str]),
+}
+
+/// The figures of a run; `None`: it was asked to end.
+type Measure = fn(&Point, &How) -> Result<Option<Names>, Failure>;
+
 struct Entry {
     name: &'static str,
     file: &'static str,
-    run: Run,
+    made: Made,
 }
 
+/// What the experiments with CBM have in common.
+const CBM: &str = include_str!("../experiments/shared/cbm.toml");
+const CBM_BY_SIZE: &str = include_str!("../experiments/shared/cbm-by-size.toml");
+
 macro_rules! entries {
-    ($($name:literal => $run:path;)*) => {
+    ($($name:literal => $made:expr;)*) => {
         &[$(Entry {
             name: $name,
             file: include_str!(concat!("../experiments/", $name, ".toml")),
-            run: $run,
+            made: $made,
         },)*]
     };
 }
 
 const ENTRIES: &[Entry] = entries! {
-    "x-ssd/fig9" => fig9::run;
-    "x-ssd/fig9-dram" => fig9_dram::run;
-    "x-ssd/fig10" => fig10::run;
-    "x-ssd/fig11" => fig11::run;
-    "x-ssd/fig11-rings" => fig11_rings::run;
-    "x-ssd/fig12" => fig12::run;
-    "x-ssd/fig13" => fig13::run;
-    "x-ssd/movements" => movements::run;
-    "cbm/financial" => cbm::by_size::run;
-    "cbm/msnfs" => cbm::by_size::run;
-    "cbm/exchange" => cbm::by_size::run;
-    "cbm/camwebdev" => cbm::by_size::run;
-    "cbm/threshold" => cbm::threshold::run;
-    "cbm/map" => cbm::map::run;
-    "cbm/mechanisms" => cbm::mechanisms::run;
-    "cbm/openssd" => cbm::openssd::run;
-    "cbm/real" => cbm::real::run;
-    "cbm/sanity" => cbm::sanity::run;
-    "cbm/setups" => cbm::setups::run;
-    "2b-ssd/write-latency" => window::latency::write;
-    "2b-ssd/read-latency" => window::latency::read;
-    "2b-ssd/write-bandwidth" => window::bandwidth::write;
-    "2b-ssd/read-bandwidth" => window::bandwidth::read;
-    "2b-ssd/databases" => window::databases::run;
-    "byte-sides" => window::sides::run;
-    "hmb/fig2" => hmb::loads::run;
-    "hmb/fig5" => hmb::caches::read;
-    "hmb/fig8" => hmb::caches::write;
-    "hmb/fig10" => hmb::mapping::run;
-    "mqsim" => mqsim::run;
+    "x-ssd/fig9" => Made::By(fig9::run);
+    "x-ssd/fig9-dram" => Made::By(fig9_dram::run);
+    "x-ssd/fig10" => Made::By(fig10::run);
+    "x-ssd/fig11" => Made::By(fig11::run);
+    "x-ssd/fig11-rings" => Made::By(fig11_rings::run);
+    "x-ssd/fig12" => Made::By(fig12::run);
+    "x-ssd/fig13" => Made::By(fig13::run);
+    "x-ssd/movements" => Made::By(movements::run);
+    "cbm/financial" => Made::Runs(records, &[CBM_BY_SIZE, CBM]);
+    "cbm/msnfs" => Made::Runs(records, &[CBM_BY_SIZE, CBM]);
+    "cbm/exchange" => Made::Runs(records, &[CBM_BY_SIZE, CBM]);
+    "cbm/camwebdev" => Made::Runs(records, &[CBM_BY_SIZE, CBM]);
+    "cbm/threshold" => Made::Runs(records, &[CBM]);
+    "cbm/map" => Made::Runs(records, &[CBM]);
+    "cbm/mechanisms" => Made::Runs(records, &[CBM]);
+    "cbm/openssd" => Made::Runs(records, &[CBM]);
+    "cbm/real" => Made::Runs(records, &[CBM]);
+    "cbm/sanity" => Made::Runs(records, &[CBM]);
+    "cbm/setups" => Made::Runs(records, &[CBM]);
+    "2b-ssd/write-latency" => Made::By(window::latency::write);
+    "2b-ssd/read-latency" => Made::By(window::latency::read);
+    "2b-ssd/write-bandwidth" => Made::By(window::bandwidth::write);
+    "2b-ssd/read-bandwidth" => Made::By(window::bandwidth::read);
+    "2b-ssd/databases" => Made::By(window::databases::run);
+    "byte-sides" => Made::By(window::sides::run);
+    "hmb/fig2" => Made::By(hmb::loads::run);
+    "hmb/fig5" => Made::By(hmb::caches::read);
+    "hmb/fig8" => Made::By(hmb::caches::write);
+    "hmb/fig10" => Made::By(hmb::mapping::run);
+    "mqsim" => Made::By(mqsim::run);
 };
 
 /// Every experiment, in the order of the papers.
@@ -146,8 +165,16 @@ pub fn run(name: &str, mut options: Options<'_>) -> Result<Experiment, Experimen
     let Some(entry) = ENTRIES.iter().find(|entry| entry.name == name) else {
         return Err(ExperimentError::unknown(name, ENTRIES.iter().map(|entry| entry.name)));
     };
+    let run = match &entry.made {
+        Made::By(run) => run,
+        Made::Runs(measure, endings) => {
+            let mut experiment = runs(entry, endings, *measure, &mut options)?;
+            ledger::spell(name, &mut experiment.checks)?;
+            return Ok(experiment);
+        }
+    };
     let setting = Setting::parse(entry.name, entry.file)?;
-    let Findings { columns, rows, mut checks, found, mut figures } = (entry.run)(&setting, &mut options)?;
+    let Findings { columns, rows, mut checks, found, mut figures } = run(&setting, &mut options)?;
     // Nothing left the buffers of a quick run, or no trace was there.
     figures.retain(|figure| figure.series.iter().any(|series| !series.points.is_empty()));
     setting.check_losses(checks.iter().map(|check| check.name.as_str()))?;
@@ -172,6 +199,51 @@ pub fn run(name: &str, mut options: Options<'_>) -> Result<Experiment, Experimen
         fitted: setting.fitted.clone(),
         figures,
     })
+}
+
+/// The figures of a run's record.
+fn records(point: &Point, how: &How) -> Result<Option<Names>, Failure> {
+    point.run(how)
+}
+
+/// An experiment whose file says all but how a run is measured.
+fn parsed(entry: &Entry, endings: &[&str], options: &Options<'_>) -> Result<Paper, Failure> {
+    let text = endings.iter().fold(entry.file.to_owned(), |text, ending| text + "\n" + ending);
+    let asked = Asked { seed: options.seed, quick: options.quick, full: options.full };
+    Paper::parse(entry.name, &text, asked, |parameters| {
+        let mut more = cbm::stand_ins()?;
+        if let Some(listed) = parameters.get("traces") {
+            more.extend(cbm::traces(listed, options.traces)?);
+        }
+        Ok(more)
+    })
+}
+
+/// Makes all runs, on all threads that are at hand. Cancelled, it begins no further one.
+fn runs(
+    entry: &Entry,
+    endings: &[&str],
+    measure: Measure,
+    options: &mut Options<'_>,
+) -> Result<Experiment, ExperimentError> {
+    let paper = parsed(entry, endings, options)?;
+    let how = How::new(None, Arc::default());
+    let cancelled = options.cancelled;
+    let told = Mutex::new((&mut *options.progress, 0));
+    let points = paper.points();
+    let measured = pool::in_order(points.iter().collect(), |_, point: &Point| {
+        if cancelled() {
+            return Err(ExperimentError::Cancelled);
+        }
+        let figures = measure(point, &how)?.ok_or(ExperimentError::Cancelled)?;
+        // Nothing that holds the lock can fail.
+        let (progress, done) = &mut *told.lock().unwrap_or_else(PoisonError::into_inner);
+        *done += 1;
+        progress(f64::from(*done) / points.len() as f64);
+        Ok(paper.fields(point, figures)?)
+    });
+    let measured = measured.into_iter().collect::<Result<_, _>>()?;
+    if cancelled() { Err(ExperimentError::Cancelled) } else { Ok(paper.document(measured)?) }
 }
 
 fn column(name: &str, doc: &str) -> Column {
@@ -205,7 +277,7 @@ fn figure(title: &str, form: Form, (x_label, x_log): (&str, bool), (y_label, y_l
 }
 
 fn series(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
-    let points = points.into_iter().map(|(x, y)| Point { x, y, spread: None }).collect();
+    let points = points.into_iter().map(|(x, y)| tidewater_report::experiment::Point { x, y, spread: None }).collect();
     Series { name: name.into(), from_paper: false, points }
 }
 

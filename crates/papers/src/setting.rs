@@ -7,6 +7,7 @@ use tidewater_base::{Duration, Instant};
 use tidewater_core::profile::Profile;
 use tidewater_core::{Device, device};
 use tidewater_report::experiment::Parameter;
+use tidewater_study::Failure;
 
 /// Why an experiment came to no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,12 @@ impl fmt::Display for ExperimentError {
 
 impl std::error::Error for ExperimentError {}
 
+impl From<Failure> for ExperimentError {
+    fn from(failure: Failure) -> ExperimentError {
+        ExperimentError::Refused(failure.to_string())
+    }
+}
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Given {
@@ -58,7 +65,6 @@ struct Loss {
 
 /// The file of an experiment.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Setting {
     #[serde(skip)]
     name: String,

@@ -14,7 +14,7 @@ mod vary;
 
 pub use drive::{Drive, DriveSpec, change, changes, find, meant, prepare, read, settings};
 pub use failure::{Failure, Subject, reason, without_number};
-pub use load::{Load, LoadSpec, Origin};
+pub use load::{Load, LoadSpec, Origin, SynthLoad};
 pub use many::{FindPolicy, Follow, How, Ready, ready, run_all};
 pub use one::{Listeners, One, RunFailure, memory_needed};
 pub use shared::{Opened, SharedDrives, SharedTraces};

@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::shared::{Opened, SharedTraces, alone};
 use crate::trace::{self, Reading};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tidewater_base::{Duration, units};
@@ -12,7 +13,7 @@ use tidewater_report::record::{self, WorkloadKind};
 use tidewater_sim::run::Pacing;
 use tidewater_sim::trace::{self as sim, Input, Options};
 use tidewater_sim::workload::job::{Access, Amount, Distribution, Order, ThreadSpec};
-use tidewater_sim::workload::{JobSpec, Op, Repeat, Source, Together, Workload};
+use tidewater_sim::workload::{JobSpec, Op, Repeat, Source, Synth, SynthSpec, Together, Workload};
 
 /// A load as it is asked for, and the options that it is run with: traces, or a job.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,8 @@ pub struct LoadSpec {
     pub traces: Vec<PathBuf>,
     /// A fio job: a file, or the job itself.
     pub job: Option<String>,
+    /// A trace that is made while it runs, with the statistics of a paper's.
+    pub synth: Option<SynthLoad>,
     /// How traces are read.
     pub reading: Reading,
     /// Passes over a trace.
@@ -36,6 +39,35 @@ pub struct LoadSpec {
     pub power_cut: Option<Duration>,
     /// Requests that are served before the measurement begins.
     pub warm_up: u64,
+}
+
+/// A synthesized trace.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SynthLoad {
+    /// The workload whose statistics it has.
+    like: String,
+    /// Requests.
+    requests: u64,
+    /// Its footprint is so many times smaller than that workload's.
+    #[serde(default = "once")]
+    smaller: f64,
+    /// As [`SynthSpec::shared_percent`].
+    #[serde(default)]
+    shared_percent: f64,
+}
+
+fn once() -> f64 {
+    1.0
+}
+
+impl SynthLoad {
+    fn spec(&self) -> Result<SynthSpec, Failure> {
+        let spec = SynthSpec::cbm(&self.like)
+            .ok_or_else(|| Failure::usage(format_args!("synth: there is no workload `{}`", self.like)))?;
+        let footprint_mib = spec.footprint_mib / self.smaller;
+        Ok(SynthSpec { requests: self.requests, footprint_mib, shared_percent: self.shared_percent, ..spec })
+    }
 }
 
 /// A drive's load.
@@ -58,6 +90,8 @@ pub enum Origin {
     Traces(Vec<Input>),
     /// A job, and how it was given.
     Job(JobSpec, String),
+    /// A synthesized trace, and whose statistics it has.
+    Synth(SynthSpec, String),
 }
 
 impl Origin {
@@ -92,7 +126,10 @@ impl Origin {
                 }
                 Ok(Origin::Job(spec, job.clone()))
             }
-            ([], None) => Err(Failure::usage("neither --trace nor --job was given")),
+            ([], None) => match &given.synth {
+                Some(synth) => Ok(Origin::Synth(synth.spec()?, synth.like.clone())),
+                None => Err(Failure::usage("neither --trace nor --job was given")),
+            },
         }
     }
 
@@ -100,7 +137,7 @@ impl Origin {
     pub fn is_repeatable(&self) -> bool {
         match self {
             Origin::Traces(inputs) => inputs.iter().all(Input::rereadable),
-            Origin::Job(..) => true,
+            Origin::Job(..) | Origin::Synth(..) => true,
         }
     }
 
@@ -118,6 +155,7 @@ impl Origin {
         match self {
             Origin::Traces(inputs) => open_traces(inputs, given, profile, shared),
             Origin::Job(spec, text) => open_job(spec, text, given, profile, seed),
+            Origin::Synth(spec, like) => open_synth(&SynthSpec { seed, ..spec.clone() }, like, given),
         }
     }
 
@@ -125,7 +163,7 @@ impl Origin {
     pub fn doubts(&self, given: &LoadSpec) -> Vec<String> {
         match self {
             Origin::Traces(inputs) => doubts(inputs, given),
-            Origin::Job(..) => Vec::new(),
+            Origin::Job(..) | Origin::Synth(..) => Vec::new(),
         }
     }
 }
@@ -233,6 +271,18 @@ fn together(sources: Vec<Workload>) -> Result<Workload, Failure> {
             .help("--compact leaves out what they do not touch")
     })?;
     Ok(Workload::Together(Box::new(together)))
+}
+
+fn open_synth(spec: &SynthSpec, like: &str, given: &LoadSpec) -> Result<Load, Failure> {
+    let source = Workload::Synth(Box::new(Synth::new(spec).map_err(Failure::refused)?));
+    let described = record::Workload {
+        kind: WorkloadKind::Synth,
+        source: like.to_owned(),
+        description: format!("synthesized, {}", units::plural_exact(spec.requests, "request")),
+        options: BTreeMap::new(),
+    };
+    let pacing = given.queue_depth.map_or(Pacing::Arrival, Pacing::Depth);
+    Ok(Load { source, pacing, runtime: None, described, warnings: Vec::new() })
 }
 
 fn is_paced(thread: &ThreadSpec) -> bool {

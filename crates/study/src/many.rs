@@ -34,10 +34,10 @@ pub fn ready(plans: Vec<Plan>) -> Result<Vec<Ready>, Failure> {
         .into_iter()
         .map(|plan| {
             let drive = plan.drive.prepare().map_err(|failure| plan.within(failure))?;
-            let LoadSpec { traces, job, .. } = &plan.load;
+            let LoadSpec { traces, job, synth, .. } = &plan.load;
             let origin = match origins.get(&(traces.clone(), job.clone())) {
                 // A speedup that a job has no use for is refused for each.
-                Some(origin) if job.is_none() => Arc::clone(origin),
+                Some(origin) if job.is_none() && synth.is_none() => Arc::clone(origin),
                 _ => Arc::new(Origin::find(&plan.load)?),
             };
             if several && !origin.is_repeatable() {

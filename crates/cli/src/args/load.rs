@@ -76,6 +76,7 @@ impl Load {
         LoadSpec {
             traces: self.origin.trace.clone(),
             job: self.origin.job.clone(),
+            synth: None,
             reading: self.reading.spec(),
             repeat: self.repeat,
             queue_depth: self.queue_depth,

@@ -1,9 +1,11 @@
-//! Expressions of an experiment's file: Jinja's, over the figures of a run or the rows of the experiment.
+//! Expressions of an experiment's file, and texts with expressions in them: Jinja's, over the figures of a run or the
+//! rows of the experiment.
 
 use minijinja::value::{Kwargs, Object, Rest, Value, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
+use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tidewater_base::units::format_bytes;
 
 /// Steps that an expression may take: far more than any that says something, and an end of those that say nothing.
 const STEPS_MAX: u64 = 1_000_000;
@@ -30,19 +32,12 @@ impl Expression {
     /// # Errors
     /// A name that is not known, with the nearest that is; values that do not fit the operation.
     pub fn value(&self, names: &Names, rows: Option<&Rows>) -> Result<Value, String> {
-        let mut environment = environment();
-        if let Some(rows) = rows {
-            let (of_row, of_column) = (rows.clone(), rows.clone());
-            environment.add_function("row", move |values: Rest<Value>, given: Kwargs| of_row.row(&values, &given));
-            environment.add_function("column", move |name: &str, values: Rest<Value>, given: Kwargs| {
-                of_column.column(name, &values, &given)
-            });
-        }
+        let environment = environment_of(rows, names);
         let expression = environment.compile_expression(&self.text).map_err(|error| one_line(&error))?;
         if let Some(unknown) = expression
             .undeclared_variables(false)
             .into_iter()
-            .find(|name| !names.contains_key(name) && environment.globals().all(|(global, _)| global != name.as_str()))
+            .find(|name| environment.globals().all(|(global, _)| global != name.as_str()))
         {
             let known = names.keys().map(String::as_str);
             let meant = crate::meant(&unknown, known).map_or_else(
@@ -52,18 +47,6 @@ impl Expression {
             return Err(format!("`{unknown}` has no value here{meant}"));
         }
         expression.eval(names).map_err(|error| one_line(&error))
-    }
-
-    /// Its value as a number.
-    ///
-    /// # Errors
-    /// As [`Expression::value`], and when it is none.
-    pub fn number(&self, names: &Names) -> Result<f64, String> {
-        let value = self.value(names, None)?;
-        f64::try_from(value.clone())
-            .ok()
-            .filter(|number| number.is_finite())
-            .ok_or_else(|| format!("`{}` is {value}, not a number", self.text))
     }
 
     /// Whether it holds.
@@ -86,7 +69,35 @@ impl std::fmt::Display for Expression {
     }
 }
 
-/// The rows of an experiment: what varies, as written, and the columns.
+/// Whether a text has expressions in it.
+pub fn is_template(text: &str) -> bool {
+    text.contains("{{") || text.contains("{%")
+}
+
+/// A text, with the values of the expressions in it.
+///
+/// # Errors
+/// As [`Expression::value`].
+pub fn text(text: &str, names: &Names, rows: Option<&Rows>) -> Result<String, String> {
+    if !is_template(text) {
+        return Ok(text.trim().to_owned());
+    }
+    let written = environment_of(rows, names).render_str(text, names).map_err(|error| one_line(&error))?;
+    Ok(written.trim().to_owned())
+}
+
+/// The value of a text: that of its expression where it is nothing but `{{ one }}`, else [`text`].
+///
+/// # Errors
+/// As there.
+pub fn filled(given: &str, names: &Names) -> Result<Value, String> {
+    match given.trim().strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}")) {
+        Some(alone) if !is_template(alone) => Expression { text: alone.trim().to_owned() }.value(names, None),
+        _ => text(given, names, None).map(Value::from),
+    }
+}
+
+/// The rows of an experiment: what varies, and the columns.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     /// Keys that vary, in order.
@@ -101,9 +112,9 @@ pub struct Rows {
 #[derive(Clone, Debug, Default)]
 pub struct Row {
     /// The values of the keys.
-    pub values: Vec<String>,
-    /// Those of the columns.
-    pub numbers: Vec<f64>,
+    pub values: Vec<Value>,
+    /// What was measured, and the columns.
+    pub fields: Names,
 }
 
 impl Rows {
@@ -113,10 +124,49 @@ impl Rows {
     }
 
     /// A row as a map: keys by their last part, and columns.
-    fn map(&self, Row { values, numbers }: &Row) -> Value {
-        let keys = self.keys.iter().map(|key| short(key).to_owned()).zip(values.iter().map(Value::from));
-        let columns = self.columns.iter().cloned().zip(numbers.iter().map(|&number| Value::from(number)));
-        Value::from_object(Fields(keys.chain(columns).collect()))
+    fn map(&self, row: &Row) -> Value {
+        Value::from_object(Fields(self.names(row)))
+    }
+
+    fn names(&self, Row { values, fields }: &Row) -> Names {
+        let keys = self.keys.iter().map(|key| short(key).to_owned()).zip(values.iter().cloned());
+        keys.filter(|(_, value)| !value.is_undefined()).chain(fields.clone()).collect()
+    }
+
+    /// Of each row for which `when` holds, the value of `each`. Both know the row's keys and columns; the row as `this`,
+    /// and that of an expression around this one as `outer`; and `same(key=value)`: the row that differs from it in
+    /// that key alone.
+    fn of(&self, state: &State<'_, '_>, each: &str, when: Option<&str>) -> Result<Vec<Value>, Error> {
+        let environment = environment_of(Some(self), &Names::new());
+        let compile = |text: &str| environment.compile_expression_owned(text.to_owned());
+        let (each, when) = (compile(each)?, when.map(compile).transpose()?);
+        // What surrounds the call is known, too.
+        let known = state.known_variables().into_iter().map(std::borrow::Cow::into_owned);
+        let around: Names = known.filter_map(|name| state.lookup(&name).map(|value| (name, value))).collect();
+        let outer = state.lookup("this");
+        let mut values = Vec::new();
+        for row in self.rows.iter() {
+            let mut names = around.clone();
+            names.extend(self.names(row));
+            names.insert("this".into(), self.map(row));
+            names.extend(outer.clone().map(|outer| ("outer".to_owned(), outer)));
+            let (rows, of) = (self.clone(), row.values.clone());
+            names.insert("same".into(), Value::from_function(move |given: Kwargs| rows.same(&of, &given)));
+            if when.as_ref().map_or(Ok(true), |when| when.eval(&names).map(|value| value.is_true()))? {
+                values.push(each.eval(&names)?);
+            }
+        }
+        Ok(values)
+    }
+
+    fn same(&self, of: &[Value], given: &Kwargs) -> Result<Value, Error> {
+        let mut wanted = of.to_vec();
+        for name in given.args() {
+            let at = self.key(name).ok_or_else(|| wrong(format!("`{name}` does not vary")))?;
+            wanted[at] = given.get::<Value>(name)?;
+        }
+        let row = self.rows.iter().find(|row| row.values == wanted);
+        row.map(|row| self.map(row)).ok_or_else(|| wrong(format!("no row has {given:?}, and else the same values")))
     }
 
     /// Rows in which every given value is that of some key, and every named one that of its key.
@@ -126,15 +176,16 @@ impl Rows {
             let Some(at) = self.key(name) else {
                 return Err(wrong(format!("`{name}` does not vary")));
             };
-            named.push((at, text(&given.get::<Value>(name)?)));
+            named.push((at, word(&given.get::<Value>(name)?)));
         }
-        let known = |value: &Value| self.rows.iter().any(|row| row.values.contains(&text(value)));
+        let has = |row: &Row, value: &Value| row.values.iter().any(|own| word(own) == word(value));
+        let known = |value: &Value| self.rows.iter().any(|row| has(row, value));
         if let Some(value) = values.iter().find(|value| !known(value)) {
             return Err(wrong(format!("no row has the value `{value}`")));
         }
         let matches = |row: &&Row| {
-            values.iter().all(|value| row.values.contains(&text(value)))
-                && named.iter().all(|(at, value)| row.values[*at] == *value)
+            values.iter().all(|value| has(row, value))
+                && named.iter().all(|(at, value)| word(&row.values[*at]) == *value)
         };
         Ok(self.rows.iter().filter(matches).collect())
     }
@@ -148,10 +199,10 @@ impl Rows {
     }
 
     fn column(&self, name: &str, values: &[Value], given: &Kwargs) -> Result<Value, Error> {
-        let Some(at) = self.columns.iter().position(|column| column == name) else {
+        if !self.columns.iter().any(|column| column == name) {
             return Err(wrong(format!("there is no column `{name}`")));
-        };
-        Ok(self.chosen(values, given)?.into_iter().map(|row| row.numbers[at]).collect())
+        }
+        Ok(self.chosen(values, given)?.into_iter().filter_map(|row| row.fields.get(name).cloned()).collect())
     }
 }
 
@@ -175,7 +226,7 @@ pub fn short(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
 }
 
-fn text(value: &Value) -> String {
+fn word(value: &Value) -> String {
     value.to_string()
 }
 
@@ -188,6 +239,24 @@ fn one_line(error: &Error) -> String {
     text.lines().collect::<Vec<_>>().join(" ")
 }
 
+/// The environment of expressions over rows, if there are some.
+fn environment_of(rows: Option<&Rows>, names: &Names) -> Environment<'static> {
+    let mut environment = environment();
+    // Macros and the expressions in texts of an expression know them, too.
+    names.iter().for_each(|(name, value)| environment.add_global(name.clone(), value.clone()));
+    if let Some(rows) = rows {
+        let [of_row, of_column, of_all] = [(); 3].map(|()| rows.clone());
+        environment.add_function("row", move |values: Rest<Value>, given: Kwargs| of_row.row(&values, &given));
+        environment.add_function("column", move |name: &str, values: Rest<Value>, given: Kwargs| {
+            of_column.column(name, &values, &given)
+        });
+        environment.add_function("of", move |state: &State<'_, '_>, each: &str, when: Option<&str>| {
+            of_all.of(state, each, when)
+        });
+    }
+    environment
+}
+
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -198,12 +267,76 @@ fn environment() -> Environment<'static> {
     environment.add_test("not_rising", move |values: Vec<f64>| pairs(&values, |a, b| a >= b));
     environment.add_test("not_falling", move |values: Vec<f64>| pairs(&values, |a, b| a <= b));
     environment.add_test("within", |value: f64, low: f64, high: f64| (low..=high).contains(&value));
+    environment.add_test("all", |values: Vec<Value>| values.iter().all(Value::is_true));
+    // On a linear axis the largest would hide all others.
+    environment.add_test("wide", |values: Vec<f64>| {
+        let least = values.iter().copied().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
+        values.iter().copied().fold(0.0, f64::max) > 30.0 * least
+    });
+    environment.add_function("gain", |this: f64, other: f64| gain(this, other));
+    environment.add_function("cross", |lists: Rest<Vec<Value>>| cross(&lists));
+    environment.add_filter("ranked", |values: Vec<Value>| ranked(&values));
+    environment.add_filter("percent_range", |values: Vec<f64>| percent_range(&values));
+    environment.add_filter("below_or_above", |gains: Vec<f64>| below_or_above(&gains));
+    environment.add_filter("fixed", |value: f64, digits: usize| format!("{value:.digits$}"));
+    environment.add_filter("signed", |value: f64, digits: usize| format!("{value:+.digits$}"));
+    environment.add_filter("bytes", |value: f64| format_bytes(value as u64));
+    environment.add_filter("figures", |values: Vec<f64>, unit: &str| format!("{} {unit}", figures(&values)));
     environment
         .add_filter("median", |values: Vec<f64>| median(&values).ok_or_else(|| wrong("the median of no numbers")));
     environment.add_filter("mean", |values: Vec<f64>| {
         if values.is_empty() { Err(wrong("the mean of no numbers")) } else { Ok(mean(&values)) }
     });
     environment
+}
+
+/// How much less than `other` this is, in percent of it.
+fn gain(this: f64, other: f64) -> f64 {
+    if other == 0.0 { 0.0 } else { (other - this) / other * 100.0 }
+}
+
+/// Every combination; the last list changes fastest.
+fn cross(lists: &[Vec<Value>]) -> Vec<Value> {
+    let longer = |all: Vec<Vec<Value>>, list: &Vec<Value>| {
+        let with = |one: &Vec<Value>, value: &Value| [&one[..], std::slice::from_ref(value)].concat();
+        all.iter().flat_map(|one| list.iter().map(move |value| with(one, value))).collect()
+    };
+    lists.iter().fold(vec![Vec::new()], longer).into_iter().map(Value::from).collect()
+}
+
+/// Names with their values, the least first.
+fn ranked(values: &[Value]) -> Result<String, Error> {
+    let pair = |pair: &Value| Ok((f64::try_from(pair.get_item_by_index(0)?)?, pair.get_item_by_index(1)?));
+    let mut pairs = values.iter().map(pair).collect::<Result<Vec<(f64, Value)>, Error>>()?;
+    pairs.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Ok(pairs.iter().map(|(value, name)| format!("{name} {value:.0}")).collect::<Vec<_>>().join(", "))
+}
+
+fn range(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &value| (low.min(value), high.max(value)))
+}
+
+/// `12 to 30 %`; a single value alone.
+fn percent_range(values: &[f64]) -> String {
+    let (low, high) = range(values);
+    let (low, high) = (format!("{low:.0}"), format!("{high:.0}"));
+    if low == high { format!("{low} %") } else { format!("{low} to {high} %") }
+}
+
+/// Gains in percent of something of which less is better: `8 to 30 % below`, or `3 % above to 30 % below`.
+fn below_or_above(gains: &[f64]) -> String {
+    let (low, high) = range(gains);
+    match (low.round() < 0.0, high.round() < 0.0) {
+        (false, _) => format!("{} below", percent_range(gains)),
+        (true, true) => format!("{} above", percent_range(&gains.iter().map(|gain| -gain).collect::<Vec<_>>())),
+        (true, false) => format!("{:.0} % above to {high:.0} % below", -low),
+    }
+}
+
+/// Figures with so many digits as say something.
+fn figures(values: &[f64]) -> String {
+    let digits = |x: &f64| if *x >= 100.0 { format!("{x:.0}") } else { format!("{x:.1}") };
+    values.iter().map(digits).collect::<Vec<_>>().join(", ")
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -224,8 +357,10 @@ mod tests {
     use super::*;
 
     fn rows() -> Rows {
-        let row =
-            |op: &str, drive: &str, waf: f64| Row { values: vec![op.to_owned(), drive.to_owned()], numbers: vec![waf] };
+        let row = |op: &str, drive: &str, waf: f64| Row {
+            values: vec![Value::from(op), Value::from(drive)],
+            fields: Names::from([("waf".to_owned(), Value::from(waf))]),
+        };
         Rows {
             keys: vec!["ftl.over_provisioning".into(), "profile".into()],
             columns: vec!["waf".into()],
@@ -234,7 +369,11 @@ mod tests {
     }
 
     fn value(text: &str) -> Result<String, String> {
-        let names = Names::from([("waf".to_owned(), Value::from(1.5)), ("reads".to_owned(), Value::from(7))]);
+        let names = Names::from([
+            ("waf".to_owned(), Value::from(1.5)),
+            ("reads".to_owned(), Value::from(7)),
+            ("least".to_owned(), Value::from(2.5)),
+        ]);
         Ok(Expression::new(text)?.value(&names, Some(&rows()))?.to_string())
     }
 
@@ -250,9 +389,22 @@ mod tests {
             ("column('waf', 'a') is rising", "False"),
             ("column('waf') | median", "3.5"),
             ("column('waf') | mean is within(3, 4)", "True"),
+            ("of('waf / same(profile=\"b\").waf', 'profile == \"a\"') | figures('x')", "1.2, 1.3 x"),
+            ("of('waf * reads', 'waf < least')", "[14.0, 10.5]"),
+            ("(row('7%', 'a').waf | fixed(2)) ~ (waf | signed(1)) ~ (2048 | bytes)", "6.00+1.52KiB"),
         ] {
             assert_eq!(value(text).as_deref(), Ok(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn words_for_figures() {
+        assert_eq!(percent_range(&[12.4, -3.2, 29.6]), "-3 to 30 %");
+        assert_eq!(percent_range(&[5.0]), "5 %");
+        assert_eq!(below_or_above(&[12.4, 29.6]), "12 to 30 % below");
+        assert_eq!(below_or_above(&[-235.2, -8.0]), "8 to 235 % above");
+        assert_eq!(below_or_above(&[12.4, -3.2, 29.6]), "3 % above to 30 % below");
+        assert_eq!((gain(25.0, 100.0), gain(1.0, 0.0)), (75.0, 0.0));
     }
 
     #[test]
@@ -271,7 +423,6 @@ mod tests {
             assert!(error.contains(expected) && !error.contains('\n'), "{text}: {error}");
         }
         let names = Names::new();
-        assert!(Expression::new("'x'").unwrap().number(&names).unwrap_err().contains("not a number"));
         assert!(Expression::new("3").unwrap().holds(&names, &rows()).unwrap_err().contains("neither true nor false"));
     }
 }

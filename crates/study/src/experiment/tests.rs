@@ -1,8 +1,10 @@
 //! The template and what is made of it.
 
+use super::sheet::rounded;
 use super::*;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
+use tidewater_report::experiment::Cell;
 
 #[derive(Default)]
 struct Ended(AtomicUsize);

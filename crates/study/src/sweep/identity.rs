@@ -56,6 +56,7 @@ impl Digests {
         if let Some(job) = &load.job {
             lines.push(format!("job {}", self.of(Path::new(job))?));
         }
+        lines.extend(load.synth.as_ref().map(|synth| format!("synth {synth:?}")));
         let reading = &load.reading;
         let mut option = |name: &str, value: Option<String>| lines.extend(value.map(|value| format!("{name} {value}")));
         option("format", reading.format.map(|format| format.name().to_owned()));

@@ -1,7 +1,7 @@
 //! A sweep as a file: what every run has, what varies, what is sampled, and what is left out.
 
 use crate::drive::DriveSpec;
-use crate::load::LoadSpec;
+use crate::load::{LoadSpec, SynthLoad};
 use crate::trace::Reading;
 use crate::vary::{Grid, Plan};
 use crate::{Failure, Setting, Variation, factor};
@@ -113,6 +113,7 @@ impl Given {
 pub(crate) struct LoadTable {
     trace: Option<Paths>,
     job: Option<String>,
+    synth: Option<SynthLoad>,
     format: Option<String>,
     columns: Option<String>,
     slice: Option<String>,
@@ -193,6 +194,7 @@ impl Sweep {
     pub fn plans(&self) -> Result<Vec<Plan>, Failure> {
         if self.grid.load.traces.is_empty()
             && self.grid.load.job.is_none()
+            && self.grid.load.synth.is_none()
             && !self.grid.vary.iter().any(|vary| ["trace", "job"].contains(&vary.key.as_str()))
         {
             return Err(Failure::usage("the sweep has no load")
@@ -277,6 +279,7 @@ impl PlanTable {
         let load = LoadSpec {
             traces,
             job,
+            synth: load.synth,
             reading,
             repeat: load.repeat,
             queue_depth: load.queue_depth,

@@ -1,0 +1,311 @@
+//! Experiments whose file says what each run is by expressions: every combination of the values on some axes.
+
+use super::expression::{Expression, Names, Row, Rows, filled, text};
+use super::sheet::File;
+use crate::many::{Follow, How, Ready, one};
+use crate::sweep::plan::{PlanTable, Sweep};
+use crate::{Drive, Failure, Origin, Plan};
+use minijinja::Value;
+use minijinja::value::{Serde, ValueKind};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use tidewater_report::experiment::Experiment;
+
+/// Runs: a combination of values each, the last axis changing fastest.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunsTable {
+    /// Axes, of which one called `seed` takes the place of the seed: a name, and a list or its expression. A value that is a table has a `name`, settings of the drive in `set`,
+    /// and what else expressions take of it.
+    axes: Vec<(String, toml::Value)>,
+    /// Settings of the drive.
+    #[serde(default)]
+    set: BTreeMap<String, toml::Value>,
+    /// An expression: combinations for which it does not hold are left out.
+    when: Option<String>,
+    /// Expressions take them, and no reader sees their rows.
+    #[serde(default)]
+    hidden: bool,
+}
+
+/// How an experiment is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Seeds everything random; `seed` in expressions.
+    pub seed: u64,
+    /// A tenth of the measurement; `quick` in expressions.
+    pub quick: bool,
+    /// All of it, where there is a part that takes many minutes; `full` in expressions.
+    pub full: bool,
+}
+
+/// An experiment of a paper, as its file describes it.
+pub struct Paper {
+    name: String,
+    file: File<toml::Table>,
+    names: Names,
+    seed: u64,
+    points: Vec<Point>,
+}
+
+/// Runs that are too short to tell how far they are.
+struct Silent;
+
+impl Follow for Silent {}
+
+/// One run of it.
+#[derive(Clone, Debug)]
+pub struct Point {
+    names: Names,
+    /// What varies, and the value here.
+    keys: Vec<(String, Value)>,
+    set: Vec<(String, Value)>,
+    run: Arc<toml::Table>,
+    hidden: bool,
+}
+
+impl Paper {
+    /// Reads the file. `more`: what its expressions know besides its parameters.
+    ///
+    /// # Errors
+    /// When it is no such file.
+    pub fn parse(
+        name: &str,
+        text: &str,
+        asked: Asked,
+        more: impl FnOnce(&Names) -> Result<Names, Failure>,
+    ) -> Result<Paper, Failure> {
+        let within =
+            |failure: Failure| Failure { message: format!("experiments/{name}.toml: {}", failure.message), ..failure };
+        let file: File<toml::Table> = toml::from_str(text).map_err(|error| within(Failure::usage(error)))?;
+        let mut names = file.names();
+        names.extend(more(&names)?);
+        let Asked { seed, quick, full } = asked;
+        names.extend(
+            [("seed", Value::from(seed)), ("quick", quick.into()), ("full", full.into())].map(|(n, v)| (n.into(), v)),
+        );
+        let run = Arc::new(file.run.clone().unwrap_or_default());
+        let mut paper = Paper { name: name.into(), points: Vec::new(), names, seed, file };
+        for runs in &paper.file.runs {
+            let set = runs.set.iter().map(|(key, value)| (key.clone(), Value::from(Serde(value)))).collect();
+            let first =
+                Point { names: paper.names.clone(), keys: Vec::new(), set, run: Arc::clone(&run), hidden: runs.hidden };
+            paper.points.extend(runs.points(first).map_err(|why| within(Failure::usage(format_args!("runs: {why}"))))?);
+        }
+        Ok(paper)
+    }
+
+    /// Its title.
+    pub fn title(&self) -> &str {
+        &self.file.title
+    }
+
+    /// Its source.
+    pub fn source(&self) -> &str {
+        &self.file.source
+    }
+
+    /// Why a check does not hold, where that is known.
+    pub fn loss(&self, check: &str) -> Option<String> {
+        self.file.loss(check)
+    }
+
+    /// Its runs.
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    /// What the columns and later expressions take of a run that gave these figures.
+    ///
+    /// # Errors
+    /// A column without a value.
+    pub fn fields(&self, point: &Point, mut figures: Names) -> Result<Names, Failure> {
+        let mut names = point.names.clone();
+        names.extend(figures.clone());
+        // Of a record, the columns are what remains.
+        if figures.contains_key("record") {
+            figures.clear();
+        }
+        figures.extend(self.file.columns(&names)?);
+        Ok(figures)
+    }
+
+    /// The document, from what [`Paper::fields`] gave of each run.
+    ///
+    /// # Errors
+    /// An expression without a value.
+    pub fn document(&self, measured: Vec<Names>) -> Result<Experiment, Failure> {
+        let mut keys: Vec<String> = Vec::new();
+        for (key, _) in self.points.iter().flat_map(|point| &point.keys) {
+            if !keys.contains(key) {
+                keys.push(key.clone());
+            }
+        }
+        let columns = measured.first().map(|fields| fields.keys().cloned().collect()).unwrap_or_default();
+        let row = |(point, mut fields): (&Point, Names)| {
+            let value = |key| {
+                point.keys.iter().find(|(own, _)| own == key).map_or(Value::UNDEFINED, |(_, value)| value.clone())
+            };
+            // What an axis says besides a name.
+            fields.extend(
+                point
+                    .names
+                    .iter()
+                    .filter(|(name, _)| !self.names.contains_key(*name))
+                    .map(|(n, v)| (n.clone(), v.clone())),
+            );
+            Row { values: keys.iter().map(value).collect(), fields }
+        };
+        let rows = Arc::new(self.points.iter().zip(measured).map(row).collect());
+        let shown: Vec<bool> = self.points.iter().map(|point| !point.hidden).collect();
+        let document =
+            self.file.document(&self.name, self.names.clone(), &Rows { keys, columns, rows }, &shown, self.seed);
+        document.map_err(|failure| Failure {
+            message: format!("experiments/{}.toml: {}", self.name, failure.message),
+            ..failure
+        })
+    }
+}
+
+impl RunsTable {
+    fn points(&self, first: Point) -> Result<Vec<Point>, String> {
+        let mut points = vec![first];
+        for (key, values) in &self.axes {
+            let mut more = Vec::new();
+            for point in &points {
+                let values = match values {
+                    toml::Value::String(text) => Expression::new(text)?.value(&point.names, None)?,
+                    list => Value::from(Serde(list)),
+                };
+                for value in values.try_iter().map_err(|error| format!("{key}: {error}"))? {
+                    more.push(point.at(key, &value)?);
+                }
+            }
+            points = more;
+        }
+        if let Some(when) = &self.when {
+            let when = Expression::new(when)?;
+            let mut left = Vec::new();
+            for point in points {
+                if when.value(&point.names, None)?.is_true() {
+                    left.push(point);
+                }
+            }
+            points = left;
+        }
+        Ok(points)
+    }
+}
+
+impl Point {
+    /// The point with one more value.
+    fn at(&self, key: &str, value: &Value) -> Result<Point, String> {
+        let mut point = self.clone();
+        let written =
+            |value: Value, names: &Names| value.as_str().map_or(Ok(value.clone()), |text| filled(text, names));
+        let mut named = value.clone();
+        let entries = |table: &Value| -> Result<Vec<(String, Value)>, String> {
+            let keys = table.try_iter().map_err(|error| error.to_string())?;
+            keys.map(|key| Ok((key.to_string(), table.get_item(&key).map_err(|error| error.to_string())?))).collect()
+        };
+        if value.kind() == ValueKind::Map {
+            for (name, value) in entries(value)? {
+                match name.as_str() {
+                    "name" => named = written(value, &self.names)?,
+                    "set" => point.set.extend(entries(&value)?),
+                    _ => drop(point.names.insert(name, written(value, &self.names)?)),
+                }
+            }
+        }
+        point.names.insert(key.into(), named.clone());
+        point.keys.push((key.into(), named));
+        Ok(point)
+    }
+
+    /// What a name stands for.
+    ///
+    /// # Errors
+    /// When it stands for nothing.
+    pub fn value(&self, name: &str) -> Result<Value, Failure> {
+        self.names.get(name).cloned().ok_or_else(|| Failure::usage(format_args!("`{name}` is missing")))
+    }
+
+    /// A number.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn number(&self, name: &str) -> Result<f64, Failure> {
+        f64::try_from(self.value(name)?).map_err(|_| Failure::usage(format_args!("{name}: expected a number")))
+    }
+
+    /// A text.
+    ///
+    /// # Errors
+    /// When it is missing.
+    pub fn text(&self, name: &str) -> Result<String, Failure> {
+        Ok(self.value(name)?.to_string())
+    }
+
+    /// The sweep of this run alone.
+    fn sweep(&self) -> Result<Sweep, Failure> {
+        let wrong = |why: &dyn std::fmt::Display| Failure::usage(format_args!("run: {why}"));
+        let run = self.written(&toml::Value::Table((*self.run).clone())).map_err(|why| wrong(&why))?;
+        let Some(toml::Value::Table(mut run)) = run else { return Err(wrong(&"expected a table")) };
+        let set = run.entry("set").or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        for (key, value) in &self.set {
+            let value = text(&value.to_string(), &self.names, None).map_err(|why| wrong(&why))?;
+            set.as_table_mut().ok_or_else(|| wrong(&"set: expected a table"))?.insert(key.clone(), value.into());
+        }
+        let text = toml::to_string(&run).map_err(|error| wrong(&error))?;
+        let table: PlanTable = toml::from_str(&text).map_err(|error| wrong(&error))?;
+        let mut sweep = table.sweep(Path::new(""))?;
+        sweep.grid.drive.seed = u64::try_from(self.value("seed")?).map_err(|error| wrong(&error))?;
+        Ok(sweep)
+    }
+
+    /// With the values of its expressions in place of these; `None`: with none.
+    fn written(&self, given: &toml::Value) -> Result<Option<toml::Value>, String> {
+        Ok(match given {
+            toml::Value::String(text) => {
+                let value = filled(text, &self.names)?;
+                if value.is_none() {
+                    return Ok(None);
+                }
+                Some(toml::Value::try_from(value).map_err(|error| error.to_string())?)
+            }
+            toml::Value::Table(table) => {
+                let mut written = toml::Table::new();
+                for (key, value) in table {
+                    written.extend(self.written(value)?.map(|value| (key.clone(), value)));
+                }
+                Some(toml::Value::Table(written))
+            }
+            other => Some(other.clone()),
+        })
+    }
+
+    /// Its drive.
+    ///
+    /// # Errors
+    /// When there is no such drive.
+    pub fn drive(&self) -> Result<Drive, Failure> {
+        self.sweep()?.grid.drive.prepare()
+    }
+
+    /// Makes the run, and gives the figures of its record. `None`: it was asked to end.
+    ///
+    /// # Errors
+    /// When it can't be made.
+    pub fn run(&self, how: &How) -> Result<Option<Names>, Failure> {
+        let Plan { load, drive, .. } = self.sweep()?.plans()?.remove(0);
+        let ready = Ready {
+            drive: drive.prepare()?,
+            origin: Arc::new(Origin::find(&load)?),
+            plan: Plan { label: String::new(), point: Vec::new(), load, drive },
+        };
+        let record = one(&ready, how, 0, &(Arc::new(Silent) as Arc<dyn Follow>))?;
+        Ok((!record.partial).then(|| super::figures(record)))
+    }
+}

@@ -1,0 +1,301 @@
+//! What a file makes of rows that were measured: columns, checks, findings and figures.
+
+use super::expression::{Expression, Names, Rows, is_template, text};
+use super::figure::FigureTable;
+use super::points::RunsTable;
+use crate::Failure;
+use minijinja::Value;
+use minijinja::value::{Serde, ValueKind};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use tidewater_report::experiment::{Cell, Check, Column, Experiment, Parameter, SCHEMA};
+use toml::Spanned;
+
+/// The file of an experiment; `R`: its runs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File<R> {
+    pub title: String,
+    #[serde(default)]
+    pub source: String,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default)]
+    fitted: Vec<String>,
+    #[serde(default)]
+    differences: Vec<String>,
+    #[serde(default)]
+    pub parameters: BTreeMap<String, Documented>,
+    pub run: Option<R>,
+    pub quick: Option<super::Quick>,
+    #[serde(default)]
+    pub runs: Vec<RunsTable>,
+    #[serde(default)]
+    pub columns: Vec<ColumnTable>,
+    /// Names with their expressions, over all rows and the names before.
+    #[serde(default)]
+    values: BTreeMap<Spanned<String>, String>,
+    #[serde(default)]
+    pub checks: Vec<CheckTable>,
+    #[serde(default)]
+    found: Vec<FoundTable>,
+    #[serde(default)]
+    pub figures: Vec<FigureTable>,
+    /// Checks that do not hold, and the mechanism that was found.
+    #[serde(default)]
+    losses: Vec<Loss>,
+}
+
+/// A value with its source, which expressions take by its name.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Documented {
+    value: toml::Value,
+    doc: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ColumnTable {
+    pub name: String,
+    #[serde(default)]
+    doc: String,
+    /// An expression over the figures of a run; `None`: the figure of that name.
+    pub value: Option<String>,
+    /// Expressions take it, and no reader sees it.
+    #[serde(default)]
+    hidden: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckTable {
+    /// An expression: a check for each of its values, which is `it` in all texts of the check.
+    each: Option<String>,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    pub statement: String,
+    expected: Option<String>,
+    pub measured: String,
+    pub holds: String,
+    /// Of one that does not hold: why.
+    because: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FoundTable {
+    each: Option<String>,
+    text: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Loss {
+    check: String,
+    because: String,
+}
+
+/// What is there for each value of an expression.
+pub trait Each {
+    /// The expression.
+    fn each(&self) -> Option<&str>;
+}
+
+impl Each for CheckTable {
+    fn each(&self) -> Option<&str> {
+        self.each.as_deref()
+    }
+}
+
+impl Each for FoundTable {
+    fn each(&self) -> Option<&str> {
+        self.each.as_deref()
+    }
+}
+
+/// The items, each with its `it`. Neighbours with the same `each` take turns at its values.
+///
+/// # Errors
+/// When an `each` is no list.
+pub fn turns<'t, T: Each>(items: &'t [T], names: &Names, rows: &Rows) -> Result<Vec<(Value, &'t T)>, String> {
+    let mut all = Vec::new();
+    for group in items.chunk_by(|a, b| a.each() == b.each()) {
+        let Some(each) = group[0].each() else {
+            all.extend(group.iter().map(|item| (Value::UNDEFINED, item)));
+            continue;
+        };
+        let values = Expression::new(each)?.value(names, Some(rows))?;
+        for value in values.try_iter().map_err(|error| format!("`{each}`: {error}"))? {
+            all.extend(group.iter().map(|item| (value.clone(), item)));
+        }
+    }
+    Ok(all)
+}
+
+/// The names with `it`.
+fn with(names: &Names, it: &Value) -> Names {
+    let mut names = names.clone();
+    names.insert("it".into(), it.clone());
+    names
+}
+
+impl<R> File<R> {
+    /// The parameters' values.
+    pub fn names(&self) -> Names {
+        self.parameters.iter().map(|(name, given)| (name.clone(), Value::from(Serde(&given.value)))).collect()
+    }
+
+    /// Why a check does not hold, where that is known.
+    pub fn loss(&self, check: &str) -> Option<String> {
+        self.losses.iter().find(|loss| loss.check == check).map(|loss| loss.because.trim().to_owned())
+    }
+
+    /// The columns of a run, from its figures.
+    ///
+    /// # Errors
+    /// An expression without a value.
+    pub fn columns(&self, names: &Names) -> Result<Names, Failure> {
+        let value = |column: &ColumnTable| {
+            let value = Expression::new(column.value.as_ref().unwrap_or(&column.name))
+                .and_then(|value| value.value(names, None))
+                .map_err(|why| Failure::usage(format_args!("columns.{}: {why}", column.name)))?;
+            Ok((column.name.clone(), value))
+        };
+        self.columns.iter().map(value).collect()
+    }
+
+    /// The document of an experiment of that name; `shown` are the rows that readers see.
+    ///
+    /// # Errors
+    /// An expression without a value, or whose value is none that fits.
+    pub fn document(
+        &self,
+        name: &str,
+        mut names: Names,
+        rows: &Rows,
+        shown: &[bool],
+        seed: u64,
+    ) -> Result<Experiment, Failure> {
+        // In the order of the file: each may use those before.
+        let mut values: Vec<(&Spanned<String>, &String)> = self.values.iter().collect();
+        values.sort_by_key(|(name, _)| name.span().start);
+        for (name, text) in values {
+            let name = name.get_ref();
+            let value = Expression::new(text).and_then(|value| value.value(&names, Some(rows)));
+            let value = value.map_err(|why| Failure::usage(format_args!("values.{name}: {why}")))?;
+            names.insert(name.clone(), value);
+        }
+        let columns: Vec<&ColumnTable> = self.columns.iter().filter(|column| !column.hidden).collect();
+        let mut experiment = Experiment {
+            schema: SCHEMA.into(),
+            name: name.into(),
+            title: self.title.clone(),
+            source: self.source.clone(),
+            description: self.description.trim().to_owned(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            seed,
+            parameters: self.parameters.iter().map(parameter).collect(),
+            columns: columns.iter().map(|column| column.document()).collect(),
+            rows: Vec::new(),
+            checks: self.checks(&names, rows)?,
+            found: Vec::new(),
+            differences: self.differences.clone(),
+            fitted: self.fitted.clone(),
+            figures: Vec::new(),
+        };
+        for (row, _) in rows.rows.iter().zip(shown).filter(|(_, shown)| **shown) {
+            let cell = |column: &&ColumnTable| row.fields.get(&column.name).map_or_else(|| "".into(), cell);
+            experiment.rows.push(columns.iter().map(cell).collect());
+        }
+        let wrong = |place: &'static str| move |why: String| Failure::usage(format_args!("{place}: {why}"));
+        for (it, table) in turns(&self.found, &names, rows).map_err(wrong("found"))? {
+            let found = text(&table.text, &with(&names, &it), Some(rows)).map_err(wrong("found"))?;
+            experiment.found.extend(Some(found).filter(|found| !found.is_empty()));
+        }
+        for (it, table) in turns(&self.figures, &names, rows).map_err(wrong("figures"))? {
+            experiment.figures.push(table.of(&with(&names, &it), rows)?);
+        }
+        // Of what was not measured there is nothing to draw.
+        experiment.figures.retain(|figure| figure.series.iter().any(|series| !series.points.is_empty()));
+        match self.losses.iter().find(|loss| experiment.checks.iter().all(|check| check.name != loss.check)) {
+            Some(loss) => Err(wrong("losses")(format!("this experiment has no check `{}`", loss.check))),
+            None => Ok(experiment),
+        }
+    }
+
+    fn checks(&self, names: &Names, rows: &Rows) -> Result<Vec<Check>, Failure> {
+        let mut checks = Vec::new();
+        for (it, table) in
+            turns(&self.checks, names, rows).map_err(|why| Failure::usage(format_args!("checks: {why}")))?
+        {
+            let wrong =
+                |why: String| Failure::usage(format_args!("checks, \"{}{}\": {why}", table.statement, table.name));
+            let mut names = with(names, &it);
+            let written = |of: &str| text(of, &names, Some(rows)).map_err(wrong);
+            let holds = Expression::new(&table.holds).map_err(wrong)?;
+            let name = written(&table.name)?;
+            let expected = table.expected.as_deref().map(written).transpose()?;
+            let measured = if is_template(&table.measured) {
+                Value::from(written(&table.measured)?)
+            } else {
+                Expression::new(&table.measured).and_then(|value| value.value(&names, Some(rows))).map_err(wrong)?
+            };
+            names.insert("measured".into(), measured.clone());
+            let ok = holds.holds(&names, rows).map_err(wrong)?;
+            let because = table.because.clone().or_else(|| self.loss(&name));
+            checks.push(Check {
+                statement: table.statement.clone(),
+                expected: expected.unwrap_or_else(|| holds.to_string()),
+                measured: rounded(&measured),
+                ok,
+                fitted: Vec::new(),
+                because: because.filter(|_| !ok),
+                name,
+            });
+        }
+        Ok(checks)
+    }
+}
+
+impl ColumnTable {
+    fn document(&self) -> Column {
+        let doc = if self.doc.is_empty() { self.value.as_ref().unwrap_or(&self.doc) } else { &self.doc };
+        Column { name: self.name.clone(), doc: doc.clone() }
+    }
+}
+
+fn parameter((name, given): (&String, &Documented)) -> Parameter {
+    let value = match &given.value {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    Parameter { name: name.clone(), value, doc: given.doc.clone() }
+}
+
+pub fn cell(value: &Value) -> Cell {
+    match f64::try_from(value.clone()) {
+        Ok(number) if value.kind() == ValueKind::Number => Cell::Number(number),
+        _ => Cell::Text(value.to_string()),
+    }
+}
+/// A value for a reader: numbers with four digits.
+pub fn rounded(value: &Value) -> String {
+    let number = |value: &Value| match f64::try_from(value.clone()) {
+        Ok(number) if number.abs() >= 1_000.0 => format!("{number:.0}"),
+        Ok(number) => {
+            let digits = if number == 0.0 { 0 } else { (3 - number.abs().log10().floor() as i32).clamp(0, 9) };
+            let text = format!("{number:.*}", digits as usize);
+            if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+        }
+        Err(_) => value.to_string(),
+    };
+    match value.kind() {
+        minijinja::value::ValueKind::Seq | minijinja::value::ValueKind::Iterable => value
+            .try_iter()
+            .map_or_else(|_| value.to_string(), |all| all.map(|one| number(&one)).collect::<Vec<_>>().join(", ")),
+        minijinja::value::ValueKind::Number => number(value),
+        _ => value.to_string(),
+    }
+}
