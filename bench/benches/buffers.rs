@@ -157,7 +157,7 @@ fn bytes_per_page(policy: &str, load: Load) -> f64 {
     let before = resident_bytes();
     for _ in 0..16 {
         let (mut buffers, mut source) = (Buffers::new(policy, 0), Source::new(load));
-        while buffers.buffer.statistics.evictions == 0 {
+        while buffers.buffer.statistics.departures == 0 {
             let (run, _) = source.next();
             buffers.request(run, false);
         }
@@ -214,8 +214,8 @@ fn thresholds() {
             let s = &buffers.buffer.statistics;
             let written = (s.hits + s.misses) as f64;
             // Its own pages and, for the merge of its block, as many as a block has: what the dynamic threshold counts.
-            let cost = (64 * s.evictions + s.evicted) as f64 / written;
-            print!(" {cost:>6.1} ({:.3}, {:>4.1})", s.hit_ratio(), s.evicted as f64 / s.evictions as f64);
+            let cost = (64 * s.departures + s.evictions) as f64 / written;
+            print!(" {cost:>6.1} ({:.3}, {:>4.1})", s.hits as f64 / written, s.evictions as f64 / s.departures as f64);
         }
         println!();
     }

@@ -6,7 +6,7 @@ from tidewater_ssd._view import Map, View
 
 
 class Profile(View):
-    """The drive."""
+    """The drive of a run."""
 
     __slots__ = ()
     #: Its name.
@@ -20,7 +20,7 @@ class Profile(View):
 
 
 class Workload(View):
-    """What the drive was given to do."""
+    """The drive's workload."""
 
     __slots__ = ()
     #: Where the requests came from: a recorded trace, a fio-like job, or a trace generated from statistics.
@@ -45,7 +45,7 @@ class Bandwidth(View):
 
 
 class Flash(View):
-    """What was asked of the flash. A unit is what one map entry covers."""
+    """Operations of the flash. A unit is the data that one map entry covers (`unit_bytes`)."""
 
     __slots__ = ()
     #: Bytes of a unit.
@@ -97,9 +97,9 @@ class Flash(View):
 
 
 class Latency(View):
-    """The latency of one operation in microseconds, from submission to completion at the host. Count, mean, least and
-    greatest are exact; percentiles and `cdf` are within 0.1 %, because the middle of a bucket of latencies, at
-    most 1/512 of their value wide, stands for all in it."""
+    """The latency of one operation in microseconds, from submission to completion at the host. Count, mean, shortest
+    and longest are exact. Percentiles and the points of `cdf` are within 0.1 %: latencies are counted in
+    buckets of at most 1/512 of their value, and the middle of a bucket stands for all in it."""
 
     __slots__ = ()
     #: Requests measured.
@@ -128,17 +128,18 @@ class Cache(View):
     """A write buffer or read cache. Hits and misses count pages of the host."""
 
     __slots__ = ()
-    #: The replacement policy; `none` when there is no such cache.
+    #: The replacement policy; `none` when there is no such cache. One from outside of the firmware has its origin
+    #: before its name, as in `python:Lru`.
     policy: str
     #: The memory it lives in.
     memory: str
     #: Its size.
     size_bytes: int
-    #: Pages found.
+    #: Pages found: of a write buffer, by writes that replaced a dirty page.
     hits: int
     #: Pages not found.
     misses: int
-    #: `hits / (hits + misses)`; 0 if it was never asked.
+    #: `hits / (hits + misses)`, 0 to 1; 0 if it was never asked.
     hit_ratio: float
     #: Pages put in.
     insertions: int
@@ -158,8 +159,48 @@ class Cache(View):
     wait_seconds: float
 
 
+class MapCache(View):
+    """The cache of the map, of which most lies on flash, and the flash work that it added."""
+
+    __slots__ = ()
+    #: The memory that it is placed on.
+    memory: str
+    #: Bytes of map that are read and programmed at once.
+    page_bytes: int
+    #: Mapping pages of the whole map.
+    pages: int
+    #: Mapping pages that the cache holds at most.
+    pages_held: int
+    #: Look-ups by commands: one for each mapping page that a command needs.
+    lookups: int
+    #: Of these, found in the cache.
+    hits: int
+    #: `hits / lookups`.
+    hit_ratio: float
+    #: Changes of mapping pages: one for each page and row of data that was programmed.
+    updates: int
+    #: Of these, made in the cache at once; the others waited for their page.
+    update_hits: int
+    #: Mapping pages read from flash into the cache.
+    loads: int
+    #: Of these, ahead of need.
+    prefetches: int
+    #: Mapping pages that left the cache.
+    evictions: int
+    #: Mapping pages programmed because they had changed.
+    written: int
+    #: Mapping pages read and programmed elsewhere to give their superblock back.
+    moved: int
+    #: Superblocks of mapping pages that were collected.
+    collections: int
+    #: Flash reads added for each read of the host's: `loads / flash.reads_host`.
+    added_reads_ratio: float
+    #: Units programmed for mapping pages for each unit of the host's: `(written + moved) / flash.units_host`.
+    added_writes_ratio: float
+
+
 class HostMemory(View):
-    """What crossed the link to memory that the host lends (host memory buffer)."""
+    """Traffic on the link to memory that the host lends (host memory buffer)."""
 
     __slots__ = ()
     #: Bytes that were lent at the end.
@@ -199,7 +240,7 @@ class Distribution(View):
 
 
 class Wear(View):
-    """Erase counts of all good blocks at the end of the run."""
+    """Erase counts of all good blocks at the end of a run."""
 
     __slots__ = ()
     #: Erases of the least worn block.
@@ -253,46 +294,6 @@ class Utilization(View):
     _parts = {"channels": ChannelUse, "dies": DieUse}
 
 
-class MapCache(View):
-    """The cache of the map, of which most lies on flash, and the flash work that it added."""
-
-    __slots__ = ()
-    #: The memory that it is placed on.
-    memory: str
-    #: Bytes of map that are read and programmed at once.
-    page_bytes: int
-    #: Mapping pages of the whole map.
-    pages: int
-    #: Mapping pages that the cache holds at most.
-    pages_held: int
-    #: Look-ups by commands: one for each mapping page that a command needs.
-    lookups: int
-    #: Of these, found in the cache.
-    hits: int
-    #: `hits / lookups`.
-    hit_ratio: float
-    #: Changes of mapping pages: one for each page and row of data that was programmed.
-    updates: int
-    #: Of these, made in the cache at once; the others waited for their page.
-    update_hits: int
-    #: Mapping pages read from flash into the cache.
-    loads: int
-    #: Of these, ahead of need.
-    prefetches: int
-    #: Mapping pages that left the cache.
-    evictions: int
-    #: Mapping pages programmed because they had changed.
-    written: int
-    #: Mapping pages read and programmed elsewhere to give their superblock back.
-    moved: int
-    #: Superblocks of mapping pages that were collected.
-    collections: int
-    #: Flash reads added for each read of the host's: `loads / flash.reads_host`.
-    added_reads_ratio: float
-    #: Units programmed for mapping pages for each unit of the host's: `(written + moved) / flash.units_host`.
-    added_writes_ratio: float
-
-
 class Slc(View):
     """The SLC cache: blocks that store one bit in a cell, where host writes go first."""
 
@@ -337,11 +338,11 @@ class Placement(View):
     __slots__ = ()
     #: The memory's name.
     memory: str
-    #: What it is used for: `write buffer`, `read cache`, `map`.
+    #: Its use: `write buffer`, `read cache`, `map`.
     use: str
     #: Bytes used.
     size_bytes: int
-    #: What this placement means, downgraded promises included.
+    #: The effect of this placement, downgraded promises included.
     note: str
 
 
@@ -381,7 +382,7 @@ class Record(View):
     tool_version: str
     #: The run was stopped before its end: every figure covers only what had been done by then.
     partial: bool
-    #: Why it was stopped; only when `partial`.
+    #: Why it was stopped (`interrupted by Ctrl-C`); only when `partial`.
     partial_reason: str | None
     #: The command line that made the record, when there was one.
     command_line: str | None
@@ -389,7 +390,7 @@ class Record(View):
     profile: Profile
     #: Usable bytes of the drive, after it was sized to its workload.
     capacity_bytes: int
-    #: What it was given to do.
+    #: The drive's workload.
     workload: Workload
     #: Seed of every random choice.
     seed: int
@@ -423,7 +424,7 @@ class Record(View):
     #: deallocations bring no bytes; what they make the drive program counts. Absent if the host wrote nothing, and
     #: in records of older builds.
     flash_written_per_host_byte: float | None
-    #: What was asked of the flash.
+    #: Operations of the flash.
     flash: Flash
     #: Blocks erased: the same as `flash.erases_total`.
     erases: int
@@ -435,6 +436,8 @@ class Record(View):
     write_buffer: Cache
     #: The read cache.
     read_cache: Cache
+    #: The mapping cache, where not the whole map is at hand.
+    map_cache: MapCache | None
     #: Memory that the host lends, where something is placed on it.
     host_memory: HostMemory | None
     #: Pages that were chosen to leave the write buffer for flash together, those that only complete a block
@@ -444,21 +447,19 @@ class Record(View):
     wear: Wear
     #: How busy channels and dies were.
     utilization: Utilization
+    #: The SLC cache, when the drive has one.
+    slc: Slc | None
     #: Programs and erases suspended for a read.
     suspends: int
     #: Reads repeated because the error correction failed.
     read_retries: int
     #: Pages that stayed unreadable after all retries.
     uncorrectable: int
-    #: The mapping cache, where not the whole map is at hand.
-    map_cache: MapCache | None
-    #: The SLC cache, when the drive has one.
-    slc: Slc | None
     #: Recovery after a power cut, when the run had one.
     recovery: Recovery | None
-    #: What was placed in which memory.
+    #: Placement of data in the memories.
     memory: tuple[Placement, ...]
-    #: What the user should know before believing the figures.
+    #: Warnings about the figures' validity.
     warnings: list[str]
     #: Events of the virtual clock.
     timing_events: int
@@ -468,8 +469,8 @@ class Record(View):
     bytes_per_touched_page: float | None
     _part = {
         "profile": Profile, "workload": Workload, "bandwidth_mib_s": Bandwidth, "flash": Flash,
-        "write_buffer": Cache, "read_cache": Cache, "host_memory": HostMemory,
-        "destage_length_pages": Distribution, "wear": Wear, "utilization": Utilization, "map_cache": MapCache,
-        "slc": Slc, "recovery": Recovery,
+        "write_buffer": Cache, "read_cache": Cache, "map_cache": MapCache, "host_memory": HostMemory,
+        "destage_length_pages": Distribution, "wear": Wear, "utilization": Utilization, "slc": Slc,
+        "recovery": Recovery,
     }
     _parts = {"latency_us": Latency, "memory": Placement}

@@ -1,8 +1,10 @@
-//! Foundation of all other crates: time, units, seeded random numbers, checksums and bounded queues. A closed list: a
-//! new module here needs an ADR.
+//! Foundation of all other crates: time, units, seeded random numbers, checksums, bounded queues, and the
+//! numbers that a drive counts. A closed list: a new module here needs an ADR.
 pub mod checksum;
+pub mod numbers;
 pub mod queue;
 pub mod rng;
+pub mod statistics;
 pub mod table;
 pub mod time;
 pub mod units;

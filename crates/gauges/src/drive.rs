@@ -135,9 +135,9 @@ impl Drive {
             host: counts.host,
             log: counts.log,
             collection: counts.collected,
-            folding: counts.folded,
-            map: counts.map,
-            padding: counts.padding,
+            folding: counts.slc.units_folded,
+            map: counts.units_meta,
+            padding: counts.units_padding,
         };
         let dies = ftl.flash.die_times(now.max(device.now()));
         Drive {
@@ -145,7 +145,7 @@ impl Drive {
             is_read_only: ftl.is_read_only(),
             units,
             collections: counts.collections,
-            erases: counts.erases,
+            erases: counts.erases_total,
             suspensions: ftl.flash.statistics().suspensions,
             program_failures: counts.program_failures,
             free_superblocks: [ftl.vacant_superblocks() as u64, ftl.good_superblocks().into()],

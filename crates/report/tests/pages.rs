@@ -111,7 +111,7 @@ fn hostile() -> Record {
     record.workload.description = evil.into();
     record.workload.options.insert(evil.into(), evil.into());
     record.warnings.push(evil.into());
-    record.memory.push(Placement { memory: evil.into(), usage: evil.into(), size_bytes: u64::MAX, note: evil.into() });
+    record.memory.push(Placement { memory: evil.into(), r#use: evil.into(), size_bytes: u64::MAX, note: evil.into() });
     record.write_buffer = Cache {
         policy: evil.into(),
         memory: evil.into(),

@@ -1,10 +1,23 @@
 //! The record, its schema and its reference page say the same.
 
 use crate::sample;
-use crate::support::{page_lists, wrong};
+use crate::support::{json, page_lists, reference, wrong};
+use tidewater_base::numbers::{Shape, Shaped};
 use tidewater_report::Record;
 
 const FILE: &str = "record.schema.json";
+
+#[test]
+fn the_schema_and_its_page_are_made_of_the_rows_of_the_record() {
+    let Shape::Group(record) = Record::SHAPE else { panic!("a record is a group of rows") };
+    let made = json::schema("Tidewater run record", record);
+    let path = reference(FILE);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &made).unwrap();
+    }
+    assert!(std::fs::read_to_string(path).unwrap() == made, "docs/reference/{FILE} is old; set UPDATE_DOCS=1");
+    page_lists("record.md", FILE, "The record");
+}
 
 #[test]
 fn every_record_keeps_to_the_schema() {
@@ -34,9 +47,4 @@ fn the_check_finds_what_is_wrong() {
         assert_ne!(bad, good, "{from} is not in the sample");
         assert!(!wrong(FILE, &bad).is_empty(), "{to} was let through");
     }
-}
-
-#[test]
-fn the_reference_page_lists_what_the_schema_says() {
-    page_lists("record.md", FILE, "The record");
 }

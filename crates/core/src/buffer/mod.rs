@@ -26,6 +26,7 @@ pub use policy::{Leaving, Part, Policy, Run, Setting, Victim};
 pub use section::{BufferProfile, CbmMerge, CbmRuns};
 use std::collections::BTreeMap;
 use tidewater_base::Instant;
+use tidewater_base::statistics::BufferStatistics;
 
 /// Lists every policy: its name, and how it is made.
 macro_rules! registry {
@@ -56,61 +57,6 @@ registry! {
 
 /// The names of the policies that a read cache can have.
 pub const READ_POLICIES: &[&str] = &["none", "lru"];
-
-/// Counters of a buffer, in pages.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BufferStatistics {
-    /// Accesses that found their page: of a write buffer, writes that replaced a dirty page.
-    pub hits: u64,
-    /// Accesses that did not.
-    pub misses: u64,
-    /// Reads that found their page in a write buffer.
-    pub read_hits: u64,
-    /// Pages that it took in.
-    pub inserted: u64,
-    /// Dirty pages that left; of a read cache, pages that made room for others.
-    pub evicted: u64,
-    /// Times pages left together.
-    pub evictions: u64,
-    /// Clean pages of the read cache that were written beside dirty ones of their block.
-    pub merged: u64,
-    /// Pages that were read from flash to be written beside dirty ones of their block.
-    pub padding_reads: u64,
-    /// Of these, pages that were written.
-    pub padded: u64,
-    /// The most pages held at once.
-    pub pages_max: u64,
-    /// How many pages went to flash together, whatever their part, by number: the last index counts longer ones too.
-    pub lengths: Box<[u64]>,
-}
-
-impl BufferStatistics {
-    fn new(longest: usize) -> BufferStatistics {
-        BufferStatistics {
-            hits: 0,
-            misses: 0,
-            read_hits: 0,
-            inserted: 0,
-            evicted: 0,
-            evictions: 0,
-            merged: 0,
-            padding_reads: 0,
-            padded: 0,
-            pages_max: 0,
-            lengths: vec![0; longest + 1].into_boxed_slice(),
-        }
-    }
-
-    /// Hits of all accesses, 0 when there were none.
-    pub fn hit_ratio(&self) -> f64 {
-        let all = self.hits + self.misses;
-        if all == 0 { 0.0 } else { self.hits as f64 / all as f64 }
-    }
-
-    fn count_length(&mut self, pages: usize) {
-        self.lengths[pages.min(self.lengths.len() - 1)] += 1;
-    }
-}
 
 /// Commands that wait for room.
 #[derive(Clone, Copy, Debug, Default)]
@@ -144,8 +90,10 @@ pub struct Buffer {
     victim: Victim,
     versions: Option<BTreeMap<u32, u64>>,
     waiting: Waiting,
-    /// Counters.
+    /// Counters, in pages.
     pub statistics: BufferStatistics,
+    /// How many pages went to flash together, whatever their part, by number: the last index counts longer ones too.
+    pub lengths: Box<[u64]>,
 }
 
 impl Buffer {
@@ -173,7 +121,8 @@ impl Buffer {
             victim: Victim::with_capacity(longest),
             versions: versions.then(BTreeMap::new),
             waiting: Waiting::default(),
-            statistics: BufferStatistics::new(longest),
+            statistics: BufferStatistics::default(),
+            lengths: vec![0; longest + 1].into_boxed_slice(),
         }
     }
 
@@ -202,8 +151,8 @@ impl Buffer {
     /// Forgets all counters, at the end of a warm-up. What it holds by then counts among the most that it held.
     pub fn reset_statistics(&mut self, now: Instant) {
         self.waiting.sum_ps = -self.waiting.going_on(now);
-        let longest = self.statistics.lengths.len() - 1;
-        self.statistics = BufferStatistics { pages_max: self.held as u64, ..BufferStatistics::new(longest) };
+        self.statistics = BufferStatistics { pages_max: self.held as u64, ..BufferStatistics::default() };
+        self.lengths.fill(0);
     }
 
     /// Whether it can hold anything at all.
@@ -367,7 +316,7 @@ impl Buffer {
         if self.held >= self.capacity {
             self.policy.evict(self.held + 1 - self.capacity, &mut self.victim);
             self.held -= self.victim.rest().len();
-            self.statistics.evicted += self.victim.rest().len() as u64;
+            self.statistics.evictions += self.victim.rest().len() as u64;
             self.victim.rest().iter().for_each(|page| gone(page.lpn));
             self.victim.clear();
         }
@@ -416,7 +365,7 @@ impl Buffer {
     #[inline]
     fn count_taken_in(&mut self) {
         self.held += 1;
-        self.statistics.inserted += 1;
+        self.statistics.insertions += 1;
         self.statistics.pages_max = self.statistics.pages_max.max(self.held as u64);
     }
 
@@ -474,8 +423,8 @@ impl Buffer {
     pub fn count_leaving(&mut self) {
         let pages = self.victim.rest().len();
         if pages > 0 {
-            self.statistics.evictions += 1;
-            self.statistics.count_length(pages);
+            self.statistics.departures += 1;
+            self.lengths[pages.min(self.lengths.len() - 1)] += 1;
         }
     }
 
@@ -500,11 +449,11 @@ impl Buffer {
         match part {
             Part::Dirty => {
                 self.held -= 1;
-                statistics.evicted += 1;
+                statistics.evictions += 1;
                 return self.versions.as_mut().and_then(|v| v.remove(&lpn)).unwrap_or(0);
             }
-            Part::Cached => statistics.merged += u64::from(written),
-            Part::Padding => statistics.padded += u64::from(written),
+            Part::Cached => statistics.pages_merged += u64::from(written),
+            Part::Padding => statistics.pages_padded += u64::from(written),
         }
         0
     }

@@ -32,7 +32,7 @@ impl<M: Medium> Store<M> {
         let r = &mut self.rows.staged[row as usize];
         r.in_use = false;
         if matches!(r.stream, Stream::Map | Stream::Mapping) {
-            self.statistics.map += u64::from(self.layout.row_units::<SINGLE>());
+            self.statistics.units_meta += u64::from(self.layout.row_units::<SINGLE>());
         }
         let (number, stream, count, owned) = (r.number, r.stream, r.count, r.owned);
         self.rows.free.push(row);

@@ -30,7 +30,6 @@ mod rewrite;
 mod rows;
 mod sizing;
 mod space;
-mod statistics;
 mod store;
 
 pub use hybrid::LOG_BLOCKS_MIN;
@@ -41,8 +40,8 @@ pub use page::{SlcFill, slc_reserve, slc_rows};
 pub use precondition::{Precondition, write_amplification};
 pub use recover::{Flaw, RecoveryReport};
 pub use sizing::{Plan, Reserved, plan};
-pub use statistics::FtlStatistics;
 pub use store::Store;
+pub use tidewater_base::statistics::FtlStatistics;
 
 use crate::events::EventQueue;
 use crate::flash::{Kind, Source};

@@ -26,7 +26,7 @@ impl<M: Medium> Store<M> {
         }
         if failed.stream == Stream::Host && self.space.is_slc(failed.superblock) {
             // Each unit counts once as one that went to the SLC cache: with the row that is programmed in the end.
-            self.statistics.slc = self.statistics.slc.saturating_sub(failed.count.into());
+            self.statistics.slc.units_written = self.statistics.slc.units_written.saturating_sub(failed.count.into());
         }
         let die = u32::from(self.space.superblocks[failed.superblock as usize].die);
         let mut last = failed.number;

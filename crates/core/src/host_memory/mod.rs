@@ -34,6 +34,7 @@ use crate::events::{Event, lane};
 use crate::memory::{Placement, Use};
 use crate::profile::{MemoryKind, Profile};
 use std::collections::VecDeque;
+pub use tidewater_base::statistics::HostMemoryStatistics;
 use tidewater_base::{Duration, Instant};
 
 /// Bytes of the header of a unit: what the stamp and the checksum take.
@@ -84,29 +85,6 @@ pub struct Done {
     pub serial: u64,
     /// How it ended.
     pub outcome: Outcome,
-}
-
-/// Counters of host memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostMemoryStatistics {
-    /// Units read.
-    pub reads: u64,
-    /// Units written.
-    pub writes: u64,
-    /// Bytes read, headers included.
-    pub bytes_read: u64,
-    /// Bytes written, headers included.
-    pub bytes_written: u64,
-    /// Units that were read and were not what they should be.
-    pub failed_checks: u64,
-    /// Accesses that found no memory.
-    pub gone: u64,
-    /// Units that were fetched from flash because their copy in host memory was not good, or gone.
-    pub refetches: u64,
-    /// The most accesses under way at once.
-    pub in_flight_max: u64,
-    /// Accesses that waited for others to end.
-    pub waited: u64,
 }
 
 /// Bytes of host memory that a profile has use for: what a drive of it asks for. 0 if nothing is placed there, or the

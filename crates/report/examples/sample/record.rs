@@ -120,7 +120,7 @@ pub fn scaled(slower: f64) -> Record {
         ("nand.cell", "tlc"),
     ];
     Record {
-        profile: ProfileUsed {
+        profile: Profile {
             name: "generic".into(),
             description: "page-mapped TLC drive, 8 channels of 8 dies, PCIe 4.0 x4".into(),
             settings: settings.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
@@ -266,14 +266,14 @@ pub fn scaled(slower: f64) -> Record {
         }),
         recovery: Some(Recovery { seconds: 0.84 * slower, pages_read: 52_400, pages_lost: Some(312) }),
         memory: vec![
-            Placement { memory: "dram".into(), usage: "map".into(), size_bytes: 64 << 20, note: String::new() },
+            Placement { memory: "dram".into(), r#use: "map".into(), size_bytes: 64 << 20, note: String::new() },
             Placement {
                 memory: "dram".into(),
-                usage: "write buffer".into(),
+                r#use: "write buffer".into(),
                 size_bytes: 16 << 20,
                 note: "lost in a power cut: only flushed writes are durable".into(),
             },
-            Placement { memory: "dram".into(), usage: "read cache".into(), size_bytes: 8 << 20, note: String::new() },
+            Placement { memory: "dram".into(), r#use: "read cache".into(), size_bytes: 8 << 20, note: String::new() },
         ],
         warnings: vec!["12 requests of the trace were longer than the drive's transfer limit and were split.".into()],
         timing_events: 14_890_900,
@@ -287,7 +287,7 @@ pub fn scaled(slower: f64) -> Record {
 pub fn small() -> Record {
     let one = latency(1, vec![81.5]);
     Record {
-        profile: ProfileUsed { name: "generic".into(), ..ProfileUsed::default() },
+        profile: Profile { name: "generic".into(), ..Profile::default() },
         workload: Workload { kind: WorkloadKind::Job, source: "rw=read,number_ios=1".into(), ..Workload::default() },
         requests: 1,
         requests_by_operation: BTreeMap::from([("read".into(), 1)]),

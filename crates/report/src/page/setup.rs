@@ -110,7 +110,7 @@ fn memory(out: &mut String, record: &Record) {
             out,
             "<tr><th>{}</th><td class=\"words\">{}</td><td>{}</td><td class=\"words\">{}</td></tr>",
             escape(&placement.memory),
-            escape(&placement.usage),
+            escape(&placement.r#use),
             bytes(placement.size_bytes),
             escape(&placement.note)
         );

@@ -1,5 +1,6 @@
 //! The parts of JSON Schema that our schemas use: checking by them, and telling them as lists.
 
+pub mod json;
 #[path = "../../../../tests/src/markdown.rs"]
 mod markdown;
 

@@ -35,9 +35,9 @@ fn what_is_read_is_what_was_written() {
             let image = rig.payload.image().statistics();
             println!(
                 "{} {sync:?}: {} commands, {} blocks read, {} collected, {} erases, {image:?}",
-                profile.name, rig.completed, rig.read_blocks, ftl.collected, ftl.erases
+                profile.name, rig.completed, rig.read_blocks, ftl.collected, ftl.erases_total
             );
-            assert!(rig.read_blocks > 500 && ftl.collected > 100 && ftl.erases > 100 && image.copied > 100);
+            assert!(rig.read_blocks > 500 && ftl.collected > 100 && ftl.erases_total > 100 && image.copied > 100);
         }
     }
 }
@@ -58,7 +58,7 @@ fn what_is_read_is_what_was_written_over_hybrid_mapping() {
         let image = rig.payload.image().statistics();
         println!("{} {sync:?}: {} commands, {ftl:?}, {image:?}", hybrid(i).name, rig.completed);
         assert!(ftl.merges_full > 50 && ftl.merges_partial > 5 && image.copied > 500, "{ftl:?}, {image:?}");
-        assert_eq!(ftl.second_chances > 0 && ftl.isolated > 0, i % 2 == 1, "{ftl:?}");
+        assert_eq!(ftl.second_chances > 0 && ftl.units_isolated > 0, i % 2 == 1, "{ftl:?}");
     }
 }
 

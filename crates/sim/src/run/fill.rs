@@ -10,7 +10,7 @@ use tidewater_core::flash::Source as FlashSource;
 use tidewater_core::memory::{Placement as Placements, Use, place};
 use tidewater_report::Record;
 use tidewater_report::record::{
-    Bandwidth, Cache, ChannelUse, DieUse, Distribution, Flash, HostMemory, Latency, MapCache, Placement, ProfileUsed,
+    Bandwidth, Cache, ChannelUse, DieUse, Distribution, Flash, HostMemory, Latency, MapCache, Placement, Profile,
     Recovery, Slc, TimePoint, TimeSeries, Utilization, Wear, ratio,
 };
 
@@ -89,7 +89,7 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
 }
 
 /// The drive. A write policy from outside is a change of its profile, as any other setting is.
-fn profile_used(device: &Device, options: &RunOptions) -> ProfileUsed {
+fn profile_used(device: &Device, options: &RunOptions) -> Profile {
     const POLICY: &str = "buffer.write_policy";
     let profile = device.profile();
     let (mut settings, mut changed) = (profile.settings(), options.changed.clone());
@@ -103,7 +103,7 @@ fn profile_used(device: &Device, options: &RunOptions) -> ProfileUsed {
         [] => profile.description.clone(),
         changed => format!("{}; changed: {}", profile.description, changed.join(", ")),
     };
-    ProfileUsed { name: profile.name.clone(), description, settings, changed }
+    Profile { name: profile.name.clone(), description, settings, changed }
 }
 
 /// Microseconds, rounded once: records are read by people too.
@@ -157,31 +157,22 @@ fn options(options: &RunOptions, text: &mut BTreeMap<String, String>) {
 }
 
 fn flash(device: &Device) -> Flash {
-    let ftl = &device.ftl().statistics;
+    let ftl = device.ftl().statistics;
     let flash = device.ftl().flash.statistics();
     let buffer = &device.write_buffer().statistics;
-    let rewritten = (buffer.merged + buffer.padded).min(ftl.host);
+    let rewritten = (buffer.pages_merged + buffer.pages_padded).min(ftl.host);
     let planes = u64::from(device.ftl().layout().planes());
     let programs = [FlashSource::HostProgram, FlashSource::CollectProgram, FlashSource::Map];
     Flash {
         unit_bytes: u64::from(device.profile().ftl.unit_size),
         units_host: ftl.host - rewritten,
-        units_collected: ftl.collected + ftl.folded,
-        units_meta: ftl.map,
-        units_padding: ftl.padding,
+        units_collected: ftl.collected + ftl.slc.units_folded,
         units_rewritten: rewritten,
         programs: programs.map(|source| flash.operations_of(source)).iter().sum(),
-        merges_switch: ftl.merges_switch,
-        merges_partial: ftl.merges_partial,
-        merges_full: ftl.merges_full,
-        second_chances: ftl.second_chances,
-        units_isolated: ftl.isolated,
-        merges_isolation: ftl.isolation_merges,
         reads_host: flash.operations_of(FlashSource::HostRead),
         reads_collected: flash.operations_of(FlashSource::CollectRead) + flash.operations_of(FlashSource::FoldRead),
         reads_meta: flash.operations_of(FlashSource::MapRead) + flash.operations_of(FlashSource::Recovery),
-        erases_total: ftl.erases,
-        erases_wear_levelling: (ftl.wear_moves * planes).min(ftl.erases),
+        erases_wear_levelling: (ftl.wear_moves * planes).min(ftl.erases_total),
         grown_bad_blocks: ftl.program_failures + ftl.erase_failures,
         raw_bytes: {
             let nand = &device.profile().nand;
@@ -189,6 +180,7 @@ fn flash(device: &Device) -> Flash {
             blocks * u64::from(nand.pages_per_block) * u64::from(nand.page_size)
         },
         over_provisioning: device.ftl().spare_share().max(0.0),
+        ..ftl.into()
     }
 }
 
@@ -196,14 +188,11 @@ fn slc(device: &Device) -> Option<Slc> {
     let (ftl, fill) = (device.ftl(), device.ftl().slc_fill());
     let room = f64::from(fill.superblocks_max) * f64::from(fill.units_per_superblock);
     ftl.has_slc().then(|| Slc {
-        units_written: ftl.statistics.slc,
-        units_folded: ftl.statistics.folded,
-        superblocks_folded: ftl.statistics.folds,
-        reads_host: ftl.statistics.slc_reads,
         superblocks: fill.superblocks.into(),
         superblocks_max: fill.superblocks_max.into(),
         units: fill.units,
         fill: ratio(fill.units as f64, room),
+        ..ftl.statistics.slc.into()
     })
 }
 
@@ -257,19 +246,7 @@ fn time_series(metrics: &Metrics, seconds: f64) -> TimeSeries {
 
 fn host_memory(device: &Device) -> Option<HostMemory> {
     let memory = device.host_memory();
-    let counts = memory.statistics;
-    memory.is_used().then(|| HostMemory {
-        lent_bytes: memory.bytes(),
-        reads: counts.reads,
-        writes: counts.writes,
-        bytes_read: counts.bytes_read,
-        bytes_written: counts.bytes_written,
-        failed_checks: counts.failed_checks,
-        gone: counts.gone,
-        refetches: counts.refetches,
-        in_flight_max: counts.in_flight_max,
-        waited: counts.waited,
-    })
+    memory.is_used().then(|| HostMemory { lent_bytes: memory.bytes(), ..memory.statistics.into() })
 }
 
 fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use, now: Instant) -> Cache {
@@ -277,21 +254,14 @@ fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use, now:
         return Cache { policy: "none".into(), ..Cache::default() };
     }
     let placed = placements.of(used);
-    let counts = &buffer.statistics;
+    let counts = buffer.statistics;
     Cache {
         policy: policy.to_owned(),
         memory: placed.map(|p| p.memory.name.clone()).unwrap_or_default(),
         size_bytes: placed.map_or(0, |p| p.size),
-        hits: counts.hits,
-        misses: counts.misses,
-        hit_ratio: counts.hit_ratio(),
-        insertions: counts.inserted,
-        evictions: counts.evicted,
-        read_hits: counts.read_hits,
-        pages_merged: counts.merged,
-        padding_reads: counts.padding_reads,
-        pages_max: counts.pages_max,
+        hit_ratio: ratio(counts.hits as f64, (counts.hits + counts.misses) as f64),
         wait_seconds: buffer.wait_seconds(now),
+        ..counts.into()
     }
 }
 
@@ -304,36 +274,27 @@ fn map_cache(device: &Device, placements: &Placements, flash: &Flash) -> Option<
         page_bytes: u64::from(device.profile().ftl.map_page),
         pages: cache.pages().into(),
         pages_held: cache.capacity().into(),
-        lookups: counts.lookups,
-        hits: counts.hits,
         hit_ratio: ratio(counts.hits as f64, counts.lookups as f64),
-        updates: counts.updates,
-        update_hits: counts.update_hits,
-        loads: counts.loads,
-        prefetches: counts.prefetches,
-        evictions: counts.evictions,
-        written: counts.written,
-        moved: counts.moved,
-        collections: counts.collections,
         added_reads_ratio: ratio(counts.loads as f64, flash.reads_host as f64),
         added_writes_ratio: ratio((counts.written + counts.moved) as f64, flash.units_host as f64),
+        ..counts.into()
     })
 }
 
 fn destage_lengths(buffer: &Buffer) -> Distribution {
-    let counts = &buffer.statistics;
+    let departures = buffer.statistics.departures;
     let lengths: Vec<(usize, u64)> =
-        counts.lengths.iter().copied().enumerate().filter(|&(_, count)| count > 0).collect();
+        buffer.lengths.iter().copied().enumerate().filter(|&(_, count)| count > 0).collect();
     let mut below = 0;
     Distribution {
-        count: counts.evictions,
-        mean: ratio(lengths.iter().map(|&(length, count)| length as f64 * count as f64).sum(), counts.evictions as f64),
+        count: departures,
+        mean: ratio(lengths.iter().map(|&(length, count)| length as f64 * count as f64).sum(), departures as f64),
         max: lengths.last().map_or(0.0, |&(length, _)| length as f64),
         cdf: lengths
             .iter()
             .map(|&(length, count)| {
                 below += count;
-                (length as f64, ratio(below as f64, counts.evictions as f64))
+                (length as f64, ratio(below as f64, departures as f64))
             })
             .collect(),
     }
@@ -399,7 +360,7 @@ fn memory(device: &Device, placements: &Placements) -> Vec<Placement> {
             let placed = placements.of(used)?;
             Some(Placement {
                 memory: placed.memory.name.clone(),
-                usage: used.to_string(),
+                r#use: used.to_string(),
                 size_bytes: placed.size,
                 note: note(used),
             })

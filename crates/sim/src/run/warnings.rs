@@ -147,7 +147,7 @@ fn uncollected(device: &Device, past: Precondition) -> Option<String> {
                 .into(),
         ),
         // A hybrid mapping gives blocks back by merges as well.
-        _ if ftl.erases > 0 => None,
+        _ if ftl.erases_total > 0 => None,
         Precondition::Filled(_) => Some(format!(
             "the drive began {}, and its spare flash took all that was written to flash since ({written}): garbage \
              collection never ran, so write amplification and latencies are those of a drive before its first garbage \

@@ -250,9 +250,9 @@ impl<S: Source> Host<S> {
     /// Adds the flash work since the last sample to the time series.
     pub(super) fn sample(&mut self, now: Instant, done: &FtlStatistics) {
         let work = FlashWork {
-            erases: done.erases,
+            erases: done.erases_total,
             units_host: done.host,
-            units: done.host + done.collected + done.padding + done.map,
+            units: done.host + done.collected + done.units_padding + done.units_meta,
         };
         self.metrics.series.record_flash(now, work.since(self.flash));
         self.flash = work;

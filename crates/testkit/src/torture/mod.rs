@@ -296,13 +296,13 @@ impl Campaign<'_> {
     fn collect_counts(&mut self, device: &Victim, host: &Host) {
         let s = &device.ftl().statistics;
         self.counts.collections += s.collections;
-        self.counts.folds += s.folds;
+        self.counts.folds += s.slc.superblocks_folded;
         let merges = [s.merges_switch, s.merges_partial, s.merges_full];
         (0..3).for_each(|kind| self.counts.merges[kind] += merges[kind]);
-        self.counts.isolated += s.isolated;
-        self.counts.destaged += device.write_buffer().statistics.evicted;
+        self.counts.isolated += s.units_isolated;
+        self.counts.destaged += device.write_buffer().statistics.evictions;
         self.counts.wear_moves += s.wear_moves;
-        self.counts.map_units += s.map;
+        self.counts.map_units += s.units_meta;
         self.counts.failures += s.program_failures + s.erase_failures;
         self.counts.read_only |= device.ftl().is_read_only();
         self.counts.commands += host.commands();

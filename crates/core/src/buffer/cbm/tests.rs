@@ -164,8 +164,8 @@ fn merge_on_flush_completes_a_block_from_the_read_cache() {
             buffer.take_leaving(true);
         }
         let counts = &buffer.statistics;
-        assert_eq!((counts.evicted, counts.evictions, counts.merged), (2, 1, if merge { 2 } else { 0 }));
-        assert_eq!(counts.lengths.iter().position(|&n| n > 0), Some(leaving.len()));
+        assert_eq!((counts.evictions, counts.departures, counts.pages_merged), (2, 1, if merge { 2 } else { 0 }));
+        assert_eq!(buffer.lengths.iter().position(|&n| n > 0), Some(leaving.len()));
     }
 }
 

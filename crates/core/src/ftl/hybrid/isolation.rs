@@ -77,7 +77,7 @@ impl Hybrid {
             if !self.merge_fully(store, clock, slot, block) {
                 return false;
             }
-            store.statistics.isolation_merges += 1;
+            store.statistics.merges_isolation += 1;
             return true;
         }
         false

@@ -274,7 +274,7 @@ impl Hybrid {
             }
         }
         store.statistics.collected += copied;
-        store.statistics.padding += u64::from(per_row) - copied;
+        store.statistics.units_padding += u64::from(per_row) - copied;
         self.merges[slot].submitted += 1;
         let (die, all) = (store.layout.die_of(to), u64::MAX >> (64 - per_row));
         store.flash.enqueue(clock.now, clock.events, Source::CollectProgram, die, to, index, all, row);

@@ -73,7 +73,7 @@ impl<M: Medium> Placement<M> for Hybrid {
 
     #[cold]
     fn submit(&mut self, store: &mut Store<M>, clock: &mut Clock, row: u32) {
-        store.statistics.padding += u64::from(store.layout.units_per_row - store.rows.staged[row as usize].count);
+        store.statistics.units_padding += u64::from(store.layout.units_per_row - store.rows.staged[row as usize].count);
         if self.random_row == row {
             self.random_row = NONE;
         }

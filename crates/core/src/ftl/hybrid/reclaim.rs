@@ -184,7 +184,7 @@ impl Hybrid {
             let Some(row) = row else { continue };
             store.statistics.collected += 1;
             if is_cold {
-                store.statistics.isolated += 1;
+                store.statistics.units_isolated += 1;
             } else {
                 store.statistics.second_chances += 1;
                 let r = &store.rows.staged[row as usize];

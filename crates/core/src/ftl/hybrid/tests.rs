@@ -243,7 +243,7 @@ fn what_was_written_is_read_whatever_is_merged() {
             let s = &drive.ftl.statistics;
             assert!(s.merges_full > 100 && s.merges_partial > 20 && s.merges_switch > 20, "{s:?}");
             assert!(s.wear_moves > 0, "{s:?}");
-            let chances = [s.second_chances, s.isolated, s.isolation_merges].map(|count| count > 0);
+            let chances = [s.second_chances, s.units_isolated, s.merges_isolation].map(|count| count > 0);
             assert_eq!(chances, [mapping == Mapping::Faster; 3], "{s:?}");
             assert!(!drive.ftl.is_read_only());
         }
@@ -283,7 +283,7 @@ fn merge_on_flush_makes_a_switch_merge_of_a_partial_one() {
         drive.write(8);
         drive.rest();
         assert_eq!((drive.merges(), drive.ftl.statistics.collected), (merges, copies), "pages 0 to {flushed}");
-        assert_eq!(drive.ftl.statistics.erases, 1, "the old data block is erased either way");
+        assert_eq!(drive.ftl.statistics.erases_total, 1, "the old data block is erased either way");
         drive.check();
     }
 }
@@ -317,7 +317,7 @@ fn a_victim_of_the_log_costs_a_full_merge_for_each_logical_block_in_it() {
     drive.rest();
     assert_eq!((drive.merges(), drive.ftl.statistics.collected), ((0, 0, 2), 8));
     // Two data blocks and the log block.
-    assert_eq!(drive.ftl.statistics.erases, 3);
+    assert_eq!(drive.ftl.statistics.erases_total, 3);
     drive.check();
 }
 
@@ -500,7 +500,7 @@ fn what_comes_round_twice_is_isolated_and_merged_as_the_area_fills_up() {
     [1, 5].into_iter().chain([9; 40]).for_each(|lpn| drive.write(lpn));
     drive.rest();
     let s = drive.ftl.statistics;
-    assert_eq!((s.second_chances, s.isolated, drive.merges()), (2, 2, (0, 0, 0)), "they left the log, unmerged");
+    assert_eq!((s.second_chances, s.units_isolated, drive.merges()), (2, 2, (0, 0, 0)), "they left the log, unmerged");
     // Of the next ones, the first is of a logical block that has a page in the area already.
     for lpn in [2, 13, 17, 21, 25, 29] {
         [lpn, 9, 9, 9].into_iter().for_each(|lpn| drive.write(lpn));
@@ -509,8 +509,8 @@ fn what_comes_round_twice_is_isolated_and_merged_as_the_area_fills_up() {
     drive.rest();
     let s = drive.ftl.statistics;
     // The area's last block has no room left: the four pages of its first one, of three logical blocks, were merged.
-    assert_eq!((s.second_chances, s.isolated), (8, 8));
-    assert_eq!((drive.merges(), s.isolation_merges, s.collected), ((0, 0, 3), 3, 8 + 8 + 3 * 4));
+    assert_eq!((s.second_chances, s.units_isolated), (8, 8));
+    assert_eq!((drive.merges(), s.merges_isolation, s.collected), ((0, 0, 3), 3, 8 + 8 + 3 * 4));
     drive.check();
 }
 
@@ -518,7 +518,7 @@ fn what_comes_round_twice_is_isolated_and_merged_as_the_area_fills_up() {
 fn an_isolated_page_that_is_overwritten_is_not_merged() {
     let mut drive = isolating();
     [1, 5, 2, 13].into_iter().chain([9; 60]).for_each(|lpn| drive.write(lpn));
-    assert_eq!(drive.ftl.statistics.isolated, 4);
+    assert_eq!(drive.ftl.statistics.units_isolated, 4);
     // The area's first block holds nothing that counts any more, and is erased.
     [1, 5, 2, 13].into_iter().chain([9; 8]).for_each(|lpn| drive.write(lpn));
     drive.rest();

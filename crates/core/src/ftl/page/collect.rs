@@ -155,7 +155,7 @@ impl PageMapping {
             if let Some(slc) = &mut self.slc {
                 slc.take(die, victim);
             }
-            store.statistics.folds += 1;
+            store.statistics.slc.superblocks_folded += 1;
         } else {
             store.statistics.collections += 1;
         }
@@ -284,7 +284,7 @@ impl PageMapping {
             }
         }
         if store.space.is_slc(superblock) {
-            store.statistics.folded += moved;
+            store.statistics.slc.units_folded += moved;
         } else {
             store.statistics.collected += moved;
         }

@@ -52,14 +52,14 @@ impl PageMapping {
             let first = (row * units) as usize;
             store.rows.lpns[first + count as usize..first + units as usize].fill(Nand::NO_LPN);
         }
-        store.statistics.padding += u64::from(units - count);
+        store.statistics.units_padding += u64::from(units - count);
         let die = u32::from(store.space.superblocks[superblock as usize].die);
         match stream {
             Stream::Collected => self.dies[die as usize].collect_row = NONE,
             Stream::Log => self.log_row = NONE,
             _ => {
                 self.host_row = NONE;
-                store.statistics.slc += u64::from(if store.space.is_slc(superblock) { count } else { 0 });
+                store.statistics.slc.units_written += u64::from(if store.space.is_slc(superblock) { count } else { 0 });
             }
         }
         self.program_row(store, clock, row, stream, die, superblock, index);

@@ -18,7 +18,7 @@ impl PageMapping {
     #[inline]
     pub(in crate::ftl) fn on_host_read<M: Medium>(&mut self, store: &mut Store<M>, clock: &mut Clock, superblock: u32) {
         if let Some(slc) = &mut self.slc {
-            store.statistics.slc_reads += u64::from(store.space.is_slc(superblock));
+            store.statistics.slc.reads_host += u64::from(store.space.is_slc(superblock));
             slc.touch(clock);
         }
     }

@@ -46,7 +46,7 @@ impl<M: Medium> Store<M> {
         for plane in 0..self.layout.planes() {
             let at = self.layout.block(superblock, plane);
             // A block in which a program failed is erased with the others, which takes its time, and then replaced.
-            self.statistics.erases += 1;
+            self.statistics.erases_total += 1;
             if !self.medium.is_bad(at) {
                 if self.medium.erase(at).is_ok() {
                     continue;

@@ -14,13 +14,13 @@ use super::journal::{Checkpoint, map_superblocks_of};
 use super::map::{Map, ValidBits};
 use super::rows::{LOST, NOWHERE, Row, Rows};
 use super::space::{Space, Superblock};
-use super::statistics::FtlStatistics;
 use crate::events::{Event, EventQueue, lane};
 use crate::flash::{Flash, Operation, Source};
 use crate::layout::Layout;
 use crate::owner::Owner;
 use crate::profile::{FtlProfile, Profile};
 use tidewater_base::Instant;
+use tidewater_base::statistics::FtlStatistics;
 use tidewater_nand::{Medium, Nand, Origin, PageHeader, PageKind, Place, Stamp, Stamps};
 
 /// The time, and what falls due later.

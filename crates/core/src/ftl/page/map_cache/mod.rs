@@ -22,6 +22,7 @@ use crate::profile::{MemoryKind, Profile};
 pub(crate) use parts::LentWork;
 use parts::{Lent, MapDie, OnHost};
 use std::collections::VecDeque;
+pub use tidewater_base::statistics::MapStatistics;
 
 /// Bytes of a map entry.
 pub const ENTRY_BYTES: u32 = 4;
@@ -46,31 +47,6 @@ pub enum LookUp {
     Empty,
     /// It is read from flash; the owner learns it from [`crate::ftl::Ftl::take_translated`].
     Waits,
-}
-
-/// What the mapping cache counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MapStatistics {
-    /// Look-ups of a mapping page, by commands: one for each that a command needs.
-    pub lookups: u64,
-    /// Of these, found in the cache.
-    pub hits: u64,
-    /// Mapping pages whose entries changed, one for each page and row of data that was programmed.
-    pub updates: u64,
-    /// Of these, found in the cache.
-    pub update_hits: u64,
-    /// Mapping pages read from flash.
-    pub loads: u64,
-    /// Of these, ahead of need.
-    pub prefetches: u64,
-    /// Mapping pages that left the cache.
-    pub evictions: u64,
-    /// Mapping pages programmed because they had changed.
-    pub written: u64,
-    /// Mapping pages that were moved to give their superblock back.
-    pub moved: u64,
-    /// Superblocks of mapping pages that were collected.
-    pub collections: u64,
 }
 
 /// One place of the cache.
