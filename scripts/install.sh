@@ -97,7 +97,6 @@ grep -o 'tidewater_[a-z_]*(' $here/include/tidewater.h | tr -d '(' | sort -u | w
     page=tidewater.3
     case $name in
     tidewater_files_*) page=tidewater_files.3 ;;
-    tidewater_group_*) page=tidewater_group.3 ;;
     tidewater_window_* | tidewater_ba_*) page=tidewater_window.3 ;;
     esac
     echo ".so man3/$page" >"$to/share/man/man3/$name.3"

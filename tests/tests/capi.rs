@@ -127,7 +127,7 @@ fn what_is_installed_is_whole_and_a_program_asks_for_its_version() {
     let names = said(Command::new("nm").args(["-D", "--defined-only"]).arg(lib.join("libtidewater.so")));
     let names: Vec<&str> = names.lines().filter_map(|line| line.split(' ').nth(2)).collect();
     assert!(names.len() >= 20 && names.iter().all(|name| name.starts_with("tidewater_")), "{names:?}");
-    let functions = ["append", "eventfd", "group_append", "window", "ba_pin"].map(|name| format!("tidewater_{name}.3"));
+    let functions = ["append", "eventfd", "moves", "window", "ba_pin"].map(|name| format!("tidewater_{name}.3"));
     for page in functions.iter().map(String::as_str).chain(["tidewater.3"]) {
         assert!(installed().prefix.join("share/man/man3").join(page).is_file(), "{page}");
     }

@@ -102,7 +102,6 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
     ("crates/capi/src/lib.rs", "the functions that C programs call: their names, and the pointers that those give"),
     ("crates/capi/src/convert.rs", "as lib.rs, where pointers become references"),
     ("crates/capi/src/files.rs", "as lib.rs, of the files on a log"),
-    ("crates/capi/src/group.rs", "as lib.rs, of the log of a group"),
     ("crates/capi/src/window.rs", "as lib.rs, of the byte window"),
     (
         "crates/files/src/handle.rs",

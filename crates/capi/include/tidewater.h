@@ -51,10 +51,7 @@
 // The files of this process on a log. Threads share it; a fork does not.
 struct tidewater_files;
 
-// A log on the devices of a group, which moves to the next primary by itself. Threads share it; a fork does not.
-struct tidewater_group;
-
-// A log. Threads share it, and so do both sides of a fork.
+// A log. Threads share it, and, on one device, so do both sides of a fork.
 struct tidewater_log;
 
 // A record that is being filled. One thread has it at a time.
@@ -179,9 +176,14 @@ extern "C" {
 void tidewater_options_init(struct tidewater_options *options);
 
 // Opens the log at "vfio-user:SOCKET", and takes up its stream. Of several such targets with commas between them it is
-// the one whose device is primary; of "cluster:etcd=HOST:PORT/NAME" the one that etcd names. It stays there:
-// tidewater_group_open is for a log that moves to the next primary. Returns NULL and sets errno when that fails;
-// EBUSY: another process has the device, or writes the lane. EROFS: no device is primary.
+// the one whose device is primary; of "cluster:etcd=HOST:PORT/NAME" the one that etcd names. One is waited for up to 5
+// seconds. Returns NULL and sets errno when that fails; EBUSY: another process has the device, or writes the lane.
+// EROFS, EPIPE: no device is primary. ENOENT: etcd has no such cluster.
+//
+// On several devices the log moves: when the primary has gone or was deposed, calls find the next one for up to 30
+// seconds, append there what it has not got, and go on: log sequence numbers stay what they were. They fail with EPIPE
+// or EROFS when there is none, and with ESTALE when another program has appended there, or no replica had what this
+// one appended.
 struct tidewater_log *tidewater_open(const char *target,
                                      const struct tidewater_options *options,
                                      struct tidewater_recovered *recovered);
@@ -249,11 +251,15 @@ const char *tidewater_survives(const struct tidewater_log *log, int level);
 
 // Connects anew, after EPIPE, while other threads and processes use the log. All below recovered->tail is in the ring,
 // or where the device took it to. Returns 0; -1 and errno. ESTALE: the stream goes on elsewhere; close the log and
-// open it again, which tells where.
+// open it again, which tells where. A log on several devices moves by itself; this has it look for the primary at
+// once.
 int tidewater_reattach(const struct tidewater_log *log, struct tidewater_recovered *recovered);
 
-// Descriptors by which another process joins the lane: they are the caller's to hand on, and to close. Returns 0; -1
-// and errno.
+// How often a log on several devices has moved to another primary; -1 and errno.
+int64_t tidewater_moves(const struct tidewater_log *log);
+
+// Descriptors by which another process joins the lane: they are the caller's to hand on, and to close. From then on
+// the log stays on its device. Returns 0; -1 and errno.
 int tidewater_share(const struct tidewater_log *log, struct tidewater_shared *shared);
 
 // Joins a lane that another process shares. The descriptors are the log's from now on, and are closed when this fails.
@@ -352,56 +358,6 @@ int tidewater_files_sync(const struct tidewater_files *files, int64_t number);
 // To be called before any other file is synced, renamed or truncated: waits until the log survives whatever that
 // survives. 0, or -1 and errno, for good.
 int tidewater_files_order(const struct tidewater_files *files);
-
-// Opens the log of a group of devices, on its primary: "vfio-user:SOCKET,vfio-user:SOCKET", or
-// "cluster:etcd=HOST:PORT/NAME", where etcd names the primary. One is waited for up to 5 seconds. Returns NULL and
-// sets errno when that fails. EROFS, EPIPE: no device is primary. EBUSY: another process has it, or writes the lane.
-// ENOENT: etcd has no such cluster.
-//
-// When the primary has gone or was deposed, the calls below find the next one for up to 30 seconds, append there what
-// it has not got, and go on: log sequence numbers stay what they were. They fail with EPIPE or EROFS when there is
-// none, and with ESTALE when another program has appended there, or the new primary lacks what was waited for by no
-// replica.
-struct tidewater_group *tidewater_group_open(const char *target,
-                                             const struct tidewater_options *options,
-                                             struct tidewater_recovered *recovered);
-
-// Closes it, as tidewater_close. NULL is allowed.
-void tidewater_group_close(struct tidewater_group *group);
-
-// How often the log has moved to another primary; -1 and errno.
-int64_t tidewater_group_moves(const struct tidewater_group *group);
-
-// As tidewater_append.
-int64_t tidewater_group_append(const struct tidewater_group *group, const void *buf, size_t len, int64_t *end);
-
-// As tidewater_appendv; it allocates nothing for up to 16 parts.
-int64_t tidewater_group_appendv(const struct tidewater_group *group,
-                                const struct iovec *parts,
-                                int count,
-                                int64_t *end);
-
-// As tidewater_x_pwrite.
-int64_t tidewater_group_x_pwrite(const struct tidewater_group *group, const void *buf, size_t len, int64_t *end);
-
-// As tidewater_x_fsync.
-int64_t tidewater_group_x_fsync(const struct tidewater_group *group);
-
-// As tidewater_wait.
-int tidewater_group_wait(const struct tidewater_group *group, int64_t end, int level, int64_t timeout_ms);
-
-// As tidewater_x_pread.
-ptrdiff_t tidewater_group_x_pread(const struct tidewater_group *group,
-                                  void *buf,
-                                  size_t len,
-                                  int64_t at,
-                                  int64_t timeout_ms);
-
-// As tidewater_trim.
-int tidewater_group_trim(const struct tidewater_group *group, int64_t lsn);
-
-// As tidewater_status, of the primary that the log is on.
-int tidewater_group_status(const struct tidewater_group *group, struct tidewater_status *status);
 
 // Opens the byte window of the drive at "vfio-user:SOCKET" or "pci:ADDRESS", for blocks of a namespace. Returns NULL
 // and sets errno when that fails. ENOTSUP: the drive has no byte window; EBUSY: another process has the device.

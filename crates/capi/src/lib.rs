@@ -6,7 +6,6 @@
 
 mod convert;
 mod files;
-mod group;
 mod report;
 mod window;
 
@@ -49,7 +48,7 @@ pub const TIDEWATER_VOID: c_int = 2;
 /// Bytes that are no record: raw ones, or damage.
 pub const TIDEWATER_SKIPPED: c_int = 3;
 
-/// A log. Threads share it, and so do both sides of a fork.
+/// A log. Threads share it, and, on one device, so do both sides of a fork.
 pub struct tidewater_log {
     log: Arc<Log>,
 }
@@ -177,9 +176,14 @@ pub unsafe extern "C" fn tidewater_options_init(options: *mut tidewater_options)
 }
 
 /// Opens the log at "vfio-user:SOCKET", and takes up its stream. Of several such targets with commas between them it is
-/// the one whose device is primary; of "cluster:etcd=HOST:PORT/NAME" the one that etcd names. It stays there:
-/// tidewater_group_open is for a log that moves to the next primary. Returns NULL and sets errno when that fails;
-/// EBUSY: another process has the device, or writes the lane. EROFS: no device is primary.
+/// the one whose device is primary; of "cluster:etcd=HOST:PORT/NAME" the one that etcd names. One is waited for up to 5
+/// seconds. Returns NULL and sets errno when that fails; EBUSY: another process has the device, or writes the lane.
+/// EROFS, EPIPE: no device is primary. ENOENT: etcd has no such cluster.
+///
+/// On several devices the log moves: when the primary has gone or was deposed, calls find the next one for up to 30
+/// seconds, append there what it has not got, and go on: log sequence numbers stay what they were. They fail with EPIPE
+/// or EROFS when there is none, and with ESTALE when another program has appended there, or no replica had what this
+/// one appended.
 ///
 /// # Safety
 /// `target` is a string; `options` and `recovered` point to structures, or are NULL: the defaults, and no
@@ -525,7 +529,8 @@ pub unsafe extern "C" fn tidewater_survives(log: *const tidewater_log, level: c_
 
 /// Connects anew, after EPIPE, while other threads and processes use the log. All below recovered->tail is in the ring,
 /// or where the device took it to. Returns 0; -1 and errno. ESTALE: the stream goes on elsewhere; close the log and
-/// open it again, which tells where.
+/// open it again, which tells where. A log on several devices moves by itself; this has it look for the primary at
+/// once.
 ///
 /// # Safety
 /// `log` is open; `recovered` is a place, or NULL.
@@ -540,8 +545,18 @@ pub unsafe extern "C" fn tidewater_reattach(log: *const tidewater_log, recovered
     })
 }
 
-/// Descriptors by which another process joins the lane: they are the caller's to hand on, and to close. Returns 0; -1
-/// and errno.
+/// How often a log on several devices has moved to another primary; -1 and errno.
+///
+/// # Safety
+/// `log` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_moves(log: *const tidewater_log) -> i64 {
+    // SAFETY: the caller's.
+    run(-1, || Ok(unsafe { self::log(log)? }.moves() as i64))
+}
+
+/// Descriptors by which another process joins the lane: they are the caller's to hand on, and to close. From then on
+/// the log stays on its device. Returns 0; -1 and errno.
 ///
 /// # Safety
 /// `log` is open; `shared` is a place.

@@ -7,7 +7,7 @@ use tidewater_base::Duration;
 use tidewater_wire::log::RECORD_ALIGN;
 use tidewater_wire::vendor::{ControlPage, Epoch, NO_FLOOR, OFFSET_BITS};
 
-use crate::{Action, Error};
+use crate::{Action, Error, Region};
 
 /// How long an operation waits, and what it does meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,24 +107,6 @@ impl Setup {
 
 /// End of what a stream can hold: the media format names 44 bits of bytes.
 pub const OFFSET_END: u64 = 1 << OFFSET_BITS;
-
-/// A part of the stream that one writer fills in any order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Region {
-    /// Stream offset of the first byte: a multiple of 64.
-    pub offset: u64,
-    /// Bytes: a multiple of 64.
-    pub bytes: u64,
-    /// Whose it is: a number of the caller's choice.
-    pub owner: u64,
-}
-
-impl Region {
-    /// Stream offset after the last byte.
-    pub const fn end(&self) -> u64 {
-        self.offset + self.bytes
-    }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {

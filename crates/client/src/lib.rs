@@ -78,12 +78,12 @@ mod write;
 pub mod writers;
 
 pub use error::{Error, Stall};
-pub use lane::{Lane, OFFSET_END, Patience, Region, Setup};
+pub use lane::{Lane, OFFSET_END, Patience, Setup};
 #[cfg(feature = "mapped")]
 pub use level::{Level, Written};
 #[cfg(feature = "mapped")]
 pub use log_error::LogError;
-pub use operation::{Action, Answer, Health, Operation, Outcome};
+pub use operation::{Action, Answer, Health, Operation, Outcome, Region};
 pub use read::{Pread, Reader};
 pub use record::{Damage, End, Entry, Records, encode_record, fill_void, span};
 pub use region::{Abort, Alloc, Fill, Free};

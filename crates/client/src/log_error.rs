@@ -1,15 +1,33 @@
 //! Why an operation on a live log failed.
 
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+use std::{fmt, io};
 
 use nix::errno::Errno;
 
 use tidewater_driver::vfio_user::{NvmeError, SocketError};
 
 use crate::Level;
-use crate::mapped::Tried;
+
+/// A device of a list that is not the one, and why.
+#[derive(Debug)]
+pub struct Tried {
+    /// Its socket.
+    pub path: PathBuf,
+    /// Why it was not taken.
+    pub why: LogError,
+}
+
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.why {
+            // It has the path already.
+            why @ LogError::Unreachable { .. } => why.fmt(f),
+            why => write!(f, "{}: {why}", self.path.display()),
+        }
+    }
+}
 
 /// Why an operation on a log failed. [`LogError::errno`] says it in one number.
 #[derive(Debug, thiserror::Error)]

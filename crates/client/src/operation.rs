@@ -5,7 +5,25 @@ use std::ops::Range;
 use tidewater_base::Instant;
 use tidewater_wire::vendor::{ControlPage, Epoch, Role, TransportStatus};
 
-use crate::{Error, Region};
+use crate::Error;
+
+/// A part of the stream that one writer fills in any order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// Stream offset of the first byte: a multiple of 64.
+    pub offset: u64,
+    /// Bytes: a multiple of 64.
+    pub bytes: u64,
+    /// Whose it is: a number of the caller's choice.
+    pub owner: u64,
+}
+
+impl Region {
+    /// Stream offset after the last byte.
+    pub const fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+}
 
 /// Next action of an operation: `Store`, `Fence`, `AnnounceTail`, `StoreFloor` and `Seal` without an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ use tidewater_wire::vendor::{FastStatus, PAGE_BYTES};
 
 use crate::set::Journal;
 use crate::{CHUNK_MAX, PATIENCE};
-use tidewater_client::mapped::{GroupLog, Log, Status};
+use tidewater_client::mapped::{Log, Status};
 use tidewater_client::{Level, LogError, Written};
 
 /// Bytes of the stream in a page of the fast side's log (ADR 7).
@@ -166,7 +166,7 @@ impl Backing for Log {
     }
 
     fn chunk(&self) -> u64 {
-        (self.status().ring_bytes / 8).clamp(256, CHUNK_MAX)
+        (Log::ring_bytes(self) / 8).clamp(256, CHUNK_MAX)
     }
 
     fn tail(&self) -> u64 {
@@ -300,92 +300,6 @@ mod window {
         fn trim(&self, offset: u64) -> Result<(), LogError> {
             WindowLog::trim(self, offset)
         }
-    }
-}
-
-/// As [`Log`]'s, on whichever device is primary.
-impl Journal for GroupLog {
-    fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
-        GroupLog::append(self, parts)
-    }
-
-    fn end(&self) -> u64 {
-        GroupLog::end(self)
-    }
-
-    fn wait(&self, end: u64, level: Level) -> Result<(), LogError> {
-        GroupLog::wait(self, end, level, PATIENCE)
-    }
-}
-
-impl Backing for GroupLog {
-    fn level(&self) -> Level {
-        GroupLog::level(self)
-    }
-
-    fn offers(&self, level: Level) -> Result<(), LogError> {
-        match level {
-            Level::Ring | Level::Destaged => Ok(()),
-            Level::RemoteRing | Level::RemoteDestaged => self.acknowledges(level),
-        }
-    }
-
-    fn survives(&self, level: Level) -> &'static str {
-        survives(&self.status(), level)
-    }
-
-    fn chunk(&self) -> u64 {
-        (GroupLog::ring_bytes(self) / 8).clamp(256, CHUNK_MAX)
-    }
-
-    fn tail(&self) -> u64 {
-        GroupLog::tail(self)
-    }
-
-    fn room(&self, lane: u8) -> Result<Room, LogError> {
-        self.is_there()?;
-        Ok(room(&self.device_status()?, GroupLog::end(self), lane))
-    }
-
-    fn writers(&self) -> Result<Vec<u32>, LogError> {
-        GroupLog::writers(self).map(Vec::from)
-    }
-
-    fn identity(&self) -> ([u8; 16], u64) {
-        let (drive, epoch) = GroupLog::identity(self);
-        (drive, epoch.0)
-    }
-
-    fn is_there(&self) -> Result<(), LogError> {
-        GroupLog::is_there(self)
-    }
-
-    fn seal(&self) -> Result<(), LogError> {
-        GroupLog::seal(self).map(drop)
-    }
-
-    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LogError> {
-        self.x_pread(offset, to, PATIENCE)
-    }
-
-    fn ring_bytes(&self) -> u64 {
-        GroupLog::ring_bytes(self)
-    }
-
-    fn has_copy(&self) -> bool {
-        GroupLog::has_copy(self)
-    }
-
-    fn leave(&self, bytes: u64) {
-        GroupLog::leave(self, bytes);
-    }
-
-    fn skip(&self, offset: u64) -> Result<(), LogError> {
-        GroupLog::skip(self, offset)
-    }
-
-    fn trim(&self, offset: u64) -> Result<(), LogError> {
-        GroupLog::trim(self, offset)
     }
 }
 

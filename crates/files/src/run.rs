@@ -27,7 +27,7 @@ use crate::set::{Files, FilesError, Real, number_of};
 use crate::table::{Counter, FILES_MAX, Place, Table};
 use crate::{Globs, PATIENCE, hand_over};
 use sync::Syncs;
-use tidewater_client::mapped::{GroupLog, Log, Options};
+use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Level, LogError};
 
 /// Files are synced and the log is trimmed this often while something is written.
@@ -214,11 +214,7 @@ impl Run<AnyLog> {
         if setup.target.starts_with("window:") {
             return Run::over(setup, Box::new(tidewater_client::hardware::WindowLog::open(&setup.target)?));
         }
-        let log = ring(setup)?;
-        if log.has_others() {
-            return Run::over(setup, Box::new(GroupLog::from(log)));
-        }
-        Run::over(setup, Box::new(log))
+        Run::over(setup, Box::new(ring(setup)?))
     }
 }
 

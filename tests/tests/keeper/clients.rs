@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidewater_client::mapped::{GroupLog, Options};
+use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Level, LogError};
 use tidewater_tests::{run_refused, run_well};
 
@@ -11,9 +11,9 @@ use crate::keeper::failures::holds_all;
 use crate::keeper::kept::Kept;
 use crate::replication::cluster::{PATIENCE, numbers};
 
-fn open(kept: &Kept, cluster: &str) -> Result<GroupLog, LogError> {
+fn open(kept: &Kept, cluster: &str) -> Result<Log, LogError> {
     let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
-    GroupLog::open(&kept.etcd[0].target(cluster), options).map(|(log, _)| log)
+    Log::open(&kept.etcd[0].target(cluster), options)
 }
 
 #[test]

@@ -2,15 +2,17 @@
 //! record is there once, in order.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::cluster::{Cluster, PATIENCE, numbers};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use tidewater_base::Rng;
-use tidewater_client::mapped::{GroupLog, Log, Options};
+use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Entry, Level, LogError, Records};
 use tidewater_tests::capi::{Installed, said};
 use tidewater_tests::{root, run, run_refused, run_well};
@@ -22,21 +24,21 @@ fn target(cluster: &Cluster) -> String {
     nodes.map(socket).collect::<Vec<_>>().join(",")
 }
 
-fn open(cluster: &Cluster) -> GroupLog {
+fn open(cluster: &Cluster) -> Log {
     let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
-    GroupLog::open(&target(cluster), options).expect("one is primary").0
+    Log::open(&target(cluster), options).expect("one is primary")
 }
 
 /// A program with some threads, each of which appends numbers and waits for replicas.
 pub struct Program<'c> {
-    log: &'c GroupLog,
+    log: &'c Log,
     next: AtomicU64,
     acknowledged: Mutex<Vec<u64>>,
     ends: AtomicBool,
 }
 
 impl<'c> Program<'c> {
-    fn new(log: &'c GroupLog) -> Program<'c> {
+    fn new(log: &'c Log) -> Program<'c> {
         Program { log, next: AtomicU64::new(0), acknowledged: Mutex::default(), ends: AtomicBool::new(false) }
     }
 
@@ -108,8 +110,7 @@ pub fn while_appending(
     if threads == 1 {
         assert!(found.is_sorted(), "numbers are out of order");
     }
-    let log = GroupLog::from(reader);
-    Program { log: &log, next: AtomicU64::new(0), acknowledged, ends: AtomicBool::new(true) }.check(&found);
+    Program { log: &reader, next: AtomicU64::new(0), acknowledged, ends: AtomicBool::new(true) }.check(&found);
     moves
 }
 
@@ -146,7 +147,7 @@ fn a_program_goes_on_when_the_disk_of_its_primary_is_dead_and_the_next_one_finds
         drop(open(&cluster));
         cluster.kill(1);
         let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
-        let why = GroupLog::open(&target(&cluster), options).expect_err("none leads").to_string();
+        let why = Log::open(&target(&cluster), options).expect_err("none leads").to_string();
         assert!(why.contains("0/vfio.sock: ") && why.contains("cannot write its image"), "{why}");
     }
 }
@@ -207,20 +208,20 @@ fn all_devices_that_are_no_primary_are_named_and_a_command_finds_the_one_that_is
     assert!(run_well(&folder, &["recover", "--device", "0,1,2"]).contains("no changes"));
 }
 
-/// The example of `tidewater_group(3)`.
+/// The example of `tidewater(3)`.
 #[test]
 fn a_program_in_c_goes_on_when_its_primary_is_killed() {
     let mut cluster = Cluster::new(3);
     cluster.form(&["--mode", "quorum"]);
     let folder = cluster.folder.path().to_owned();
     let capi = Installed::at(&folder);
-    let program = folder.join("group");
+    let program = folder.join("commit");
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
-    cc.arg(root().join("crates/capi/examples/group.c")).args(capi.flags(&["--cflags", "--libs"]));
+    cc.arg(root().join("crates/capi/examples/commit.c")).args(capi.flags(&["--cflags", "--libs"]));
     said(cc.arg(format!("-Wl,-rpath,{}", capi.prefix.join("lib").display())));
     let mut command = Command::new(&program);
-    command.arg(target(&cluster)).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.arg(target(&cluster)).arg("remote-ring").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
     let mut lines = child.stdin.take().expect("it is piped");
     let mut answers = BufReader::new(child.stdout.take().expect("it is piped")).lines().map(|line| line.expect("text"));
@@ -310,7 +311,6 @@ fn torture_programs_live_through_fail_overs() {
     assert!(moves > 40, "{moves}");
 }
 
-/// The plain handle of the library moves when it is asked to.
 #[test]
 fn a_handle_that_is_reattached_moves_with_what_it_has_appended() {
     let mut cluster = Cluster::new(3);
@@ -331,4 +331,43 @@ fn a_handle_that_is_reattached_moves_with_what_it_has_appended() {
     assert!(recovered.tail >= ends[20], "{recovered:?}");
     log.wait(ends[59], Level::RemoteRing, PATIENCE).expect("two are there");
     assert!(numbers(&log).into_iter().eq(0..60));
+}
+
+#[test]
+fn a_record_that_is_being_filled_keeps_a_log_where_it_is_and_a_waiter_by_descriptor_moves_it() {
+    let mut cluster = Cluster::new(3);
+    cluster.form(&["--mode", "quorum"]);
+    let log = Arc::new(open(&cluster));
+    let written = log.append(&[&0u64.to_le_bytes()]).expect("there is room");
+    log.wait(written.end, Level::RemoteRing, PATIENCE).expect("replicas acknowledge");
+    let mut begun = log.begin(8).expect("there is room");
+    cluster.kill(0);
+    let late = log.append(&[&2u64.to_le_bytes()]).expect("the ring accepts the record");
+    cluster.promote(1);
+    let why = log.is_there().expect_err("its device has gone");
+    assert!(matches!(why, LogError::Gone) && log.moves() == 0, "{why}");
+    begun.fill(0, &1u64.to_le_bytes());
+    begun.commit().expect("this process began it");
+    let event = log.event(late.end, Level::RemoteRing).expect("a descriptor");
+    let patience = PollTimeout::try_from(PATIENCE).expect("milliseconds");
+    let ready = poll(&mut [PollFd::new(event.as_fd(), PollFlags::POLLIN)], patience).expect("a descriptor");
+    assert_eq!((ready, log.moves()), (1, 1));
+    log.wait(late.end, Level::RemoteRing, Duration::ZERO).expect("replicas acknowledge");
+    drop((event, log));
+    assert_eq!(numbers(&cluster.log(1)), [0, 1, 2]);
+}
+
+#[test]
+fn a_log_that_is_shared_stays_on_its_device() {
+    let mut cluster = Cluster::new(3);
+    cluster.form(&["--mode", "quorum"]);
+    let mut log = open(&cluster);
+    let other = Log::join(log.share().expect("descriptors"), Options::default()).expect("the lane is shared");
+    cluster.kill(0);
+    cluster.promote(1);
+    for why in [log.is_there(), log.reconnect().map(drop), log.reattach().map(drop)] {
+        let why = why.expect_err("the other process could not follow");
+        assert!(matches!(why, LogError::Gone | LogError::Unreachable { .. } | LogError::Busy { .. }), "{why}");
+    }
+    assert_eq!((log.moves(), other.moves()), (0, 0));
 }

@@ -15,8 +15,8 @@ use tidewater_base::units::printable;
 use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
-use super::targets::Tried;
 use crate::LogError;
+use crate::log_error::Tried;
 
 /// Scheme of a cluster's target.
 pub(super) const SCHEME: &str = "cluster:";

@@ -4,7 +4,6 @@
 //! One at a time does so, for all whose bytes are in the ring by then; others wait for it, and then go on or do the
 //! same. The lock is a word of the lane's page: that of a process that died is taken over.
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use tidewater_wire::log::{CopyBuffer, CopyPlace};
 
+use super::disk::Disk;
 use super::owner;
 use super::ring::Ring;
 use crate::LogError;
@@ -24,44 +24,6 @@ const LOOK: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Sectors that are written at once, at most.
 const AT_ONCE: usize = 512;
-
-/// The system calls on a copy, and on locks of the ring. A library that stands in front of a program's calls has its
-/// own way to those behind it.
-pub trait Disk: fmt::Debug + Sync {
-    /// `pwrite`: how many bytes it took.
-    ///
-    /// # Errors
-    /// Those of the system.
-    fn pwrite(&self, file: BorrowedFd<'_>, bytes: &[u8], at: u64) -> Result<usize, Errno>;
-
-    /// `fdatasync`.
-    ///
-    /// # Errors
-    /// Those of the system.
-    fn sync_data(&self, file: BorrowedFd<'_>) -> Result<(), Errno>;
-
-    /// `fcntl` with `F_OFD_GETLK`: the lock becomes one that stands in its way, or `F_UNLCK`.
-    ///
-    /// # Errors
-    /// Those of the system.
-    fn get_lock(&self, file: BorrowedFd<'_>, lock: &mut nix::libc::flock) -> Result<(), Errno> {
-        nix::fcntl::fcntl(file, nix::fcntl::FcntlArg::F_OFD_GETLK(lock)).map(drop)
-    }
-}
-
-/// The calls as they are.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct System;
-
-impl Disk for System {
-    fn pwrite(&self, file: BorrowedFd<'_>, bytes: &[u8], at: u64) -> Result<usize, Errno> {
-        nix::sys::uio::pwrite(file, bytes, at as i64)
-    }
-
-    fn sync_data(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
-        nix::unistd::fdatasync(file)
-    }
-}
 
 /// A lane's place in the copy.
 #[derive(Debug)]

@@ -1,18 +1,12 @@
 //! The connection to the device: what is no append goes by it.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use tidewater_driver::vfio_user::{Function, Patience, Socket, SocketError};
-use tidewater_wire::log::{COPY_SECTOR, CopyBuffer};
-use tidewater_wire::vendor::Epoch;
-use tidewater_wire::vfio_user::{Area, region};
+use tidewater_wire::vfio_user::region;
 
-use super::inode::takes_direct;
-use super::log::Log;
-use super::ring::reopen;
+use super::lent::{Mappable, mappable};
 use crate::LogError;
 
 /// How long a command may take beyond what it is itself asked to wait; as long as a reply.
@@ -20,15 +14,6 @@ pub(super) const TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else {
 /// How long what listens at the path may take: a device that does not answer in time has gone.
 pub(super) const PATIENCE: Patience =
     Patience { greeting: Duration::from_secs(if cfg!(test) { 1 } else { 5 }), reply: TIME };
-
-/// A region that can be mapped.
-#[derive(Debug)]
-pub(super) struct Mappable {
-    /// Where the region begins in the file.
-    pub(super) offset: u64,
-    pub(super) areas: Vec<Area>,
-    pub(super) file: OwnedFd,
-}
 
 #[derive(Debug)]
 pub(super) enum Device {
@@ -82,90 +67,31 @@ impl Device {
     }
 }
 
-impl Log {
-    /// Whether the stream did not go on from what was published when the log was opened ([`Recovered::is_new`]): the
-    /// ring's memory was lost since, its file was replaced, or there was none before.
-    ///
-    /// [`Recovered::is_new`]: super::Recovered::is_new
-    pub fn began_anew(&self) -> bool {
-        self.began_anew
-    }
-
-    /// The drive that has the log: the identifier of its image; and the epoch that it was in when the log was opened.
-    pub fn identity(&self) -> ([u8; 16], Epoch) {
-        let header = self.ring.header();
-        (header.drive, header.epoch)
-    }
-
-    /// Who can have written what the log says, beside whom they have shared it with: the owner of the ring's file, and
-    /// the user of the device, from which comes what is not in the ring.
-    ///
-    /// # Errors
-    /// `Gone`, `Joined`, or that the ring's file can't be looked at.
-    pub fn writers(&self) -> Result<[u32; 2], LogError> {
-        let device = self.device()?.run(|device| device.socket(|socket| Ok(socket.user())))?;
-        Ok([self.ring.user()?, device])
-    }
-}
-
 pub(super) fn connect(path: &Path, patience: Patience) -> Result<(Socket, Mappable), LogError> {
     let mut socket = Socket::connect_within(path, patience)?;
     let lent = mappable(&mut socket, region::BAR2)?.ok_or(LogError::NotMapped)?;
     Ok((socket, lent))
 }
 
-/// The part of a region that can be mapped; `None`: nothing of it.
-fn mappable(socket: &mut Socket, region: u32) -> Result<Option<Mappable>, LogError> {
-    let found = socket.region_info(region)?;
-    Ok(found.file.map(|file| Mappable { offset: found.info.offset, areas: found.areas, file }))
-}
-
-/// The ring's copy on a disk, which a device lends whose ring's header says that there is one.
-///
-/// The description is this handle's own: an error of the disk is reported to each description once, and not to another
-/// lane instead.
-pub(super) fn copy(socket: &mut Socket) -> Result<Option<OwnedFd>, LogError> {
-    let lent = mappable(socket, region::RING_COPY)?;
-    lent.map(|lent| reopen(&lent.file).map(|file| past_the_cache(file.into()))).transpose()
-}
-
-/// Has the copy written past the page cache where its file system takes single sectors so: a sync is left with the
-/// flush then, and seldom has an inode to write in front of it.
-fn past_the_cache(file: OwnedFd) -> OwnedFd {
-    if takes_direct(file.as_fd(), COPY_SECTOR as u32, CopyBuffer::ALIGN as u32)
-        && let Ok(flags) = fcntl(&file, FcntlArg::F_GETFL)
-    {
-        // What won't be written so after all is written as any file is.
-        let _ = fcntl(&file, FcntlArg::F_SETFL(OFlag::from_bits_retain(flags) | OFlag::O_DIRECT));
+/// A device whose client has just gone may still be at it: it turns the next one away, and takes it a moment later.
+pub(super) fn patiently<T>(mut connect: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
+    for _ in 0..250 {
+        match connect() {
+            Err(LogError::Gone) => std::thread::sleep(Duration::from_millis(2)),
+            other => return other,
+        }
     }
-    file
+    connect().map_err(LogError::turned_away)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use std::io::{Read, Write};
-    use std::os::unix::fs::FileExt;
     use std::os::unix::net::{UnixListener, UnixStream};
 
     use nix::errno::Errno;
-    use tidewater_wire::log::CopyPlace;
     use tidewater_wire::vfio_user::{Header, MAJOR, MINOR, Version};
-
-    #[test]
-    fn what_a_device_cannot_write_itself_it_cannot_have_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
-        fs::write(&path, "precious").unwrap();
-        let open = |flags: OFlag| nix::fcntl::open(&path, flags, nix::sys::stat::Mode::empty()).unwrap();
-        for flags in [OFlag::O_PATH, OFlag::O_RDONLY, OFlag::O_WRONLY] {
-            assert!(matches!(reopen(&open(flags)), Err(LogError::Ring(_))), "{flags:?}");
-        }
-        let place = nix::fcntl::open(folder.path(), OFlag::O_RDONLY, nix::sys::stat::Mode::empty()).unwrap();
-        assert!(matches!(reopen(&place), Err(LogError::Ring(_))));
-        reopen(&open(OFlag::O_RDWR)).unwrap();
-    }
 
     /// Answers what version it speaks, and what is asked then as another request's, if at all.
     fn answer(stream: &mut UnixStream, wrongly: bool) {
@@ -205,32 +131,6 @@ mod tests {
                 device.run(|device| device.socket(|socket| socket.read(region::BAR2, 0, &mut [0; 4]))).unwrap_err();
             let is_as_before = if wrongly { matches!(again, LogError::Gone) } else { again.errno() == asked.errno() };
             assert!(is_as_before, "{asked}, then {again}");
-        }
-    }
-
-    #[test]
-    fn a_copy_is_written_past_the_cache_where_single_sectors_are_taken_and_read_by_any_descriptor() {
-        const RING: u64 = 4096;
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("copy");
-        fs::write(&path, vec![0; CopyPlace::file_bytes(1, RING) as usize]).unwrap();
-        let open = || fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        let (plain, file) = (open(), fs::File::from(past_the_cache(open().into())));
-        let is_direct = fcntl(&file, FcntlArg::F_GETFL).unwrap() & OFlag::O_DIRECT.bits() != 0;
-        assert_eq!(is_direct, takes_direct(file.as_fd(), 512, 4096));
-
-        let place = CopyPlace::new(0, RING);
-        let mut saved = 0;
-        for to in [100, 479, 481, 3_000] {
-            let read = |at: u64, to: &mut [u8]| {
-                to.iter_mut().zip(at..).for_each(|(to, at)| *to = at as u8);
-                0
-            };
-            let write = |at: u64, bytes: &[u8]| file.write_all_at(bytes, at);
-            place.write(1, (saved, to), &mut CopyBuffer::new(3), read, write).unwrap();
-            let found = place.read(1, 0, RING, |at, sector| plain.read_exact_at(sector, at)).unwrap();
-            assert_eq!(found, (0..to).map(|at| at as u8).collect::<Vec<_>>());
-            saved = to;
         }
     }
 }

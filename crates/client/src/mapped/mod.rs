@@ -25,34 +25,32 @@
 #[cfg(target_endian = "big")]
 compile_error!("the words of a mapped ring are little-endian");
 
+mod attached;
 #[cfg(feature = "etcd")]
 mod cluster;
 mod commands;
 mod copy;
 mod cut;
 mod device;
-mod event;
-mod group;
+mod disk;
 pub mod inode;
+mod lent;
 mod log;
 mod memory;
 mod options;
 pub mod owner;
+mod place;
 mod reader;
 mod ring;
-mod room;
 mod stores;
 mod targets;
 pub mod thread;
-mod writer;
 
-pub use copy::Disk;
+pub use crate::log_error::Tried;
 pub use cut::survive_cut_rings;
-pub use group::GroupLog;
-pub use log::{Log, Shared};
+pub use disk::Disk;
+pub use log::{Begun, Log, Shared, Writer};
 pub use memory::{Mapping, WriteBack};
 pub use options::{Options, Status};
 pub use reader::{Extent, Reader};
 pub use ring::Recovered;
-pub use targets::Tried;
-pub use writer::{Begun, Writer};

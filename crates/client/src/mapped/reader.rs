@@ -12,8 +12,7 @@ use tidewater_wire::log::RECORD_ALIGN;
 use tidewater_wire::vendor::{FastStatus, Role};
 
 use super::commands;
-use super::device::Device;
-use super::log::patiently;
+use super::device::{Device, patiently};
 use super::targets::{self, Devices};
 use crate::LogError;
 

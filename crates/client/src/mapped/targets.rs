@@ -10,10 +10,8 @@ use tidewater_driver::vfio_user::Patience;
 #[cfg(feature = "etcd")]
 use super::cluster::{self, Cluster};
 use super::device::PATIENCE;
-use super::log::Log;
-use super::options::Options;
-use super::ring::Recovered;
 use crate::LogError;
+use crate::log_error::Tried;
 
 const SCHEME: &str = "vfio-user:";
 /// How long a program that opens a list of devices waits for a primary: as long as a promotion takes.
@@ -39,25 +37,6 @@ pub(super) enum Devices {
 #[cfg(feature = "etcd")]
 fn is_named(numbers: &str, user: u32) -> bool {
     numbers.split(',').any(|number| number.trim().parse() == Ok(user))
-}
-
-/// A device of a list that is not the one, and why.
-#[derive(Debug)]
-pub struct Tried {
-    /// Its socket.
-    pub path: PathBuf,
-    /// Why it was not taken.
-    pub why: LogError,
-}
-
-impl std::fmt::Display for Tried {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.why {
-            // It has the path already.
-            why @ LogError::Unreachable { .. } => why.fmt(f),
-            why => write!(f, "{}: {why}", self.path.display()),
-        }
-    }
 }
 
 impl Devices {
@@ -209,14 +188,6 @@ pub(super) fn first<T>(
         }
         std::thread::sleep(devices.again());
     }
-}
-
-/// Opens the log on the primary of several devices.
-///
-/// # Errors
-/// As [`first`].
-pub(super) fn open(devices: &Devices, options: Options) -> Result<(Log, Recovered), LogError> {
-    first(devices, FOUND_WITHIN, |path| Log::open_one(path, devices, options))
 }
 
 #[cfg(test)]

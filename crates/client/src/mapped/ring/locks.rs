@@ -9,7 +9,7 @@ use nix::libc;
 use tidewater_wire::log::{RING_DEVICE_LOCK, RING_LOCKS};
 
 use crate::LogError;
-use crate::mapped::copy::Disk;
+use crate::mapped::disk::Disk;
 
 pub(super) fn lock(file: &File, lane: u8) -> Result<(), LogError> {
     lock_as(file, lane, libc::F_WRLCK)

@@ -3,13 +3,14 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, TryLockError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::log::Log;
-use super::{owner, thread};
+use super::Log;
+use crate::mapped::place::SLICE;
+use crate::mapped::{owner, thread};
 use crate::{Level, LogError};
 
 /// How long the watcher looks at one before it looks at all.
@@ -86,7 +87,7 @@ fn start(log: &Arc<Log>, first: Waiting) -> Result<Sender<Waiting>, LogError> {
 /// Waits until the log is gone, or no handle is left.
 fn watch(log: &Weak<Log>, first: Waiting, more: &Receiver<Waiting>) {
     let mut all = vec![first];
-    let mut asked = true;
+    let (mut asked, mut since) = (true, Instant::now());
     loop {
         while asked {
             match more.try_recv() {
@@ -101,12 +102,16 @@ fn watch(log: &Weak<Log>, first: Waiting, more: &Receiver<Waiting>) {
                 // A writer has to append it first, or to end what lies before, or is dead.
                 let _ = log.seal();
                 std::thread::sleep(STEP);
+            } else if since.elapsed() < SLICE {
+                let _ = log.place.with(|on| on.wait(next.end, next.level, STEP));
             } else {
+                // Other devices are asked, where there are any.
                 let _ = log.wait(next.end, next.level, STEP);
+                since = Instant::now();
             }
         }
         all.retain(|waiting| {
-            let outcome = log.wait(waiting.end, waiting.level, Duration::ZERO);
+            let outcome = log.place.with(|on| on.wait(waiting.end, waiting.level, Duration::ZERO));
             let still = matches!(outcome, Err(ref error) if error.errno() == Errno::ETIMEDOUT as i32);
             if !still {
                 let _ = waiting.event.write(1);
@@ -116,7 +121,10 @@ fn watch(log: &Weak<Log>, first: Waiting, more: &Receiver<Waiting>) {
         drop(log);
         if all.is_empty() {
             match more.recv() {
-                Ok(waiting) => all.push(waiting),
+                Ok(waiting) => {
+                    all.push(waiting);
+                    since = Instant::now();
+                }
                 Err(_) => return,
             }
         }

@@ -3,14 +3,13 @@
 mod locks;
 mod recover;
 
-use std::fs::{File, OpenOptions};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use tidewater_wire::log::{
     RECORD_ALIGN, RING_FILE_BAR2, RING_PAGE_OFFSET, RING_SLOTS, RecordHeader, RingHeader, RingLane, RingLanePage,
@@ -20,9 +19,9 @@ use tidewater_wire::vendor::{LANE_PAGES_OFFSET, RINGS_OFFSET};
 use tidewater_wire::vfio_user::Area;
 
 use self::locks::{is_served, lock, lock_as};
-use super::copy::{Disk, System};
-use super::device::Mappable;
+use super::disk::{Disk, System};
 use super::inode::names;
+use super::lent::{Mappable, reopen};
 use super::memory::{LINE, Mapping, fence};
 use super::owner;
 use crate::writers::{Reserved, Writers};
@@ -120,26 +119,6 @@ fn wrong(why: impl Into<String>) -> LogError {
 fn identity(file: &File) -> Result<(u64, u64, u64), LogError> {
     let about = file.metadata().map_err(|error| wrong(error.to_string()))?;
     Ok((about.dev(), about.ino(), about.len()))
-}
-
-/// Another description of the file that came with the socket: its locks are not the device's.
-///
-/// It is opened with this process's rights, which may be more than the device's: what the device itself can't write it
-/// can't lend, or a descriptor that is a path alone (O_PATH, which checks no rights) would have any file of
-/// this process's written.
-pub(super) fn reopen(lent: &OwnedFd) -> Result<File, LogError> {
-    let flags = fcntl(lent, FcntlArg::F_GETFL).map_err(LogError::system("look at what the device lends"))?;
-    let is_lendable = flags & (libc::O_ACCMODE | libc::O_PATH) == libc::O_RDWR;
-    let about = nix::sys::stat::fstat(lent).map_err(LogError::system("look at what the device lends"))?;
-    if !is_lendable || about.st_mode & libc::S_IFMT != libc::S_IFREG {
-        return Err(wrong("the device lends what it can't write itself, or no file"));
-    }
-    let path = format!("/proc/self/fd/{}", lent.as_raw_fd());
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .map_err(|error| wrong(format!("can't be opened again: {error}")))
 }
 
 /// The file's header, and which file it is.

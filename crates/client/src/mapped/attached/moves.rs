@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Log;
+use super::Attached;
 use crate::LogError;
 use crate::mapped::device::Device;
 use crate::mapped::ring::Recovered;
@@ -26,23 +26,18 @@ struct Kept {
     bytes: Vec<u8>,
 }
 
-impl Log {
-    /// Whether the log is on one of several devices.
-    pub fn has_others(&self) -> bool {
-        self.devices.are_several()
-    }
-
+impl Attached {
     /// Whether another device of the list is primary of a later epoch, while this one does not answer.
     pub(in crate::mapped) fn has_newer(&self) -> bool {
         let others = self.devices.now().unwrap_or_default();
         let epoch = self.ring.header().epoch;
         others.iter().filter(|path| self.socket.as_ref() != Some(path)).any(|path| {
-            Log::open_one(path, &self.devices, self.options).is_ok_and(|(log, _)| log.ring.header().epoch > epoch)
+            Attached::open(path, &self.devices, self.options).is_ok_and(|(log, _)| log.ring.header().epoch > epoch)
         })
     }
 
     /// Finds the primary, and appends there what it has not got of this handle's.
-    pub(super) fn move_to_primary(&mut self) -> Result<Recovered, LogError> {
+    pub(in crate::mapped) fn move_to_primary(&mut self) -> Result<Recovered, LogError> {
         if *self.is_shared.get_mut() || self.ring.has_other_writers(self.home) {
             // Other processes write the old ring, and can't follow.
             return Err(LogError::Busy { lane: self.ring.lane() });
@@ -53,7 +48,7 @@ impl Log {
         targets::first(&devices, MOVED_WITHIN, |path| {
             if self.socket.as_deref() == Some(path) {
                 // The same device: it has gone on, or begins anew.
-                if let (Some(recovered), ..) = self.reconnect_to()? {
+                if let (Some(recovered), ..) = self.reconnect()? {
                     self.ring.peers().may_write()?;
                     self.check_store()?;
                     return Ok(recovered);
@@ -64,7 +59,7 @@ impl Log {
                 *self.device()? = Device::Gone;
                 self.ring.unlock()?;
             }
-            let (log, recovered) = Log::open_one(path, &devices, options)?;
+            let (log, recovered) = Attached::open(path, &devices, options)?;
             if log.ring.header().epoch < epoch {
                 // Its records would stand behind those of a later epoch, and be taken for a deposed primary's.
                 return Err(LogError::Deposed);

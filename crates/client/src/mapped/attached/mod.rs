@@ -1,7 +1,8 @@
-//! The log: what a handle does.
+//! A log on the device that it is attached to: the lane's ring as this handle writes it, and the connection.
 
 mod moves;
 mod wait;
+mod write;
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -10,24 +11,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use tidewater_driver::vfio_user::Socket;
 use tidewater_wire::log::RingLanePage;
 use tidewater_wire::vendor::LANE_PAGES_OFFSET;
 use tidewater_wire::vfio_user::region;
 
-use super::copy::{Copy, Disk, System};
-use super::device::{Device, Mappable, connect};
-use super::event::Watcher;
+use super::copy::Copy;
+use super::device::{Device, connect, patiently};
+use super::disk::System;
+use super::lent::{self, Mappable};
 use super::memory::{WriteBack, fence};
 use super::options::Options;
 use super::ring::{Recovered, Ring};
-use super::targets::{self, Devices};
-use super::writer::{Begun, Claim, Writer};
-use super::{cut, device, owner};
+use super::targets::Devices;
+use super::{cut, owner};
 use crate::lane::OFFSET_END;
 use crate::writers::{Full, Reserved};
-use crate::{Level, LogError, Written};
+use crate::{Level, LogError};
+pub(super) use write::Claim;
 
 /// How long the credit is held up before writers are checked for being alive.
 const SEAL_AFTER: Duration = Duration::from_millis(1);
@@ -36,24 +37,9 @@ const NOTIFY_AGAIN: Duration = Duration::from_millis(50);
 /// Bytes of the ring that are mapped into a process at a time.
 const MAPPED_AT_ONCE: u64 = 64 << 10;
 
-/// Descriptors and numbers for another process that writes an open lane.
+/// A lane of a device, taken for this handle, or joined.
 #[derive(Debug)]
-pub struct Shared {
-    /// The ring's file. The lock of the lane is its open file description's.
-    pub ring: OwnedFd,
-    /// An eventfd: adding to it wakes the device.
-    pub doorbell: OwnedFd,
-    /// The ring's copy on a disk, where it has one.
-    pub copy: Option<OwnedFd>,
-    /// The lane.
-    pub lane: u8,
-    /// The generation that it is written in.
-    pub generation: u64,
-}
-
-/// A log with its ring mapped. Threads share it, and processes do.
-#[derive(Debug)]
-pub struct Log {
+pub(super) struct Attached {
     /// Where the device is; `None`: another process has the connection.
     socket: Option<PathBuf>,
     /// It, and others that can be primary in its place.
@@ -66,12 +52,11 @@ pub struct Log {
     pub(super) copy: Option<Copy>,
     /// Everything that is not an append.
     device: Mutex<Device>,
-    doorbell: Option<OwnedFd>,
+    pub(super) doorbell: Option<OwnedFd>,
     /// That of the device that was connected to last: for those with whom the lane is shared from now on.
-    newest: Mutex<Option<OwnedFd>>,
-    pub(super) watcher: Mutex<Option<Watcher>>,
+    pub(super) newest: Mutex<Option<OwnedFd>>,
     /// Others have been given the lane.
-    is_shared: AtomicBool,
+    pub(super) is_shared: AtomicBool,
     /// The process that made the handle: the connection is its alone, and the mutex may be anybody's in a child of it.
     home: u64,
     /// The process that was last found to be of the lane's PID namespace.
@@ -91,47 +76,17 @@ fn word_at(lane: u8, offset: usize) -> u64 {
     LANE_PAGES_OFFSET + u64::from(lane) * RingLanePage::SIZE as u64 + offset as u64
 }
 
-/// A device whose client has just gone may still be at it: it turns the next one away, and takes it a moment later.
-pub(super) fn patiently<T>(mut connect: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
-    for _ in 0..250 {
-        match connect() {
-            Err(LogError::Gone) => std::thread::sleep(Duration::from_millis(2)),
-            other => return other,
-        }
-    }
-    connect().map_err(LogError::turned_away)
-}
-
 fn doorbell(socket: &mut Socket, lane: u8) -> Result<Option<OwnedFd>, LogError> {
     Ok(socket.doorbell(region::BAR2, word_at(lane, RingLanePage::WANTED_OFFSET))?)
 }
 
-impl Log {
-    /// Opens the log at `vfio-user:SOCKET`, or on the primary of several devices, which is waited for up to 5 seconds,
-    /// and takes up its stream: what an earlier writer had published is there, and whole records beyond it are too;
-    /// holes between them are sealed. Several devices are `vfio-user:SOCKET,vfio-user:SOCKET`, or, with the feature
-    /// `etcd`, `cluster:etcd=HOST:PORT,HOST:PORT/NAME`: etcd then says which device of the cluster is primary.
-    ///
-    /// # Errors
-    /// [`LogError`]: foremost `Unreachable`, `NotMapped`, `Busy`, `NotReplicated`, `Secondary`, `NoPrimary`, `Cluster`.
-    pub fn open(target: &str, options: Options) -> Result<Log, LogError> {
-        Log::open_reporting(target, options).map(|(log, _)| log)
-    }
-
-    /// As [`Log::open`], and reports what was recovered.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_reporting(target: &str, options: Options) -> Result<(Log, Recovered), LogError> {
-        let devices = Devices::of(target)?;
-        match devices.single() {
-            Some(path) => Log::open_one(path, &devices, options),
-            None => targets::open(&devices, options),
-        }
-    }
-
+impl Attached {
     /// Opens the log on one device of several.
-    pub(super) fn open_one(path: &Path, devices: &Devices, options: Options) -> Result<(Log, Recovered), LogError> {
+    pub(in crate::mapped) fn open(
+        path: &Path,
+        devices: &Devices,
+        options: Options,
+    ) -> Result<(Attached, Recovered), LogError> {
         let patience = devices.patience();
         let (mut socket, doorbell, lent) = patiently(|| {
             let (mut socket, lent) = connect(path, patience)?;
@@ -147,22 +102,23 @@ impl Log {
         if let Some(level) = options.level.filter(|level| level.is_remote()) {
             ring.peers().acknowledge(level)?;
         }
-        let copy = if ring.header().copied { device::copy(&mut socket)? } else { None };
+        let copy = if ring.header().copied { lent::copy(&mut socket)? } else { None };
         let copy = copy.map(|file| Copy::new(file, &ring, &System));
-        let mut log = Log::of(Some(path.to_owned()), options, ring, copy, Device::Plain(Box::new(socket)), doorbell)?;
+        let mut log =
+            Attached::of(Some(path.to_owned()), options, ring, copy, Device::Plain(Box::new(socket)), doorbell)?;
         log.devices = devices.clone();
         log.began_anew = recovered.is_new;
         Ok((log, recovered))
     }
 
-    fn of(
+    pub(super) fn of(
         socket: Option<PathBuf>,
         options: Options,
         ring: Ring,
         copy: Option<Copy>,
         device: Device,
         doorbell: Option<OwnedFd>,
-    ) -> Result<Log, LogError> {
+    ) -> Result<Attached, LogError> {
         let persistent = ring.header().persistent;
         let write_back = options.write_back.unwrap_or(if persistent { WriteBack::Lines } else { WriteBack::None });
         if write_back == WriteBack::Lines && !ring.writes_back() {
@@ -170,7 +126,7 @@ impl Log {
         }
         let level = options.level.unwrap_or(if persistent { Level::Ring } else { Level::Destaged });
         let home = owner::me()?;
-        let log = Log {
+        let log = Attached {
             devices: Devices::one(socket.as_deref()),
             socket,
             options,
@@ -181,7 +137,6 @@ impl Log {
             device: Mutex::new(device),
             doorbell,
             newest: Mutex::new(None),
-            watcher: Mutex::new(None),
             is_shared: AtomicBool::new(false),
             home,
             known: AtomicU64::new(home),
@@ -194,102 +149,16 @@ impl Log {
         Ok(log)
     }
 
-    /// The lane for another process to write: descriptors to hand on, close-on-exec. A process that has them, or mapped
-    /// what they are of, has the lane: the next [`Log::open`] of it is `Busy` until all have ended.
-    ///
-    /// # Errors
-    /// `System`: no more descriptors. `NotMapped`: the device has no doorbell.
-    pub fn share(&self) -> Result<Shared, LogError> {
-        let failed = |error: std::io::Error| LogError::System {
-            what: "copy a descriptor",
-            errno: Errno::from_raw(error.raw_os_error().unwrap_or_default()),
-        };
-        let ring = self.ring.file().try_clone_to_owned().map_err(failed)?;
-        let copy = self.copy.as_ref().map(|copy| copy.file().try_clone_to_owned()).transpose().map_err(failed)?;
-        let newest = self.device().map(|_| self.newest.lock().unwrap_or_else(PoisonError::into_inner));
-        let doorbell = newest.as_ref().ok().and_then(|newest| newest.as_ref()).or(self.doorbell.as_ref());
-        let doorbell = doorbell.ok_or(LogError::NotMapped)?.try_clone().map_err(failed)?;
-        self.is_shared.store(true, Ordering::Release);
-        Ok(Shared { ring, doorbell, copy, lane: self.ring.lane(), generation: self.ring.generation })
-    }
-
-    /// Writes a lane that another process has opened and shares, within one PID namespace. `options.lane` does not
-    /// count.
-    ///
-    /// # Errors
-    /// `Stale`: the stream has gone on elsewhere since. `Ring`: the descriptor is none of a ring, or processes can't
-    /// tell who has died.
-    pub fn join(shared: Shared, options: Options) -> Result<Log, LogError> {
-        Log::join_through(shared, options, &System)
-    }
-
-    /// As [`Log::join`], with another way to the disk that the ring's copy is on.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn join_through(shared: Shared, options: Options, disk: &'static dyn Disk) -> Result<Log, LogError> {
-        let Shared { ring, doorbell, copy, lane, generation } = shared;
-        let ring = Ring::join(ring, lane, generation, disk)?;
-        let copy = copy.map(|file| Copy::new(file, &ring, disk));
-        Log::of(None, Options { lane, ..options }, ring, copy, Device::Gone, Some(doorbell))
-    }
-
-    /// That replicas acknowledge what is appended, as a level above DESTAGED asks for.
-    ///
-    /// # Errors
-    /// `NotReplicated`, `Secondary`.
-    pub fn acknowledges(&self, level: Level) -> Result<(), LogError> {
-        self.ring.peers().acknowledge(level)
-    }
-
-    /// Level that [`Log::x_fsync`] waits for.
-    pub fn level(&self) -> Level {
-        self.level
-    }
-
-    /// The lane.
-    pub fn lane(&self) -> u8 {
-        self.ring.lane()
-    }
-
-    /// Whether RING survives a loss of power: the ring's memory does.
-    pub fn is_persistent(&self) -> bool {
-        self.ring.header().persistent
-    }
-
-    /// End of what is reserved: waiting for it is waiting for all that was appended before, by any writer.
-    #[inline]
-    pub fn end(&self) -> u64 {
-        self.ring.reserved()
-    }
-
-    /// End of what is at RING, as it stands.
-    #[inline]
-    pub fn tail(&self) -> u64 {
-        self.ring.tail()
-    }
-
-    /// Connects anew, after the device has gone or the stream was found stale, and returns where the stream goes on:
-    /// all below is in the ring, or where the device took it to. What was appended beyond is lost and may be appended
-    /// again. Of several devices the primary is found, up to 30 seconds long, and what was appended beyond is appended
-    /// there again, at the same offsets.
-    ///
-    /// # Errors
-    /// As [`Log::open`]; `Busy` while other processes write a stream that is stale; of several devices `NoPrimary`,
-    /// `Overtaken`, `Lost`.
-    pub fn reattach(&mut self) -> Result<Recovered, LogError> {
-        if self.has_others() {
-            return self.move_to_primary();
-        }
-        let (same, lent, copy) = self.reconnect_to()?;
+    /// Connects anew, to the same device or the one in its place, whose stream may be another.
+    pub(super) fn reattach(&mut self) -> Result<Recovered, LogError> {
+        let (same, lent, copy) = self.reconnect()?;
         if let Some(recovered) = same {
             return Ok(recovered);
         }
         if !self.ring.is_of(&lent) {
             *self.device()? = Device::Gone;
             let path = self.socket.as_ref().ok_or(LogError::Joined)?;
-            let target = format!("vfio-user:{}", path.display());
-            let (log, recovered) = Log::open_reporting(&target, self.options)?;
+            let (log, recovered) = Attached::open(path, &self.devices, self.options)?;
             *self = log;
             return Ok(recovered);
         }
@@ -304,17 +173,8 @@ impl Log {
         Ok(recovered)
     }
 
-    /// As [`Log::reattach`], while other threads and processes use the handle. Only the same stream can be gone on with
-    /// so.
-    ///
-    /// # Errors
-    /// `Stale`: it goes on elsewhere. Reattach, or close the handle and open another. `Joined`, `Gone`, `Unreachable`.
-    pub fn reconnect(&self) -> Result<Recovered, LogError> {
-        self.reconnect_to()?.0.ok_or(LogError::Stale)
-    }
-
     /// Connects anew. What was recovered, if it is the same stream.
-    fn reconnect_to(&self) -> Result<(Option<Recovered>, Mappable, Option<OwnedFd>), LogError> {
+    pub(super) fn reconnect(&self) -> Result<(Option<Recovered>, Mappable, Option<OwnedFd>), LogError> {
         let path = self.socket.as_ref().ok_or(LogError::Joined)?;
         let mut device = self.device()?;
         *device = Device::Gone;
@@ -323,7 +183,7 @@ impl Log {
             let doorbell = doorbell(&mut socket, self.ring.lane())?;
             Ok((socket, doorbell, lent))
         })?;
-        let lent_copy = if self.copy.is_some() { device::copy(&mut socket)? } else { None };
+        let lent_copy = if self.copy.is_some() { lent::copy(&mut socket)? } else { None };
         if self.copy.as_ref().is_some_and(|copy| !lent_copy.as_ref().is_some_and(|lent| copy.is_of(lent))) {
             // What is written to it leads nowhere.
             self.ring.unsaved().store(1, Ordering::Release);
@@ -336,18 +196,28 @@ impl Log {
         }
         // The same stream: it went on while the device was away.
         self.look();
+        Ok((Some(self.stands()), lent, lent_copy))
+    }
+
+    /// Where a stream stands that was not interrupted.
+    pub(super) fn stands(&self) -> Recovered {
         let (tail, taken) = (self.ring.tail(), self.ring.taken());
-        Ok((Some(Recovered { tail, in_ring: tail.saturating_sub(taken), ..Recovered::default() }), lent, lent_copy))
+        Recovered { tail, in_ring: tail.saturating_sub(taken), ..Recovered::default() }
     }
 
     /// Whether the device still has the connection: it is not asked anything.
     ///
     /// # Errors
     /// `Gone`; in a process that has joined, `Joined`.
-    pub fn is_there(&self) -> Result<(), LogError> {
+    pub(super) fn is_there(&self) -> Result<(), LogError> {
         cut::check()?;
         self.device()?
             .run(|device| if device.socket(|socket| Ok(socket.is_closed()))? { Err(LogError::Gone) } else { Ok(()) })
+    }
+
+    /// Whether the handle can go to another device and leave no writer behind: a child of its process is one.
+    pub(super) fn may_move(&self) -> bool {
+        !self.is_shared.load(Ordering::Acquire) && self.is_home().unwrap_or(false)
     }
 
     /// Whether this process opened the log, and has the connection.
@@ -365,7 +235,7 @@ impl Log {
 
     /// This process, as the owner of slots.
     #[inline]
-    fn me(&self) -> Result<u64, LogError> {
+    pub(super) fn me(&self) -> Result<u64, LogError> {
         let me = owner::me()?;
         if self.known.load(Ordering::Relaxed) != me {
             // A child: of the same namespace?
@@ -379,7 +249,14 @@ impl Log {
 
     /// A slot for this process, and who that is.
     #[inline]
-    pub(super) fn claim(&self) -> Result<Claim<'_>, LogError> {
+    pub(super) fn claim(&self) -> Result<Claim<&Attached>, LogError> {
+        let (slot, owner) = self.claim_slot()?;
+        Ok(Claim { on: self, slot, owner })
+    }
+
+    /// As [`Attached::claim`]: the caller gives the slot back.
+    #[inline]
+    pub(super) fn claim_slot(&self) -> Result<(usize, u64), LogError> {
         thread_local! {
             /// The slot that this thread had last.
             static LAST: Cell<usize> = const { Cell::new(0) };
@@ -390,7 +267,7 @@ impl Log {
             None => self.claim_slowly(owner)?,
         };
         LAST.set(slot);
-        Ok(Claim { log: self, slot, owner })
+        Ok((slot, owner))
     }
 
     #[cold]
@@ -412,59 +289,8 @@ impl Log {
         }
     }
 
-    /// A writer, for one thread: it has its slot for good, which [`Log::append`] claims for each call.
-    ///
-    /// # Errors
-    /// [`LogError::Writers`]: all 32 slots are in use.
-    pub fn writer(&self) -> Result<Writer<'_>, LogError> {
-        let owner = self.me()?;
-        let claim = || self.ring.writers().claim(owner, 0);
-        let slot = match claim() {
-            Some(slot) => slot,
-            None => {
-                self.seal()?;
-                claim().ok_or(LogError::Writers)?
-            }
-        };
-        Ok(Writer { claim: Claim { log: self, slot, owner } })
-    }
-
-    /// Appends one record, whose payload is the parts one after another: header, payload, fill to the next multiple of
-    /// 64. When this returns, the record is whole; [`Log::wait`] tells when all before it are. For any thread of any
-    /// process that has the log.
-    ///
-    /// # Errors
-    /// `Full`, `Untrimmed`, `TooLarge`, `Writers`, `Stale`, `Broken`, `Gone`: nothing was written.
-    #[inline]
-    pub fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
-        let claim = self.claim()?;
-        self.write_record(claim.slot, parts)
-    }
-
-    /// Writes bytes at the end of the stream, as they are (`x_pwrite`). For any thread of any process that has the log.
-    ///
-    /// # Errors
-    /// As [`Log::append`].
-    pub fn x_pwrite(&self, bytes: &[u8]) -> Result<Written, LogError> {
-        let claim = self.claim()?;
-        self.write_raw(claim.slot, bytes)
-    }
-
-    /// Reserves room for a record of so many bytes, which is filled piece by piece (`x_alloc`). Dropped before it is
-    /// committed, it becomes a void record: what others write behind it is not lost.
-    ///
-    /// # Errors
-    /// As [`Log::append`].
-    pub fn begin(&self, bytes: u32) -> Result<Begun<'_>, LogError> {
-        Begun::new(self.claim()?, bytes)
-    }
-
-    /// Seals what writers have left that died, and lets the credit go on. A waiter does so by itself; a supervisor
-    /// may do so when a child has ended. Returns how many holes there were.
-    ///
-    /// # Errors
-    /// `Ring`: this process can't tell who has died.
-    pub fn seal(&self) -> Result<usize, LogError> {
+    /// Seals what writers have left that died, and lets the credit go on. Returns how many holes there were.
+    pub(super) fn seal(&self) -> Result<usize, LogError> {
         let sealed = self.ring.seal(self.me()?, |hole| self.settle(hole));
         self.ring.writers().advance();
         Ok(sealed)
@@ -610,7 +436,7 @@ impl Log {
 
     /// Makes what a writer stored by the caches outlive a loss of power before it is visible, where that is asked for.
     #[inline]
-    pub(super) fn settle(&self, reserved: Reserved) {
+    pub(in crate::mapped) fn settle(&self, reserved: Reserved) {
         if self.write_back != WriteBack::None {
             self.ring.write_back(reserved.from, reserved.end - reserved.from);
             fence();
@@ -619,7 +445,7 @@ impl Log {
 }
 
 /// Waits a little, and a little longer each time.
-pub(super) fn pause(turns: u32) {
+fn pause(turns: u32) {
     match turns {
         0..64 => std::hint::spin_loop(),
         64..128 => std::thread::yield_now(),

@@ -1,13 +1,14 @@
-//! Ways into a log that hold a slot, and what is stored by them.
+//! Storing records and bytes by a slot.
+
+use std::ops::Deref;
 
 use tidewater_wire::log::{RECORD_ALIGN, RecordHeader, RecordKind};
 
-use super::log::Log;
-use super::memory::{LINE, WriteBack, fence};
-use super::owner;
-use super::ring::Ring;
-use super::stores;
-use crate::fill_void;
+use super::Attached;
+use crate::mapped::memory::{LINE, WriteBack, fence};
+use crate::mapped::owner;
+use crate::mapped::ring::Ring;
+use crate::mapped::stores;
 use crate::writers::Reserved;
 use crate::{LogError, Written};
 
@@ -20,33 +21,33 @@ const GATHERED_MAX: usize = 1024;
 
 /// A slot of this process, given back when this is dropped.
 #[derive(Debug)]
-pub(super) struct Claim<'l> {
-    pub(super) log: &'l Log,
-    pub(super) slot: usize,
-    pub(super) owner: u64,
+pub(in crate::mapped) struct Claim<A: Deref<Target = Attached>> {
+    pub(in crate::mapped) on: A,
+    pub(in crate::mapped) slot: usize,
+    pub(in crate::mapped) owner: u64,
 }
 
-impl Claim<'_> {
+impl<A: Deref<Target = Attached>> Claim<A> {
     /// Whether it is this process's: a fork copies it, and leaves it to the parent.
     #[inline]
-    fn is_mine(&self) -> bool {
+    pub(in crate::mapped) fn is_mine(&self) -> bool {
         owner::me().is_ok_and(|me| me == self.owner)
     }
 }
 
-impl Drop for Claim<'_> {
+impl<A: Deref<Target = Attached>> Drop for Claim<A> {
     #[inline]
     fn drop(&mut self) {
         if self.is_mine() {
-            self.log.ring.writers().release(self.slot);
+            self.on.ring.writers().release(self.slot);
         }
     }
 }
 
-impl Log {
+impl Attached {
     /// Stores a record by a slot.
     #[inline]
-    pub(super) fn write_record(&self, slot: usize, parts: &[&[u8]]) -> Result<Written, LogError> {
+    pub(in crate::mapped) fn write_record(&self, slot: usize, parts: &[&[u8]]) -> Result<Written, LogError> {
         match parts {
             [payload] => self.write_payload(slot, payload),
             _ => self.write_parts(slot, parts),
@@ -167,10 +168,15 @@ impl Log {
         }
     }
 
+    /// Writes bytes at the end of the stream, as they are.
+    pub(in crate::mapped) fn x_pwrite(&self, bytes: &[u8]) -> Result<Written, LogError> {
+        self.write_raw(self.claim()?.slot, bytes)
+    }
+
     /// Stores bytes by a slot.
-    pub(super) fn write_raw(&self, slot: usize, bytes: &[u8]) -> Result<Written, LogError> {
+    pub(in crate::mapped) fn write_raw(&self, slot: usize, bytes: &[u8]) -> Result<Written, LogError> {
         if bytes.is_empty() {
-            let end = self.end();
+            let end = self.ring.reserved();
             return Ok(Written { lsn: end, end });
         }
         let reserved = self.take(slot, bytes.len() as u64, 1)?;
@@ -246,117 +252,5 @@ impl<'r> LineStream<'r> {
         }
         self.first[..RecordHeader::SIZE].copy_from_slice(header);
         self.ring.stream(self.begin, &self.first);
-    }
-}
-
-/// One thread's way into a log.
-#[derive(Debug)]
-pub struct Writer<'l> {
-    pub(super) claim: Claim<'l>,
-}
-
-impl<'l> Writer<'l> {
-    /// Its slot. In a child of the process that made it that is another one: both sides of a fork write.
-    #[inline]
-    fn slot(&mut self) -> Result<usize, LogError> {
-        if !self.claim.is_mine() {
-            // What is dropped here is the parent's, and stays so.
-            self.claim = self.claim.log.claim()?;
-        }
-        Ok(self.claim.slot)
-    }
-
-    /// Appends one record, as [`Log::append`].
-    ///
-    /// # Errors
-    /// As there.
-    #[inline]
-    pub fn append(&mut self, payload: &[u8]) -> Result<Written, LogError> {
-        let slot = self.slot()?;
-        self.claim.log.write_record(slot, &[payload])
-    }
-
-    /// Writes bytes at the end of the stream, as they are (`x_pwrite`).
-    ///
-    /// # Errors
-    /// As [`Log::append`].
-    pub fn x_pwrite(&mut self, bytes: &[u8]) -> Result<Written, LogError> {
-        let slot = self.slot()?;
-        self.claim.log.write_raw(slot, bytes)
-    }
-}
-
-/// A record that is being filled. It has a slot of its own, and belongs to the process that began it: in a child of it,
-/// nothing of it is stored.
-#[derive(Debug)]
-pub struct Begun<'l> {
-    claim: Claim<'l>,
-    reserved: Reserved,
-    bytes: u32,
-    over: bool,
-}
-
-impl<'l> Begun<'l> {
-    pub(super) fn new(claim: Claim<'l>, bytes: u32) -> Result<Begun<'l>, LogError> {
-        let reserved = claim.log.take(claim.slot, RecordHeader::span(bytes.into()), RECORD_ALIGN)?;
-        claim.log.ring.zero(reserved.from, reserved.end - reserved.from);
-        Ok(Begun { claim, reserved, bytes, over: false })
-    }
-
-    /// Its log sequence number.
-    pub fn lsn(&self) -> u64 {
-        self.reserved.offset
-    }
-
-    /// Bytes of its payload.
-    pub fn bytes(&self) -> u32 {
-        self.bytes
-    }
-
-    /// Stores bytes at a place of its payload. Asserts that they are inside.
-    pub fn fill(&mut self, at: u32, bytes: &[u8]) {
-        let inside = u64::from(at) + bytes.len() as u64 <= u64::from(self.bytes);
-        assert!(inside, "{at} and {} bytes of {}", bytes.len(), self.bytes);
-        if self.claim.is_mine() {
-            let offset = self.reserved.offset + RecordHeader::SIZE as u64 + u64::from(at);
-            self.claim.log.ring.write(offset, bytes);
-        }
-    }
-
-    /// The record is whole (`x_free`).
-    ///
-    /// # Errors
-    /// `Joined`: another process began it.
-    pub fn commit(mut self) -> Result<Written, LogError> {
-        if !self.claim.is_mine() {
-            return Err(LogError::Joined);
-        }
-        let (log, lsn) = (self.claim.log, self.reserved.offset);
-        let mut payload = vec![0; self.bytes as usize];
-        log.ring.read(lsn + RecordHeader::SIZE as u64, &mut payload);
-        let (length, epoch) = (self.bytes, log.ring.header().epoch);
-        let data_checksum = stores::sum(0, &payload);
-        let header = RecordHeader { kind: RecordKind::Data, length, data_checksum, lsn, epoch };
-        self.end(&header.to_bytes());
-        Ok(Written { lsn, end: self.reserved.end })
-    }
-
-    fn end(&mut self, header: &[u8]) {
-        self.over = true;
-        let log = self.claim.log;
-        log.ring.write(self.reserved.offset, header);
-        log.settle(self.reserved);
-        log.ring.writers().publish(self.claim.slot);
-    }
-}
-
-impl Drop for Begun<'_> {
-    /// Gives it up (`x_abort`).
-    fn drop(&mut self) {
-        if !self.over && self.claim.is_mine() {
-            let mut void = vec![0; (self.reserved.end - self.reserved.offset) as usize];
-            fill_void(self.reserved.offset, self.claim.log.ring.header().epoch, &mut void);
-            self.end(&void);
-        }
     }
 }

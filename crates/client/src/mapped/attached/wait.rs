@@ -1,6 +1,6 @@
 //! Waiting until bytes of a log are at a level, and reading them back.
 
-use super::{Log, NOTIFY_AGAIN, SEAL_AFTER, pause};
+use super::{Attached, NOTIFY_AGAIN, SEAL_AFTER, pause};
 use crate::mapped::commands;
 use crate::mapped::cut;
 use crate::{Level, LogError};
@@ -11,29 +11,10 @@ use tidewater_wire::log::{RingLanePage, RingReplicas};
 /// How long a waiter for replicas stays awake: some round trips of a fast network.
 const SPIN: Duration = Duration::from_micros(50);
 
-impl Log {
-    /// Waits until all that was appended before, by anybody who has the lane, is at the handle's level. Returns where
-    /// that ends.
-    ///
-    /// # Errors
-    /// As [`Log::wait`].
+impl Attached {
+    /// Waits until everything before a stream offset is at a level, or the time is over.
     #[inline]
-    pub fn x_fsync(&self) -> Result<u64, LogError> {
-        let end = self.ring.reserved();
-        if self.level != Level::Ring || self.ring.tail() < end {
-            self.wait(end, self.level, self.options.timeout)?;
-        }
-        Ok(end)
-    }
-
-    /// Waits until everything before a stream offset is at a level, or the time is over: then it may be waited for
-    /// again.
-    ///
-    /// # Errors
-    /// `TimedOut`, `Stale`, `Broken`; at DESTAGED `Gone`, within 50 ms of the end of the device's process; at remote
-    /// levels `Gone` so as well, `NotReplicated`, `Secondary`, and `ReplicasLate` or `Frozen` instead of `TimedOut`.
-    #[inline]
-    pub fn wait(&self, end: u64, level: Level, timeout: Duration) -> Result<(), LogError> {
+    pub(in crate::mapped) fn wait(&self, end: u64, level: Level, timeout: Duration) -> Result<(), LogError> {
         match level {
             Level::Ring if self.ring.tail() >= end => Ok(()),
             Level::Ring => self.wait_ring(end, timeout),
@@ -163,13 +144,8 @@ impl Log {
         }
     }
 
-    /// Reads the log from a stream offset on, until the buffer is full or the time is over: what is still in the ring
-    /// from there, and what is not from flash.
-    ///
-    /// # Errors
-    /// `Released`: the bytes were trimmed or overwritten; `NoMoreLog`: fewer came in time, and are in the buffer;
-    /// `Gone`; `Ring`: it was cut meanwhile.
-    pub fn x_pread(&self, offset: u64, to: &mut [u8], timeout: Duration) -> Result<(), LogError> {
+    /// Reads the log from a stream offset on, until the buffer is full or the time is over.
+    pub(in crate::mapped) fn x_pread(&self, offset: u64, to: &mut [u8], timeout: Duration) -> Result<(), LogError> {
         let start = Instant::now();
         let mut filled = 0;
         let mut turns = 0u32;
