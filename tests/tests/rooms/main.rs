@@ -80,6 +80,34 @@ const PLACES: &[Place] = &[
         ],
         circle_max: 2,
     },
+    Place {
+        folder: "crates/client/src",
+        floors: &[
+            &["error", "level"],
+            &["operation", "log_error"],
+            &["lane", "window", "writers"],
+            &["record", "watch"],
+            &["read", "region", "write"],
+            &["hardware", "mapped"],
+        ],
+        circle_max: 2,
+    },
+    Place {
+        folder: "crates/client/src/mapped",
+        // `attached` is a log on one device; `place` goes from one to the next.
+        floors: &[
+            &["cluster", "cut", "inode", "stores", "thread"],
+            &["memory"],
+            &["disk", "lent", "options", "owner"],
+            &["device", "ring"],
+            &["commands", "copy"],
+            &["targets"],
+            &["attached", "reader"],
+            &["place"],
+            &["log"],
+        ],
+        circle_max: 2,
+    },
 ];
 
 /// A type that wires rooms, and does not do their work.
