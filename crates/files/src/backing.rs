@@ -3,11 +3,11 @@
 
 use std::fmt;
 
-use tidewater_wire::vendor::{FastStatus, PAGE_BYTES};
+use tidewater_wire::vendor::PAGE_BYTES;
 
 use crate::set::Journal;
 use crate::{CHUNK_MAX, PATIENCE};
-use tidewater_client::mapped::{Log, Status};
+use tidewater_client::mapped::Log;
 use tidewater_client::{Level, LogError, Written};
 
 /// Bytes of the stream in a page of the fast side's log (ADR 7).
@@ -110,37 +110,18 @@ pub trait Backing: Journal + fmt::Debug + Send + Sync {
 /// A log of any kind.
 pub type AnyLog = Box<dyn Backing>;
 
-fn survives(status: &Status, level: Level) -> &'static str {
-    match level {
-        Level::Ring => status.ring_survives,
-        Level::Destaged => status.destaged_survives,
-        Level::RemoteRing => status.remote_ring_survives,
-        Level::RemoteDestaged => status.remote_destaged_survives,
-    }
-}
-
-fn room(status: &FastStatus, end: u64, lane: u8) -> Room {
-    let pages = status.lba_tail.saturating_sub(status.lba_head);
-    let lane = status.lane.get(usize::from(lane)).copied().unwrap_or_default();
-    // What is in the ring alone will need room, too.
-    let left = end.saturating_sub(lane.persisted);
-    Room {
-        bytes: status.lba_count * PAYLOAD,
-        used: pages.saturating_mul(PAYLOAD) + left,
-        lanes: status.lanes,
-        readable: lane.readable,
-    }
+/// Methods that another type has by the same names.
+macro_rules! by_the_same_name {
+    ($this:ident: $to:ty = $on:expr; $(fn $name:ident(&self $(, $arg:ident: $of:ty)*) $(-> $result:ty)?;)*) => {
+        $(#[inline] fn $name(&$this $(, $arg: $of)*) $(-> $result)? { <$to>::$name($on $(, $arg)*) })*
+    };
 }
 
 impl Journal for Log {
-    #[inline]
-    fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
-        Log::append(self, parts)
-    }
-
-    #[inline]
-    fn end(&self) -> u64 {
-        Log::end(self)
+    by_the_same_name! {
+        self: Log = self;
+        fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError>;
+        fn end(&self) -> u64;
     }
 
     #[inline]
@@ -150,31 +131,49 @@ impl Journal for Log {
 }
 
 impl Backing for Log {
-    fn level(&self) -> Level {
-        Log::level(self)
+    by_the_same_name! {
+        self: Log = self;
+        fn level(&self) -> Level;
+        fn tail(&self) -> u64;
+        fn is_there(&self) -> Result<(), LogError>;
+        fn ring_bytes(&self) -> u64;
+        fn has_copy(&self) -> bool;
+        fn without_device(&self) -> Result<Level, &'static str>;
+        fn leave(&self, bytes: u64);
+        fn skip(&self, offset: u64) -> Result<(), LogError>;
+        fn trim(&self, offset: u64) -> Result<(), LogError>;
     }
 
     fn offers(&self, level: Level) -> Result<(), LogError> {
-        match level {
-            Level::Ring | Level::Destaged => Ok(()),
-            Level::RemoteRing | Level::RemoteDestaged => Log::acknowledges(self, level),
-        }
+        if level.is_remote() { self.acknowledges(level) } else { Ok(()) }
     }
 
     fn survives(&self, level: Level) -> &'static str {
-        survives(&self.status(), level)
+        let status = self.status();
+        match level {
+            Level::Ring => status.ring_survives,
+            Level::Destaged => status.destaged_survives,
+            Level::RemoteRing => status.remote_ring_survives,
+            Level::RemoteDestaged => status.remote_destaged_survives,
+        }
     }
 
     fn chunk(&self) -> u64 {
         (Log::ring_bytes(self) / 8).clamp(256, CHUNK_MAX)
     }
 
-    fn tail(&self) -> u64 {
-        Log::tail(self)
-    }
-
     fn room(&self, lane: u8) -> Result<Room, LogError> {
-        Ok(room(&self.device_status()?, Log::end(self), lane))
+        let status = self.device_status()?;
+        let pages = status.lba_tail.saturating_sub(status.lba_head);
+        let lane = status.lane.get(usize::from(lane)).copied().unwrap_or_default();
+        // What is in the ring alone will need room, too.
+        let left = Log::end(self).saturating_sub(lane.persisted);
+        Ok(Room {
+            bytes: status.lba_count * PAYLOAD,
+            used: pages.saturating_mul(PAYLOAD) + left,
+            lanes: status.lanes,
+            readable: lane.readable,
+        })
     }
 
     fn writers(&self) -> Result<Vec<u32>, LogError> {
@@ -191,40 +190,12 @@ impl Backing for Log {
         self.began_anew() && Log::identity(self).1.0 == 0
     }
 
-    fn is_there(&self) -> Result<(), LogError> {
-        Log::is_there(self)
-    }
-
     fn seal(&self) -> Result<(), LogError> {
         Log::seal(self).map(drop)
     }
 
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LogError> {
         self.x_pread(offset, to, PATIENCE)
-    }
-
-    fn ring_bytes(&self) -> u64 {
-        Log::ring_bytes(self)
-    }
-
-    fn has_copy(&self) -> bool {
-        Log::has_copy(self)
-    }
-
-    fn without_device(&self) -> Result<Level, &'static str> {
-        Log::without_device(self)
-    }
-
-    fn leave(&self, bytes: u64) {
-        Log::leave(self, bytes);
-    }
-
-    fn skip(&self, offset: u64) -> Result<(), LogError> {
-        Log::skip(self, offset)
-    }
-
-    fn trim(&self, offset: u64) -> Result<(), LogError> {
-        Log::trim(self, offset)
     }
 }
 
@@ -304,85 +275,34 @@ mod window {
 }
 
 impl Journal for AnyLog {
-    fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError> {
-        (**self).append(parts)
-    }
-
-    fn end(&self) -> u64 {
-        (**self).end()
-    }
-
-    fn wait(&self, end: u64, level: Level) -> Result<(), LogError> {
-        (**self).wait(end, level)
+    by_the_same_name! {
+        self: dyn Backing = &**self;
+        fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError>;
+        fn end(&self) -> u64;
+        fn wait(&self, end: u64, level: Level) -> Result<(), LogError>;
     }
 }
 
 impl Backing for AnyLog {
-    fn level(&self) -> Level {
-        (**self).level()
-    }
-
-    fn offers(&self, level: Level) -> Result<(), LogError> {
-        (**self).offers(level)
-    }
-
-    fn survives(&self, level: Level) -> &'static str {
-        (**self).survives(level)
-    }
-
-    fn chunk(&self) -> u64 {
-        (**self).chunk()
-    }
-
-    fn tail(&self) -> u64 {
-        (**self).tail()
-    }
-
-    fn room(&self, lane: u8) -> Result<Room, LogError> {
-        (**self).room(lane)
-    }
-
-    fn writers(&self) -> Result<Vec<u32>, LogError> {
-        (**self).writers()
-    }
-
-    fn identity(&self) -> ([u8; 16], u64) {
-        (**self).identity()
-    }
-
-    fn has_lost_its_ring(&self) -> bool {
-        (**self).has_lost_its_ring()
-    }
-
-    fn is_there(&self) -> Result<(), LogError> {
-        (**self).is_there()
-    }
-
-    fn seal(&self) -> Result<(), LogError> {
-        (**self).seal()
-    }
-
-    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LogError> {
-        (**self).read(offset, to)
-    }
-
-    fn ring_bytes(&self) -> u64 {
-        (**self).ring_bytes()
-    }
-
-    fn has_copy(&self) -> bool {
-        (**self).has_copy()
-    }
-
-    fn leave(&self, bytes: u64) {
-        (**self).leave(bytes);
-    }
-
-    fn skip(&self, offset: u64) -> Result<(), LogError> {
-        (**self).skip(offset)
-    }
-
-    fn trim(&self, offset: u64) -> Result<(), LogError> {
-        (**self).trim(offset)
+    by_the_same_name! {
+        self: dyn Backing = &**self;
+        fn level(&self) -> Level;
+        fn offers(&self, level: Level) -> Result<(), LogError>;
+        fn survives(&self, level: Level) -> &'static str;
+        fn chunk(&self) -> u64;
+        fn tail(&self) -> u64;
+        fn room(&self, lane: u8) -> Result<Room, LogError>;
+        fn writers(&self) -> Result<Vec<u32>, LogError>;
+        fn identity(&self) -> ([u8; 16], u64);
+        fn has_lost_its_ring(&self) -> bool;
+        fn is_there(&self) -> Result<(), LogError>;
+        fn seal(&self) -> Result<(), LogError>;
+        fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LogError>;
+        fn ring_bytes(&self) -> u64;
+        fn has_copy(&self) -> bool;
+        fn without_device(&self) -> Result<Level, &'static str>;
+        fn leave(&self, bytes: u64);
+        fn skip(&self, offset: u64) -> Result<(), LogError>;
+        fn trim(&self, offset: u64) -> Result<(), LogError>;
     }
 }
