@@ -31,7 +31,7 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("figures", Some(&["report"])),
     ("study", Some(&["base", "core", "ipc", "report", "sim"])),
     ("papers", Some(&["base", "wire", "core", "report", "sim", "study"])),
-    ("serve", Some(&["base", "wire", "nand", "core", "gauges", "ipc", "driver", "testkit"])),
+    ("serve", Some(&["base", "wire", "nand", "core", "gauges", "ipc", "live", "driver", "testkit"])),
     ("testkit", Some(&["base", "wire", "nand", "core", "driver", "sim", "serve"])),
     ("shim", Some(&["client", "files"])),
     ("keeper", Some(&["base", "live"])),

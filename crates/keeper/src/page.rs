@@ -71,7 +71,7 @@ impl Page {
         let address = listener.local_addr()?;
         lock(&self.0).begun = Some(Instant::now());
         let of = Arc::clone(&self.0);
-        serve_answers(listener, move |path| lock(&of).answer(path, &cluster, Instant::now()))?;
+        serve_answers(listener, Vec::new(), move |path| lock(&of).answer(path, &cluster, Instant::now()))?;
         Ok(address)
     }
 

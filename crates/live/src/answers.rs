@@ -11,32 +11,41 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 /// Answers from now on, on a thread of its own. `answer` has a status of HTTP and a text for a path; `None`: nothing is
-/// there. On loopback a request has to name an address or localhost in `Host`, or to be one of HTTP/1.0 without it, as
-/// health checks are; else any name leads here.
+/// there. It is called for one request at a time. On loopback a request has to name an address, localhost or one of
+/// `names` in `Host`, or to be one of HTTP/1.0 without it, as health checks are; else any name leads here. Each
+/// connection gets one answer.
 ///
 /// # Errors
 /// When the system has no room for a thread.
 pub fn serve_answers(
     listener: TcpListener,
+    names: Vec<String>,
     answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static,
 ) -> io::Result<()> {
     let is_local = listener.local_addr()?.ip().is_loopback();
-    let answer = Arc::new(answer);
+    let shared = Arc::new((names, answer));
     let router = Router::new().fallback(move |request: Request| {
-        let answer = Arc::clone(&answer);
-        async move { respond(&*answer, is_local, &request) }
+        let shared = Arc::clone(&shared);
+        async move { respond(&shared.1, is_local.then_some(&shared.0), &request) }
     });
     accept(listener, "answers", router)
 }
 
-fn respond(answer: &dyn Fn(&str) -> Option<(u16, String)>, is_local: bool, request: &Request) -> Response {
+/// `names`: those that are good in `Host`; `None`: any name is.
+fn respond(
+    answer: &dyn Fn(&str) -> Option<(u16, String)>,
+    names: Option<&Vec<String>>,
+    request: &Request,
+) -> Response {
     let is_bare = request.version() == Version::HTTP_10 && !request.headers().contains_key(header::HOST);
     let verdict = match *request.method() {
         // OPTIONS is what some load balancers ask with.
-        Method::GET | Method::HEAD | Method::OPTIONS if !is_local || is_bare => Ok(()),
-        Method::GET | Method::HEAD | Method::OPTIONS => {
-            judge(request.headers(), &[]).map_err(|why| (StatusCode::MISDIRECTED_REQUEST, format!("{why}\n")))
-        }
+        Method::GET | Method::HEAD | Method::OPTIONS => match names.filter(|_| !is_bare) {
+            Some(names) => {
+                judge(request.headers(), names).map_err(|why| (StatusCode::MISDIRECTED_REQUEST, format!("{why}\n")))
+            }
+            None => Ok(()),
+        },
         _ => Err((StatusCode::METHOD_NOT_ALLOWED, "this is read-only: use GET\n".to_owned())),
     };
     let (status, text) = match verdict.map(|()| answer(request.uri().path())) {
@@ -48,6 +57,7 @@ fn respond(answer: &dyn Fn(&str) -> Option<(u16, String)>, is_local: bool, reque
         (header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::CACHE_CONTROL, "no-store"),
+        (header::CONNECTION, "close"),
     ];
     (status, headers, text).into_response()
 }
@@ -62,7 +72,7 @@ mod tests {
     fn programs_get_a_status_and_a_text_and_pages_of_other_sites_do_not() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        serve_answers(listener, |path| (path == "/primary").then(|| (503, "it follows\n".to_owned()))).unwrap();
+        serve_answers(listener, Vec::new(), |path| (path == "/primary").then(|| (503, "it follows\n".to_owned()))).unwrap();
         for (request, status) in [
             ("GET /primary HTTP/1.0\r\n\r\n", "503"),
             ("HEAD /primary HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "503"),

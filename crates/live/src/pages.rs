@@ -25,6 +25,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tower::ServiceExt as _;
 
+/// Bytes of the head of a request, at most.
+const HEAD_MAX: usize = 64 << 10;
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 64;
 /// A request that takes longer to come, or an answer of which nothing is taken for longer, ends its connection.
@@ -153,6 +155,7 @@ async fn take(listener: TcpListener, router: Router) {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(PATIENCE)
+                .max_buf_size(HEAD_MAX)
                 .serve_connection(TokioIo::new(Patient::new(stream, PATIENCE)), service);
             // However it ends, the reason is of no use.
             tokio::select! {

@@ -14,6 +14,8 @@ use tidewater_ipc::socket_error;
 
 /// Bytes of a request or an answer.
 const LINE_MAX: u64 = 64 << 10;
+/// How long no connection is taken after the system had no descriptor, or no memory, for one.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 /// Connections at once; one more waits.
 const CONNECTIONS_MAX: usize = 16;
 
@@ -296,7 +298,7 @@ pub fn serve(listener: &UnixListener, ask: impl Fn(Request) -> Answer + Sync) {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
                 // Out of descriptors, or of memory, for a moment.
-                std::thread::sleep(crate::metrics::PAUSE);
+                std::thread::sleep(PAUSE);
                 continue;
             };
             if !runtime::is_allowed(&stream) {

@@ -179,10 +179,7 @@ impl Server {
         if let Some(MetricsSetup { address, names }) = setup.metrics.clone() {
             let listener = metrics::listen(address).map_err(|error| wrong(format!("--metrics {address}: {error}")))?;
             metrics_at = listener.local_addr().ok();
-            std::thread::Builder::new()
-                .name("metrics".into())
-                .spawn(move || metrics::serve(&listener, &names, || Message::metrics(&mail)))
-                .map_err(wrong)?;
+            metrics::serve(listener, names, move || Message::metrics(&mail)).map_err(wrong)?;
         }
         // Hosts come last: what they find is ready.
         let sockets: Result<Vec<_>, _> =
