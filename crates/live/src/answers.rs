@@ -28,15 +28,11 @@ pub fn serve_answers(
         let shared = Arc::clone(&shared);
         async move { respond(&shared.1, is_local.then_some(&shared.0), &request) }
     });
-    accept(listener, "answers", router)
+    accept(listener, "answers", true, router)
 }
 
 /// `names`: those that are good in `Host`; `None`: any name is.
-fn respond(
-    answer: &dyn Fn(&str) -> Option<(u16, String)>,
-    names: Option<&Vec<String>>,
-    request: &Request,
-) -> Response {
+fn respond(answer: &dyn Fn(&str) -> Option<(u16, String)>, names: Option<&Vec<String>>, request: &Request) -> Response {
     let is_bare = request.version() == Version::HTTP_10 && !request.headers().contains_key(header::HOST);
     let verdict = match *request.method() {
         // OPTIONS is what some load balancers ask with.
@@ -48,7 +44,9 @@ fn respond(
         },
         _ => Err((StatusCode::METHOD_NOT_ALLOWED, "this is read-only: use GET\n".to_owned())),
     };
-    let (status, text) = match verdict.map(|()| answer(request.uri().path())) {
+    // As a proxy is asked: for another server.
+    let path = request.uri().authority().map_or(request.uri().path(), |_| "");
+    let (status, text) = match verdict.map(|()| answer(path)) {
         Ok(Some((status, text))) => (StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), text),
         Ok(None) => (StatusCode::NOT_FOUND, "nothing is here\n".to_owned()),
         Err(refused) => refused,
@@ -72,7 +70,8 @@ mod tests {
     fn programs_get_a_status_and_a_text_and_pages_of_other_sites_do_not() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        serve_answers(listener, Vec::new(), |path| (path == "/primary").then(|| (503, "it follows\n".to_owned()))).unwrap();
+        serve_answers(listener, Vec::new(), |path| (path == "/primary").then(|| (503, "it follows\n".to_owned())))
+            .unwrap();
         for (request, status) in [
             ("GET /primary HTTP/1.0\r\n\r\n", "503"),
             ("HEAD /primary HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "503"),

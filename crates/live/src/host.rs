@@ -14,7 +14,10 @@ pub(crate) fn judge(headers: &HeaderMap, names: &[String]) -> Result<(), &'stati
     };
     let host = text(header::HOST).ok_or("a request needs a Host line")?;
     if !is_ours(host, names) {
-        return Err("use an IP address or localhost as host");
+        return Err(
+            "use an IP address or localhost as host; --metrics-host NAME and --page-host NAME of `tidewater serve` \
+             allow other names",
+        );
     }
     match text(header::ORIGIN) {
         Some(origin) if origin.strip_prefix("http://") != Some(host) => {

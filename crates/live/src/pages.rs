@@ -100,7 +100,7 @@ pub(crate) fn serve_pages(listener: TcpListener, pages: Pages, next: Source) -> 
     let Pages { files, about, names, kept } = pages;
     let samples = Arc::new(Samples::new(kept));
     let site = Site { about, names, samples: Arc::clone(&samples) };
-    accept(listener, "page", router(files, site))?;
+    accept(listener, "page", false, router(files, site))?;
     let shown = Shown(Arc::clone(&samples));
     std::thread::Builder::new().name("moments".into()).spawn(move || samples.run(next))?;
     Ok(shown)
@@ -115,18 +115,19 @@ fn router(files: Vec<File>, site: Site) -> Router {
     router.layer(from_fn_with_state(Arc::clone(&site), guarded)).with_state(site)
 }
 
-/// Takes connections from now on, on a thread of its own.
+/// Takes connections from now on, on a thread of its own. `answers_half_closed`: a client that has sent all that it
+/// sends, and closed its side, gets its answer; else such a connection ends, as that of a viewer who left.
 ///
 /// # Errors
 /// When the system has no room for it.
-pub(crate) fn accept(listener: TcpListener, name: &str, router: Router) -> io::Result<()> {
+pub(crate) fn accept(listener: TcpListener, name: &str, answers_half_closed: bool, router: Router) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let take = move || runtime.block_on(take(listener, router));
+    let take = move || runtime.block_on(take(listener, answers_half_closed, router));
     std::thread::Builder::new().name(name.into()).spawn(take).map(drop)
 }
 
-async fn take(listener: TcpListener, router: Router) {
+async fn take(listener: TcpListener, answers_half_closed: bool, router: Router) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let mut guests = VecDeque::<Weak<Guest>>::new();
     loop {
@@ -156,6 +157,7 @@ async fn take(listener: TcpListener, router: Router) {
                 .timer(TokioTimer::new())
                 .header_read_timeout(PATIENCE)
                 .max_buf_size(HEAD_MAX)
+                .half_close(answers_half_closed)
                 .serve_connection(TokioIo::new(Patient::new(stream, PATIENCE)), service);
             // However it ends, the reason is of no use.
             tokio::select! {
