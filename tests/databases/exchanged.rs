@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use tidewater_base::Rng;
-use tidewater_tests::PATIENCE;
 use tidewater_tests::databases::device::{Device, Memory};
 use tidewater_tests::databases::plain::Plain;
 use tidewater_tests::databases::process::{descendants, kill_tree, signal};
 use tidewater_tests::databases::{Around, Database, Flush, Ledger, Level, Place, Server};
+use tidewater_tests::{PATIENCE, wait};
 
 use crate::campaign::Campaign;
 
@@ -300,13 +300,9 @@ impl Scene {
         saved?;
         // The first may have been on its way.
         for _ in 0..2 {
-            let (begin, before) = (Instant::now(), seen(&self.place.data()));
-            while seen(&self.place.data()) <= before {
-                if begin.elapsed() > PATIENCE {
-                    return Err(format!("no checkpoint: {:?}", markers(&self.place.data())));
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            let before = seen(&self.place.data());
+            wait::within(PATIENCE, || (seen(&self.place.data()) > before).then_some(()))
+                .ok_or_else(|| format!("no checkpoint: {:?}", markers(&self.place.data())))?;
         }
         wait()?;
         device.kill();

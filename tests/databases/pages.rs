@@ -2,11 +2,10 @@
 //! order, as it stands there.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use tidewater_tests::databases::process::{descendants, kill_tree};
 use tidewater_tests::databases::{Database, Place};
-use tidewater_tests::{PATIENCE, root};
+use tidewater_tests::{PATIENCE, root, wait};
 
 /// The commands of a page: its indented lines.
 fn commands(text: &str) -> Vec<&str> {
@@ -42,19 +41,13 @@ pub fn check(database: &dyn Database, name: &str, binaries: &Path, folder: &Path
     let path = std::env::var("PATH").unwrap_or_default();
     bash.arg(&script).current_dir(place.data()).env("PATH", format!("{}:{path}", binaries.display()));
     let mut child = bash.spawn().map_err(|error| format!("bash: {error}"))?;
-    let begin = Instant::now();
-    let mut late = None;
-    let status = loop {
-        if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
-            break status;
-        }
-        if begin.elapsed() > PATIENCE {
-            let running = descendants(&[child.id()]);
-            late = Some(format!("it waits after {PATIENCE:?}, for {running:?}"));
-            kill_tree(&[child.id()]);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    };
+    let ended = wait::within(PATIENCE, || child.try_wait().transpose());
+    let late = ended.is_none().then(|| {
+        let running = descendants(&[child.id()]);
+        kill_tree(&[child.id()]);
+        format!("it waits after {PATIENCE:?}, for {running:?}")
+    });
+    let status = ended.unwrap_or_else(|| child.wait()).map_err(|error| error.to_string())?;
     let said = std::fs::read_to_string(folder.join("page.log")).unwrap_or_default();
     match late {
         // What was started in the background may say something while it ends.

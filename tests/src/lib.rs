@@ -20,6 +20,7 @@ mod markdown_tests;
 pub mod ring;
 pub mod source;
 pub mod spy;
+pub mod wait;
 
 /// The one limit for everything that a test waits for, on any machine: only a hang reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(600);

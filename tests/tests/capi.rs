@@ -3,11 +3,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use tidewater_tests::capi::{Installed, said};
 use tidewater_tests::ring::{Device, RING};
-use tidewater_tests::{root, skipped, tidewater, without_package};
+use tidewater_tests::{root, skipped, tidewater, wait, without_package};
 use tidewater_wire::log::RING_FILE_BAR2;
 use tidewater_wire::vendor::LanePage;
 
@@ -163,14 +162,12 @@ fn the_guide_works_as_it_is_written() {
             let errors = std::fs::File::create(folder.path().join("errors")).expect("the folder is writable");
             let child = shell.stdout(Stdio::null()).stderr(errors).process_group_of_its_own().spawn().expect("bash");
             let served = served.insert(Served(child));
-            let start = Instant::now();
-            while !folder.path().join("log/vfio.sock").exists() {
-                let errors = || std::fs::read_to_string(folder.path().join("errors")).unwrap_or_default();
+            let errors = || std::fs::read_to_string(folder.path().join("errors")).unwrap_or_default();
+            wait::until(errors, || {
                 let ended = served.0.try_wait().expect("the process can be polled");
                 assert!(ended.is_none(), "it has ended with {ended:?}: {}", errors());
-                assert!(start.elapsed() < tidewater_tests::PATIENCE, "it does not serve: {}", errors());
-                std::thread::sleep(Duration::from_millis(10));
-            }
+                folder.path().join("log/vfio.sock").exists()
+            });
         } else {
             all += &said(&mut shell);
         }

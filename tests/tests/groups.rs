@@ -1,5 +1,6 @@
 //! Groups of devices: replication, promotion, machines that fail.
 
+mod cluster;
 mod keeper;
 mod nets;
 mod replication;

@@ -2,13 +2,12 @@
 //! served function, with the verbs of the command line over both of its carriers.
 
 use std::path::Path;
-use std::time::Instant;
 
 use tempfile::TempDir;
 use tidewater_base::{Duration, Rng};
 use tidewater_client::hardware::{Device, HardwareError, Queue};
 use tidewater_client::{End, Entry, Error, LogError, Patience, Records};
-use tidewater_tests::{PATIENCE, ring, run, run_well};
+use tidewater_tests::{PATIENCE, ring, run, run_well, wait};
 use tidewater_wire::nvme::Sqe;
 use tidewater_wire::vendor::status;
 
@@ -39,15 +38,11 @@ impl Served {
 
     /// Attaches. The device may not have heard yet that the one before has gone.
     fn open(&self) -> Device {
-        let start = Instant::now();
-        loop {
-            match Device::open(&self.device.target()) {
-                Err(HardwareError::Served(LogError::Taken)) if start.elapsed() < PATIENCE => {
-                    std::thread::sleep(std::time::Duration::from_millis(1));
-                }
-                device => return device.expect("no other client is attached"),
-            }
-        }
+        let open = || match Device::open(&self.device.target()) {
+            Err(HardwareError::Served(LogError::Taken)) => None,
+            device => Some(device.expect("no other client is attached")),
+        };
+        wait::some(|| "another client is attached".into(), open)
     }
 
     /// As the command line names it.

@@ -6,12 +6,13 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidewater_client::mapped::{Log, Options, Shared};
 use tidewater_client::{End, Entry, Level, LogError, Records};
 use tidewater_tests::PATIENCE;
 use tidewater_tests::ring::{Device, RING};
+use tidewater_tests::wait;
 
 /// Room for all that a test appends.
 const ROOM: [&str; 6] =
@@ -127,15 +128,9 @@ fn records(log: &Log, end: u64) -> (Vec<(u64, u64)>, usize) {
 }
 
 fn wait_until_confirmed(folder: &Path, child: u64, lines: usize) {
-    let start = Instant::now();
-    while confirmed(folder, child).len() < lines {
-        let failed = std::fs::read_to_string(folder.join(format!("failed-{child}"))).unwrap_or_default();
-        assert!(
-            start.elapsed() < PATIENCE,
-            "child {child} appends nothing: the credit is stuck, or it failed: {failed}"
-        );
-        std::thread::sleep(Duration::from_micros(200));
-    }
+    let failed = || std::fs::read_to_string(folder.join(format!("failed-{child}"))).unwrap_or_default();
+    let else_say = || format!("child {child} appends nothing: the credit is stuck, or it failed: {}", failed());
+    wait::until(else_say, || confirmed(folder, child).len() >= lines);
 }
 
 /// `rounds` times a process is killed at a moment that the seed tells, while others write.
@@ -161,7 +156,7 @@ fn torture(rounds: u64, seed: u64, more: &[&str]) {
             wait_until_confirmed(folder.path(), holder, 1);
             holders += 1;
         }
-        std::thread::sleep(Duration::from_micros(next() % 12_000));
+        wait::pass(Duration::from_micros(next() % 12_000));
         let (_, mut victim) = children.swap_remove(next() as usize % children.len());
         victim.kill().expect("the process can be killed");
         if let Some(held) = &mut held {
@@ -250,11 +245,14 @@ fn a_lane_is_busy_as_long_as_anybody_has_it_and_goes_on_with_what_they_left() {
     let joined = Log::join(shared, options()).expect("the lane can be joined");
     let before = confirmed(folder.path(), 1).len();
     wait_until_confirmed(folder.path(), 1, before + 3);
-    let open = || loop {
-        match Log::open(&device.target(), options()) {
-            Err(LogError::Taken | LogError::Unreachable { .. }) => std::thread::sleep(Duration::from_millis(1)),
-            other => break other,
-        }
+    let open = || {
+        wait::some(
+            || "the device takes no other client".into(),
+            || match Log::open(&device.target(), options()) {
+                Err(LogError::Taken | LogError::Unreachable { .. }) => None,
+                other => Some(other),
+            },
+        )
     };
     assert!(matches!(open(), Err(LogError::Busy { lane: 0 })));
     // By the doorbell, without a connection: sooner than the device looks by itself.
@@ -272,13 +270,7 @@ fn a_lane_is_busy_as_long_as_anybody_has_it_and_goes_on_with_what_they_left() {
     assert!(matches!(open(), Err(LogError::Busy { lane: 0 })));
     drop(joined);
     // What another test starts has a copy of each descriptor until it runs its program.
-    let begun = Instant::now();
-    let log = loop {
-        match open() {
-            Err(LogError::Busy { .. }) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(1)),
-            other => break other.expect("no process has it any more"),
-        }
-    };
+    let log = wait::success("no process has it any more", open);
     let (found, _) = records(&log, log.tail());
     for Confirmed(number, lsn, _) in confirmed(folder.path(), 1) {
         assert!(found.contains(&(lsn, number)), "{number:x} at {lsn}");

@@ -4,11 +4,11 @@
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, fcntl};
 use tidewater_files::{Changed, EmbeddedFiles};
 use tidewater_tests::ring::Device;
+use tidewater_tests::wait;
 
 fn lock(file: &File) {
     let whole = nix::libc::flock {
@@ -70,14 +70,15 @@ fn locks_of_a_file_outlive_what_the_library_does_with_it() {
     assert_eq!(files.remove(&path, || false).expect("it is refused"), Changed::Failed);
     assert!(has_lock(&file), "it was to be removed");
     // It is synced in the background.
-    let begin = Instant::now();
     let mut at = 10;
-    while files.run().so_far().checkpoints < 2 {
-        assert!(begin.elapsed() < tidewater_tests::PATIENCE, "nothing is synced");
-        write(&files, number, &file, at, b"more");
-        at += 4;
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait::until(
+        || "nothing is synced".into(),
+        || {
+            write(&files, number, &file, at, b"more");
+            at += 4;
+            files.run().so_far().checkpoints >= 2
+        },
+    );
     assert!(has_lock(&file), "it was synced");
     files.close(number).expect("the number is the file's");
     assert!(has_lock(&file), "it was left");

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -18,7 +18,7 @@ use tidewater_client::{Level, LogError};
 use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer};
 use tidewater_tests::grafana::{ALERTS, JOB, ROWS, dashboard, expression, rules};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{PATIENCE, markdown, own_address, root, run_well, skipped, tidewater};
+use tidewater_tests::{PATIENCE, markdown, own_address, root, run_well, skipped, tidewater, wait};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::Sqe;
 
@@ -93,7 +93,7 @@ impl Pair {
         }
         let keepers = devices.iter().map(|device| Keeper::start(&device.folder)).collect();
         let pair = Pair { keepers, devices, _folder: folder };
-        until("the replica takes over the log", || {
+        wait::success("the replica takes over the log", || {
             let said = run_well(&pair.devices[1].folder, &["group", "status", "--json", "--control", "control.sock"]);
             let status: Value = serde_json::from_str(&said).expect("a document");
             match status["groups"][0]["synced"].as_str() {
@@ -114,18 +114,6 @@ fn between<'a>(device: &'a Device, before: &str, after: &str) -> &'a str {
 /// Where a device has its page of metrics.
 fn address(device: &Device) -> SocketAddr {
     between(device, "Metrics: http://", "/metrics").parse().expect("it prints an address")
-}
-
-/// Tries until it is so; what it was last, where it does not come about.
-fn until<T>(what: &str, mut is_so: impl FnMut() -> Result<T, String>) -> T {
-    let start = Instant::now();
-    loop {
-        match is_so() {
-            Ok(is) => return is,
-            Err(why) => assert!(start.elapsed() < PATIENCE, "{what}: {why}"),
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// The body of what a server of HTTP answers.
@@ -166,7 +154,7 @@ impl Prometheus {
             .stderr(errors)
             .spawn()
             .expect("it starts");
-        let address = until("Prometheus listens", || {
+        let address = wait::success("Prometheus listens", || {
             let log = std::fs::read_to_string(folder.join("prometheus.log")).expect("the log is there");
             assert!(child.try_wait().expect("the process can be polled").is_none(), "Prometheus ended: {log}");
             let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -294,7 +282,7 @@ fn every_expression_has_a_value_in_a_real_prometheus() {
             for (query, _) in panel.queries {
                 let query = expression(query, ".*", "10s");
                 // Of each expression one sample at least is a number: NaN is what a rate of nothing by nothing is.
-                until(panel.title, || match prometheus.query(&query) {
+                wait::success(panel.title, || match prometheus.query(&query) {
                     values if values.iter().any(|value| value.is_finite() && (!panel.moves || *value > 0.0)) => Ok(()),
                     values => Err(format!("{query} is {values:?}")),
                 });
@@ -302,14 +290,14 @@ fn every_expression_has_a_value_in_a_real_prometheus() {
             }
         }
         for alert in ALERTS {
-            until(alert.name, || match prometheus.query(alert.expression) {
+            wait::success(alert.name, || match prometheus.query(alert.expression) {
                 values if values.iter().any(|value| value.is_finite()) => Ok(()),
                 values => Err(format!("{} is {values:?}", alert.expression)),
             });
             tried += 1;
         }
         println!("{tried} expressions");
-        let rules = until("Prometheus evaluates the rules", || match prometheus.rules() {
+        let rules = wait::success("Prometheus evaluates the rules", || match prometheus.rules() {
             rules if rules.values().all(|health| health == "ok") => Ok(rules),
             rules => Err(format!("{rules:?}")),
         });
@@ -326,17 +314,20 @@ fn every_expression_has_a_value_in_a_real_prometheus() {
         };
         for name in ["TidewaterDown", "TidewaterNoPower", "TidewaterReadOnly", "TidewaterErrors", "TidewaterPeerAway"] {
             // An answer that comes late while the expressions are asked is like a device that is down.
-            until(name, || if fires(name) { Err("it fires of devices that are well".to_owned()) } else { Ok(()) });
+            wait::success(
+                name,
+                || if fires(name) { Err("it fires of devices that are well".to_owned()) } else { Ok(()) },
+            );
         }
         replica.kill();
         for name in ["TidewaterDown", "TidewaterPeerAway", "TidewaterReplicaNotInStep", "TidewaterReplicaBehind"] {
-            until(name, || if fires(name) { Ok(()) } else { Err("it does not fire".to_owned()) });
+            wait::success(name, || if fires(name) { Ok(()) } else { Err("it does not fire".to_owned()) });
         }
         drop(ends);
     });
     run_well(&pair.devices[0].folder, &["fault", "power-cut", "--off", "3600s", "--control", "control.sock"]);
     let alert = ALERTS.iter().find(|alert| alert.name == "TidewaterNoPower").expect("it is in the list");
-    until(alert.name, || if prometheus.query(&alert.rule()).is_empty() { Err(String::new()) } else { Ok(()) });
+    wait::success(alert.name, || if prometheus.query(&alert.rule()).is_empty() { Err(String::new()) } else { Ok(()) });
 }
 
 /// Compares a file of the checkout with what it should be, after writing it where this was asked for.
@@ -407,7 +398,7 @@ fn the_guide_lists_every_metric_and_every_alert() {
         let _ends = Stop(&stop);
         // Only a host has queues.
         scope.spawn(|| hosts(&pair.devices[0], &stop));
-        until("each metric has a sample", || {
+        wait::success("each metric has a sample", || {
             let all = pair.devices.iter().map(address).chain(pair.keepers.iter().map(|keeper| keeper.address));
             let pages: Vec<String> = all.map(|at| get(at, "/metrics")).collect();
             let has_sample =
@@ -456,7 +447,7 @@ fn a_log_device_has_metrics_a_page_and_a_status_of_its_log() {
     let target = format!("vfio-user:{}", folder.path().join("log/vfio.sock").display());
     let log = Log::open(&target, Options { level: Some(Level::Ring), ..Options::default() }).expect("a log");
     let end = log.append(&[&[7; 10_000]]).expect("the ring accepts the record").end;
-    until("it is credited", || {
+    wait::success("it is credited", || {
         let page = get(address(&device), "/metrics");
         let credited = page.lines().find_map(|line| line.strip_prefix("tidewater_log_credited_bytes_total{"));
         let value = credited.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tidewater_tests::ring::Device;
+use tidewater_tests::wait;
 use tidewater_tests::{compile, skipped, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
@@ -138,14 +139,11 @@ fn a_device_that_stands_still_for_less_than_its_time_ends_no_run() {
     let mut command = run(folder.path(), "ring", &["python3", "-c", script]);
     let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
     let process = Pid::from_raw(device.child.id() as i32);
-    let begin = std::time::Instant::now();
-    while fs::metadata(folder.path().join("x.log")).map_or(0, |about| about.len()) < 10_000 {
-        assert!(begin.elapsed() < tidewater_tests::PATIENCE, "it writes nothing");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    let written = || fs::metadata(folder.path().join("x.log")).map_or(0, |about| about.len());
+    wait::until(|| "it writes".into(), || written() >= 10_000);
     kill(process, Signal::SIGSTOP).expect("the process can be signalled");
     // Less than the 30 s that an answer may take: the pause is what is tested.
-    std::thread::sleep(std::time::Duration::from_secs(22));
+    wait::pass(std::time::Duration::from_secs(22));
     kill(process, Signal::SIGCONT).expect("the process can be signalled");
     let output = child.wait_with_output().expect("the process can be waited for");
     assert!(output.status.success(), "{}", errors(&output));

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::block::Loop;
+use tidewater_tests::wait;
 use tidewater_tests::{run_refused, run_well, skipped, tidewater};
 
 const LEAVE: [&str; 2] = ["--destroy", "DATA-LOSS-CONFIRMED"];
@@ -107,12 +107,8 @@ fn an_interrupted_probe_of_a_device_keeps_what_it_knows() {
     let mut probe = tidewater(here);
     probe.args(["probe", &device.0, "--json", "known.json"]).args(LEAVE).stdout(Stdio::null()).stderr(Stdio::null());
     let mut probe = probe.spawn().expect("it starts");
-    let began = Instant::now();
     // The first stage only reads; those behind it write for a second and more.
-    while !here.join("known.json").exists() {
-        assert!(began.elapsed() < tidewater_tests::PATIENCE, "no stage ends");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait::until(|| "no stage ends".into(), || here.join("known.json").exists());
     kill(Pid::from_raw(probe.id() as i32), Signal::SIGINT).expect("the process can be signalled");
     assert_eq!(probe.wait().expect("the process can be waited for").code(), Some(130));
     let known: serde_json::Value =

@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_tests::forged::{bind, forge, session, write};
 use tidewater_tests::ring::Device;
+use tidewater_tests::wait;
 use tidewater_tests::{binary, compile, root, skipped, tidewater};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
@@ -172,7 +173,7 @@ fn round(trial: &Trial, seed: u64, death: Death, after: Duration) -> (usize, boo
     });
     // It has synced something, or has ended.
     begun.recv().expect("the reader runs");
-    std::thread::sleep(after);
+    wait::pass(after);
     if death != Death::Program {
         device.take().expect("the device was started").kill();
         if death == Death::Device {

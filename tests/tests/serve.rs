@@ -6,11 +6,11 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidewater_driver::nvme_tcp::{Controller, Host, Queue, Transfer, discover};
 use tidewater_driver::vfio_user::Socket;
 use tidewater_tests::block::Loop;
+use tidewater_tests::wait;
 use tidewater_tests::{run, run_well, skipped, tidewater};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::{Sqe, register::offset as register};
@@ -104,14 +104,7 @@ impl Served {
     fn end(mut self) -> (ExitStatus, String) {
         let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("kill starts");
         assert!(sent.success());
-        let until = Instant::now() + tidewater_tests::PATIENCE;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().expect("the process can be polled") {
-                break status;
-            }
-            assert!(Instant::now() < until, "it does not end: {}", self.errors());
-            std::thread::sleep(Duration::from_millis(5));
-        };
+        let status = wait::end(&mut self.child);
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).expect("it prints UTF-8");
         (status, rest)

@@ -15,7 +15,7 @@ use std::time::Instant;
 use tempfile::TempDir;
 use tidewater_tests::databases::process::{User, as_user, kill_tree, signal};
 use tidewater_tests::databases::{postgresql, program};
-use tidewater_tests::{PATIENCE, binary, compile, install, root, skipped};
+use tidewater_tests::{PATIENCE, binary, compile, install, root, skipped, wait};
 
 /// The units of the package.
 const UNITS: [&str; 4] =
@@ -171,6 +171,19 @@ impl Service {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Waits until it is so, and the service runs.
+    fn until(&mut self, mut is_so: impl FnMut() -> bool) {
+        wait::until(
+            || "a service is late".into(),
+            || {
+                let is_so = is_so();
+                let ended = self.child.try_wait().expect("the process can be polled");
+                assert!(is_so || ended.is_none(), "{ended:?}: {}", self.said());
+                is_so
+            },
+        );
+    }
+
     /// SIGKILL for all its processes.
     fn kill(&mut self) {
         kill_tree(&[self.child.id()]);
@@ -274,19 +287,8 @@ fn redis(machine: &Machine, line: &str, is_notify: bool) {
         shell.current_dir(machine.folder.path()).args(["-c", &format!("exec {line}")]);
         shell.stdin(Stdio::null()).stdout(out.try_clone().expect("a descriptor")).stderr(out);
         let mut service = Service { child: shell.spawn().expect("sh starts"), log };
-        let begin = Instant::now();
-        while !machine
-            .command(&cli)
-            .arg("-s")
-            .arg(machine.path("redis.sock"))
-            .arg("ping")
-            .output()
-            .is_ok_and(|output| output.stdout == b"PONG\n")
-        {
-            let ended = service.child.try_wait().expect("the process can be polled");
-            assert!(ended.is_none() && begin.elapsed() < PATIENCE, "{line}: {ended:?}: {}", service.said());
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        let ping = || machine.command(&cli).arg("-s").arg(machine.path("redis.sock")).arg("ping").output();
+        service.until(|| ping().is_ok_and(|output| output.stdout == b"PONG\n"));
         service
     };
     let mut device = machine.device();
@@ -510,11 +512,8 @@ fn units_start_under_their_restrictions_and_devices_as_a_group() {
         let form = ["form", "--control", &format!("device{node}"), "--members", "0,1", "--mode", "eager"];
         group(&[&form[..], more].concat());
     }
-    let begin = Instant::now();
-    while !group(&["status", "--control", "device0"]).contains("in step") {
-        assert!(begin.elapsed() < PATIENCE, "{}", group(&["status", "--control", "device0"]));
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    let status = || group(&["status", "--control", "device0"]);
+    wait::until(status, || status().contains("in step"));
     // A program commits on it, which both devices have then.
     let program = ["run", "--device", "device0", "--log", "wal", "--", "sh", "-c", "echo commit > wal; sync wal"];
     said(machine.command(&machine.path("tidewater")).args(program));
@@ -535,12 +534,7 @@ fn units_start_under_their_restrictions_and_devices_as_a_group() {
         command.args(["-c", &format!("exec {} {line}", under.display())]);
         command.stdout(out.try_clone().expect("a descriptor")).stderr(out);
         let mut keeper = Service { child: command.spawn().expect("sh starts"), log };
-        let begin = Instant::now();
-        while etcd.accept().is_err() {
-            let ended = keeper.child.try_wait().expect("the process can be polled");
-            assert!(ended.is_none() && begin.elapsed() < PATIENCE, "{ended:?}: {}", keeper.said());
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        keeper.until(|| etcd.accept().is_ok());
         keeper.kill();
         assert!(!keeper.said().contains("not permitted"), "{}", keeper.said());
     }
@@ -561,16 +555,19 @@ fn units_start_under_their_restrictions_and_devices_as_a_group() {
         command.args(["-c", &format!("exec {} {line}", under.display())]);
         command.stdout(out.try_clone().expect("a descriptor")).stderr(out);
         let mut program = Service { child: command.spawn().expect("sh starts"), log };
-        let begin = Instant::now();
-        while !program.said().contains("it has ended: exit status 0") {
+        let log = program.log.clone();
+        program.until(|| {
+            let has_ended =
+                std::fs::read_to_string(&log).is_ok_and(|said| said.contains("it has ended: exit status 0"));
+            if has_ended {
+                return true;
+            }
             if let Ok(mut stream) = UnixStream::connect(machine.path("device1/program.sock")) {
                 let order = r#"{"do":"run","node":1,"epoch":"2.1","until_ms":null,"stop_ms":3000}"#;
                 stream.write_all(format!("{order}\n").as_bytes()).expect("it listens");
             }
-            let ended = program.child.try_wait().expect("it is our child");
-            assert!(ended.is_none() && begin.elapsed() < PATIENCE, "{ended:?}: {}", program.said());
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+            false
+        });
         program.stop();
         assert!(!program.said().contains("not permitted"), "{}", program.said());
     }

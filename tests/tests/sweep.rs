@@ -4,13 +4,13 @@ use std::fs;
 use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 use tidewater_base::rng::Rng;
-use tidewater_tests::{PATIENCE, run, run_refused, run_well, skipped, tidewater};
+use tidewater_tests::{run, run_refused, run_well, skipped, tidewater, wait};
 
 /// A run of some milliseconds.
 const JOB: &str = "rw=randwrite,bs=4k,iodepth=8,size=4m,number_ios=4000";
@@ -220,10 +220,9 @@ fn killed(seeds: &str, kills: u32) {
         // Some come before the first record, some amid: by records made, not by time, which depends on the machine.
         let before = kill as usize * runs / (kills as usize + 1);
         let records = || std::fs::read_dir(folder.path().join("killed/runs")).map_or(0, Iterator::count);
-        while records() < before && child.try_wait().expect("its state").is_none() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        std::thread::sleep(Duration::from_micros(rng.below(5_000)));
+        let is_over = |child: &mut Child| child.try_wait().expect("its state").is_some();
+        wait::until(|| format!("{before} records"), || records() >= before || is_over(&mut child));
+        wait::pass(Duration::from_micros(rng.below(5_000)));
         amid += u32::from(child.try_wait().expect("its state").is_none());
         child.kill().expect("the process can be killed");
         child.wait().expect("the process can be waited for");
@@ -333,21 +332,17 @@ fn a_pipe_in_a_shared_folder_keeps_no_sweep_waiting() {
     mkfifo(&claims.join(&names[0]), Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe");
     let mut sweep = tidewater(folder.path());
     let mut sweep = sweep.args(line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let begin = Instant::now();
-    while !claims.join(&names[1]).exists() {
-        let ended = sweep.try_wait().expect("the process can be polled");
-        assert!(ended.is_none() && begin.elapsed() < PATIENCE, "the other run is under way: {ended:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait::until(
+        || "the other run is under way".into(),
+        || {
+            let ended = sweep.try_wait().expect("the process can be polled");
+            assert!(ended.is_none(), "the other run is under way: {ended:?}");
+            claims.join(&names[1]).exists()
+        },
+    );
     let pid = Pid::from_raw(i32::try_from(sweep.id()).expect("a number"));
     kill(pid, Signal::SIGTERM).expect("the process can be signalled");
-    while sweep.try_wait().expect("the process can be polled").is_none() {
-        if begin.elapsed() > PATIENCE {
-            let _ = sweep.kill();
-            panic!("SIGTERM does not end it");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait::end(&mut sweep);
     let output = sweep.wait_with_output().expect("it ended");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(

@@ -17,6 +17,7 @@ use tidewater_client::hardware::{Device, HardwareError, WindowLog};
 use tidewater_files::{EmbeddedFiles, Globs, RunError, Setup};
 use tidewater_tests::databases::witness::Witness;
 use tidewater_tests::ring;
+use tidewater_tests::wait;
 
 /// Bytes of the window: two segments.
 const WINDOW: &str = "128KiB";
@@ -75,13 +76,8 @@ impl Served {
 /// Attaches. Another test of this process may be between fork and exec of its device, which has a copy of the last
 /// connection until then: so long that one has not ended, and the next is turned away.
 fn attached<T, E>(attach: impl Fn() -> Result<T, E>, is_gone: impl Fn(&E) -> bool) -> Result<T, E> {
-    let until = Instant::now() + tidewater_tests::PATIENCE;
-    loop {
-        match attach() {
-            Err(error) if is_gone(&error) && Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
-            result => return result,
-        }
-    }
+    let look = || Some(attach()).filter(|outcome| !outcome.as_ref().is_err_and(&is_gone));
+    wait::some(|| "another client is attached".into(), look)
 }
 
 fn folder() -> TempDir {

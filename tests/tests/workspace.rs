@@ -157,7 +157,7 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
         "tables that another library of Python hands over by a pointer in a capsule (Arrow PyCapsule interface)",
     ),
     (
-        "tests/tests/nets/tun.rs",
+        "tests/tests/cluster/tun.rs",
         "a system call that no library wraps: which interface a descriptor of /dev/net/tun stands for",
     ),
 ];

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Server;
+use crate::wait;
 
 /// A row of one of the two tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,14 +133,10 @@ impl Ledger {
     /// Waits until so many more commits are acknowledged and so much time has passed. Whether that came about.
     pub fn wait(&self, more: u64, time: Duration) -> bool {
         let (begin, before) = (Instant::now(), self.acknowledged());
-        while self.acknowledged() < before + more {
-            if begin.elapsed() > crate::PATIENCE {
-                return false;
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        std::thread::sleep(time.saturating_sub(begin.elapsed()));
-        true
+        let has_more = || (self.acknowledged() >= before + more).then_some(());
+        let is_so = wait::within(crate::PATIENCE, has_more).is_some();
+        wait::pass(time.saturating_sub(begin.elapsed()));
+        is_so
     }
 
     /// Holds what is there against what was acknowledged.

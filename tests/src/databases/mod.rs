@@ -8,7 +8,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 pub mod device;
 pub mod group;
@@ -21,7 +20,7 @@ pub mod rocksdb;
 pub mod sqlite;
 pub mod witness;
 
-use crate::PATIENCE;
+use crate::{PATIENCE, wait};
 pub use ledger::{Contents, Ledger, Row, Verdict};
 use process::User;
 
@@ -348,39 +347,40 @@ pub(crate) fn patiently<T>(
     name: &str,
     mut attempt: impl FnMut() -> Result<T, String>,
 ) -> Result<T, String> {
-    let begin = Instant::now();
-    loop {
-        let why = match attempt() {
-            Ok(it) => return Ok(it),
+    let mut last = String::new();
+    let found = wait::within(PATIENCE, || {
+        last = match attempt() {
+            Ok(it) => return Some(Ok(it)),
             Err(why) => why,
         };
-        if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
-            return Err(format!("{name} ended with {status}: {}", place.said(name)));
-        }
-        if begin.elapsed() > PATIENCE {
+        let status = child.try_wait().transpose()?;
+        Some(Err(status.map_or_else(|error| error.to_string(), |status| format!("ended with {status}"))))
+    });
+    let why = match found {
+        Some(Ok(it)) => return Ok(it),
+        Some(Err(why)) => why,
+        None => {
             process::kill_tree(&[child.id()]);
             let _ = child.wait();
-            return Err(format!("{name} does not answer ({why}): {}", place.said(name)));
+            format!("does not answer ({last})")
         }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    };
+    Err(format!("{name} {why}: {}", place.said(name)))
 }
 
 /// Waits for its end.
 pub(crate) fn ended_well(child: &mut Child, place: &Place, name: &str) -> Result<(), String> {
-    let begin = Instant::now();
-    loop {
-        match child.try_wait().map_err(|error| error.to_string())? {
-            Some(status) if status.success() => return Ok(()),
-            Some(status) => return Err(format!("{name} ended with {status}: {}", place.said(name))),
-            None if begin.elapsed() > PATIENCE => {
-                process::kill_tree(&[child.id()]);
-                let _ = child.wait();
-                return Err(format!("{name} does not end: {}", place.said(name)));
-            }
-            None => std::thread::sleep(Duration::from_millis(2)),
+    let why = match wait::within(PATIENCE, || child.try_wait().transpose()) {
+        Some(Ok(status)) if status.success() => return Ok(()),
+        Some(Ok(status)) => format!("ended with {status}"),
+        Some(Err(error)) => error.to_string(),
+        None => {
+            process::kill_tree(&[child.id()]);
+            let _ = child.wait();
+            "does not end".to_owned()
         }
-    }
+    };
+    Err(format!("{name} {why}: {}", place.said(name)))
 }
 
 /// A program that is spoken to in lines.

@@ -2,7 +2,6 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -95,7 +94,6 @@ pub fn adopt() -> Result<(), String> {
 
 /// Waits until these processes do nothing more, and sees off those that are orphans.
 pub fn gone(processes: &[u32]) {
-    let begin = Instant::now();
     let us = std::process::id();
     let orphans = processes.get(1..).unwrap_or_default();
     let lives = |process: &u32| {
@@ -112,10 +110,7 @@ pub fn gone(processes: &[u32]) {
             Some(_) => true,
         }
     };
-    while processes.iter().any(lives) {
-        assert!(begin.elapsed() < crate::PATIENCE, "processes {processes:?} outlive SIGKILL");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    crate::wait::until(|| format!("processes {processes:?} outlive SIGKILL"), || !processes.iter().any(lives));
 }
 
 /// The processor time that a process has used, in seconds: user and system. `None` when it has gone.

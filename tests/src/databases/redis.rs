@@ -112,13 +112,13 @@ impl Server for Running {
     fn check(&mut self) -> Result<(), String> {
         // Once a rewrite that goes on has ended, the files stand still.
         let mut connection = Connection::open(&self.place)?;
-        loop {
-            let info = connection.ask(&["INFO", "persistence"])?.all().concat();
-            if info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0") {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        let stands =
+            |info: String| info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0");
+        let look = || match connection.ask(&["INFO", "persistence"]) {
+            Ok(info) => stands(info.all().concat()).then_some(Ok(())),
+            Err(why) => Some(Err(why)),
+        };
+        crate::wait::some(|| "a rewrite goes on".into(), look)?;
         let manifest = self.place.data().join("appendonlydir/appendonly.aof.manifest");
         let checker = program("redis-check-aof").ok_or("redis-check-aof is not installed")?;
         self.place.run("redis-check-aof", &checker, &[manifest.to_str().ok_or("a path in UTF-8")?])

@@ -7,10 +7,10 @@ use nix::sys::signal::Signal;
 use tidewater_base::Rng;
 use tidewater_client::Level;
 
-use crate::keeper::etcd::is_installed;
+use crate::cluster::etcd::is_installed;
+use crate::cluster::{Cluster, Process, TTL, append, numbers};
 use crate::keeper::failures::holds_all;
-use crate::keeper::kept::{Kept, TTL};
-use crate::replication::cluster::{append, numbers};
+use tidewater_tests::wait;
 
 /// A fault of the cluster while a program appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ const FATES: [Fate; 9] = [
 ];
 
 struct Life {
-    kept: Kept,
+    kept: Cluster,
     next: u64,
     acknowledged: Vec<u64>,
     refused: u64,
@@ -57,7 +57,7 @@ struct Life {
 impl Life {
     /// Appends at a node until it refuses, or the time is over.
     fn append_at(&mut self, node: u8, time: Duration) {
-        let Ok(log) = self.kept.devices.open(node, Level::RemoteRing) else { return };
+        let Ok(log) = self.kept.open(node, Level::RemoteRing) else { return };
         let start = Instant::now();
         while start.elapsed() < time {
             let number = self.next;
@@ -73,38 +73,38 @@ impl Life {
     }
 
     fn meets(&mut self, fate: Fate, rng: &mut Rng) {
-        let primary = self.kept.primary(|_| true);
+        let primary = self.kept.leader(|_| true);
         self.append_at(primary, Duration::from_millis(rng.below(400)));
         let pause = Duration::from_millis(rng.below(2 * TTL.as_millis() as u64));
         let kept = &mut self.kept;
         match fate {
             Fate::MachineDies => {
                 kept.kill_keeper(primary);
-                kept.devices.kill(primary);
-                let next = kept.primary(|node| node != primary);
+                kept.kill(primary);
+                let next = kept.leader(|node| node != primary);
                 self.append_at(next, Duration::from_millis(200));
-                self.kept.devices.start(primary);
-                self.kept.start_keeper(primary, &[]);
+                self.kept.start(primary);
+                self.kept.start_keeper(primary);
             }
             Fate::DeviceStartsAnew => {
-                kept.devices.kill(primary);
-                kept.devices.start(primary);
+                kept.kill(primary);
+                kept.start(primary);
             }
             Fate::DeviceStops => {
-                kept.devices.signal(primary, Signal::SIGSTOP);
-                std::thread::sleep(pause);
-                kept.devices.signal(primary, Signal::SIGCONT);
+                kept.signal(primary, Signal::SIGSTOP);
+                wait::pass(pause);
+                kept.signal(primary, Signal::SIGCONT);
                 self.append_at(primary, Duration::from_millis(50));
             }
             Fate::KeeperStops => {
-                kept.signal_keeper(primary, Signal::SIGSTOP);
+                kept.signal_to(Process::Keeper(primary), Signal::SIGSTOP);
                 self.append_at(primary, pause);
-                self.kept.signal_keeper(primary, Signal::SIGCONT);
+                self.kept.signal_to(Process::Keeper(primary), Signal::SIGCONT);
                 self.append_at(primary, Duration::from_millis(50));
             }
             Fate::KeeperStartsAnew => {
                 kept.kill_keeper(primary);
-                kept.start_keeper(primary, &[]);
+                kept.start_keeper(primary);
             }
             Fate::EtcdDies => {
                 kept.etcd[0].kill();
@@ -119,27 +119,27 @@ impl Life {
             Fate::SecondaryDies => {
                 let node = (primary + 1 + rng.below(2) as u8) % 3;
                 kept.kill_keeper(node);
-                kept.devices.kill(node);
+                kept.kill(node);
                 self.append_at(primary, Duration::from_millis(100));
-                self.kept.devices.start(node);
-                self.kept.start_keeper(node, &[]);
+                self.kept.start(node);
+                self.kept.start_keeper(node);
             }
             Fate::Switchover => {
                 // One that is not in step yet is a reason to refuse.
                 let url = kept.etcd[0].url();
                 let line = ["keeper", "--etcd", &url, "switchover", "--wait", "5s"];
-                let _ = tidewater_tests::run(kept.devices.folder.path(), &line);
+                let _ = tidewater_tests::run(kept.folder.path(), &line);
             }
         }
-        let primary = self.kept.primary(|_| true);
+        let primary = self.kept.leader(|_| true);
         self.append_at(primary, Duration::from_millis(100));
     }
 
     /// All that was acknowledged is there.
     fn is_whole(&self, seed: u64) {
-        let primary = self.kept.primary(|_| true);
+        let primary = self.kept.leader(|_| true);
         self.kept.all_in_step(primary);
-        let log = self.kept.devices.open(primary, Level::RemoteRing).expect("a log");
+        let log = self.kept.open(primary, Level::RemoteRing).expect("a log");
         println!("seed {seed}: {} acknowledged, {} refused", self.acknowledged.len(), self.refused);
         holds_all(&numbers(&log), self.acknowledged.iter().copied());
     }
@@ -149,12 +149,12 @@ impl Life {
 #[ignore = "a long run, for `make torture`"]
 fn torture_keepers_lose_nothing_that_was_acknowledged() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
     let mut fired = [0; FATES.len()];
     for seed in 0..12 {
         let mut rng = Rng::new(seed, b"keepers");
-        let (kept, _) = Kept::formed(3, ["quorum", "eager", "chain"][seed as usize % 3]);
+        let (kept, _) = Cluster::kept(3, ["quorum", "eager", "chain"][seed as usize % 3]);
         let mut life = Life { kept, next: 0, acknowledged: Vec::new(), refused: 0 };
         for _ in 0..6 {
             let which = rng.below(FATES.len() as u64) as usize;

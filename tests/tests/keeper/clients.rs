@@ -6,12 +6,11 @@ use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Level, LogError};
 use tidewater_tests::{run_refused, run_well};
 
-use crate::keeper::etcd::is_installed;
+use crate::cluster::etcd::is_installed;
+use crate::cluster::{Cluster, PATIENCE, numbers};
 use crate::keeper::failures::holds_all;
-use crate::keeper::kept::Kept;
-use crate::replication::cluster::{PATIENCE, numbers};
 
-fn open(kept: &Kept, cluster: &str) -> Result<Log, LogError> {
+fn open(kept: &Cluster, cluster: &str) -> Result<Log, LogError> {
     let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
     Log::open(&kept.etcd[0].target(cluster), options)
 }
@@ -19,9 +18,9 @@ fn open(kept: &Kept, cluster: &str) -> Result<Log, LogError> {
 #[test]
 fn a_program_that_asks_etcd_goes_on_when_its_primary_dies() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
-    let (mut kept, first) = Kept::formed(3, "quorum");
+    let (mut kept, first) = Cluster::kept(3, "quorum");
     let log = open(&kept, "tidewater").expect("etcd names the primary");
     let mut number = 0;
     let mut append = |until: &dyn Fn(u64) -> bool| {
@@ -35,16 +34,16 @@ fn a_program_that_asks_etcd_goes_on_when_its_primary_dies() {
     };
     append(&|number| number == 100);
     kept.kill_keeper(first);
-    kept.devices.kill(first);
+    kept.kill(first);
     append(&|number| number == 200);
     assert_eq!(log.moves(), 1);
     drop(log);
-    let second = kept.primary(|node| node != first);
-    let log = kept.devices.log(second);
+    let second = kept.leader(|node| node != first);
+    let log = kept.log(second);
     holds_all(&numbers(&log), 0..200);
     drop(log);
     // The commands take the same target.
-    let folder = kept.devices.folder.path();
+    let folder = kept.folder.path();
     let target = kept.etcd[0].target("tidewater");
     let line = ["--level", "remote-ring", "--log", "app.log", "--", "sh", "-c", "echo one > app.log; sync -d app.log"];
     run_well(folder, &[&["drain", "--device", &target][..]].concat());
@@ -55,16 +54,16 @@ fn a_program_that_asks_etcd_goes_on_when_its_primary_dies() {
 #[test]
 fn a_program_without_a_primary_learns_which_was_the_last_and_what_to_do() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
-    let (mut kept, first) = Kept::formed(3, "quorum");
+    let (mut kept, first) = Cluster::kept(3, "quorum");
     let said = open(&kept, "other").expect_err("there is none").to_string();
     assert!(said.contains("/tidewater/other/") && said.contains("correct the name"), "{said}");
 
     // Its device is said to be where this machine has none.
     kept.kill_keeper(first);
-    kept.start_keeper(first, &["--address", "/elsewhere/log"]);
-    kept.until("the address is known", |status| {
+    kept.start_keeper_with(first, &["--address", "/elsewhere/log"]);
+    kept.until_known("the address is known", |status| {
         status["members"].as_array().is_some_and(|all| all.iter().any(|one| one["address"] == "/elsewhere/log"))
             && status["leader"]["node"] == first
     });
@@ -73,10 +72,10 @@ fn a_program_without_a_primary_learns_which_was_the_last_and_what_to_do() {
 
     kept.ask(&["pause"]);
     kept.kill_keeper(first);
-    kept.devices.kill(first);
-    kept.until("the lease is over", |status| status["leader"].is_null());
+    kept.kill(first);
+    kept.until_known("the lease is over", |status| status["leader"].is_null());
     let gone = Instant::now();
-    let folder = kept.devices.folder.path();
+    let folder = kept.folder.path();
     let target = kept.etcd[0].target("tidewater");
     let said = run_refused(folder, &["run", "--device", &target, "--log", "x", "--", "true"]);
     assert!(said.contains(&format!("it has no primary now: the last was node {first}, of epoch ")), "{said}");

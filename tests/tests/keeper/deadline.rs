@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use crate::cluster::{Cluster, PATIENCE, append, numbers};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tidewater_client::{Level, LogError};
 use tidewater_tests::{run_refused, run_well};
-
-use crate::replication::cluster::{Cluster, PATIENCE, append, numbers};
 
 fn deadline(cluster: &Cluster, node: u8, more: &[&str]) -> String {
     let node = node.to_string();
@@ -22,7 +21,7 @@ fn is_frozen(status: &Value) -> bool {
 #[test]
 fn a_device_whose_deadline_passed_acknowledges_nothing_until_it_is_extended_and_says_so() {
     let mut cluster = Cluster::new(3);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let log = cluster.log(0);
     append(&log, 0, PATIENCE).expect("it has no deadline");
     deadline(&cluster, 0, &["--lasts", "3600s"]);
@@ -69,7 +68,7 @@ fn a_device_whose_deadline_passed_acknowledges_nothing_until_it_is_extended_and_
 #[test]
 fn a_device_that_stood_still_while_its_deadline_passed_acknowledges_nothing_more() {
     let cluster = Cluster::new(3);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let log = cluster.log(0);
     append(&log, 0, PATIENCE).expect("it has no deadline");
     let before = cluster.status(0)["clock_ms"].as_u64().expect("a number");

@@ -5,21 +5,19 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tidewater_client::{Level, LogError};
 
-use crate::keeper::etcd::{Etcd, is_installed};
+use crate::cluster::etcd::{Etcd, is_installed};
+use crate::cluster::{Cluster, PATIENCE, TTL, append, is_stopped, numbers};
 use crate::keeper::failures::holds_all;
-use crate::keeper::kept::{Kept, TTL, is_stopped};
-use crate::replication::cluster::{Cluster, PATIENCE, append, numbers};
 
 /// Three devices whose disks can fail, in a group; and its primary. `None`, and counted: something is missing here.
-fn formed(mode: &str, keepers: &[&str]) -> Option<(Kept, u8)> {
+fn formed(mode: &str, keepers: &[&str]) -> Option<(Cluster, u8)> {
     if !is_installed() {
-        tidewater_tests::skipped(1, "no etcd here: install etcd-server");
         return None;
     }
-    let devices = Cluster::with_disks(3)?;
-    let etcd = Etcd::new(devices.folder.path());
-    let kept = Kept::by_keepers(devices, vec![etcd], keepers);
-    let primary = kept.form(mode);
+    let mut kept = Cluster::with_disks(3)?;
+    let etcd = Etcd::new(kept.folder.path());
+    kept.start_keepers(vec![etcd], keepers);
+    let primary = kept.keep(mode);
     Some((kept, primary))
 }
 
@@ -32,8 +30,8 @@ struct Program {
 
 impl Program {
     /// Appends at a node until that refuses, or one more was acknowledged after `time`.
-    fn append_at(&mut self, kept: &Kept, node: u8, level: Level, time: Duration) -> Result<(), LogError> {
-        let log = kept.devices.open(node, level)?;
+    fn append_at(&mut self, kept: &Cluster, node: u8, level: Level, time: Duration) -> Result<(), LogError> {
+        let log = kept.open(node, level)?;
         let start = Instant::now();
         loop {
             let number = self.next;
@@ -48,7 +46,7 @@ impl Program {
     }
 
     /// Appends at a node until it refuses for good.
-    fn append_until_refused(&mut self, kept: &Kept, node: u8) -> LogError {
+    fn append_until_refused(&mut self, kept: &Cluster, node: u8) -> LogError {
         let start = Instant::now();
         loop {
             // A level that asks for flash makes each replica sync, too.
@@ -61,16 +59,16 @@ impl Program {
     }
 
     /// One more is acknowledged at a node.
-    fn goes_on(&mut self, kept: &Kept, node: u8) {
-        let log = kept.devices.log(node);
+    fn goes_on(&mut self, kept: &Cluster, node: u8) {
+        let log = kept.log(node);
         append(&log, self.next, PATIENCE).expect("it acknowledges");
         self.acknowledged.push(self.next);
         self.next += 1;
     }
 
     /// Nothing that was acknowledged is missing.
-    fn is_whole(&self, kept: &Kept, node: u8) {
-        let log = kept.devices.open(node, Level::RemoteRing).expect("a log");
+    fn is_whole(&self, kept: &Cluster, node: u8) {
+        let log = kept.open(node, Level::RemoteRing).expect("a log");
         holds_all(&numbers(&log), self.acknowledged.iter().copied());
     }
 }
@@ -89,35 +87,34 @@ fn a_primary_whose_disk_dies_gives_its_lead_away_and_nothing_is_lost() {
     program.goes_on(&kept, primary);
     for fault in ["sync", "write"] {
         let old = primary;
-        kept.devices.disk(old, fault);
+        kept.disk(old, fault);
         let refused = program.append_until_refused(&kept, old);
         let failed = Instant::now();
-        primary = kept.primary(|node| node != old);
+        primary = kept.leader(|node| node != old);
         program.goes_on(&kept, primary);
         assert!(program.append_at(&kept, old, Level::RemoteRing, Duration::ZERO).is_err(), "two acknowledge");
         println!("{fault}: the next one acknowledges {} ms after {refused}", failed.elapsed().as_millis());
         // It says so itself, and so do its keeper and the next primary.
-        let said =
-            tidewater_tests::run_well(kept.devices.folder.path(), &["group", "status", "--control", &old.to_string()]);
+        let said = tidewater_tests::run_well(kept.folder.path(), &["group", "status", "--control", &old.to_string()]);
         assert!(said.contains("its disk can't be written: it acknowledges nothing"), "{said}");
         let told = "its disk can't be written";
-        kept.devices.until(primary, "it names the disk", |status| state_of(status, old) == told);
+        kept.until(primary, "it names the disk", |status| state_of(status, old) == told);
         let member = |status: &Value| {
             let members = status["members"].as_array().cloned().unwrap_or_default();
             members.into_iter().find(|member| member["node"] == old).unwrap_or_default()
         };
-        kept.until("its keeper names the disk", |status| {
+        kept.until_known("its keeper names the disk", |status| {
             let member = member(status);
             member["disk"] == "failed" && member["note"].as_str().is_some_and(|note| note.contains(told))
         });
         // A device that can't store its promise makes none.
         let line = ["group", "promote", "--control", &old.to_string()];
-        let refused = tidewater_tests::run_refused(kept.devices.folder.path(), &line);
+        let refused = tidewater_tests::run_refused(kept.folder.path(), &line);
         assert!(refused.contains(told), "{refused}");
         // Repaired and started by hand, it follows.
-        kept.devices.kill(old);
-        kept.devices.disk(old, "");
-        kept.devices.start(old);
+        kept.kill(old);
+        kept.disk(old, "");
+        kept.start(old);
         kept.all_in_step(primary);
     }
     program.is_whole(&kept, primary);
@@ -130,7 +127,7 @@ fn a_switchover_needs_nothing_of_a_primary_whose_disk_is_dead() {
     let mut program = Program::default();
     program.goes_on(&kept, primary);
     let next = (primary + 1) % 3;
-    kept.devices.disk(primary, "sync");
+    kept.disk(primary, "sync");
     let said = kept.ask(&["switchover", "--to", &next.to_string(), "--wait", "60s"]);
     assert!(said.contains(&format!("node {next} is primary")), "{said}");
     program.goes_on(&kept, next);
@@ -142,25 +139,25 @@ fn a_device_whose_disk_was_full_comes_back_by_itself_when_there_is_room() {
     let Some((kept, old)) = formed("quorum", &[]) else { return };
     let mut program = Program::default();
     program.goes_on(&kept, old);
-    kept.devices.disk(old, "full");
+    kept.disk(old, "full");
     program.append_until_refused(&kept, old);
-    let primary = kept.primary(|node| node != old);
+    let primary = kept.leader(|node| node != old);
     program.goes_on(&kept, primary);
-    kept.devices.until(primary, "it names the disk", |status| state_of(status, old) == "its disk is full");
-    kept.devices.disk(old, "");
+    kept.until(primary, "it names the disk", |status| state_of(status, old) == "its disk is full");
+    kept.disk(old, "");
     kept.all_in_step(primary);
     // A replica, too: what it had acknowledged is there.
     let replica = 3 - old - primary;
-    kept.devices.disk(replica, "full");
+    kept.disk(replica, "full");
     let start = Instant::now();
-    while state_of(&kept.devices.status(primary), replica) != "its disk is full" {
+    while state_of(&kept.status(primary), replica) != "its disk is full" {
         program.goes_on(&kept, primary);
         let _ = program.append_at(&kept, primary, Level::RemoteDestaged, Duration::ZERO);
-        assert!(start.elapsed() < PATIENCE, "{}", kept.devices.status(primary));
+        assert!(start.elapsed() < PATIENCE, "{}", kept.status(primary));
     }
-    kept.devices.disk(replica, "");
+    kept.disk(replica, "");
     kept.all_in_step(primary);
-    assert_eq!(kept.primary(|_| true), primary, "a replica's disk moves nothing");
+    assert_eq!(kept.leader(|_| true), primary, "a replica's disk moves nothing");
     program.goes_on(&kept, primary);
     program.is_whole(&kept, primary);
 }
@@ -172,7 +169,7 @@ fn a_full_disk_that_takes_no_word_of_its_keeper_either_holds_no_lead() {
     let mut program = Program::default();
     program.goes_on(&kept, old);
     // Where the new file would be.
-    std::fs::create_dir(kept.devices.path(old).join("keeper.new")).expect("a folder");
+    std::fs::create_dir(kept.path(old).join("keeper.new")).expect("a folder");
     let start = Instant::now();
     while !kept.said(old).contains("keeper.json: ") {
         assert!(start.elapsed() < PATIENCE, "it has stored all: {}", kept.all_said());
@@ -181,9 +178,9 @@ fn a_full_disk_that_takes_no_word_of_its_keeper_either_holds_no_lead() {
         kept.ask(&["resume"]);
     }
     program.goes_on(&kept, old);
-    kept.devices.disk(old, "full");
+    kept.disk(old, "full");
     program.append_until_refused(&kept, old);
-    let primary = kept.primary(|node| node != old);
+    let primary = kept.leader(|node| node != old);
     program.goes_on(&kept, primary);
     program.is_whole(&kept, primary);
 }
@@ -193,9 +190,9 @@ fn a_disk_that_is_slow_for_long_gives_the_lead_away_where_that_was_asked_for() {
     let Some((kept, old)) = formed("quorum", &["--slow-disk", "50ms"]) else { return };
     let mut program = Program::default();
     program.goes_on(&kept, old);
-    kept.devices.disk(old, "late");
+    kept.disk(old, "late");
     program.append_until_refused(&kept, old);
-    let primary = kept.primary(|node| node != old);
+    let primary = kept.leader(|node| node != old);
     program.goes_on(&kept, primary);
     program.is_whole(&kept, primary);
     assert!(kept.said(old).contains("its disk is slow"), "{}", kept.all_said());
@@ -210,18 +207,18 @@ struct Took {
 }
 
 /// One round: the disk of a primary or of a replica fails in a way, and is repaired.
-fn round(kept: &mut Kept, program: &mut Program, fault: &str, of_primary: bool) -> Took {
-    let primary = kept.primary(|_| true);
-    let mode = kept.devices.status(primary)["groups"][0]["mode"].as_str().unwrap_or_default().to_owned();
+fn round(kept: &mut Cluster, program: &mut Program, fault: &str, of_primary: bool) -> Took {
+    let primary = kept.leader(|_| true);
+    let mode = kept.status(primary)["groups"][0]["mode"].as_str().unwrap_or_default().to_owned();
     let _ = program.append_at(kept, primary, Level::RemoteDestaged, Duration::from_millis(200));
     program.goes_on(kept, primary);
     let node = if of_primary { primary } else { (primary + 1) % 3 };
-    kept.devices.disk(node, fault);
+    kept.disk(node, fault);
     let start = Instant::now();
     let is_quorum = mode.starts_with("quorum");
     let mut next = None;
     while start.elapsed() < 3 * TTL {
-        let Some(now) = kept.primary_now() else { continue };
+        let Some(now) = kept.leader_now() else { continue };
         let begin = program.acknowledged.len();
         let _ = program.append_at(kept, now, Level::RemoteDestaged, Duration::ZERO);
         let is_elsewhere = !of_primary || now != primary;
@@ -231,18 +228,18 @@ fn round(kept: &mut Kept, program: &mut Program, fault: &str, of_primary: bool) 
         }
         // Where all members have to have it, none is acknowledged before the disk works again: a primary is all that
         // can be waited for.
-        if is_elsewhere && !is_quorum && kept.devices.status(now)["groups"][0]["role"] == "primary" {
+        if is_elsewhere && !is_quorum && kept.status(now)["groups"][0]["role"] == "primary" {
             next = Some(start.elapsed());
             break;
         }
     }
     let repaired = Instant::now();
-    kept.devices.disk(node, "");
+    kept.disk(node, "");
     if matches!(fault, "sync" | "write") {
-        kept.devices.kill(node);
-        kept.devices.start(node);
+        kept.kill(node);
+        kept.start(node);
     }
-    let primary = kept.primary(|_| true);
+    let primary = kept.leader(|_| true);
     program.goes_on(kept, primary);
     kept.all_in_step(primary);
     Took { next, whole: repaired.elapsed() }
@@ -268,7 +265,7 @@ fn torture_disks_that_die_cost_seconds_and_no_byte() {
                 let Some((mut kept, _)) = formed(mode, &["--slow-disk", "100ms"]) else { return };
                 let mut program = Program::default();
                 let took: Vec<Took> = (0..rounds).map(|_| round(&mut kept, &mut program, fault, of_primary)).collect();
-                let primary = kept.primary(|_| true);
+                let primary = kept.leader(|_| true);
                 program.is_whole(&kept, primary);
                 let moved = took.iter().filter(|took| took.next.is_some()).count();
                 println!(

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tidewater_client::Level;
 
-use crate::keeper::etcd::is_installed;
-use crate::keeper::kept::{Kept, TTL, is_stopped};
-use crate::replication::cluster::{PATIENCE, append, numbers};
+use crate::cluster::etcd::is_installed;
+use crate::cluster::{Cluster, PATIENCE, Process, TTL, append, grows, is_stopped, numbers};
+use tidewater_tests::wait;
 
 /// Numbers that were acknowledged, and all that a log holds.
 pub fn holds_all(found: &[u64], acknowledged: impl Iterator<Item = u64>) {
@@ -19,10 +19,10 @@ pub fn holds_all(found: &[u64], acknowledged: impl Iterator<Item = u64>) {
 #[test]
 fn a_primary_whose_machine_dies_is_replaced_and_nothing_acknowledged_is_lost() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
-    let (mut kept, first) = Kept::formed(3, "quorum");
-    let log = kept.devices.log(first);
+    let (mut kept, first) = Cluster::kept(3, "quorum");
+    let log = kept.log(first);
     let acknowledged = std::thread::scope(|scope| {
         let appender = scope.spawn(|| {
             let mut number = 0;
@@ -31,46 +31,42 @@ fn a_primary_whose_machine_dies_is_replaced_and_nothing_acknowledged_is_lost() {
             }
             number
         });
-        let start = Instant::now();
-        while log.end() < 40_000 {
-            assert!(start.elapsed() < PATIENCE, "it stands still at {}", log.end());
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        grows(&log, 40_000);
         kept.kill_keeper(first);
-        kept.devices.kill(first);
+        kept.kill(first);
         appender.join().expect("no thread panics")
     });
     drop(log);
     let dead = Instant::now();
-    kept.until("the lease is over", |status| status["leader"]["node"] != first);
+    kept.until_known("the lease is over", |status| status["leader"]["node"] != first);
     let over = Instant::now();
-    let second = kept.primary(|node| node != first);
+    let second = kept.leader(|node| node != first);
     println!(
         "a primary {} ms after its lease was over, {} ms after the death of the last one (lease of {} s)",
         over.elapsed().as_millis(),
         dead.elapsed().as_millis(),
         TTL.as_secs()
     );
-    let log = kept.devices.log(second);
+    let log = kept.log(second);
     append(&log, acknowledged + 1, PATIENCE).expect("two of three nodes acknowledge");
     holds_all(&numbers(&log), (0..acknowledged).chain([acknowledged + 1]));
     assert!(acknowledged > 100, "{acknowledged}");
     // The machine is back: it follows.
     drop(log);
-    kept.devices.start(first);
-    kept.start_keeper(first, &[]);
+    kept.start(first);
+    kept.start_keeper(first);
     kept.all_in_step(second);
 }
 
 #[test]
 fn a_keeper_that_stands_still_makes_its_device_acknowledge_nothing_more() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
-    let (kept, first) = Kept::formed(3, "quorum");
-    let log = kept.devices.log(first);
+    let (kept, first) = Cluster::kept(3, "quorum");
+    let log = kept.log(first);
     append(&log, 0, PATIENCE).expect("replicas acknowledge");
-    kept.signal_keeper(first, Signal::SIGSTOP);
+    kept.signal_to(Process::Keeper(first), Signal::SIGSTOP);
     let stopped = Instant::now();
     let (mut number, mut acknowledged, mut last) = (1, vec![0], Duration::ZERO);
     loop {
@@ -87,21 +83,21 @@ fn a_keeper_that_stands_still_makes_its_device_acknowledge_nothing_more() {
         number += 1;
     }
     println!("acknowledged until {} ms after its keeper stopped (lease of {} s)", last.as_millis(), TTL.as_secs());
-    let second = kept.primary(|node| node != first);
+    let second = kept.leader(|node| node != first);
     // It has slept through two leases, and finds a cluster that goes on without it.
     while stopped.elapsed() < 2 * TTL {
         let outcome = append(&log, 1 << 32, Duration::from_millis(200));
         assert!(outcome.is_err(), "a primary without a keeper acknowledges");
     }
-    kept.signal_keeper(first, Signal::SIGCONT);
-    let more = kept.devices.log(second);
+    kept.signal_to(Process::Keeper(first), Signal::SIGCONT);
+    let more = kept.log(second);
     for later in (1 << 33..).take(20) {
         assert!(append(&log, 1 << 32, Duration::from_millis(20)).is_err(), "a deposed primary acknowledges");
         append(&more, later, PATIENCE).expect("replicas acknowledge");
     }
     drop(log);
     kept.all_in_step(second);
-    assert_eq!(kept.primary(|_| true), second, "who came late takes nothing back");
+    assert_eq!(kept.leader(|_| true), second, "who came late takes nothing back");
     holds_all(&numbers(&more), acknowledged.into_iter());
 }
 
@@ -109,10 +105,10 @@ fn a_keeper_that_stands_still_makes_its_device_acknowledge_nothing_more() {
 #[ignore = "it waits for several leases, for `make torture`"]
 fn without_etcd_the_primary_goes_on_while_all_members_answer() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
-    let (mut kept, first) = Kept::formed(3, "quorum");
-    let log = kept.devices.log(first);
+    let (mut kept, first) = Cluster::kept(3, "quorum");
+    let log = kept.log(first);
     append(&log, 0, PATIENCE).expect("replicas acknowledge");
     kept.etcd[0].kill();
     let gone = Instant::now();
@@ -124,7 +120,7 @@ fn without_etcd_the_primary_goes_on_while_all_members_answer() {
     assert!(kept.said(first).contains("fail-safe"), "{}", kept.all_said());
     // One is away, too: the others may have made another primary, as far as this one can know.
     let away = (0..3).find(|node| *node != first).expect("there are three");
-    kept.devices.kill(away);
+    kept.kill(away);
     let begin = Instant::now();
     let outcome = loop {
         let outcome = append(&log, number, Duration::from_secs(1));
@@ -138,8 +134,8 @@ fn without_etcd_the_primary_goes_on_while_all_members_answer() {
     assert!(kept.said(first).contains(&format!("nor from node {away}")), "{}", kept.all_said());
     kept.etcd[0].start();
     drop(log);
-    let next = kept.primary(|_| true);
-    let log = kept.devices.open(next, Level::RemoteRing).expect("a log");
+    let next = kept.leader(|_| true);
+    let log = kept.open(next, Level::RemoteRing).expect("a log");
     append(&log, number + 1, PATIENCE).expect("two of three nodes acknowledge");
     holds_all(&numbers(&log), (0..number).chain([number + 1]));
 }
@@ -148,29 +144,25 @@ fn without_etcd_the_primary_goes_on_while_all_members_answer() {
 #[ignore = "it waits for several leases, for `make torture`"]
 fn an_etcd_that_lost_its_data_is_refused_by_name_until_an_operator_takes_it() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
-    let (mut kept, first) = Kept::formed(3, "quorum");
-    let log = kept.devices.log(first);
+    let (mut kept, first) = Cluster::kept(3, "quorum");
+    let log = kept.log(first);
     append(&log, 0, PATIENCE).expect("replicas acknowledge");
     kept.etcd[0].wipe();
-    let start = Instant::now();
-    while !(0..3).all(|node| kept.said(node).contains("went back from")) {
-        assert!(start.elapsed() < PATIENCE, "{}", kept.all_said());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait::until(|| kept.all_said(), || (0..3).all(|node| kept.said(node).contains("went back from")));
     let since = Instant::now();
     let mut number = 1;
     while since.elapsed() < TTL {
         append(&log, number, PATIENCE).expect("all members answer");
         number += 1;
     }
-    assert_eq!(kept.status()["leader"], serde_json::Value::Null, "nothing is written to it");
+    assert_eq!(kept.known()["leader"], serde_json::Value::Null, "nothing is written to it");
     for node in 0..3 {
         kept.kill_keeper(node);
-        kept.start_keeper(node, &["--new-etcd"]);
+        kept.start_keeper_with(node, &["--new-etcd"]);
     }
-    assert_eq!(kept.primary(|_| true), first, "the group is as it was");
+    assert_eq!(kept.leader(|_| true), first, "the group is as it was");
     append(&log, number, PATIENCE).expect("replicas acknowledge");
     holds_all(&numbers(&log), 0..=number);
 }

@@ -10,9 +10,9 @@ use tidewater_client::Level;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_tests::run_well;
 
-use crate::keeper::etcd::{Etcd, is_installed};
-use crate::keeper::kept::Kept;
-use crate::replication::cluster::{PATIENCE, append};
+use crate::cluster::etcd::{Etcd, is_installed};
+use crate::cluster::{Cluster, PATIENCE, append};
+use tidewater_tests::wait;
 
 /// Sets a key by etcd's gateway.
 fn put(etcd: &Etcd, key: &str, value: &str) {
@@ -62,10 +62,10 @@ fn member(node: u8, promised: &str, note: &str) -> String {
 #[test]
 fn keys_of_strangers_stop_no_promotion_and_are_named() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
-    let (kept, first) = Kept::formed(2, "eager");
-    append(&kept.devices.log(first), 0, PATIENCE).expect("both nodes acknowledge");
+    let (kept, first) = Cluster::kept(2, "eager");
+    append(&kept.log(first), 0, PATIENCE).expect("both nodes acknowledge");
     let etcd = &kept.etcd[0];
     let key = |name: &str| format!("/tidewater/tidewater/{name}");
     put(etcd, &key("members/7"), &member(7, "72057594037927934.7", "\u{1b}]0;own\u{7}"));
@@ -79,7 +79,7 @@ fn keys_of_strangers_stop_no_promotion_and_are_named() {
     let said = kept.ask(&["switchover"]);
     assert!(said.contains("is primary of epoch"), "{said}");
     let second = 1 - first;
-    let epoch = kept.status()["leader"]["epoch"].as_str().map(str::to_owned).expect("one leads");
+    let epoch = kept.known()["leader"]["epoch"].as_str().map(str::to_owned).expect("one leads");
     let counter: u64 = epoch.split('.').next().and_then(|it| it.parse().ok()).expect("an epoch");
     assert!(counter < 100, "epoch {epoch}");
     let said = kept.ask(&["status"]);
@@ -100,24 +100,20 @@ fn keys_of_strangers_stop_no_promotion_and_are_named() {
     append(&log, 1, PATIENCE).expect("both nodes acknowledge");
     drop(log);
     let device = etcd.target("tidewater");
-    let said = run_well(kept.devices.folder.path(), &["tail", "--device", &device]);
+    let said = run_well(kept.folder.path(), &["tail", "--device", &device]);
     assert_eq!(said.matches(" epoch ").count(), 2, "{said}");
-    assert_eq!(kept.primary(|_| true), second);
+    assert_eq!(kept.leader(|_| true), second);
 }
 
 /// Its revision rose by what its keepers wrote, until that was as high as before: then they took it.
 #[test]
 fn keepers_that_refuse_an_etcd_write_nothing_to_it() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
-    let (mut kept, _) = Kept::formed(2, "eager");
+    let (mut kept, _) = Cluster::kept(2, "eager");
     kept.etcd[0].wipe();
-    let start = Instant::now();
-    while !(0..2).all(|node| kept.said(node).contains("went back from")) {
-        assert!(start.elapsed() < PATIENCE, "{}", kept.all_said());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait::until(|| kept.all_said(), || (0..2).all(|node| kept.said(node).contains("went back from")));
     let all = post(&kept.etcd[0], "range", &json!({ "key": base64("\0"), "range_end": base64("\0") }));
     assert_eq!((&all["kvs"], &all["header"]["revision"]), (&Value::Null, &json!("1")), "{all}");
 }
@@ -230,10 +226,10 @@ fn liar(lie: Lie) -> String {
 #[test]
 fn programs_and_keepers_go_on_beside_an_etcd_that_lies_or_stop_in_words() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
-    let (mut kept, first) = Kept::formed(2, "eager");
-    append(&kept.devices.log(first), 0, PATIENCE).expect("both nodes acknowledge");
+    let (mut kept, first) = Cluster::kept(2, "eager");
+    append(&kept.log(first), 0, PATIENCE).expect("both nodes acknowledge");
     let liars = LIES.map(|(name, lie)| (name, liar(lie)));
     let real = kept.etcd[0].url();
     let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
@@ -261,9 +257,9 @@ fn programs_and_keepers_go_on_beside_an_etcd_that_lies_or_stop_in_words() {
     kept.kill_keeper(next);
     let all = liars.iter().map(|(_, address)| format!("http://{address}")).chain([real]).collect::<Vec<_>>();
     kept.start_keeper_at(next, &["--etcd".into(), all.join(",")], &[]);
-    kept.until("its keeper is there", |status| status["members"].as_array().is_some_and(|all| all.len() == 2));
+    kept.until_known("its keeper is there", |status| status["members"].as_array().is_some_and(|all| all.len() == 2));
     let said = kept.ask(&["switchover", "--to", &next.to_string(), "--wait", "60s"]);
     assert!(said.contains("is primary of epoch"), "{said}");
-    append(&kept.devices.log(next), 1, PATIENCE).expect("both nodes acknowledge");
+    append(&kept.log(next), 1, PATIENCE).expect("both nodes acknowledge");
     assert!(!kept.said(next).contains(['\u{1b}', '\u{7}']), "{:?}", kept.said(next));
 }

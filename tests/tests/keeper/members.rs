@@ -2,26 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-use tidewater_tests::{run_refused, tidewater};
+use tidewater_tests::{run_refused, tidewater, wait};
 
-use crate::keeper::etcd::{Etcd, is_installed};
+use crate::cluster::etcd::{Etcd, is_installed};
+use crate::cluster::{Cluster, PATIENCE, TTL, append, is_stopped, numbers};
 use crate::keeper::failures::holds_all;
-use crate::keeper::kept::{Kept, TTL, is_stopped};
 use crate::keeper::page::asked;
-use crate::replication::cluster::{Cluster, PATIENCE, append, numbers};
 
 #[test]
 fn keepers_and_programs_reach_an_etcd_that_asks_for_certificates_and_no_other_does() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
-    let devices = Cluster::new(2);
-    let etcd = Etcd::secured(devices.folder.path());
-    let kept = Kept::by(devices, vec![etcd]);
-    let first = kept.form("eager");
-    append(&kept.devices.log(first), 0, PATIENCE).expect("both nodes acknowledge");
+    let mut kept = Cluster::new(2);
+    let etcd = Etcd::secured(kept.folder.path());
+    kept.start_keepers(vec![etcd], &[]);
+    let first = kept.keep("eager");
+    append(&kept.log(first), 0, PATIENCE).expect("both nodes acknowledge");
 
-    let folder = kept.devices.folder.path();
+    let folder = kept.folder.path();
     let target = kept.etcd[0].target("tidewater");
     let run = |with: bool| {
         let mut command = tidewater(folder);
@@ -59,27 +58,23 @@ fn keepers_and_programs_reach_an_etcd_that_asks_for_certificates_and_no_other_do
 #[test]
 fn a_keeper_takes_up_renewed_certificates_and_goes_on_by_those_before_while_new_ones_are_broken() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
-    let devices = Cluster::new(2);
-    let etcd = Etcd::secured(devices.folder.path());
-    let kept = Kept::by_keepers(devices, vec![etcd], &["--metrics", "127.0.0.1:0"]);
-    let first = kept.form("eager");
-    let log = kept.devices.log(first);
+    let mut kept = Cluster::new(2);
+    let etcd = Etcd::secured(kept.folder.path());
+    kept.start_keepers(vec![etcd], &["--metrics", "127.0.0.1:0"]);
+    let first = kept.keep("eager");
+    let log = kept.log(first);
     let number = |name: &str| {
         let (_, page) = asked(&kept, first, "/metrics");
         let line = page.lines().find_map(|line| line.strip_prefix(&format!("tidewater_keeper_{name}{{")));
         line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).expect("a number")
     };
     let until = |what: &str, is_so: &dyn Fn() -> bool| {
-        let start = Instant::now();
-        while !is_so() {
-            assert!(start.elapsed() < PATIENCE, "{what}: {}", kept.all_said());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait::until(|| format!("{what}: {}", kept.all_said()), is_so);
     };
     let before = number("certificate_expires_timestamp_seconds");
-    let cert = kept.devices.folder.path().join("etcd-certs/cert.pem");
+    let cert = kept.folder.path().join("etcd-certs/cert.pem");
     let whole = std::fs::read(&cert).expect("it was made");
     for broken in [&whole[..whole.len() / 2], b"", b"no certificate"] {
         std::fs::write(&cert, broken).expect("our file");
@@ -97,22 +92,22 @@ fn a_keeper_takes_up_renewed_certificates_and_goes_on_by_those_before_while_new_
         number("certificate_expires_timestamp_seconds") > before && number("certificate_refused") == 0.0
     });
     append(&log, 0, PATIENCE).expect("both are there");
-    assert_eq!(kept.primary_now(), Some(first), "{}", kept.all_said());
+    assert_eq!(kept.leader_now(), Some(first), "{}", kept.all_said());
 }
 
 #[test]
 #[ignore = "it waits for several leases, for `make torture`"]
 fn two_of_three_members_of_etcd_are_enough_and_one_alone_promotes_none() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
-    let devices = Cluster::new(3);
-    let etcd = Etcd::three(devices.folder.path());
-    let mut kept = Kept::by(devices, etcd);
-    let first = kept.form("quorum");
+    let mut kept = Cluster::new(3);
+    let etcd = Etcd::three(kept.folder.path());
+    kept.start_keepers(etcd, &[]);
+    let first = kept.keep("quorum");
     let mut number = 0;
-    let mut appends = |kept: &Kept, node: u8, time: Duration| {
-        let (log, start) = (kept.devices.log(node), Instant::now());
+    let mut appends = |kept: &Cluster, node: u8, time: Duration| {
+        let (log, start) = (kept.log(node), Instant::now());
         while start.elapsed() < time {
             append(&log, number, PATIENCE).expect("the log accepts the record");
             number += 1;
@@ -123,7 +118,7 @@ fn two_of_three_members_of_etcd_are_enough_and_one_alone_promotes_none() {
     appends(&kept, first, TTL + TTL / 4);
     let said = kept.ask(&["switchover"]);
     assert!(said.contains("is primary of epoch"), "{said}");
-    let second = kept.primary(|node| node != first);
+    let second = kept.leader(|node| node != first);
     kept.all_in_step(second);
     appends(&kept, second, Duration::from_millis(100));
 
@@ -134,8 +129,8 @@ fn two_of_three_members_of_etcd_are_enough_and_one_alone_promotes_none() {
 
     // A member is gone, too: the primary acknowledges nothing more.
     let third = (0..3).find(|node| *node != first && *node != second).expect("three are there");
-    kept.devices.kill(third);
-    let log = kept.devices.log(second);
+    kept.kill(third);
+    let log = kept.log(second);
     let start = Instant::now();
     loop {
         let outcome = append(&log, 1 << 32, TTL / 4);
@@ -148,8 +143,8 @@ fn two_of_three_members_of_etcd_are_enough_and_one_alone_promotes_none() {
     // One member of etcd is back, and so is the majority.
     kept.etcd[1].start();
     drop(log);
-    let primary = kept.primary(|_| true);
-    let log = kept.devices.log(primary);
+    let primary = kept.leader(|_| true);
+    let log = kept.log(primary);
     append(&log, 1 << 33, PATIENCE).expect("two of three nodes acknowledge");
     let found = numbers(&log);
     let found: Vec<u64> = found.into_iter().filter(|found| *found < 1 << 32).collect();

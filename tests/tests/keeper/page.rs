@@ -2,13 +2,12 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::keeper::etcd::{Etcd, is_installed};
-use crate::keeper::kept::Kept;
-use crate::replication::cluster::{Cluster, PATIENCE};
+use crate::cluster::etcd::{Etcd, is_installed};
+use crate::cluster::{Cluster, PATIENCE};
+use tidewater_tests::wait;
 
 /// The next board that a viewer gets.
 fn board(port: u16) -> Option<Value> {
@@ -21,16 +20,9 @@ fn board(port: u16) -> Option<Value> {
     serde_json::from_str(&text).ok()
 }
 
-fn until(what: &str, kept: &Kept, port: u16, is_so: impl Fn(&Value) -> bool) -> Value {
-    let start = Instant::now();
-    loop {
-        let seen = board(port);
-        match seen {
-            Some(seen) if is_so(&seen) => return seen,
-            seen => assert!(start.elapsed() < PATIENCE, "{what}: {seen:#?}\n{}", kept.all_said()),
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+fn until(what: &str, kept: &Cluster, port: u16, is_so: impl Fn(&Value) -> bool) -> Value {
+    let else_say = || format!("{what}: {:#?}\n{}", board(port), kept.all_said());
+    wait::some(else_say, || board(port).filter(&is_so))
 }
 
 /// The cells of a member's row.
@@ -44,20 +36,20 @@ fn member(board: &Value, node: u8) -> Vec<String> {
 #[test]
 fn a_page_shows_leader_lease_members_and_a_failover() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
-    let (mut kept, first) = Kept::formed(3, "quorum");
+    let (mut kept, first) = Cluster::kept(3, "quorum");
     let viewer = (0..3).find(|node| *node != first).expect("three are there");
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
     kept.kill_keeper(viewer);
-    kept.start_keeper(viewer, &["--page", &format!("127.0.0.1:{port}")]);
+    kept.start_keeper_with(viewer, &["--page", &format!("127.0.0.1:{port}")]);
     let seen = until("the cluster", &kept, port, |seen| seen["tiles"][2][1] == "3");
     assert!(kept.said(viewer).contains(&format!("watch it: http://127.0.0.1:{port}/")), "{}", kept.said(viewer));
     assert_eq!((&seen["tiles"][0][1], &seen["bad"]), (&format!("node {first}").into(), &false.into()), "{seen:#}");
     assert_eq!(seen["tiles"][1][1], "quorum of 2");
     let lease = seen["tiles"][3][1].as_str().and_then(|text| text.strip_suffix(" s")).expect("a time");
     assert!((0.0..=4.0).contains(&lease.parse::<f64>().expect("a number")), "{lease}");
-    let status = kept.status();
+    let status = kept.known();
     let tails = status["members"].as_array().expect("members");
     let tail =
         tails[usize::from(first)]["tail"].as_array().expect("lanes").iter().filter_map(Value::as_u64).sum::<u64>();
@@ -65,7 +57,7 @@ fn a_page_shows_leader_lease_members_and_a_failover() {
     assert_eq!((row[1].as_str(), row[3].replace(',', "")), ("primary", format!("{tail} bytes")));
 
     // Its primary goes, with its keeper: another leads, and the page says each step.
-    kept.devices.kill(first);
+    kept.kill(first);
     kept.kill_keeper(first);
     let seen = until("another leader", &kept, port, |seen| {
         let text = seen["events"].to_string();
@@ -74,7 +66,7 @@ fn a_page_shows_leader_lease_members_and_a_failover() {
     let events = seen["events"].to_string();
     assert!(events.contains(&format!("node {first}: its keeper is gone")), "{events}");
     assert_eq!(member(&seen, first)[1], "no keeper");
-    let next = kept.primary(|node| node != first);
+    let next = kept.leader(|node| node != first);
     assert_eq!(seen["tiles"][0][1], format!("node {next}"));
     // A new primary is frozen until its keeper lets it acknowledge.
     until("a primary that acknowledges", &kept, port, |seen| member(seen, next)[1] == "primary");
@@ -85,7 +77,7 @@ fn a_page_shows_leader_lease_members_and_a_failover() {
 }
 
 /// The answer of a keeper to a health check of HTTP/1.0: status and text.
-pub fn asked(kept: &Kept, node: u8, path: &str) -> (u16, String) {
+pub fn asked(kept: &Cluster, node: u8, path: &str) -> (u16, String) {
     let said = kept.said(node);
     let at =
         said.split("metrics: http://").nth(1).and_then(|rest| rest.split("/metrics").next()).expect("it says where");
@@ -101,29 +93,25 @@ pub fn asked(kept: &Kept, node: u8, path: &str) -> (u16, String) {
 #[test]
 fn load_balancers_find_the_primary_alone_and_keepers_have_metrics() {
     if !is_installed() {
-        return tidewater_tests::skipped(1, "no etcd here: install etcd-server");
+        return;
     }
-    let devices = Cluster::new(2);
-    let etcd = Etcd::new(devices.folder.path());
-    let mut kept = Kept::by_keepers(devices, vec![etcd], &["--metrics", "127.0.0.1:0"]);
-    let first = kept.form("eager");
+    let mut kept = Cluster::new(2);
+    let etcd = Etcd::new(kept.folder.path());
+    kept.start_keepers(vec![etcd], &["--metrics", "127.0.0.1:0"]);
+    let first = kept.keep("eager");
     let next = 1 - first;
-    let healthy = |kept: &Kept| -> Vec<u8> {
+    let healthy = |kept: &Cluster| -> Vec<u8> {
         // In this order: one that has become primary meanwhile was none before.
         let all = [first, next].map(|node| (node, asked(kept, node, "/primary").0));
         assert!(all.iter().all(|(_, status)| [200, 503].contains(status)), "{all:?}");
         all.iter().filter(|(_, status)| *status == 200).map(|(node, _)| *node).collect()
     };
-    let until = |kept: &Kept, wanted: u8| {
-        let start = Instant::now();
-        while healthy(kept) != [wanted] {
-            assert!(start.elapsed() < PATIENCE, "{:?}: {}", healthy(kept), kept.all_said());
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+    let until = |kept: &Cluster, wanted: u8| {
+        wait::until(|| format!("{:?}: {}", healthy(kept), kept.all_said()), || healthy(kept) == [wanted]);
     };
     until(&kept, first);
     assert!(asked(&kept, next, "/primary").1.contains(&format!("follows node {first}")));
-    let metric = |kept: &Kept, node: u8, name: &str| -> f64 {
+    let metric = |kept: &Cluster, node: u8, name: &str| -> f64 {
         let (status, text) = asked(kept, node, "/metrics");
         assert_eq!(status, 200, "{text}");
         let line = text.lines().find(|line| line.starts_with(&format!("tidewater_keeper_{name}{{")));
@@ -138,16 +126,12 @@ fn load_balancers_find_the_primary_alone_and_keepers_have_metrics() {
     assert_eq!(metric(&kept, first, "leader_changes_total"), 1.0);
     // Its machine is gone: the other one leads again, and misses its keeper.
     kept.kill_keeper(next);
-    kept.devices.kill(next);
-    let start = Instant::now();
-    while metric(&kept, first, "leader_changes_total") != 2.0 || metric(&kept, first, "members_without_keeper") != 1.0 {
-        assert!(start.elapsed() < PATIENCE, "{}", asked(&kept, first, "/metrics").1);
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    kept.kill(next);
+    let is = |kept: &Cluster, name: &str| metric(kept, first, name);
+    wait::until(
+        || asked(&kept, first, "/metrics").1,
+        || is(&kept, "leader_changes_total") == 2.0 && is(&kept, "members_without_keeper") == 1.0,
+    );
     kept.etcd[0].kill();
-    let start = Instant::now();
-    while metric(&kept, first, "etcd_silent_seconds") < 1.0 {
-        assert!(start.elapsed() < PATIENCE, "{}", asked(&kept, first, "/metrics").1);
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    wait::until(|| asked(&kept, first, "/metrics").1, || is(&kept, "etcd_silent_seconds") >= 1.0);
 }

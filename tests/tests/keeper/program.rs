@@ -5,7 +5,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
@@ -13,8 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidewater_tests::databases::process::{descendants, kill_tree, signal};
 use tidewater_tests::tidewater;
-
-use crate::replication::cluster::PATIENCE;
+use tidewater_tests::wait;
 
 /// A supervisor of a shell script in a folder, which stands for a device's.
 struct Supervisor {
@@ -36,15 +34,8 @@ fn start(folder: &Path, script: &str) -> Child {
     command.stderr(said).spawn().expect("it starts")
 }
 
-fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(start.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+fn until<T>(what: &str, found: impl FnMut() -> Option<T>) -> T {
+    wait::some(|| what.into(), found)
 }
 
 fn lives(process: u32) -> bool {

@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use tidewater_tests::capi::{Installed, said};
 use tidewater_tests::databases::witness::Witness;
 use tidewater_tests::ring::Device;
+use tidewater_tests::wait;
 use tidewater_tests::{PATIENCE, skipped};
 
 fn installed() -> &'static Installed {
@@ -552,7 +553,7 @@ fn sqlite_says_what_is_missing_and_fails_when_the_device_goes() {
             break;
         }
         assert!(begin.elapsed() < PATIENCE, "commits go on without a device");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        wait::pass(std::time::Duration::from_millis(20));
     }
     shell.kill();
 }

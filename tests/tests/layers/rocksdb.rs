@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use tidewater_tests::capi::said;
 use tidewater_tests::databases::witness::Witness;
 use tidewater_tests::ring::Device;
-use tidewater_tests::{root, skipped};
+use tidewater_tests::{root, skipped, wait};
 
 use super::{LOG, WINDOW, layer};
 
@@ -69,13 +69,11 @@ impl Rocks {
         let mut command = Command::new(server);
         command.current_dir(folder).arg("r").arg(&socket).args(["sync", uri]).envs(with.iter().copied());
         let mut child = command.env("LD_PRELOAD", preload).spawn().expect("it starts");
-        loop {
-            if let Ok(stream) = UnixStream::connect(&socket) {
-                return Rocks { child, stream };
-            }
-            assert!(child.try_wait().expect("the process can be polled").is_none(), "it ended");
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
+        let stream = wait::success("the server listens", || {
+            let ended = child.try_wait().expect("the process can be polled");
+            UnixStream::connect(&socket).inspect_err(|error| assert!(ended.is_none(), "it ended: {error}"))
+        });
+        Rocks { child, stream }
     }
 
     /// The lines that answer a line, less the last, which must be `ok`.

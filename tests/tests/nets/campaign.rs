@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tidewater_base::Rng;
 
+use crate::cluster::etcd::is_installed;
+use crate::cluster::relay::Weather;
+use crate::cluster::{Cluster, PATIENCE, Process, TTL, epoch};
 use crate::nets::history::judge;
-use crate::nets::relay::Weather;
-use crate::nets::site::{Process, Site, TTL, epoch};
 use crate::nets::tally::Tally;
 use crate::nets::workload::Workload;
-use crate::replication::cluster::PATIENCE;
+use tidewater_tests::wait;
 
 /// A fault of the cluster while programs append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,43 +120,40 @@ impl std::fmt::Display for Counts {
 }
 
 struct Life {
-    site: Site,
+    site: Cluster,
     rng: Rng,
     mode: &'static str,
     has_disks: bool,
 }
 
 impl Life {
-    fn wait(&self, time: Duration) {
-        let start = Instant::now();
-        while start.elapsed() < time {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
     /// A time up to two leases.
     fn pause(&mut self) -> Duration {
         Duration::from_millis(100 + self.rng.below(2 * TTL.as_millis() as u64))
     }
 
+    /// Lets up to two leases pass.
+    fn rests(&mut self) {
+        wait::pass(self.pause());
+    }
+
     /// A process stands still for a while. Whether it did.
     fn stands(&mut self, process: Process) -> bool {
         let pause = self.pause();
-        self.site.signal(process, Signal::SIGSTOP);
-        self.wait(pause);
-        let is_so = self.site.is_stopped(process);
-        self.site.signal(process, Signal::SIGCONT);
+        self.site.signal_to(process, Signal::SIGSTOP);
+        wait::pass(pause);
+        let is_so = self.site.is_standing(process);
+        self.site.signal_to(process, Signal::SIGCONT);
         is_so
     }
 
     /// Links are in some weather for a while, and all is well then. Whether any packet was hit.
     fn weather(&mut self, ways: &[(u8, u8)], weather: Weather) -> bool {
-        let before = self.site.machines.fired_in_all();
-        ways.iter().for_each(|&(from, to)| self.site.machines.weather(from, to, weather));
-        let pause = self.pause();
-        self.wait(pause);
-        ways.iter().for_each(|&(from, to)| self.site.machines.weather(from, to, Weather::default()));
-        let after = self.site.machines.fired_in_all();
+        let before = self.site.machines().fired_in_all();
+        ways.iter().for_each(|&(from, to)| self.site.machines().weather(from, to, weather));
+        self.rests();
+        ways.iter().for_each(|&(from, to)| self.site.machines().weather(from, to, Weather::default()));
+        let after = self.site.machines().fired_in_all();
         after.cut > before.cut || after.lost > before.lost || after.late > before.late
     }
 
@@ -167,7 +165,7 @@ impl Life {
     fn meets(&mut self, fault: Fault) -> bool {
         let primary = self.site.primary(|_| true);
         let secondary = (primary + 1 + self.rng.below(2) as u8) % 3;
-        let members = self.site.etcd_members();
+        let members = self.site.etcd.len();
         let member = self.rng.below(members as u64) as usize;
         let all = || 0..=self.site.operator();
         match fault {
@@ -175,9 +173,9 @@ impl Life {
                 self.site.kill_keeper(primary);
                 self.site.kill(primary);
                 let on_it = (members == 3).then_some(usize::from(primary));
-                on_it.into_iter().for_each(|member| self.site.kill_member(member));
+                on_it.into_iter().for_each(|member| self.site.etcd[member].kill());
                 self.site.primary(|node| node != primary);
-                on_it.into_iter().for_each(|member| self.site.start_member(member));
+                on_it.into_iter().for_each(|member| self.site.etcd[member].start());
                 self.site.start(primary);
                 self.site.start_keeper(primary);
                 true
@@ -194,8 +192,7 @@ impl Life {
             Fault::SecondaryDies => {
                 self.site.kill_keeper(secondary);
                 self.site.kill(secondary);
-                let pause = self.pause();
-                self.wait(pause);
+                self.rests();
                 self.site.start(secondary);
                 self.site.start_keeper(secondary);
                 true
@@ -214,10 +211,9 @@ impl Life {
                 true
             }
             Fault::EtcdDies => {
-                self.site.kill_member(member);
-                let pause = self.pause();
-                self.wait(pause);
-                self.site.start_member(member);
+                self.site.etcd[member].kill();
+                self.rests();
+                self.site.etcd[member].start();
                 true
             }
             Fault::Switchover => {
@@ -241,21 +237,20 @@ impl Life {
                 self.weather(&ways, weather)
             }
             Fault::Flapping => {
-                let before = self.site.machines.fired_in_all().cut;
+                let before = self.site.machines().fired_in_all().cut;
                 for _ in 0..40 {
                     let time = Duration::from_millis(5 + self.rng.below(60));
-                    self.site.machines.between(primary, secondary, Weather::CUT);
-                    self.wait(time);
-                    self.site.machines.between(primary, secondary, Weather::default());
-                    self.wait(time);
+                    self.site.machines().between(primary, secondary, Weather::CUT);
+                    wait::pass(time);
+                    self.site.machines().between(primary, secondary, Weather::default());
+                    wait::pass(time);
                 }
-                self.site.machines.fired_in_all().cut > before
+                self.site.machines().fired_in_all().cut > before
             }
             Fault::SecondaryDiskFails => {
                 let before = self.site.disk_fired(secondary);
                 self.site.disk(secondary, ["full", "sync"][self.rng.below(2) as usize]);
-                let pause = self.pause();
-                self.wait(pause);
+                self.rests();
                 self.site.kill(secondary);
                 self.site.disk(secondary, "");
                 self.site.start(secondary);
@@ -265,8 +260,7 @@ impl Life {
                 let node = [primary, secondary][self.rng.below(2) as usize];
                 let before = self.site.disk_fired(node);
                 self.site.disk(node, "stall");
-                let pause = self.pause();
-                self.wait(pause);
+                self.rests();
                 self.site.disk(node, "");
                 self.site.disk_fired(node) > before
             }
@@ -286,17 +280,17 @@ impl Life {
 
 /// A life of some rounds. False: it can't be lived here, which is counted.
 fn live(seed: u64, rounds: u64, first: &[Fault], counts: &mut Counts) -> bool {
-    if !Site::has_etcd() {
+    if !is_installed() {
         return false;
     }
     let mut rng = Rng::new(seed, b"nets");
-    let Some(mut site) = Site::prepare(3, seed) else { return false };
+    let Some(mut site) = Cluster::on_machines(3, seed) else { return false };
     let mode = ["quorum", "eager", "quorum", "chain"][seed as usize % 4];
-    let (is_secured, has_disks) = (rng.below(2) == 1, site.with_disks());
+    let (is_secured, has_disks) = (rng.below(2) == 1, site.give_disks());
     if is_secured {
-        site.secure();
+        site.secure_all();
     }
-    site.start_all();
+    site.connect();
     let etcd_on: &[u8] = if rng.below(2) == 1 { &[0, 1, 2] } else { &[3] };
     site.start_etcd(etcd_on);
     site.keep(mode);
@@ -321,10 +315,10 @@ fn live(seed: u64, rounds: u64, first: &[Fault], counts: &mut Counts) -> bool {
             if is_rough {
                 let jitter = Duration::from_millis(10);
                 let rough = Weather { lost_permille: 5, twice_permille: 5, jitter, ..Weather::default() };
-                life.site.machines.among(0..3, rough);
+                life.site.machines().among(0..3, rough);
             }
             let has_fired = life.meets(fault);
-            life.site.machines.among(0..3, Weather::default());
+            life.site.machines().among(0..3, Weather::default());
             let [tried, fired] = counts.faults.entry(fault).or_default();
             (*tried, *fired) = (*tried + 1, *fired + u64::from(has_fired));
             // The next fault may come while members still catch up.

@@ -7,17 +7,17 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::signal::Signal;
 use tidewater_tests::databases::process::{User, descendants, kill_tree, signal};
 use tidewater_tests::databases::{postgresql, program};
-use tidewater_tests::{binary, install, install_bytes, root, skipped};
+use tidewater_tests::{binary, install, install_bytes, root, skipped, wait};
 
-use super::machines::Machines;
-use super::relay::Weather;
-use super::site::Site;
-use crate::replication::cluster::PATIENCE;
+use crate::cluster::etcd::is_installed;
+use crate::cluster::machines::Machines;
+use crate::cluster::relay::Weather;
+use crate::cluster::{Cluster, PATIENCE, Process};
 
 /// Failure of the primary's machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub struct Followed {
     supervisors: Vec<Option<Child>>,
     /// A process of each machine's mount namespace.
     mounts: Vec<Child>,
-    pub site: Site,
+    pub site: Cluster,
     /// Numbers that the program acknowledged.
     pub acknowledged: BTreeSet<u64>,
     next: u64,
@@ -108,10 +108,10 @@ impl Followed {
             skipped(1, &format!("{}: {what} is missing", recipe.name()));
             return None;
         }
-        if !Site::has_etcd() {
+        if !is_installed() {
             return None;
         }
-        let mut site = Site::prepare(3, seed)?;
+        let mut site = Cluster::on_machines(3, seed)?;
         if recipe == Recipe::Postgres {
             // It refuses to run as root.
             site.user = User::instead_of_root("postgres").map_err(|why| skipped(1, &why)).ok()?;
@@ -126,7 +126,7 @@ impl Followed {
         let mut followed = Followed { recipe, supervisors, mounts: Vec::new(), site, acknowledged, next: 1, at: 0 };
         followed.install();
         followed.mount()?;
-        followed.site.start_all();
+        followed.site.connect();
         let operator = followed.site.operator();
         followed.site.start_etcd(&[operator]);
         followed.site.nodes().for_each(|node| followed.supervise(node));
@@ -284,7 +284,7 @@ impl Followed {
         line.extend(["--".into(), path("etc/wrap"), path(&format!("etc/{name}/program"))]);
         let mut command = self.command(node, &line.iter().map(String::as_str).collect::<Vec<_>>());
         command.stdout(said.try_clone().expect("a descriptor")).stderr(said);
-        let child = self.site.machines.within(node, || command.spawn()).expect("it starts");
+        let child = self.site.machines().within(node, || command.spawn()).expect("it starts");
         self.supervisors[usize::from(node)] = Some(child);
     }
 
@@ -322,16 +322,7 @@ impl Followed {
     }
 
     fn until<T>(&mut self, what: &str, mut found: impl FnMut(&mut Followed) -> Option<T>) -> T {
-        let start = Instant::now();
-        loop {
-            if let Some(found) = found(self) {
-                return found;
-            }
-            if start.elapsed() >= PATIENCE {
-                panic!("{what}: {}", self.said());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait::within(PATIENCE, || found(self)).unwrap_or_else(|| panic!("{what}: {}", self.said()))
     }
 
     /// All members are in step, the program acknowledges, and the others have what they need to start it.
@@ -403,7 +394,7 @@ impl Followed {
     /// Asks the program, from the operator's machine, and not for long.
     fn ask(&self, line: &[&str]) -> String {
         let mut command = self.command(0, &[&["timeout", "4"], line].concat());
-        let output = self.site.machines.within(self.site.operator(), || command.output()).expect("it starts");
+        let output = self.site.machines().within(self.site.operator(), || command.output()).expect("it starts");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -451,10 +442,10 @@ impl Followed {
                 self.supervise(primary);
             }
             Fate::CutOff => {
-                self.site.machines.isolate(primary, Weather::CUT);
+                self.site.machines().isolate(primary, Weather::CUT);
                 other(self);
                 self.goes_on(10);
-                self.site.machines.isolate(primary, Weather::default());
+                self.site.machines().isolate(primary, Weather::default());
             }
             Fate::KeeperAnew => {
                 self.site.kill_keeper(primary);
@@ -462,11 +453,11 @@ impl Followed {
                 self.goes_on(10);
             }
             Fate::KeeperStops => {
-                let keeper = super::site::Process::Keeper(primary);
-                self.site.signal(keeper, Signal::SIGSTOP);
+                let keeper = Process::Keeper(primary);
+                self.site.signal_to(keeper, Signal::SIGSTOP);
                 other(self);
                 self.goes_on(10);
-                self.site.signal(keeper, Signal::SIGCONT);
+                self.site.signal_to(keeper, Signal::SIGCONT);
             }
             Fate::ProgramDies => {
                 let supervisor = self.supervisors[usize::from(primary)].as_ref().expect("it runs").id();

@@ -2,13 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use tidewater_client::LogError;
-use tidewater_serve::control::GroupMode;
-
-use crate::nets::relay::{Fired, Weather};
-use crate::nets::site::Site;
+use crate::cluster::relay::{Fired, Weather};
+use crate::cluster::{Cluster, PATIENCE, append};
 use crate::nets::tally::{Tally, trial};
-use crate::replication::cluster::{PATIENCE, append};
+use tidewater_client::LogError;
+use tidewater_tests::wait;
 
 /// The keep-alive period of peers.
 const KEEP_ALIVE: Duration = Duration::from_millis(10);
@@ -18,19 +16,17 @@ const KEEP_ALIVE: Duration = Duration::from_millis(10);
 fn weather(seed: u64, links: &[&[(u8, u8)]], weather: Weather, has_fired: impl Fn(Fired) -> bool) -> Option<Tally> {
     trial(
         seed,
-        GroupMode::Quorum,
+        "quorum",
         |_| true,
         |site, load, tally| {
             for ways in links {
-                let before = site.machines.fired_in_all();
-                ways.iter().for_each(|&(from, to)| site.machines.weather(from, to, weather));
+                let before = site.machines().fired_in_all();
+                ways.iter().for_each(|&(from, to)| site.machines().weather(from, to, weather));
                 let start = Instant::now();
                 let goes_on = (0..3).all(|_| load.goes_on());
-                while start.elapsed() < Duration::from_millis(1_500) {
-                    std::thread::sleep(KEEP_ALIVE);
-                }
-                let after = site.machines.fired_in_all();
-                ways.iter().for_each(|&(from, to)| site.machines.weather(from, to, Weather::default()));
+                wait::pass(Duration::from_millis(1_500).saturating_sub(start.elapsed()));
+                let after = site.machines().fired_in_all();
+                ways.iter().for_each(|&(from, to)| site.machines().weather(from, to, Weather::default()));
                 tally.fault(has_fired(after) && after != before);
                 tally.holds(goes_on, || format!("programs stand still while {ways:?} is in {weather:?}"));
             }
@@ -98,17 +94,17 @@ pub fn mtu_black_hole() -> Option<Tally> {
 pub fn flapping() -> Option<Tally> {
     trial(
         11,
-        GroupMode::Quorum,
+        "quorum",
         |_| true,
         |site, load, tally| {
             for replica in [1, 2] {
                 for _ in 0..100 {
-                    let before = site.machines.fired_in_all().cut;
-                    site.machines.between(0, replica, Weather::CUT);
-                    std::thread::sleep(KEEP_ALIVE);
-                    tally.fault(site.machines.fired_in_all().cut > before);
-                    site.machines.between(0, replica, Weather::default());
-                    std::thread::sleep(KEEP_ALIVE);
+                    let before = site.machines().fired_in_all().cut;
+                    site.machines().between(0, replica, Weather::CUT);
+                    wait::pass(KEEP_ALIVE);
+                    tally.fault(site.machines().fired_in_all().cut > before);
+                    site.machines().between(0, replica, Weather::default());
+                    wait::pass(KEEP_ALIVE);
                 }
                 tally.holds(load.goes_on(), || format!("programs stand still while the link to {replica} flaps"));
             }
@@ -120,20 +116,20 @@ pub fn flapping() -> Option<Tally> {
 pub fn half_open() -> Option<Tally> {
     trial(
         12,
-        GroupMode::Quorum,
+        "quorum",
         |_| true,
         |site, load, tally| {
             for replica in [1, 2] {
-                site.machines.isolate(replica, Weather::CUT);
+                site.machines().isolate(replica, Weather::CUT);
                 site.kill(replica);
                 let goes_on = load.goes_on();
                 site.until(0, "it is named as away", |status| {
                     let links = status["links"].as_array().map_or(&[][..], Vec::as_slice);
                     links.iter().any(|link| link["node"] == replica && link["up"] == false)
                 });
-                tally.fault(site.machines.fired(0, replica).cut > 0);
+                tally.fault(site.machines().fired(0, replica).cut > 0);
                 tally.holds(goes_on, || format!("programs stand still without node {replica}"));
-                site.machines.isolate(replica, Weather::default());
+                site.machines().isolate(replica, Weather::default());
                 site.start(replica);
                 site.all_in_step(0);
             }
@@ -146,18 +142,18 @@ pub fn half_open() -> Option<Tally> {
 pub fn a_primary_behind_a_cut() -> Option<Tally> {
     trial(
         13,
-        GroupMode::Quorum,
+        "quorum",
         |_| true,
         |site, load, tally| {
             let mut primary = 0;
             for round in 0..4 {
                 let next = (primary + 1 + round % 2) % 3;
-                site.machines.isolate(primary, Weather::CUT);
+                site.machines().isolate(primary, Weather::CUT);
                 site.promoted(next);
                 let goes_on = load.goes_on();
-                tally.fault(site.machines.fired(primary, next).cut > 0 && site.group(primary)["role"] == "primary");
+                tally.fault(site.machines().fired(primary, next).cut > 0 && site.group(primary)["role"] == "primary");
                 tally.holds(goes_on, || format!("programs do not find node {next}"));
-                site.machines.isolate(primary, Weather::default());
+                site.machines().isolate(primary, Weather::default());
                 site.until(primary, "it follows", |status| status["groups"][0]["role"] == "secondary");
                 site.all_in_step(next);
                 primary = next;
@@ -168,18 +164,18 @@ pub fn a_primary_behind_a_cut() -> Option<Tally> {
 
 /// An eager group waits for a replica that is cut off, names it, and goes on when it is back.
 pub fn an_eager_group_waits() -> Option<Tally> {
-    let (site, mut tally) = (Site::formed(3, 14, GroupMode::Eager)?, Tally::default());
+    let (site, mut tally) = (Cluster::formed_on_machines(3, 14, "eager")?, Tally::default());
     let log = site.log(0);
     append(&log, 0, PATIENCE).expect("replicas acknowledge");
     for (round, (from, to)) in [(0, 1), (2, 0)].into_iter().enumerate() {
         let number = 2 * round as u64 + 1;
-        site.machines.weather(from, to, Weather::CUT);
+        site.machines().weather(from, to, Weather::CUT);
         let outcome = append(&log, number, Duration::from_secs(2));
-        tally.fault(site.machines.fired(from, to).cut > 0);
+        tally.fault(site.machines().fired(from, to).cut > 0);
         let replica = from.max(to).to_string();
         let is_named = matches!(&outcome, Err(LogError::ReplicasLate { late, .. }) if *late == replica);
         tally.holds(is_named, || format!("node {replica} is not named: {outcome:?}"));
-        site.machines.weather(from, to, Weather::default());
+        site.machines().weather(from, to, Weather::default());
         let outcome = append(&log, number + 1, PATIENCE);
         tally.holds(outcome.is_ok(), || format!("it does not go on: {outcome:?}"));
     }
@@ -191,17 +187,14 @@ pub fn an_eager_group_waits() -> Option<Tally> {
 pub fn a_long_cut() -> Option<Tally> {
     trial(
         15,
-        GroupMode::Quorum,
+        "quorum",
         |_| true,
         |site, load, tally| {
-            site.machines.isolate(2, Weather::CUT);
-            let start = Instant::now();
-            while start.elapsed() < Duration::from_secs(40) {
-                std::thread::sleep(Duration::from_millis(100));
-            }
-            tally.fault(site.machines.fired(0, 2).cut > 0);
+            site.machines().isolate(2, Weather::CUT);
+            wait::pass(Duration::from_secs(40));
+            tally.fault(site.machines().fired(0, 2).cut > 0);
             tally.holds(load.goes_on(), || "programs stand still".into());
-            site.machines.isolate(2, Weather::default());
+            site.machines().isolate(2, Weather::default());
             let back = Instant::now();
             site.all_in_step(0);
             tally.holds(back.elapsed() < Duration::from_secs(20), || format!("back after {:?}", back.elapsed()));

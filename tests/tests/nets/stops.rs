@@ -4,27 +4,20 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use tidewater_serve::control::GroupMode;
 use tidewater_tests::skipped;
 
-use crate::nets::relay::Weather;
-use crate::nets::site::{Process, Site, TTL};
+use crate::cluster::relay::Weather;
+use crate::cluster::{Cluster, PATIENCE, Process, TTL};
 use crate::nets::tally::{Tally, kept_trial, trial};
 use crate::nets::workload::Workload;
-use crate::replication::cluster::PATIENCE;
+use tidewater_tests::wait;
 
 /// The machine of the operator, which an etcd of one member shares.
 const OPERATOR: &[u8] = &[3];
 
 /// Waits, while a process stands still. Whether it did all the while.
-fn stands(site: &Site, process: Process, time: Duration) -> bool {
-    let start = Instant::now();
-    let mut is_so = true;
-    while start.elapsed() < time {
-        std::thread::sleep(Duration::from_millis(50));
-        is_so &= site.is_stopped(process);
-    }
-    is_so
+fn stands(site: &Cluster, process: Process, time: Duration) -> bool {
+    wait::within(time, || (!site.is_standing(process)).then_some(())).is_none()
 }
 
 /// A process stands still for 1 s, 15 s and 60 s, and goes on. Others go on meanwhile, after a lease at most.
@@ -33,14 +26,14 @@ fn stopped(seed: u64, which: fn(primary: u8) -> Process) -> Option<Tally> {
         for seconds in [1, 15, 60] {
             let primary = site.primary(|_| true);
             let (process, start) = (which(primary), Instant::now());
-            site.signal(process, Signal::SIGSTOP);
+            site.signal_to(process, Signal::SIGSTOP);
             if seconds > 1 {
                 tally.holds(load.goes_on(), || format!("programs stand still with {process:?}"));
                 tally.holds(start.elapsed() < 4 * TTL, || format!("they went on {:?} later", start.elapsed()));
             }
             let time = Duration::from_secs(seconds).saturating_sub(start.elapsed());
             tally.fault(stands(site, process, time));
-            site.signal(process, Signal::SIGCONT);
+            site.signal_to(process, Signal::SIGCONT);
             tally.holds(load.goes_on(), || format!("programs stand still after {process:?} did"));
             let primary = site.primary(|_| true);
             site.all_in_step(primary);
@@ -65,7 +58,12 @@ pub fn etcd_stopped() -> Option<Tally> {
 }
 
 /// SIGKILL, some rounds of it, and what is killed starts anew.
-fn killed(seed: u64, etcd_on: &[u8], kill: impl Fn(&mut Site, u8), start: impl Fn(&mut Site, u8)) -> Option<Tally> {
+fn killed(
+    seed: u64,
+    etcd_on: &[u8],
+    kill: impl Fn(&mut Cluster, u8),
+    start: impl Fn(&mut Cluster, u8),
+) -> Option<Tally> {
     kept_trial(seed, etcd_on, |site, load: &Workload, tally| {
         for _ in 0..3 {
             let primary = site.primary(|_| true);
@@ -81,7 +79,7 @@ fn killed(seed: u64, etcd_on: &[u8], kill: impl Fn(&mut Site, u8), start: impl F
 
 /// The machine of the primary: its device and its keeper.
 pub fn primary_killed() -> Option<Tally> {
-    let kill = |site: &mut Site, primary| {
+    let kill = |site: &mut Cluster, primary| {
         site.kill_keeper(primary);
         site.kill(primary);
     };
@@ -112,14 +110,11 @@ pub fn keeper_killed() -> Option<Tally> {
 pub fn a_member_of_etcd_killed() -> Option<Tally> {
     kept_trial(27, &[0, 1, 2], |site, load, tally| {
         for member in 0..3 {
-            site.kill_member(member);
-            let start = Instant::now();
-            while start.elapsed() < TTL + TTL / 2 {
-                std::thread::sleep(TTL / 40);
-            }
+            site.etcd[member].kill();
+            wait::pass(TTL + TTL / 2);
             tally.fault(true);
             tally.holds(load.goes_on(), || format!("programs stand still without member {member} of etcd"));
-            site.start_member(member);
+            site.etcd[member].start();
         }
     })
 }
@@ -128,14 +123,11 @@ pub fn a_member_of_etcd_killed() -> Option<Tally> {
 pub fn etcd_killed() -> Option<Tally> {
     kept_trial(28, OPERATOR, |site, load, tally| {
         for _ in 0..2 {
-            site.kill_member(0);
-            let start = Instant::now();
-            while start.elapsed() < 2 * TTL {
-                std::thread::sleep(TTL / 40);
-            }
+            site.etcd[0].kill();
+            wait::pass(2 * TTL);
             tally.fault(true);
             tally.holds(load.goes_on(), || "programs stand still without etcd".into());
-            site.start_member(0);
+            site.etcd[0].start();
         }
     })
 }
@@ -145,11 +137,11 @@ pub fn the_primarys_machine_cut_off() -> Option<Tally> {
     kept_trial(29, &[0, 1, 2], |site, load, tally| {
         for _ in 0..2 {
             let primary = site.primary(|_| true);
-            site.machines.isolate(primary, Weather::CUT);
+            site.machines().isolate(primary, Weather::CUT);
             let next = site.primary(|node| node != primary);
-            tally.fault(site.machines.fired(primary, next).cut > 0);
+            tally.fault(site.machines().fired(primary, next).cut > 0);
             tally.holds(load.goes_on(), || format!("programs do not find node {next}"));
-            site.machines.isolate(primary, Weather::default());
+            site.machines().isolate(primary, Weather::default());
             site.until(primary, "it follows", |status| status["groups"][0]["role"] == "secondary");
             site.all_in_step(next);
         }
@@ -161,16 +153,13 @@ pub fn the_primary_with_etcd_alone() -> Option<Tally> {
     kept_trial(30, OPERATOR, |site, load, tally| {
         let primary = site.primary(|_| true);
         for other in site.nodes().filter(|&node| node != primary) {
-            site.machines.between(primary, other, Weather::CUT);
+            site.machines().between(primary, other, Weather::CUT);
         }
         let before = load.acknowledged();
         // It keeps its lease, so no other is promoted: nothing is acknowledged, and nothing is lost.
-        let start = Instant::now();
-        while start.elapsed() < 2 * TTL {
-            std::thread::sleep(TTL / 40);
-        }
+        wait::pass(2 * TTL);
         let during = load.acknowledged();
-        tally.fault(site.machines.fired_in_all().cut > 0);
+        tally.fault(site.machines().fired_in_all().cut > 0);
         tally.holds(during < before + 20 || site.primary(|_| true) != primary, || {
             format!("{} appends are acknowledged by a primary that no replica reaches", during - before)
         });
@@ -181,25 +170,25 @@ pub fn the_primary_with_etcd_alone() -> Option<Tally> {
 pub fn out_of_descriptors() -> Option<Tally> {
     trial(
         31,
-        GroupMode::Quorum,
+        "quorum",
         |_| true,
         |site, load, tally| {
-            let limit = |site: &Site, node: u8, most: &str| {
+            let limit = |site: &Cluster, node: u8, most: &str| {
                 let mut command = Command::new("prlimit");
                 command.args(["--pid", &site.pid(Process::Device(node)).to_string(), &format!("--nofile={most}:")]);
                 assert!(command.status().expect("util-linux is there").success());
             };
             for node in [1, 2] {
                 limit(site, node, "4");
-                site.machines.isolate(node, Weather::CUT);
+                site.machines().isolate(node, Weather::CUT);
                 site.until(0, "the link is down", |status| {
                     let links = status["links"].as_array().map_or(&[][..], Vec::as_slice);
                     links.iter().any(|link| link["node"] == node && link["up"] == false)
                 });
-                site.machines.isolate(node, Weather::default());
+                site.machines().isolate(node, Weather::default());
                 tally.holds(load.goes_on(), || format!("programs stand still without node {node}"));
                 // The thread that takes requests may have a descriptor at hand; the next request finds none.
-                tally.fault((0..3).any(|_| site.status(node).is_null()));
+                tally.fault((0..3).any(|_| site.glance(node).is_null()));
                 limit(site, node, "1024");
                 site.all_in_step(0);
             }
@@ -217,13 +206,7 @@ pub fn compactions() -> Option<Tally> {
     kept_trial(32, OPERATOR, |site, load, tally| {
         for _ in 0..5 {
             // Keepers write each second. What is compacted already can't be again.
-            let start = Instant::now();
-            let mut is_done = site.compact();
-            while !is_done && start.elapsed() < PATIENCE {
-                std::thread::sleep(Duration::from_millis(100));
-                is_done = site.compact();
-            }
-            tally.fault(is_done);
+            tally.fault(wait::within(PATIENCE, || site.compact().then_some(())).is_some());
             tally.holds(load.goes_on(), || "programs stand still after a compaction".into());
         }
         let primary = site.primary(|_| true);

@@ -1,16 +1,13 @@
 //! Totals of a case: how often something was tried, how often it really happened, and the violations.
 
-use std::time::{Duration, Instant};
+use tidewater_tests::{skipped, wait};
 
-use tidewater_serve::control::GroupMode;
-use tidewater_tests::skipped;
-
+use crate::cluster::etcd::is_installed;
+use crate::cluster::relay::Weather;
+use crate::cluster::{Cluster, PATIENCE};
 use crate::nets::history::{Verdict, judge};
 use crate::nets::porcupine::{self, Judgement};
-use crate::nets::relay::Weather;
-use crate::nets::site::Site;
 use crate::nets::workload::Workload;
-use crate::replication::cluster::PATIENCE;
 
 /// Calls of a case, beyond which programs are slower.
 const CALLS_MAX: usize = 6_000;
@@ -62,14 +59,8 @@ impl Tally {
 impl Workload {
     /// Whether programs go on: some more of their appends are acknowledged.
     pub fn goes_on(&self) -> bool {
-        let (start, before) = (Instant::now(), self.acknowledged());
-        while self.acknowledged() < before + 20 {
-            if start.elapsed() >= PATIENCE {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        true
+        let before = self.acknowledged();
+        wait::within(PATIENCE, || (self.acknowledged() >= before + 20).then_some(())).is_some()
     }
 }
 
@@ -77,36 +68,38 @@ impl Workload {
 /// and the history is judged. `None`: it can't be done here, which is counted.
 pub fn trial(
     seed: u64,
-    mode: GroupMode,
-    prepare: impl FnOnce(&mut Site) -> bool,
-    act: impl FnOnce(&mut Site, &Workload, &mut Tally),
+    mode: &str,
+    prepare: impl FnOnce(&mut Cluster) -> bool,
+    act: impl FnOnce(&mut Cluster, &Workload, &mut Tally),
 ) -> Option<Tally> {
-    let mut site = Site::prepare(3, seed)?;
+    let mut site = Cluster::on_machines(3, seed)?;
     if !prepare(&mut site) {
         return None;
     }
-    site.start_all();
+    site.connect();
     site.form(mode);
+    site.all_in_step(0);
     Some(around(site, seed, act))
 }
 
 /// The same, of devices that keepers and an etcd have made a group of.
-pub fn kept_trial(seed: u64, etcd_on: &[u8], act: impl FnOnce(&mut Site, &Workload, &mut Tally)) -> Option<Tally> {
-    if !Site::has_etcd() {
+pub fn kept_trial(seed: u64, etcd_on: &[u8], act: impl FnOnce(&mut Cluster, &Workload, &mut Tally)) -> Option<Tally> {
+    if !is_installed() {
         return None;
     }
-    let mut site = Site::new(3, seed)?;
+    let mut site = Cluster::on_machines(3, seed)?;
+    site.connect();
     site.start_etcd(etcd_on);
     site.keep("quorum");
     Some(around(site, seed, act))
 }
 
-fn around(mut site: Site, seed: u64, act: impl FnOnce(&mut Site, &Workload, &mut Tally)) -> Tally {
+fn around(mut site: Cluster, seed: u64, act: impl FnOnce(&mut Cluster, &Workload, &mut Tally)) -> Tally {
     let (load, mut tally) = (Workload::new(&site, CALLS_MAX), Tally::default());
     load.around(3, seed, || {
         load.goes_on();
         act(&mut site, &load, &mut tally);
-        site.machines.among(0..=site.operator(), Weather::default());
+        site.machines().among(0..=site.operator(), Weather::default());
         tally.holds(load.goes_on(), || "programs do not go on when all is well again".into());
     });
     let primary = site.primary(|_| true);

@@ -11,9 +11,9 @@ use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Level, LogError};
 use tidewater_serve::control::Request;
 
+use crate::cluster::{Cluster, PATIENCE, ask, epoch};
 use crate::nets::history::History;
-use crate::nets::site::{Site, ask, epoch};
-use crate::replication::cluster::PATIENCE;
+use tidewater_tests::wait;
 
 /// How long an append waits for replicas.
 const WAIT: Duration = Duration::from_millis(400);
@@ -38,7 +38,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    pub fn new(site: &Site, most: usize) -> Workload {
+    pub fn new(site: &Cluster, most: usize) -> Workload {
         Workload {
             history: History::default(),
             folders: site.nodes().map(|node| site.path(node)).collect(),
@@ -86,7 +86,7 @@ impl Workload {
             let level = if client == 0 { Level::RemoteDestaged } else { Level::RemoteRing };
             while !self.ends.load(Ordering::Relaxed) {
                 let pause = if self.history.len() < self.most { PAUSE } else { 50 * PAUSE };
-                std::thread::sleep(pause);
+                wait::pass(pause);
                 let Some((log, epoch)) = self.seat(node) else {
                     node = rng.below(self.folders.len() as u64) as usize;
                     continue;
@@ -113,7 +113,7 @@ impl Workload {
     fn reads(&self, client: u64) {
         let mut last = Instant::now();
         while !self.ends.load(Ordering::Relaxed) {
-            std::thread::sleep(PAUSE);
+            wait::pass(PAUSE);
             if last.elapsed() < READ_EVERY || self.history.len() >= self.most {
                 continue;
             }
@@ -138,7 +138,7 @@ impl Workload {
                 }
             }
             assert!(start.elapsed() < 2 * PATIENCE, "the log of node {node} can't be opened");
-            std::thread::sleep(PAUSE);
+            wait::pass(PAUSE);
         }
     }
 

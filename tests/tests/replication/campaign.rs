@@ -1,7 +1,7 @@
 //! Lives of a group, by seed: an appender, and devices that are killed, stopped, started anew and promoted. After every
 //! promotion the new primary has all that was acknowledged, and what a deposed one takes is not.
 
-use super::cluster::{Cluster, PATIENCE, append, numbers};
+use crate::cluster::{Cluster, PATIENCE, append, numbers};
 use nix::sys::signal::Signal;
 use std::fmt;
 use std::ops::AddAssign;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_client::Level;
 use tidewater_client::mapped::Log;
+use tidewater_tests::wait;
 
 /// Totals of a campaign.
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,14 +106,7 @@ impl Life {
     }
 
     fn log(&self) -> Log {
-        let start = Instant::now();
-        loop {
-            match self.cluster.open(self.primary, Level::RemoteRing) {
-                Ok(log) => return log,
-                Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait::success("the log opens", || self.cluster.open(self.primary, Level::RemoteRing))
     }
 
     /// Another member becomes primary: one of those that have all that counts, whichever is asked.
@@ -120,10 +114,7 @@ impl Life {
         let first = self.rng.below(2) as u8;
         let others: Vec<u8> = (0..3).filter(|node| *node != not).collect();
         let node = others[usize::from(first)];
-        let start = Instant::now();
-        while !self.cluster.tries_to_promote(node) {
-            assert!(start.elapsed() < PATIENCE, "node {node} does not become primary: {}", self.cluster.status(node));
-        }
+        self.cluster.promoted(node);
         self.primary = node;
         self.counts.promotions += 1;
     }
@@ -191,8 +182,7 @@ impl Life {
 /// A life of a group.
 fn live(seed: u64, rounds: u32) -> Counts {
     let mut rng = Rng::new(seed, b"replication");
-    let modes: [&[&str]; 3] = [&["--mode", "quorum"], &["--mode", "eager"], &["--mode", "chain"]];
-    let mode = modes[rng.below(3) as usize];
+    let mode = ["quorum", "eager", "chain"][rng.below(3) as usize];
     let cluster = Cluster::new(3);
     cluster.form(mode);
     let (acknowledged, counts) = (Vec::new(), Counts { lives: 1, ..Counts::default() });

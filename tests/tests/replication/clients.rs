@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::cluster::{Cluster, PATIENCE, numbers};
+use crate::cluster::{Cluster, PATIENCE, numbers};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use tidewater_base::Rng;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Entry, Level, LogError, Records};
 use tidewater_tests::capi::{Installed, said};
-use tidewater_tests::{root, run, run_refused, run_well};
+use tidewater_tests::{root, run, run_refused, run_well, wait};
 
 /// All devices of a group.
 fn target(cluster: &Cluster) -> String {
@@ -58,13 +58,13 @@ impl<'c> Program<'c> {
 
     /// Waits until more is acknowledged.
     pub fn until_more(&self, cluster: &Cluster) {
-        let (start, before) = (Instant::now(), self.count());
-        while self.count() < before + 20 {
+        let before = self.count();
+        let else_say = || {
             let is =
-                || (0..3).filter(|&node| cluster.devices[usize::from(node)].is_some()).map(|node| cluster.status(node));
-            assert!(start.elapsed() < PATIENCE, "it stands still after {before}: {:?}", is().collect::<Vec<_>>());
-            std::thread::sleep(Duration::from_millis(2));
-        }
+                (0..3).filter(|&node| cluster.devices[usize::from(node)].is_some()).map(|node| cluster.status(node));
+            format!("it stands still after {before}: {:?}", is.collect::<Vec<_>>())
+        };
+        wait::until(else_say, || self.count() >= before + 20);
     }
 
     /// Each number once, and all that were acknowledged.
@@ -118,7 +118,7 @@ pub fn while_appending(
 fn a_program_goes_on_when_its_primary_is_killed_and_each_record_is_there_once() {
     for threads in [1, 4] {
         let mut cluster = Cluster::new(3);
-        cluster.form(&["--mode", "quorum"]);
+        cluster.form("quorum");
         let moves = while_appending(&mut cluster, threads, |cluster, _| {
             cluster.kill(0);
             std::fs::remove_dir_all(cluster.path(0)).expect("the folder can be removed");
@@ -134,7 +134,7 @@ fn a_program_goes_on_when_its_primary_is_killed_and_each_record_is_there_once() 
 fn a_program_goes_on_when_the_disk_of_its_primary_is_dead_and_the_next_one_finds_the_primary() {
     for fault in ["sync", "write"] {
         let Some(mut cluster) = Cluster::with_disks(3) else { return };
-        cluster.form(&["--mode", "quorum"]);
+        cluster.form("quorum");
         let moves = while_appending(&mut cluster, 2, |cluster, _| {
             cluster.disk(0, fault);
             let is_dead = |status: &serde_json::Value| status["groups"][0]["flags"].to_string().contains("its disk");
@@ -155,7 +155,7 @@ fn a_program_goes_on_when_the_disk_of_its_primary_is_dead_and_the_next_one_finds
 #[test]
 fn a_program_goes_on_when_its_primary_stands_still_and_a_deposed_one_acknowledges_nothing() {
     let mut cluster = Cluster::new(3);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     while_appending(&mut cluster, 2, |cluster, program| {
         cluster.signal(0, Signal::SIGSTOP);
         cluster.promote(2);
@@ -171,7 +171,7 @@ fn a_program_goes_on_when_its_primary_stands_still_and_a_deposed_one_acknowledge
 #[test]
 fn a_log_that_another_program_has_gone_on_with_is_not_appended_to() {
     let mut cluster = Cluster::new(3);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let log = open(&cluster);
     let written = log.append(&[&0u64.to_le_bytes()]).expect("there is room");
     log.wait(written.end, Level::RemoteRing, PATIENCE).expect("replicas acknowledge");
@@ -180,7 +180,7 @@ fn a_log_that_another_program_has_gone_on_with_is_not_appended_to() {
     let late = log.append(&[&1u64.to_le_bytes()]).expect("the ring accepts the record");
     cluster.promote(1);
     let other = cluster.log(1);
-    super::cluster::append(&other, 2, PATIENCE).expect("two are there");
+    crate::cluster::append(&other, 2, PATIENCE).expect("two are there");
     drop(other);
     let error = log.wait(late.end, Level::RemoteRing, PATIENCE).expect_err("it was overtaken");
     assert!(matches!(error, LogError::Overtaken { at } if (late.lsn..late.end).contains(&at)), "{error}");
@@ -191,7 +191,7 @@ fn a_log_that_another_program_has_gone_on_with_is_not_appended_to() {
 #[test]
 fn all_devices_that_are_no_primary_are_named_and_a_command_finds_the_one_that_is() {
     let mut cluster = Cluster::new(3);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let folder = cluster.folder.path().to_owned();
     cluster.kill(0);
     let line = ["run", "--device", "0,1,2", "--level", "remote-ring", "--log", "app.log", "--", "sh", "-c"];
@@ -212,7 +212,7 @@ fn all_devices_that_are_no_primary_are_named_and_a_command_finds_the_one_that_is
 #[test]
 fn a_program_in_c_goes_on_when_its_primary_is_killed() {
     let mut cluster = Cluster::new(3);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let folder = cluster.folder.path().to_owned();
     let capi = Installed::at(&folder);
     let program = folder.join("commit");
@@ -260,7 +260,7 @@ fn a_program_in_c_goes_on_when_its_primary_is_killed() {
 fn life(seed: u64, rounds: u32) -> u64 {
     let mut rng = Rng::new(seed, b"clients");
     let mut cluster = Cluster::new(3);
-    cluster.form([&["--mode", "quorum"][..], &["--mode", "eager"], &["--mode", "chain"]][rng.below(3) as usize]);
+    cluster.form(["quorum", "eager", "chain"][rng.below(3) as usize]);
     let threads = 1 + rng.below(4) as usize;
     while_appending(&mut cluster, threads, |cluster, program| {
         let mut primary = 0;
@@ -272,12 +272,9 @@ fn life(seed: u64, rounds: u32) -> u64 {
                 1 => cluster.signal(old, Signal::SIGSTOP),
                 _ => {} // A switch-over: both are there.
             }
-            std::thread::sleep(Duration::from_millis(rng.below(100)));
-            let start = Instant::now();
-            while !cluster.tries_to_promote(next) {
-                assert!(start.elapsed() < PATIENCE, "node {next} does not become primary: {}", cluster.status(next));
-            }
-            std::thread::sleep(Duration::from_millis(rng.below(100)));
+            wait::pass(Duration::from_millis(rng.below(100)));
+            cluster.promoted(next);
+            wait::pass(Duration::from_millis(rng.below(100)));
             match stops {
                 0 => cluster.start(old),
                 1 => cluster.signal(old, Signal::SIGCONT),
@@ -314,7 +311,7 @@ fn torture_programs_live_through_fail_overs() {
 #[test]
 fn a_handle_that_is_reattached_moves_with_what_it_has_appended() {
     let mut cluster = Cluster::new(3);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
     let mut log = Log::open(&target(&cluster), options).expect("one is primary");
     let mut ends = Vec::new();

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
-use super::cluster::{Cluster, PATIENCE, append};
+use crate::cluster::{Cluster, PATIENCE, append};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tidewater_client::Level;
-use tidewater_tests::{run, run_refused, run_well, tidewater};
+use tidewater_tests::{run, run_refused, run_well, tidewater, wait};
 
 /// The first program: before the copy is begun, and after.
 const BEFORE: &str = "for i in $(seq 40); do echo line $i >> data/app.log; sync -d data/app.log; done
@@ -29,12 +28,8 @@ fn start(folder: &Path, program: &str) -> Child {
     command.arg(program).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "it takes too long: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+fn until(what: &str, is_so: impl FnMut() -> bool) {
+    wait::until(|| what.into(), is_so);
 }
 
 /// The files of a directory and their bytes.
@@ -77,7 +72,7 @@ fn lose_machine(cluster: &mut Cluster, program: &mut Child) -> BTreeMap<String, 
 fn a_copy_on_the_replicas_machine_becomes_the_files_when_the_first_machine_is_gone() {
     for follows in [false, true] {
         let mut cluster = Cluster::with(3, &["--hold-log"]);
-        cluster.form(&["--mode", "quorum"]);
+        cluster.form("quorum");
         let folder = cluster.folder.path().to_owned();
         fs::create_dir(folder.join("data")).expect("a directory");
         let script = format!(
@@ -131,7 +126,7 @@ fn a_copy_on_the_replicas_machine_becomes_the_files_when_the_first_machine_is_go
 #[test]
 fn a_copy_that_is_older_than_the_log_or_lacks_a_file_is_refused_by_name() {
     let mut cluster = Cluster::new(3);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let folder = cluster.folder.path().to_owned();
     fs::create_dir(folder.join("data")).expect("a directory");
     fs::write(folder.join("data/app.log"), "it is there before\n").expect("there is room");
@@ -188,7 +183,7 @@ fn a_copy_that_is_older_than_the_log_or_lacks_a_file_is_refused_by_name() {
 #[test]
 fn a_reader_on_a_replica_sees_what_arrives_and_names_what_a_promotion_cuts() {
     let mut cluster = Cluster::new(3);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let folder = cluster.folder.path().to_owned();
     let log = cluster.log(0);
     append(&log, 7, PATIENCE).expect("replicas acknowledge");
@@ -234,7 +229,7 @@ fn a_reader_on_a_replica_sees_what_arrives_and_names_what_a_promotion_cuts() {
 #[test]
 fn the_position_of_a_copy_waits_for_a_replica_that_is_behind() {
     let mut cluster = Cluster::with(3, &["--hold-log"]);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let folder = cluster.folder.path().to_owned();
     fs::create_dir(folder.join("data")).expect("a directory");
     fs::write(folder.join("data/app.log"), "from before the log\n").expect("there is room");

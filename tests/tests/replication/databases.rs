@@ -5,13 +5,12 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use super::cluster::{Cluster, PATIENCE};
+use crate::cluster::Cluster;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tidewater_base::Rng;
-use tidewater_tests::{run_well, skipped, tidewater};
+use tidewater_tests::{run_well, skipped, tidewater, wait};
 
 /// Result of a round.
 #[derive(Clone, Copy, Debug)]
@@ -20,12 +19,8 @@ struct Found {
     recovered: u64,
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "it takes too long: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+fn until(what: &str, is_so: impl FnMut() -> bool) {
+    wait::until(|| what.into(), is_so);
 }
 
 /// The last number that a program has printed, each with its commit: those that are there in whole lines.
@@ -46,7 +41,7 @@ fn follow(folder: &Path, onto: &str) -> Child {
 fn round(seed: u64, is_lazy: bool) -> Found {
     let mut rng = Rng::new(seed, b"databases");
     let mut cluster = Cluster::with(3, &["--hold-log"]);
-    cluster.form(if is_lazy { &["--mode", "lazy"] } else { &["--mode", "quorum"] });
+    cluster.form(if is_lazy { "lazy" } else { "quorum" });
     let folder = cluster.folder.path().to_owned();
     for name in ["data", "copy"] {
         fs::create_dir(folder.join(name)).expect("a directory");

@@ -1,7 +1,7 @@
 //! `REMOTE_DESTAGED`: a sync returns once the primary and as many replicas as the mode asks for have synced their
 //! images.
 
-use super::cluster::{Cluster, PATIENCE, append, numbers};
+use crate::cluster::{Cluster, PATIENCE, append, numbers};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 use tidewater_client::mapped::{Log, Options};
@@ -17,7 +17,7 @@ fn syncs(cluster: &Cluster, node: u8) -> u64 {
 
 #[test]
 fn what_is_destaged_on_replicas_outlives_the_memory_of_all_machines() {
-    for mode in [&["--mode", "eager"][..], &["--mode", "chain"], &["--mode", "quorum"]] {
+    for mode in ["eager", "chain", "quorum"] {
         let mut cluster = Cluster::new(3);
         cluster.form(mode);
         let log = cluster.open(0, Level::RemoteDestaged).expect("a log");
@@ -43,7 +43,7 @@ fn what_is_destaged_on_replicas_outlives_the_memory_of_all_machines() {
 
 #[test]
 fn a_replica_that_does_not_sync_is_named_or_not_needed() {
-    for (mode, goes_on) in [(&["--mode", "eager"][..], false), (&["--mode", "quorum"], true)] {
+    for (mode, goes_on) in [("eager", false), ("quorum", true)] {
         let cluster = Cluster::new(3);
         cluster.form(mode);
         let log = cluster.open(0, Level::RemoteDestaged).expect("a log");
@@ -76,7 +76,7 @@ fn a_wait_for_replicas_ends_by_the_death_of_the_primary_and_not_by_its_time_out(
     for level in [Level::RemoteRing, Level::RemoteDestaged] {
         for joins in [false, true] {
             let mut cluster = Cluster::new(2);
-            cluster.form(&["--mode", "eager"]);
+            cluster.form("eager");
             let log = cluster.log(0);
             let joined = joins.then(|| Log::join(log.share().expect("descriptors"), Options::default()));
             let joined = joined.transpose().expect("the stream goes on");

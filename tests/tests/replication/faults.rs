@@ -2,9 +2,9 @@
 //! acknowledged is on every later primary.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::cluster::{Cluster, PATIENCE, append, has_a_log, numbers};
+use crate::cluster::{Cluster, PATIENCE, append, has_a_log, numbers};
 use tidewater_base::Rng;
 use tidewater_client::Level;
 use tidewater_client::mapped::{Log, Options};
@@ -16,6 +16,7 @@ use tidewater_serve::peers::carrier::Faults;
 use tidewater_serve::ring::RingSetup;
 use tidewater_testkit::served::{Drive, setup};
 use tidewater_tests::run_well;
+use tidewater_tests::wait;
 
 const NODES: u8 = 3;
 
@@ -53,11 +54,8 @@ impl Devices {
         }
         devices.until(0, "node 0 is primary", "primary");
         // A member that has never had the log does not count in a promotion, and links are cut from now on.
-        let start = Instant::now();
-        while !(1..NODES).all(|node| has_a_log(&devices.group(node))) {
-            assert!(start.elapsed() < PATIENCE, "replicas take over the log: {}", devices.group(0));
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let else_say = || format!("replicas take over the log: {}", devices.group(0));
+        wait::until(else_say, || (1..NODES).all(|node| has_a_log(&devices.group(node))));
         devices
     }
 
@@ -89,24 +87,13 @@ impl Devices {
     }
 
     fn until(&self, node: u8, what: &str, role: &str) {
-        let start = Instant::now();
-        while self.group(node)["role"] != role {
-            assert!(start.elapsed() < PATIENCE, "{what}: {}", self.group(node));
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        wait::until(|| format!("{what}: {}", self.group(node)), || self.group(node)["role"] == role);
     }
 
     fn log(&self, node: u8) -> Log {
         let target = format!("vfio-user:{}", self.drives[usize::from(node)].ready.vfio_user[0].display());
         let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
-        let start = Instant::now();
-        loop {
-            match Log::open(&target, options) {
-                Ok(log) => return log,
-                Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        wait::success("the log opens", || Log::open(&target, options))
     }
 
     fn cut(&self, from: u8, to: u8, is_cut: bool) {
@@ -137,10 +124,9 @@ fn live(seed: u64) -> [u64; 3] {
         let others: Vec<u8> = (0..NODES).filter(|node| *node != primary).collect();
         others.iter().for_each(|&to| devices.cut(primary, to, true));
         let new = others[rng.below(2) as usize];
-        let start = Instant::now();
-        while devices.group(new)["role"] != "primary" {
-            assert!(start.elapsed() < PATIENCE, "node {new} does not become primary: {}", devices.group(new));
-            if devices.group(new)["role"] == "secondary" {
+        wait::success("a promotion", || {
+            let group = devices.group(new);
+            if group["role"] == "secondary" {
                 let promote = Request::GroupPromote {
                     function: 0,
                     members: Vec::new(),
@@ -152,8 +138,8 @@ fn live(seed: u64) -> [u64; 3] {
                 };
                 let _ = devices.drives[usize::from(new)].try_ask(&promote);
             }
-            std::thread::sleep(Duration::from_millis(2));
-        }
+            if group["role"] == "primary" { Ok(()) } else { Err(group) }
+        });
         // The old one acknowledges nothing: it has no quorum.
         let before = next;
         next += 1;

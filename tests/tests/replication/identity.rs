@@ -4,15 +4,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::cluster::{Cluster, PATIENCE, append, numbers};
 use super::relay::Relay;
+use crate::cluster::{Cluster, PATIENCE, append, numbers};
 use tidewater_serve::peers::authority::{Authority, Validity};
 use tidewater_tests::{run_refused, run_well};
 
 #[test]
 fn devices_with_certificates_replicate_and_promote() {
     let mut cluster = Cluster::secured(3);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let log = cluster.log(0);
     (0..50).for_each(|number| append(&log, number, PATIENCE).expect("enough have it"));
     let said = run_well(cluster.folder.path(), &["group", "status", "--control", "0"]);
@@ -50,7 +50,7 @@ fn renewed_certificates_are_taken_up_while_devices_replicate() {
     cluster.relay(1, at.clone());
     let mut relay = Some(Relay::clear(&at, to.clone()));
     (0..2).for_each(|node| cluster.start(node));
-    cluster.form(&["--mode", "eager"]);
+    cluster.form("eager");
     let log = cluster.log(0);
     (0..20).for_each(|number| append(&log, number, PATIENCE).expect("all are there"));
     let read = |path: PathBuf| std::fs::read(path).expect("it was made");
@@ -108,7 +108,7 @@ fn renewed_files_that_can_not_be_used_are_named_and_the_ones_before_stay_in_use(
     cluster.relay(1, at.clone());
     let mut relay = Relay::clear(&at, to.clone());
     (0..2).for_each(|node| cluster.start(node));
-    cluster.form(&["--mode", "eager"]);
+    cluster.form("eager");
     let log = cluster.log(0);
     let node_0 = certs.join("node-0");
     let read = |file: &str| std::fs::read(node_0.join(file)).expect("it was made");

@@ -3,7 +3,6 @@
 
 mod campaign;
 mod clients;
-pub mod cluster;
 mod copies;
 mod databases;
 mod destaged;
@@ -13,20 +12,18 @@ mod relay;
 mod upgrade;
 
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use cluster::{Cluster, PATIENCE, append, numbers};
+use crate::cluster::{Cluster, PATIENCE, append, grows, numbers};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tidewater_client::{Level, LogError};
-use tidewater_tests::{run_refused, run_well, tidewater};
+use tidewater_tests::{run_refused, run_well, tidewater, wait};
 use tidewater_wire::log::RingHeader;
 
 #[test]
 fn acknowledged_records_outlive_the_primarys_machine() {
-    for (mode, goes_on) in
-        [(&["--mode", "eager"][..], false), (&["--mode", "chain"], false), (&["--mode", "quorum"], true)]
-    {
+    for (mode, goes_on) in [("eager", false), ("chain", false), ("quorum", true)] {
         let mut cluster = Cluster::new(3);
         cluster.form(mode);
         let log = cluster.log(0);
@@ -39,11 +36,7 @@ fn acknowledged_records_outlive_the_primarys_machine() {
                 }
                 number
             });
-            let start = Instant::now();
-            while log.end() < 40_000 {
-                assert!(start.elapsed() < PATIENCE, "it stands still at {}: {}", log.end(), cluster.status(0));
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            grows(&log, 40_000);
             cluster.kill(0);
             acknowledged = appender.join().expect("no thread panics");
         });
@@ -75,7 +68,7 @@ fn acknowledged_records_outlive_the_primarys_machine() {
 #[test]
 fn a_deposed_primary_acknowledges_nothing() {
     let cluster = Cluster::new(3);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let log = cluster.log(0);
     append(&log, 0, PATIENCE).expect("replicas acknowledge");
     cluster.signal(0, Signal::SIGSTOP);
@@ -99,7 +92,7 @@ fn a_deposed_primary_acknowledges_nothing() {
 #[test]
 fn a_replica_that_was_away_catches_up_and_is_named_while_it_is() {
     let mut cluster = Cluster::new(2);
-    cluster.form(&["--mode", "eager"]);
+    cluster.form("eager");
     let log = cluster.log(0);
     append(&log, 0, PATIENCE).expect("replicas acknowledge");
     cluster.kill(1);
@@ -125,7 +118,7 @@ fn what_has_no_replicas_or_is_one_is_refused_by_name() {
     let cluster = Cluster::new(2);
     let refused = |node, level| cluster.open(node, level).map(drop).expect_err("it is refused").to_string();
     assert!(refused(0, Level::RemoteRing).contains("no peers"));
-    cluster.form(&["--mode", "lazy"]);
+    cluster.form("lazy");
     assert!(refused(0, Level::RemoteRing).contains("lazy"));
     assert!(refused(1, Level::Ring).contains("secondary"));
     let run = ["run", "--device", "1", "--log", "x", "--", "true"];
@@ -141,7 +134,7 @@ fn what_has_no_replicas_or_is_one_is_refused_by_name() {
 #[test]
 fn a_programs_files_are_recovered_on_the_new_primary() {
     let mut cluster = Cluster::new(3);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let folder = cluster.folder.path().to_owned();
     let program = "for i in 1 2 3 4 5 6 7 8; do echo line $i >> app.log; sync -d app.log; done";
     let run = |program: &str| {
@@ -154,11 +147,7 @@ fn a_programs_files_are_recovered_on_the_new_primary() {
     let output = run(program).output().expect("it starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut program: Child = run(&format!("{program}; touch done; exec sleep 1000")).spawn().expect("it starts");
-    let start = Instant::now();
-    while !folder.join("done").exists() {
-        assert!(start.elapsed() < PATIENCE, "the program does not come to its end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait::until(|| "the program's end".into(), || folder.join("done").exists());
     let synced = std::fs::read_to_string(folder.join("app.log")).expect("the file");
     cluster.kill(0);
     kill(Pid::from_raw(program.id() as i32), Signal::SIGTERM).expect("the process can be signalled");
@@ -177,7 +166,7 @@ fn a_programs_files_are_recovered_on_the_new_primary() {
 /// the primary is gone, too, if it is not the same. The member leads only with what another has.
 fn one_whose_memory_is_gone_leads_with_what_another_has(member: u8) -> Cluster {
     let mut cluster = Cluster::new(3);
-    cluster.form(&["--mode", "eager"]);
+    cluster.form("eager");
     let (image, early) = (cluster.path(member).join("image"), cluster.path(member).join("early"));
     std::fs::copy(&image, &early).expect("there is room");
     let log = cluster.log(0);
@@ -214,7 +203,7 @@ fn a_replica_whose_memory_is_gone_takes_over_what_another_has() {
 #[test]
 fn a_replica_whose_disk_lost_what_it_had_takes_over_what_another_has() {
     let Some(mut cluster) = Cluster::with_disks(3) else { return };
-    cluster.form(&["--mode", "eager"]);
+    cluster.form("eager");
     let log = cluster.log(0);
     (0..50).for_each(|number| append(&log, number, PATIENCE).expect("replicas acknowledge"));
     cluster.disk(1, "lost");
@@ -237,7 +226,7 @@ fn a_replica_whose_disk_lost_what_it_had_takes_over_what_another_has() {
 #[test]
 fn a_start_that_fails_after_a_reboot_hides_no_loss() {
     let mut cluster = Cluster::new(2);
-    cluster.form(&["--mode", "eager"]);
+    cluster.form("eager");
     append(&cluster.log(0), 0, PATIENCE).expect("replicas acknowledge");
     cluster.kill(0);
     let ring = cluster.path(0).join("ring");

@@ -3,14 +3,16 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::cluster::{Cluster, PATIENCE, append, numbers};
+use crate::cluster::{Cluster, PATIENCE, append, numbers};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tidewater_base::Rng;
-use tidewater_tests::run_well;
+use tidewater_tests::wait;
 
 /// How often a pump looks whether the relay has ended.
 const LOOK: Duration = Duration::from_millis(20);
@@ -64,10 +66,9 @@ impl Relay {
         let thread = std::thread::spawn(move || {
             let mut pumps: Vec<JoinHandle<()>> = Vec::new();
             while !of.stopped.load(Relaxed) {
-                let Ok((near, _)) = listener.accept() else {
-                    std::thread::sleep(LOOK / 10);
-                    continue;
-                };
+                let asked = &mut [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+                let _ = poll(asked, PollTimeout::try_from(LOOK).expect("it is short"));
+                let Ok((near, _)) = listener.accept() else { continue };
                 pumps.retain(|pump| !pump.is_finished());
                 let Ok(far) = TcpStream::connect(&to) else { continue };
                 for (from, to, way) in [(&near, &far, 0), (&far, &near, 1)] {
@@ -124,7 +125,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, mut rng: Rng, weather: &Weather)
                 }
                 5..7 => {
                     weather.delayed.fetch_add(1, Relaxed);
-                    std::thread::sleep(Duration::from_millis(rng.below(40)));
+                    wait::pass(Duration::from_millis(rng.below(40)));
                 }
                 7..9 => {
                     weather.dribbled.fetch_add(1, Relaxed);
@@ -150,8 +151,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, mut rng: Rng, weather: &Weather)
 fn live(seed: u64, secured: bool, records: u64) -> [u64; 5] {
     let mut cluster = Cluster::prepare(3);
     if secured {
-        run_well(cluster.folder.path(), &["cluster", "init", "certs", "--cluster", "shop", "--nodes", "3"]);
-        (0..3).for_each(|node| cluster.secure(node));
+        cluster.secure_all();
     }
     let weather = Arc::new(Weather { seed: seed << 32, one_of: 60, ..Weather::default() });
     // The lower number dials: none dials node 0.
@@ -163,17 +163,14 @@ fn live(seed: u64, secured: bool, records: u64) -> [u64; 5] {
         })
         .collect();
     (0..3).for_each(|node| cluster.start(node));
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let log = cluster.log(0);
     for number in 0..records {
         append(&log, number, PATIENCE)
             .unwrap_or_else(|error| panic!("seed {seed}, record {number}: {error}: {}", cluster.status(0)));
     }
     drop(log);
-    let start = Instant::now();
-    while !cluster.tries_to_promote(1) {
-        assert!(start.elapsed() < PATIENCE, "seed {seed}: {}", cluster.status(1));
-    }
+    cluster.promoted(1);
     let found = numbers(&cluster.log(1));
     assert_eq!(found, (0..records).collect::<Vec<_>>(), "seed {seed}");
     drop(relays);

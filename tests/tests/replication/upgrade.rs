@@ -3,14 +3,13 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use super::clients::{Program, while_appending};
-use super::cluster::{Cluster, PATIENCE, append, numbers};
+use crate::cluster::{Cluster, PATIENCE, append, numbers};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tidewater_client::Level;
-use tidewater_tests::{binary, install_bytes, root, run_well, skipped, tidewater};
+use tidewater_tests::{binary, install_bytes, root, run_well, skipped, tidewater, wait};
 
 /// The last release.
 const LAST: &str = "0.1.0";
@@ -35,7 +34,7 @@ fn group_of_the_last_release() -> Option<(Cluster, PathBuf)> {
     let old = stored("tidewater", &cluster.folder.path().join("old"))?;
     (0..3).for_each(|node| cluster.program(node, Some(old.clone())));
     cluster.connect();
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     Some((cluster, old))
 }
 
@@ -166,11 +165,7 @@ fn a_device_and_files_of_the_last_release_are_recovered() {
     command.args(["run", "--device", "a", "--log", "app.*", "--", "sh", "-c", writes]).process_group(0);
     let mut program = command.current_dir(&folder).stdin(Stdio::null()).spawn().expect("it starts");
     let until = |name: &str| {
-        let start = Instant::now();
-        while !folder.path().join(name).exists() {
-            assert!(start.elapsed() < PATIENCE, "the program does not come to this: {name}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait::until(|| format!("the program comes to this: {name}"), || folder.path().join(name).exists());
     };
     until("begun");
     let supervisor = Pid::from_raw(program.id() as i32);
@@ -196,7 +191,7 @@ fn a_device_and_files_of_the_last_release_are_recovered() {
 fn a_device_goes_back_to_the_last_release_with_all_that_was_acknowledged() {
     let mut cluster = Cluster::new(2);
     let Some(old) = stored("tidewater", &cluster.folder.path().join("old")) else { return };
-    cluster.form(&["--mode", "eager"]);
+    cluster.form("eager");
     let log = cluster.log(0);
     (0..50).for_each(|number| append(&log, number, PATIENCE).expect("both are there"));
     drop(log);

@@ -4,11 +4,12 @@ use super::{folder, numbers, opened_after_another, payload, reopened, ring_level
 use std::fs::File;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidewater_client::mapped::Log;
 use tidewater_client::{Entry, Level, LogError, Records};
 use tidewater_tests::PATIENCE;
 use tidewater_tests::ring::Device;
+use tidewater_tests::wait;
 
 #[test]
 fn a_device_that_is_killed_loses_nothing_and_its_client_goes_on_meanwhile() {
@@ -20,7 +21,7 @@ fn a_device_that_is_killed_loses_nothing_and_its_client_goes_on_meanwhile() {
         let killer = std::thread::spawn({
             let child = device.child.id() as i32;
             move || {
-                std::thread::sleep(Duration::from_millis(5 + 7 * round));
+                wait::pass(Duration::from_millis(5 + 7 * round));
                 nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), nix::sys::signal::SIGKILL)
                     .expect("the process can be signalled");
             }
@@ -111,12 +112,9 @@ fn a_client_that_is_killed_amid_its_records_leaves_those_that_it_was_told_of() {
             .stdout(Stdio::null())
             .spawn()
             .expect("it starts");
-        let start = Instant::now();
-        while std::fs::metadata(folder.path().join("appended")).map_or(0, |about| about.len()) < 24 * 50 {
-            assert!(start.elapsed() < PATIENCE, "it appends nothing");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        std::thread::sleep(Duration::from_millis(3 * round));
+        let appended = || std::fs::metadata(folder.path().join("appended")).map_or(0, |about| about.len());
+        wait::until(|| "it appends".into(), || appended() >= 24 * 50);
+        wait::pass(Duration::from_millis(3 * round));
         child.kill().expect("the process can be killed");
         child.wait().expect("the process can be waited for");
         let told = std::fs::read(folder.path().join("appended")).expect("the file can be read");
@@ -157,14 +155,7 @@ fn a_hole_of_a_dead_writer_is_sealed() {
     std::mem::forget(begun);
     drop(other);
     drop(log);
-    let start = Instant::now();
-    let (log, found) = loop {
-        match Log::open_reporting(&device.target(), ring_level()) {
-            Ok(opened) => break opened,
-            Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    };
+    let (log, found) = wait::success("the log opens", || Log::open_reporting(&device.target(), ring_level()));
     assert_eq!((found.tail, found.records, found.sealed), (behind.end, 1, 1));
     log.wait(behind.end, Level::Destaged, PATIENCE).expect("the record is destaged");
     assert_eq!(numbers(&log, begins, behind.end), (vec![9], 1));

@@ -11,6 +11,7 @@ use tidewater_client::mapped::{Log, Options, survive_cut_rings};
 use tidewater_client::{Level, LogError};
 use tidewater_tests::PATIENCE;
 use tidewater_tests::ring::Device;
+use tidewater_tests::wait;
 
 /// A log and another handle of its lane, as a process has it that joined.
 fn opened(device: &Device) -> [Log; 2] {
@@ -30,7 +31,7 @@ fn killed(device: Device, log: &Log, level: Level, before: Duration) -> (Result<
             let outcome = log.wait(end, level, PATIENCE);
             (outcome, Instant::now())
         });
-        std::thread::sleep(before);
+        wait::pass(before);
         let at = Instant::now();
         device.kill();
         let (outcome, ended) = waiter.join().expect("it does not panic");

@@ -18,7 +18,7 @@ use tidewater_client::mapped::{Log, Options, WriteBack};
 use tidewater_client::{End, Entry, Level, LogError, Records};
 use tidewater_driver::vfio_user::Socket;
 use tidewater_tests::ring::{Device, RING};
-use tidewater_tests::{PATIENCE, run, run_well};
+use tidewater_tests::{PATIENCE, run, run_well, wait};
 use tidewater_wire::log::{RING_FILE_BAR2, RingLanePage};
 use tidewater_wire::vendor::{ControlPage, LanePage};
 use tidewater_wire::vfio_user::region;
@@ -177,14 +177,7 @@ fn reopened(device: &Device) -> Log {
 }
 
 fn opened_after_another(target: &str) -> Log {
-    let start = Instant::now();
-    loop {
-        match Log::open(target, ring_level()) {
-            Ok(log) => return log,
-            Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait::success("the log opens", || Log::open(target, ring_level()))
 }
 
 #[test]
@@ -246,11 +239,7 @@ fn a_lane_that_breaks_its_credit_is_marked_and_no_other() {
     device_looks(&two);
     assert!(!one.status().broken);
     set_word(folder.path(), 0, LanePage::TAIL_OFFSET, written.end + RING + 1);
-    let start = Instant::now();
-    while !one.status().broken {
-        assert!(start.elapsed() < PATIENCE, "the device does not look");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait::until(|| "a look of the device".into(), || one.status().broken);
     let status = one.status().device.expect("the device answers").status;
     assert!(status.is_broken(0) && !status.is_broken(1), "{status}");
     let error = one.wait(u64::MAX, Level::Destaged, PATIENCE).expect_err("the stream is broken");
@@ -284,11 +273,7 @@ fn what_is_no_ring_of_this_drive_is_refused_and_a_ring_that_is_truncated_ends_in
     // ring: it does not.)
     let file = OpenOptions::new().write(true).open(folder.path().join("ring")).expect("the file can be accessed");
     file.set_len(8192).expect("the file can be resized");
-    let start = Instant::now();
-    while !device.errors().contains("was truncated") {
-        assert!(start.elapsed() < PATIENCE, "the device does not look: {}", device.errors());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait::until(|| format!("a look of the device: {}", device.errors()), || device.errors().contains("was truncated"));
     std::mem::forget(log);
     let status = run_well(folder.path(), &["status", "--control", "control.sock"]);
     assert!(status.contains("serving"), "{status}");

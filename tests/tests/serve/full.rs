@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Level, LogError};
 use tidewater_tests::ring::Device;
+use tidewater_tests::wait;
 use tidewater_tests::{PATIENCE, compile, run, skipped, tidewater};
 
 /// A device whose disk can be full.
@@ -86,12 +87,8 @@ impl Full {
     }
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+fn until(what: &str, is_so: impl FnMut() -> bool) {
+    wait::until(|| what.into(), is_so);
 }
 
 /// Whether the thread of a process that takes signals has none to take: it sleeps, and none is pending.

@@ -1,19 +1,20 @@
-//! A real etcd of one member or of three, on loopback.
+//! A real etcd, on loopback or on machines of a cluster.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
 
-use crate::replication::cluster::PATIENCE;
-use tidewater_tests::own_address;
+use super::machines::Machines;
+use tidewater_tests::{own_address, skipped, wait};
 
 /// A member of an etcd, in a folder of its own.
 pub struct Etcd {
@@ -24,12 +25,18 @@ pub struct Etcd {
     members: String,
     /// The folder of the certificates that it and its clients have.
     certs: Option<PathBuf>,
+    /// The machine that it is on, if it has one.
+    machine: Option<(Arc<Machines>, u8)>,
     child: Option<Child>,
 }
 
-/// Whether there is one to start.
+/// Whether there is one to start; if not, that is counted.
 pub fn is_installed() -> bool {
-    Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    let is = Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    if !is {
+        skipped(1, "no etcd here: install etcd-server");
+    }
+    is
 }
 
 /// A CA, and a certificate of it for an etcd at this address and for its clients.
@@ -62,34 +69,61 @@ fn certify(folder: &Path, host: IpAddr, issuer: &Issuer<KeyPair>) {
 }
 
 impl Etcd {
-    fn prepare(folder: &Path, names: &[&str]) -> Vec<Etcd> {
-        // Three ports for each etcd: for clients, for the other members, and to be asked whether it is well.
-        static PORT: AtomicU16 = AtomicU16::new(30_000);
-        let at = |_: &&str| SocketAddr::from((own_address(), PORT.fetch_add(3, Ordering::Relaxed)));
-        let all: Vec<(&str, SocketAddr)> = names.iter().map(|name| (*name, at(name))).collect();
-        let member = |(name, client): &(&str, SocketAddr)| format!("{name}=http://{}", beside(*client, 1));
+    /// Members with an address for clients each, and two ports behind that: for the other members, and to be asked
+    /// whether it is well.
+    fn prepare(folder: &Path, all: &[(String, SocketAddr)]) -> Vec<Etcd> {
+        let member = |(name, client): &(String, SocketAddr)| format!("{name}=http://{}", beside(*client, 1));
         let members = all.iter().map(member).collect::<Vec<_>>().join(",");
-        let etcd = |(name, client): (&str, SocketAddr)| Etcd {
-            name: name.to_owned(),
+        let etcd = |(name, client): &(String, SocketAddr)| Etcd {
+            name: name.clone(),
             folder: folder.join(format!("etcd-{name}")),
-            client,
+            client: *client,
             members: members.clone(),
             certs: None,
+            machine: None,
             child: None,
         };
-        all.into_iter().map(etcd).collect()
+        all.iter().map(etcd).collect()
+    }
+
+    fn on_loopback(folder: &Path, names: &[&str]) -> Vec<Etcd> {
+        static PORT: AtomicU16 = AtomicU16::new(30_000);
+        let at = || SocketAddr::from((own_address(), PORT.fetch_add(3, Ordering::Relaxed)));
+        let all: Vec<_> = names.iter().map(|&name| (name.to_owned(), at())).collect();
+        Etcd::prepare(folder, &all)
+    }
+
+    fn begun(mut all: Vec<Etcd>) -> Vec<Etcd> {
+        all.iter_mut().for_each(Etcd::spawn);
+        all.iter().for_each(Etcd::until_healthy);
+        all
+    }
+
+    /// One with a member on each of these machines.
+    pub fn on(machines: &Arc<Machines>, folder: &Path, on: &[u8]) -> Vec<Etcd> {
+        let place = |&machine: &u8| (format!("on{machine}"), SocketAddr::from((Machines::address(machine), 2379)));
+        let mut all = Etcd::prepare(folder, &on.iter().map(place).collect::<Vec<_>>());
+        all.iter_mut().zip(on).for_each(|(etcd, &machine)| etcd.machine = Some((Arc::clone(machines), machine)));
+        Etcd::begun(all)
+    }
+
+    fn within<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        match &self.machine {
+            Some((machines, machine)) => machines.within(*machine, act),
+            None => act(),
+        }
     }
 
     /// One of one member.
     pub fn new(folder: &Path) -> Etcd {
-        let mut etcd = Etcd::prepare(folder, &["only"]).pop().expect("one member of etcd");
+        let mut etcd = Etcd::on_loopback(folder, &["only"]).pop().expect("one member of etcd");
         etcd.start();
         etcd
     }
 
     /// One of one member, which has a certificate, and asks its clients for one.
     pub fn secured(folder: &Path) -> Etcd {
-        let mut etcd = Etcd::prepare(folder, &["only"]).pop().expect("one member of etcd");
+        let mut etcd = Etcd::on_loopback(folder, &["only"]).pop().expect("one member of etcd");
         let certs = folder.join("etcd-certs");
         certificates(&certs, etcd.client.ip());
         etcd.certs = Some(certs);
@@ -108,10 +142,7 @@ impl Etcd {
 
     /// One of three members.
     pub fn three(folder: &Path) -> Vec<Etcd> {
-        let mut all = Etcd::prepare(folder, &["one", "two", "three"]);
-        all.iter_mut().for_each(Etcd::spawn);
-        all.iter_mut().for_each(Etcd::until_healthy);
-        all
+        Etcd::begun(Etcd::on_loopback(folder, &["one", "two", "three"]))
     }
 
     pub fn url(&self) -> String {
@@ -169,36 +200,25 @@ impl Etcd {
             command.args(["--client-cert-auth", "--trusted-ca-file", &file("ca.pem")]);
         }
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a descriptor")).stderr(log);
-        self.child = Some(command.spawn().expect("it starts"));
+        self.child = Some(self.within(|| command.spawn()).expect("it starts"));
     }
 
-    fn until_healthy(&mut self) {
-        let start = Instant::now();
-        while !self.is_healthy() {
-            assert!(start.elapsed() < PATIENCE, "etcd does not begin: see {}", self.folder.display());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn is_healthy(&self) -> bool {
-        let at = beside(self.client, 2);
-        let Ok(mut stream) = TcpStream::connect_timeout(&at, Duration::from_secs(1)) else { return false };
-        let mut answer = String::new();
-        let asked = stream.write_all(b"GET /health HTTP/1.0\r\n\r\n");
-        asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains("\"true\"")
+    fn until_healthy(&self) {
+        let else_say = || format!("etcd does not begin: see {}", self.folder.display());
+        wait::until(else_say, || self.within(|| is_healthy(beside(self.client, 2))));
     }
 
     /// Ends it (SIGKILL).
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().expect("the process can be killed");
-            child.wait().expect("the process can be waited for");
-        }
+        super::end(&mut self.child);
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.as_ref().expect("the process runs").id() as i32)
     }
 
     pub fn signal(&self, signal: Signal) {
-        let child = self.child.as_ref().expect("the process runs");
-        kill(Pid::from_raw(child.id() as i32), signal).expect("the process can be signalled");
+        kill(self.pid(), signal).expect("the process can be signalled");
     }
 
     /// It loses all that it has, and begins anew.
@@ -207,6 +227,13 @@ impl Etcd {
         std::fs::remove_dir_all(self.folder.join("data")).expect("the folder can be removed");
         self.start();
     }
+}
+
+fn is_healthy(at: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect_timeout(&at, Duration::from_secs(1)) else { return false };
+    let mut answer = String::new();
+    let asked = stream.write_all(b"GET /health HTTP/1.0\r\n\r\n");
+    asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains("\"true\"")
 }
 
 /// The same host, another port.

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-use crate::nets::relay::{Fired, Relay, Weather};
-use crate::nets::tun;
+use super::relay::{Fired, Relay, Weather};
+use super::tun;
 
 /// Machines, and what joins them.
 pub struct Machines {
