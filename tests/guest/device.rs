@@ -5,9 +5,9 @@ use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tidewater_tests::binary;
+use tidewater_tests::{binary, wait};
 
 use crate::machine::{Machine, tethered};
 
@@ -242,12 +242,11 @@ impl Device {
     pub fn stop(&mut self) -> Result<(), String> {
         let Some(mut server) = self.server.take() else { return Ok(()) };
         let sent = Command::new("kill").args(["-TERM", &server.id().to_string()]).status();
-        let deadline = Instant::now() + STOP_MAX;
-        while sent.as_ref().is_ok_and(|status| status.success()) && Instant::now() < deadline {
-            match server.try_wait() {
-                Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(Some(status)) => return Err(format!("it ended with {status}")),
-                _ => std::thread::sleep(Duration::from_millis(10)),
+        if sent.is_ok_and(|status| status.success()) {
+            match wait::within(STOP_MAX, || server.try_wait().ok().flatten()) {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(format!("it ended with {status}")),
+                None => {}
             }
         }
         let threads = threads_of(server.id());

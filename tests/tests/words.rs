@@ -154,7 +154,7 @@ fn old_sentences_stay_away() {
 
 /// Lines of tests that sleep for a fixed time, or let time pass. Wait for an event instead (`tidewater_tests::wait`);
 /// lower the number when one is gone, and never raise it.
-const SLEEPS: usize = 64;
+const SLEEPS: usize = 60;
 
 #[test]
 fn tests_sleep_less_and_less() {

@@ -447,11 +447,8 @@ fn a_database_on_the_log_stays_locked_and_is_written_by_the_log_alone() {
     shell.ask("INSERT INTO t VALUES (randomblob(2000000)); INSERT INTO t VALUES (randomblob(2000000));");
     assert!(!others("BEGIN IMMEDIATE; ROLLBACK;").contains("locked"), "it is locked without an owner");
     shell.ask("BEGIN IMMEDIATE; INSERT INTO t VALUES (1);");
-    let begin = std::time::Instant::now();
-    while begin.elapsed().as_millis() < 1500 {
-        assert!(others("BEGIN IMMEDIATE;").contains("locked"), "the lock was lost after {:?}", begin.elapsed());
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    let lost = || (!others("BEGIN IMMEDIATE;").contains("locked")).then_some(());
+    assert!(wait::within(std::time::Duration::from_millis(1500), lost).is_none(), "the lock was lost");
     shell.ask("COMMIT;");
     shell.end();
 

@@ -128,17 +128,21 @@ impl Workload {
 
     /// A last read, of the log of a node that is primary, once all others have left it.
     pub fn read_at_last(&self, node: u8) -> Result<(), LogError> {
-        let start = Instant::now();
-        loop {
-            if let Some((log, epoch)) = self.seat(usize::from(node)) {
-                match self.history.read(u64::from(u8::MAX), (&log, epoch), PATIENCE) {
-                    Ok(()) => return Ok(()),
-                    Err(error) if start.elapsed() > PATIENCE => return Err(error),
-                    Err(_) => self.leave(usize::from(node), &log),
-                }
-            }
-            assert!(start.elapsed() < 2 * PATIENCE, "the log of node {node} can't be opened");
-            wait::pass(PAUSE);
+        let mut last = None;
+        let read = wait::within(PATIENCE, || {
+            let (log, epoch) = self.seat(usize::from(node))?;
+            let outcome = self.history.read(u64::from(u8::MAX), (&log, epoch), PATIENCE);
+            outcome
+                .map_err(|error| {
+                    self.leave(usize::from(node), &log);
+                    last = Some(error);
+                })
+                .ok()
+        });
+        match (read, last) {
+            (Some(()), _) => Ok(()),
+            (None, Some(error)) => Err(error),
+            (None, None) => panic!("the log of node {node} can't be opened"),
         }
     }
 
