@@ -5,13 +5,28 @@ use std::fmt;
 
 use tidewater_wire::vendor::PAGE_BYTES;
 
-use crate::set::Journal;
 use crate::{CHUNK_MAX, PATIENCE};
 use tidewater_client::mapped::Log;
 use tidewater_client::{Level, LogError, Written};
 
 /// Bytes of the stream in a page of the fast side's log (ADR 7).
 const PAYLOAD: u64 = PAGE_BYTES as u64 - 64;
+
+/// Where records go.
+pub trait Journal {
+    /// Appends one record, whose payload are the parts one after another.
+    ///
+    /// # Errors
+    /// Nothing was appended.
+    fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError>;
+    /// End of what is appended.
+    fn end(&self) -> u64;
+    /// Waits until everything before a stream offset is at a level.
+    ///
+    /// # Errors
+    /// It is not, or that is not known.
+    fn wait(&self, end: u64, level: Level) -> Result<(), LogError>;
+}
 
 /// How full a log is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,7 +8,7 @@ use tidewater_base::checksum::crc32c_append;
 use tidewater_client::mapped::inode::size;
 use tidewater_wire::log::{FileBind, FileSaid};
 
-use crate::set::read_at;
+use crate::system::read_at;
 
 /// Bytes that are read at once.
 const STEP: usize = 64 << 10;

@@ -16,9 +16,11 @@ use std::sync::{Mutex, MutexGuard};
 use tidewater_wire::log::{DELTA_BASES, FileChange, FileChangeKind, FileDelta, FilePatch, FileRecord};
 
 use crate::compare::each_difference;
-use crate::set::{self, COPY, Files, FilesError, Journal, ZEROES_MIN};
-use crate::table::{Counter, Locked, Place};
+use crate::table::{Locked, Place};
+use tidewater_client::Written;
 
+/// Bytes that are copied or read back at once: on the stack, since nothing on this way takes memory.
+pub const COPY: usize = 8 << 10;
 /// Bytes that are worth being kept for the next, at least.
 pub(crate) const KEPT_MIN: usize = 512;
 /// Bytes of a delta's patches, at most: what is left out has to be worth its comparison.
@@ -40,7 +42,7 @@ const REST: u32 = 256;
 /// is of, such as a page.
 pub(crate) type Parts<'p> = [&'p [u8]; 2];
 
-fn len(parts: Parts<'_>) -> usize {
+pub(crate) fn len(parts: Parts<'_>) -> usize {
     parts[0].len() + parts[1].len()
 }
 
@@ -105,7 +107,7 @@ impl Bases {
     }
 
     /// The bases of a file whose lock is held; those of another file in their place are dropped. `None`: in use.
-    fn of(&self, place: Place) -> Option<MutexGuard<'_, Set>> {
+    pub(crate) fn of(&self, place: Place) -> Option<MutexGuard<'_, Set>> {
         // It is held by a thread that this process does not have, by one that changes another file, or by this one amid
         // a signal.
         let mut set = self.0[usize::from(place.entry) % SETS].try_lock().ok()?;
@@ -117,12 +119,12 @@ impl Bases {
 }
 
 impl Set {
-    fn kept(&self, number: usize, len: usize) -> &[u8] {
+    pub(crate) fn kept(&self, number: usize, len: usize) -> &[u8] {
         &self.bytes[number * COPY..][..len]
     }
 
     /// Whether it isn't worth the trouble, as far as the last records tell.
-    fn rests(&self) -> bool {
+    pub(crate) fn rests(&self) -> bool {
         (TRIES..REST).contains(&self.useless)
     }
 
@@ -175,96 +177,38 @@ impl Set {
         self.next = (number + 1) % DELTA_BASES;
         self.useless += 1;
     }
-}
 
-impl<J: Journal> Files<J> {
-    /// Records that bytes are about to be written to a place of which nothing is known to be in the file, and has them
-    /// written by `real`, which is passed the private copy that is kept for the next comparison. So they are copied
-    /// once, and what other threads store into `bytes` meanwhile is in the record and in the file, or in neither. Notes
-    /// itself what will change. `None`: the write is not suited, and nothing has been done.
-    ///
-    /// # Errors
-    /// The log's.
-    #[inline]
-    pub fn write_kept<R>(
-        &self,
-        locked: &Locked<'_>,
-        offset: u64,
-        bytes: &[u8],
-        real: impl FnOnce(&[u8]) -> R,
-    ) -> Result<Option<R>, FilesError> {
-        // Zeroes at the end may be left out, and so may what the file has of it.
-        let is_one = !bytes.ends_with(&[0; ZEROES_MIN])
-            && locked.last().is_none_or(|(from, until)| !(from..until).contains(&offset));
-        if is_one { self.write_frame(locked, offset, [bytes, &[]], real) } else { Ok(None) }
+    /// Bytes were recorded without a look at the bases.
+    pub(crate) fn was_passed_by(&mut self) {
+        self.useless += 1;
     }
 
-    /// As [`Files::write_kept`], of bytes in two parts, which come to lie one after the other. All of them are
-    /// recorded, as far as they are not as before.
-    ///
-    /// # Errors
-    /// The log's.
-    #[inline]
-    pub(crate) fn write_frame<R>(
-        &self,
+    /// Records bytes by `put`, which appends a record of these parts: by what differs, if they are much like some
+    /// before. Returns the number under which they are kept.
+    pub(crate) fn record<E>(
+        &mut self,
         locked: &Locked<'_>,
         offset: u64,
         parts: Parts<'_>,
-        real: impl FnOnce(&[u8]) -> R,
-    ) -> Result<Option<R>, FilesError> {
-        let bytes = len(parts);
-        let may_be_kept = (KEPT_MIN..=COPY.min(self.table().chunk())).contains(&bytes);
-        let set = if may_be_kept { self.set_of(locked) } else { None };
-        let Some(mut set) = set.filter(|set| !set.rests()) else { return Ok(None) };
-        self.table().count(Counter::Written, bytes as u64);
-        locked.begin(offset, offset.saturating_add(bytes as u64));
-        locked.reaches(offset.saturating_add(bytes as u64));
-        let number = self.put_kept(locked, &mut set, offset, parts)?;
-        Ok(Some(real(set.kept(number, bytes))))
-    }
-
-    /// Records at most [`COPY`] bytes: by what differs, if they are much like what was recorded before. From
-    /// [`KEPT_MIN`] on they must be private to the caller.
-    pub(crate) fn put_write(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
-        if bytes.len() < KEPT_MIN {
-            return self.put_small(&change(locked, FileChangeKind::Write, 0, offset, bytes.len()), bytes);
-        }
-        let set = if bytes.len() <= COPY { self.set_of(locked) } else { None };
-        match set {
-            Some(mut set) if !set.rests() => self.put_kept(locked, &mut set, offset, [bytes, &[]]).map(drop),
-            set => {
-                if let Some(mut set) = set {
-                    set.useless += 1;
-                }
-                self.put(change(locked, FileChangeKind::Write, 0, offset, bytes.len()), &[bytes]).map(drop)
-            }
-        }
-    }
-
-    fn set_of(&self, locked: &Locked<'_>) -> Option<MutexGuard<'_, Set>> {
-        // Within a signal handler, or interrupted by one, the interrupted code may be comparing.
-        if locked.is_nested() { None } else { self.bases().of(locked.place) }
-    }
-
-    /// Returns the number under which the bytes that were recorded are kept.
-    fn put_kept(&self, locked: &Locked<'_>, set: &mut Set, offset: u64, parts: Parts<'_>) -> Result<usize, FilesError> {
-        if set.useless >= REST {
-            set.useless = TRIES / 2;
+        put: impl FnOnce(&[&[u8]]) -> Result<Written, E>,
+    ) -> Result<usize, E> {
+        if self.useless >= REST {
+            self.useless = TRIES / 2;
         }
         let (len, samples) = (len(parts), samples(parts));
-        let found = set.most_alike(locked, len, &samples);
+        let found = self.most_alike(locked, len, &samples);
         // What it was the most like is what the next is least like.
-        let number = found.unwrap_or(set.next);
+        let number = found.unwrap_or(self.next);
         let change = |kind| change(locked, kind, number as u8 + 1, offset, len);
-        let delta = found.and_then(|_| set.delta(number, &change(FileChangeKind::Delta), parts));
+        let delta = found.and_then(|_| self.delta(number, &change(FileChangeKind::Delta), parts));
         let written = match delta {
-            Some(record) => self.put_parts(&[record])?,
+            Some(record) => put(&[record])?,
             None => {
-                set.keep(number, parts);
-                self.put(change(FileChangeKind::Write), &[set.kept(number, len)])?
+                self.keep(number, parts);
+                put(&[&change(FileChangeKind::Write).to_bytes(), self.kept(number, len)])?
             }
         };
-        set.bases[number] = Base { lsn: written.lsn, len, samples };
+        self.bases[number] = Base { lsn: written.lsn, len, samples };
         locked.set_base(number, written.lsn);
         Ok(number)
     }
@@ -277,8 +221,9 @@ fn take(to: &mut [u8], from: &[u8]) {
     compiler_fence(Ordering::SeqCst);
 }
 
-fn change(locked: &Locked<'_>, kind: FileChangeKind, base: u8, offset: u64, len: usize) -> FileChange {
-    FileChange { base, offset, len: len as u64, ..set::change(kind, locked.place) }
+/// The head of a record of bytes of a file whose lock is held.
+pub(crate) fn change(locked: &Locked<'_>, kind: FileChangeKind, base: u8, offset: u64, len: usize) -> FileChange {
+    FileChange { kind, id: locked.place.id, base, offset, len: len as u64 }
 }
 
 /// The newest record of a file under each number, while a log is read.
@@ -332,6 +277,8 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
+    use crate::backing::Journal;
+    use crate::set::Files;
     use crate::set::tests::{Kept, Nothing, replayed};
     use crate::table::Table;
     use tidewater_base::rng::Rng;

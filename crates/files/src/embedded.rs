@@ -19,13 +19,14 @@ use nix::sys::stat::fstat;
 use crate::Globs;
 use crate::backing::AnyLog;
 use crate::deferred::Flush;
+use crate::error::{FilesError, RunError};
 use crate::interlock::{adopt, foreign_in};
-use crate::marks::split;
+use crate::marker::split;
 use crate::paths::Moving;
-use crate::replay::Report;
-use crate::run::{Ended, Plain, Run, Setup, TICK};
-use crate::run_error::RunError;
-use crate::set::{Files, FilesError, Real, Sync};
+use crate::report::Report;
+use crate::run::{Ended, Run, Setup, TICK};
+use crate::set::{Files, Sync};
+use crate::system::{Plain, Real, errno};
 use crate::table::{GONE, HELD, Locked, Place, REAL};
 use tidewater_client::mapped::inode::{size, which_of};
 use tidewater_client::mapped::thread;
@@ -37,6 +38,12 @@ pub enum Changed {
     Done,
     /// The real call failed; what the file has now is on the log.
     Failed,
+}
+
+impl From<bool> for Changed {
+    fn from(done: bool) -> Changed {
+        if done { Changed::Done } else { Changed::Failed }
+    }
 }
 
 /// A file that is written to, with a descriptor of this process's own: its length is asked by it, and what a change has
@@ -251,7 +258,6 @@ impl EmbeddedFiles {
     ) -> Result<Changed, FilesError> {
         let (open, files) = (self.find(number)?, self.files());
         files.admit()?;
-        let changed = |done| if done { Changed::Done } else { Changed::Failed };
         let file = open.file.as_fd();
         let mut locked = files.lock(open.place, file, false)?;
         // It has left the set with the name that the log had, and came back by another of its names.
@@ -262,10 +268,10 @@ impl EmbeddedFiles {
         }
         let Some(locked) = locked else {
             let _left = self.of_left();
-            return Ok(changed(real())); // It has no name any more, and nothing to come back to.
+            return Ok(real().into()); // It has no name any more, and nothing to come back to.
         };
         if files.table().flags(locked.place) & REAL != 0 {
-            return Ok(changed(real()));
+            return Ok(real().into());
         }
         record(files, &locked, file)?;
         let done = real();
@@ -278,7 +284,7 @@ impl EmbeddedFiles {
         } else {
             files.reread(&locked, file)?
         }
-        Ok(changed(done))
+        Ok(done.into())
     }
 
     /// Writes bytes to a file: on the log, then by `real`, which returns whether all of them were written, or deferred
@@ -350,7 +356,7 @@ impl EmbeddedFiles {
         let found = self.look(path);
         if found.as_deref().is_some_and(is_folder) {
             let done = files.without_marker(whole(path)?.as_os_str().as_bytes(), real)?;
-            return Ok(if done { Changed::Done } else { Changed::Failed });
+            return Ok(done.into());
         }
         let goes = match &found {
             Some(file) => self.loses_name(file, path)?,
@@ -361,7 +367,7 @@ impl EmbeddedFiles {
         if let Some(place) = goes.filter(|_| !done) {
             files.table().unflag(place, GONE);
         }
-        Ok(if done { Changed::Done } else { Changed::Failed })
+        Ok(done.into())
     }
 
     /// The file of a name, if it can be opened.
@@ -415,7 +421,7 @@ impl EmbeddedFiles {
             if !done {
                 drop(self.moves_folder(to, from)?);
             }
-            return Ok(if done { Changed::Done } else { Changed::Failed });
+            return Ok(done.into());
         }
         let is_same = match (&file, &over) {
             (Some(one), Some(other)) => which_of(one.as_fd())? == which_of(other.as_fd())?,
@@ -450,7 +456,7 @@ impl EmbeddedFiles {
             }
         }
         drop(moving);
-        Ok(if done { Changed::Done } else { Changed::Failed })
+        Ok(done.into())
     }
 
     /// Waits until all that was written to files of the log is at its level.
@@ -512,10 +518,6 @@ fn whole(path: &Path) -> Result<PathBuf, FilesError> {
     let name = path.file_name().ok_or(FilesError::System(Errno::EINVAL))?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok(canonicalize(folder).map_err(errno)?.join(name))
-}
-
-fn errno(error: std::io::Error) -> Errno {
-    Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
 }
 
 impl Drop for EmbeddedFiles {

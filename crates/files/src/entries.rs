@@ -1,7 +1,7 @@
 //! The entries of a log, read a part at a time.
 
 use crate::Backing;
-use crate::replay::ReplayError;
+use crate::report::ReplayError;
 use tidewater_client::{Entry, LogError, Records};
 
 /// Bytes that are read at once.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-use crate::marker::is_marker;
+/// Prefix of all markers' names; the run follows.
+pub(crate) const PREFIX: &str = ".tidewater-log-";
 
 /// Patterns, one of which a path has to match. `*` and `?` stand for characters of one name, `**` for names too,
 /// `[abc]` for one of these.
@@ -104,6 +105,11 @@ impl Globs {
     pub fn matches(&self, path: &[u8]) -> bool {
         !is_marker(path) && self.patterns.iter().any(|pattern| matches(pattern.as_bytes(), path))
     }
+}
+
+/// Whether a path is that of a marker: it is never of a log set.
+fn is_marker(path: &[u8]) -> bool {
+    path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(PREFIX.as_bytes()))
 }
 
 /// A pattern that only this path matches.

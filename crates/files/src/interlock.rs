@@ -10,9 +10,9 @@ use nix::errno::Errno;
 use tidewater_wire::vendor::Epoch;
 
 use crate::Globs;
-use crate::marker::{Folder, Marker, PREFIX, Unusable, name_of};
-use crate::marks::{ALL, remove, split};
-use crate::onto::POSITION_FILE;
+use crate::glob::PREFIX;
+use crate::marker::{ALL, Folder, Marker, Unusable, name_of, remove, split};
+use crate::position::POSITION_FILE;
 use crate::report::ReplayError;
 
 /// Names that are looked at for folders of a set, at most.

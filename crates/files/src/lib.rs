@@ -18,6 +18,7 @@ mod deferred;
 mod delta;
 mod embedded;
 mod entries;
+mod error;
 mod fcntl_locks;
 mod glob;
 pub mod hand_over;
@@ -29,34 +30,40 @@ mod marks;
 mod members;
 mod onto;
 mod paths;
+mod position;
+mod redo;
 mod replay;
 mod report;
 mod reread;
 mod run;
-mod run_error;
 mod set;
+mod system;
 mod table;
 mod unrecorded;
 mod unwritten;
+mod write;
 
-pub use backing::{AnyLog, Backing, Room};
+pub use backing::{AnyLog, Backing, Journal, Room};
 pub use deferred::Flush;
+pub use delta::COPY;
 pub use embedded::{Changed, EmbeddedFiles};
+pub use error::{FilesError, RunError};
 pub use glob::{GlobError, Globs};
 pub use handle::{identify, is_same};
 pub use interlock::{Foreign, markers, markers_of};
 pub use marker::Marker;
-pub use onto::{
-    CopyPosition, Onto, OntoRules, POSITION_FILE, Position, Replayed, Source, copy_position, recover_onto, replay_onto,
-};
+pub use onto::{CopyPosition, Onto, OntoRules, Replayed, Source, copy_position, recover_onto, replay_onto};
 pub use paths::Moving;
-pub use replay::{Fate, FileReport, ReplayError, Report, Rules, recover};
+pub use position::{POSITION_FILE, Position};
+pub use replay::recover;
+pub use report::{Fate, FileReport, ReplayError, Report, Rules};
 pub use run::{Checkpoint, Ended, Run, Setup, TICK};
-pub use run_error::RunError;
-pub use set::{COPY, COPY_SMALL, Files, FilesError, Journal, Real, Sync};
+pub use set::{Files, Sync};
+pub use system::Real;
 pub use table::{ASKS, Counter, FILES_MAX, Failed, GONE, Locked, PathBytes, Place, REAL, RENAMED, SYNCS, Table};
 pub use tidewater_client::mapped::inode::size;
 pub use unrecorded::Seen;
+pub use write::COPY_SMALL;
 
 use std::time::Duration;
 

@@ -6,14 +6,9 @@
 //! mark: what recovery finds before it, it leaves alone.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
-use crate::set::{Files, FilesError, Journal};
 use crate::table::Table;
-use tidewater_client::{Level, LogError};
-
-/// How long a program waits for the supervisor to sync all files, once the device is lost.
-const LEFT_WITHIN: Duration = Duration::from_secs(300);
+use tidewater_client::LogError;
 
 /// Consequence of losing the device for the run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
@@ -62,39 +57,5 @@ impl Table {
     /// All files are synced, and the log says so.
     pub(crate) fn has_left(&self) {
         self.loss_word().store(Loss::Left as u64, Ordering::Release);
-    }
-}
-
-impl<J: Journal> Files<J> {
-    /// Waits until everything on the log is at a level. `false`: the files have left the log, and are synced by
-    /// themselves.
-    ///
-    /// # Errors
-    /// The log's, and what failed before.
-    #[inline]
-    pub(crate) fn wait(&self, level: Level) -> Result<bool, FilesError> {
-        self.check()?;
-        if self.table().loss() < Loss::Leaves {
-            match self.journal().wait(self.journal().end(), level) {
-                Err(error) if is_loss(&error) && self.table().begin_to_leave() => {}
-                result => return self.for_good(result).map(|()| true),
-            }
-        }
-        self.wait_until_left().map(|()| false)
-    }
-
-    /// Waits until the supervisor has synced all files, and has said so in the log. Without a lock: it needs them.
-    #[cold]
-    pub(crate) fn wait_until_left(&self) -> Result<(), FilesError> {
-        let start = Instant::now();
-        while self.table().loss() != Loss::Left {
-            self.check()?;
-            // Syncs of many files take their time; a supervisor that was killed says nothing.
-            if start.elapsed() >= LEFT_WITHIN {
-                return self.for_good(Err(LogError::Gone));
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        self.check()
     }
 }

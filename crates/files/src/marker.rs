@@ -4,11 +4,13 @@
 //! It is there before the first sync of a file there is answered by the log, and goes once the files are whole without
 //! it. Others may write in the folder: nothing of a marker is trusted. It can only make recovery and starts refuse.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
@@ -18,12 +20,10 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use tidewater_base::checksum::crc32c;
 use tidewater_wire::log::{FILE_HANDLE_BYTES_MAX, FileBind};
 
-use crate::glob::{is_finished, matches};
+use crate::glob::{PREFIX, is_finished, matches};
 use crate::handle::{identify, is_same};
-use crate::set::Real;
+use crate::system::Real;
 
-/// Prefix of all markers' names; the run follows.
-pub(crate) const PREFIX: &str = ".tidewater-log-";
 /// Bytes of a marker, at most.
 const BYTES_MAX: usize = 8 << 10;
 /// First line, for a reader who does not know the file.
@@ -76,11 +76,6 @@ pub(crate) fn name_of(run: &[u8; 16]) -> String {
 fn is_left_of(marker: &str, name: &[u8]) -> bool {
     let rest = name.strip_prefix(marker.as_bytes());
     rest.is_some_and(|rest| rest.starts_with(b".") && rest.ends_with(NEW.as_bytes()))
-}
-
-/// Whether a path is that of a marker: it is never of a log set.
-pub(crate) fn is_marker(path: &[u8]) -> bool {
-    path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(PREFIX.as_bytes()))
 }
 
 impl Marker {
@@ -386,10 +381,48 @@ impl Folder {
     }
 }
 
+/// The set of a layer, which says itself which files are of it.
+pub(crate) const ALL: &str = "/**";
+
+/// The folder of a file, and its name in it.
+pub(crate) fn split(path: &[u8]) -> Option<(&Path, &[u8])> {
+    let path = Path::new(OsStr::from_bytes(path));
+    Some((path.parent()?, path.file_name()?.as_bytes()))
+}
+
+/// Whether a folder has a run's marker.
+pub(crate) fn is_marked(folder: &Path, run: &[u8; 16]) -> bool {
+    Folder::open(folder).is_ok_and(|opened| opened.read(&name_of(run)) != Ok(None))
+}
+
+/// Removes a run's marker from a folder, durably. A folder that is gone has none.
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn remove(path: &Path, run: &[u8; 16]) -> io::Result<()> {
+    remove_by(path, run, Folder::sync)
+}
+
+/// As [`remove`], with a sync of the folder as the process makes it.
+pub(crate) fn remove_by(path: &Path, run: &[u8; 16], sync: impl FnOnce(&Folder) -> io::Result<()>) -> io::Result<()> {
+    let failed = |error: io::Error| {
+        let why = format!("{}: its marker {} can't be removed ({error})", path.display(), name_of(run));
+        io::Error::new(error.kind(), why)
+    };
+    match Folder::open(path) {
+        Ok(folder) => match folder.remove(&name_of(run)) {
+            Ok(true) => sync(&folder).map_err(failed),
+            done => done.map(drop).map_err(failed),
+        },
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(()),
+        Err(errno) => Err(failed(errno.into())),
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::run::Plain;
+    use crate::system::Plain;
 
     pub(crate) fn a_marker() -> Marker {
         Marker {

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use crate::Globs;
+use crate::backing::Journal;
+use crate::error::FilesError;
 use crate::loss::Loss;
-use crate::marker::{Folder, Marker, name_of};
-use crate::paths::Directly;
-use crate::run::Plain;
-use crate::set::{Files, FilesError, Journal, Real};
+use crate::marker::{ALL, Folder, Marker, is_marked, name_of, remove, remove_by, split};
+use crate::set::Files;
+use crate::system::{Directly, Plain, Real};
 use crate::table::{Counter, GONE, REAL};
 use tidewater_client::LogError;
 
@@ -55,15 +56,6 @@ fn few(mut names: Vec<String>) -> Vec<String> {
 pub(crate) fn names_of(globs: &Globs) -> Vec<String> {
     let last = |pattern: &String| pattern.rsplit('/').next().map(str::to_owned);
     few(globs.patterns().iter().filter(|pattern| *pattern != ALL).filter_map(last).collect())
-}
-
-/// The set of a layer, which says itself which files are of it.
-pub(crate) const ALL: &str = "/**";
-
-/// The folder of a file, and its name in it.
-pub(crate) fn split(path: &[u8]) -> Option<(&Path, &[u8])> {
-    let path = Path::new(OsStr::from_bytes(path));
-    Some((path.parent()?, path.file_name()?.as_bytes()))
 }
 
 impl<J: Journal> Files<J> {
@@ -143,11 +135,6 @@ fn has_marker(folder: &Folder, run: &Marker, name: &[u8], real: &impl Real) -> R
     }
     marker.names = few(marker.names);
     folder.write(&marker, real).map(|()| true)
-}
-
-/// Whether a folder has a run's marker.
-pub(crate) fn is_marked(folder: &Path, run: &[u8; 16]) -> bool {
-    Folder::open(folder).is_ok_and(|opened| opened.read(&name_of(run)) != Ok(None))
 }
 
 /// The outcome of bringing markers up to date.
@@ -247,30 +234,6 @@ impl Marks {
             self.folders.remove(&path);
         }
         Ok(())
-    }
-}
-
-/// Removes a run's marker from a folder, durably. A folder that is gone has none.
-///
-/// # Errors
-/// Those of the system.
-pub(crate) fn remove(path: &Path, run: &[u8; 16]) -> io::Result<()> {
-    remove_by(path, run, Folder::sync)
-}
-
-/// As [`remove`], with a sync of the folder as the process makes it.
-fn remove_by(path: &Path, run: &[u8; 16], sync: impl FnOnce(&Folder) -> io::Result<()>) -> io::Result<()> {
-    let failed = |error: io::Error| {
-        let why = format!("{}: its marker {} can't be removed ({error})", path.display(), name_of(run));
-        io::Error::new(error.kind(), why)
-    };
-    match Folder::open(path) {
-        Ok(folder) => match folder.remove(&name_of(run)) {
-            Ok(true) => sync(&folder).map_err(failed),
-            done => done.map(drop).map_err(failed),
-        },
-        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(()),
-        Err(errno) => Err(failed(errno.into())),
     }
 }
 

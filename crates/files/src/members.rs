@@ -7,10 +7,13 @@ use nix::errno::Errno;
 use nix::sys::stat::fstat;
 use tidewater_wire::log::{FILE_PATH_BYTES_MAX, FileBind, FileChangeKind};
 
+use crate::backing::Journal;
 use crate::content::described;
+use crate::error::FilesError;
 use crate::handle::{identify, is_same, is_same_there};
 use crate::loss::{Loss, is_loss};
-use crate::set::{Files, FilesError, Journal, Real, change, sync_folder};
+use crate::set::{Files, change};
+use crate::system::{Real, sync_folder};
 use crate::table::{Counter, GONE, HELD, Place, REAL, SYNCS};
 use crate::unrecorded::known;
 

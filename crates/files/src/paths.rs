@@ -5,17 +5,11 @@ use std::os::fd::BorrowedFd;
 use nix::errno::Errno;
 use tidewater_wire::log::{FILE_PATH_BYTES_MAX, FileBind, FileChangeKind, FileSaid};
 
-use crate::set::{Files, FilesError, Journal, Real, change, sync_folder};
+use crate::backing::Journal;
+use crate::error::FilesError;
+use crate::set::{Files, change};
+use crate::system::{Directly, Real, sync_folder};
 use crate::table::{GONE, Locked, MOVES, PathBytes, Place, REAL, RENAMED, Table};
-
-/// Syncs past the C library, before which a library may stand that has called here.
-pub(crate) struct Directly;
-
-impl Real for Directly {
-    fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
-        rustix::fs::fsync(file).map_err(|error| Errno::from_raw(error.raw_os_error()))
-    }
-}
 
 /// A file that is being renamed, until this is dropped.
 #[must_use]

@@ -11,16 +11,13 @@ use tidewater_wire::log::{FileBind, FileChange, FileChangeKind, FileRecord};
 
 use crate::Backing;
 use crate::access::{Access, Refused};
-use crate::delta::Recorded;
 use crate::entries::read;
 use crate::handle::is_same;
 use crate::interlock::{Extent, Found as Markers, folders_of};
-pub use crate::report::{Fate, FileReport, ReplayError, Report, Rules};
-use crate::unwritten::Unwritten;
+use crate::redo::{Key, Redo, Runs, changes, of_file, roomily};
+use crate::report::{BINDS_MAX, Fate, FileReport, ReplayError, Report, Rules};
 use tidewater_client::{Entry, Level};
 
-/// Files that a log may name.
-pub(crate) const BINDS_MAX: usize = 1 << 20;
 /// Names of one file that are tried.
 const NAMES_MAX: usize = 64;
 /// Files that are open at once.
@@ -42,16 +39,12 @@ struct Known {
     /// Records that are to be applied.
     live: u64,
     records: u64,
-    bytes: u64,
     fate: Option<Fate>,
     /// Where it was found.
     found: Option<PathBuf>,
     /// Where it was found and must not be changed.
     found_refused: Option<PathBuf>,
-    /// Bases of deltas.
-    recorded: Recorded,
-    /// Changes that the system refused.
-    unwritten: Unwritten,
+    redo: Redo,
 }
 
 impl Known {
@@ -60,19 +53,13 @@ impl Known {
     }
 }
 
-/// The run that is said first. Records before that are its own: a checkpoint trims up to where the log ended when it
-/// began, and others write while it says again which run it is.
-const FIRST: u32 = 1;
-
 /// Everything the first passes find.
 #[derive(Debug, Default)]
 struct Found {
-    /// Numbered in the order in which runs began; the same run said again is the same.
-    run: u32,
-    runs: Vec<[u8; 16]>,
+    runs: Runs,
     /// Patterns of the runs' sets.
     patterns: BTreeSet<String>,
-    files: BTreeMap<(u32, u32), Known>,
+    files: BTreeMap<Key, Known>,
     synced: u64,
     /// A run's syncs returned once their bytes were in the ring.
     waits_for_ring: bool,
@@ -89,7 +76,7 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
     let from = log.room(lane)?.readable.min(to);
     let access = Access::new(rules, &log.writers()?);
     let mut report = Report { from, to, others: access.others().to_vec(), ..Report::default() };
-    let mut found = Found { run: FIRST, ..Found::default() };
+    let mut found = Found::default();
     read(log, from, to, |entry| {
         if let Some((lsn, FileRecord::Synced { from })) = of_file(entry) {
             found.synced = found.synced.max(from.min(lsn));
@@ -97,8 +84,7 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
         Ok(())
     })?;
     read(log, from, to, |entry| first_pass(&mut found, &mut report, entry))?;
-    found.run = FIRST;
-    let runs = std::mem::take(&mut found.runs);
+    let runs = std::mem::take(&mut found.runs).all;
     read(log, from, to, |entry| {
         if let Some((lsn, record)) = of_file(entry) {
             count(&mut found, &mut report, lsn, &record);
@@ -127,8 +113,8 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
     // What is newer than this log stays where its own is not taken for it.
     let markers = if rules.adopt { markers } else { markers.without_newer() };
     if !rules.dry && (!bad || rules.forget) {
-        let live = |(key, file): (&(u32, u32), &Known)| (file.live > 0 && file.found.is_some()).then_some(*key);
-        let all: Vec<(u32, u32)> = found.files.iter().filter_map(live).collect();
+        let live = |(key, file): (&Key, &Known)| (file.live > 0 && file.found.is_some()).then_some(*key);
+        let all: Vec<Key> = found.files.iter().filter_map(live).collect();
         roomily(&all, |only| apply(log, &mut found, &access, (from, to), rules.forget, only))?;
         if report.new > 0 {
             // In the order in which a checkpoint does it.
@@ -155,32 +141,14 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
 
 fn report_of(file: Known) -> FileReport {
     let path = file.found.or(file.found_refused).or_else(|| file.names.last().cloned()).unwrap_or_default();
-    FileReport { path, fate: file.fate.unwrap_or(Fate::Left), records: file.records, bytes: file.bytes }
-}
-
-pub(crate) fn of_file(entry: Entry<'_>) -> Option<(u64, FileRecord<'_>)> {
-    match entry {
-        Entry::Record { lsn, payload, .. } => FileRecord::parse(payload).ok().map(|record| (lsn, record)),
-        _ => None,
-    }
+    FileReport { path, fate: file.fate.unwrap_or(Fate::Left), records: file.records, bytes: file.redo.bytes }
 }
 
 impl Found {
-    fn begin(&mut self, run: [u8; 16]) {
-        let known = self.runs.iter().position(|one| *one == run);
-        self.run = FIRST
-            + known.unwrap_or_else(|| {
-                self.runs.push(run);
-                self.runs.len() - 1
-            }) as u32;
-    }
-
     fn file(&mut self, id: u32) -> Option<&mut Known> {
-        self.files.get_mut(&(self.run, id))
+        self.files.get_mut(&self.runs.key(id))
     }
-}
 
-impl Found {
     /// Folders that may have markers of the log's runs.
     fn folders(&self) -> BTreeSet<PathBuf> {
         let mut folders = folders_of(self.patterns.iter().map(String::as_str));
@@ -192,7 +160,7 @@ impl Found {
     /// Refuses files that markers do not name this log for.
     fn ask(&mut self, runs: &[[u8; 16]], markers: &Markers) {
         for ((run, _), file) in &mut self.files {
-            let (Some(run), Some(path)) = (runs.get((run - FIRST) as usize), &file.found) else { continue };
+            let (Some(run), Some(path)) = (runs.get(*run as usize), &file.found) else { continue };
             if let Some(why) = markers.refuses(run, path, file.marked) {
                 file.fate = Some(Fate::Refused(why));
                 file.found_refused = file.found.take();
@@ -231,21 +199,21 @@ fn first_pass(found: &mut Found, report: &mut Report, entry: Entry<'_>) -> Resul
         // the same ids, and what it said last is still there where a loss of power has taken its trim back.
         FileRecord::Bind { .. } | FileRecord::Leave { .. } | FileRecord::Gone { .. } if lsn < found.synced => {}
         FileRecord::Session { session, patterns } => {
-            if found.runs.len() >= BINDS_MAX {
+            if found.runs.all.len() >= BINDS_MAX {
                 return Err(ReplayError::TooMany);
             }
-            if !found.runs.contains(&session.run) && found.patterns.len() < PATTERNS_MAX {
+            if !found.runs.all.contains(&session.run) && found.patterns.len() < PATTERNS_MAX {
                 let all = patterns.split(|byte| *byte == 0).filter_map(|one| std::str::from_utf8(one).ok());
                 found.patterns.extend(all.map(str::to_owned));
             }
             found.waits_for_ring |= !session.destaged;
-            found.begin(session.run);
+            found.runs.begin(session.run);
         }
         FileRecord::Bind { id, bind, path } => {
             if found.files.len() >= BINDS_MAX {
                 return Err(ReplayError::TooMany);
             }
-            let file = found.files.entry((found.run, id)).or_default();
+            let file = found.files.entry(found.runs.key(id)).or_default();
             let path = PathBuf::from(OsStr::from_bytes(path));
             if file.names.is_empty() {
                 file.bind = bind;
@@ -276,20 +244,9 @@ fn first_pass(found: &mut Found, report: &mut Report, entry: Entry<'_>) -> Resul
     Ok(())
 }
 
-/// The id of a record that changes a file.
-pub(crate) fn changes(record: &FileRecord<'_>) -> Option<u32> {
-    match record {
-        FileRecord::Write { id, .. }
-        | FileRecord::Delta { id, .. }
-        | FileRecord::Truncate { id, .. }
-        | FileRecord::Zero { id, .. } => Some(*id),
-        _ => None,
-    }
-}
-
 fn count(found: &mut Found, report: &mut Report, lsn: u64, record: &FileRecord<'_>) {
     if let FileRecord::Session { session, .. } = record {
-        found.begin(session.run);
+        found.runs.begin(session.run);
     }
     let synced = found.synced;
     if lsn >= synced && !matches!(record, FileRecord::Synced { .. }) {
@@ -301,7 +258,7 @@ fn count(found: &mut Found, report: &mut Report, lsn: u64, record: &FileRecord<'
         None => report.unbound += 1,
         Some(file) => {
             file.records += 1;
-            if !file.recorded.take_up(lsn, record, false) {
+            if !file.redo.take_up(lsn, record, false) {
                 report.unbound += 1;
             }
             if file.left.is_none_or(|left| lsn > left) {
@@ -341,42 +298,6 @@ fn look(file: &mut Known, access: &Access<'_>) -> Fate {
     }
 }
 
-/// Whether a disk, or a user's part of it, is full.
-pub(crate) fn is_full(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(nix::libc::ENOSPC | nix::libc::EDQUOT))
-}
-
-/// Applies a log to all its files at once; where there is too little room for that, to one file after another, so that
-/// none takes what another will give back later in the log. `apply`: to one of them, or to all.
-///
-/// # Errors
-/// Those of `apply`.
-pub(crate) fn roomily(
-    all: &[(u32, u32)],
-    mut apply: impl FnMut(Option<(u32, u32)>) -> Result<(), ReplayError>,
-) -> Result<(), ReplayError> {
-    match apply(None) {
-        Err(ReplayError::File { error, .. }) if is_full(&error) => {}
-        done => return done,
-    }
-    let mut before = all.len() + 1;
-    loop {
-        let (mut refused, mut last) = (0, None);
-        for key in all {
-            match apply(Some(*key)) {
-                Err(error @ ReplayError::File { .. }) => (refused, last) = (refused + 1, Some(error)),
-                done => done?,
-            }
-        }
-        match last {
-            None => return Ok(()),
-            // Those behind it may have given room. All of them again: two may be one file, which left and came back.
-            Some(_) if refused < before => before = refused,
-            Some(error) => return Err(error),
-        }
-    }
-}
-
 /// Applies what is live, in order, and syncs. `only`: to this file, in which zeroes take no room, since there is too
 /// little of it. Else they do: a program may have taken it for what it writes next.
 fn apply(
@@ -385,61 +306,45 @@ fn apply(
     access: &Access<'_>,
     (from, to): (u64, u64),
     forget: bool,
-    only: Option<(u32, u32)>,
+    only: Option<Key>,
 ) -> Result<(), ReplayError> {
     let synced = found.synced;
-    let mut open_files: BTreeMap<(u32, u32), File> = BTreeMap::new();
-    let mut touched: Vec<(u32, u32)> = Vec::new();
-    found.run = FIRST;
-    found.runs.clear();
+    let mut open_files: BTreeMap<Key, File> = BTreeMap::new();
+    let mut touched: Vec<Key> = Vec::new();
+    found.runs = Runs::default();
     for (_, file) in found.files.iter_mut().filter(|(key, _)| only.is_none_or(|only| only == **key)) {
-        (file.recorded, file.unwritten, file.bytes) = (Recorded::default(), Unwritten::new(only.is_some()), 0);
+        file.redo = Redo::new(only.is_some());
     }
     read(log, from, to, |entry| {
         let Some((lsn, record)) = of_file(entry) else { return Ok(()) };
         if let FileRecord::Session { session, .. } = &record {
-            found.begin(session.run);
+            found.runs.begin(session.run);
         }
         let Some(id) = changes(&record) else { return Ok(()) };
-        let run = found.run;
-        if only.is_some_and(|only| only != (run, id)) {
+        let key = found.runs.key(id);
+        if only.is_some_and(|only| only != key) {
             return Ok(());
         }
         let Some(known) = found.file(id) else { return Ok(()) };
         // Forgotten, where it goes by what is lost: it was counted as such, and would have been refused.
-        let is_whole = lsn < synced || known.recorded.take_up(lsn, &record, true);
+        let is_whole = lsn < synced || known.redo.take_up(lsn, &record, true);
         let is_live = lsn >= synced && known.left.is_none_or(|left| lsn > left);
         let Some(path) = known.found.as_ref().filter(|_| is_live && is_whole) else { return Ok(()) };
         let failed = |error| ReplayError::File { path: path.clone(), error };
-        if !open_files.contains_key(&(run, id)) {
+        if !open_files.contains_key(&key) {
             if open_files.len() >= OPEN_MAX {
                 open_files.pop_first();
             }
             let opened = access.open(path, &known.bind).map_err(std::io::Error::other).map_err(failed)?;
             let opened = opened.ok_or_else(|| failed(std::io::Error::other("it became another file meanwhile")))?;
-            open_files.insert((run, id), opened.file);
-            touched.push((run, id));
+            open_files.insert(key, opened.file);
+            touched.push(key);
         }
-        let file = &open_files[&(run, id)];
-        match record {
-            FileRecord::Write { offset, bytes, .. } => {
-                known.bytes += bytes.len() as u64;
-                known.unwritten.write(file, bytes, offset).map_err(failed)?;
-            }
-            FileRecord::Delta { offset, base, .. } => {
-                let bytes = known.recorded.bytes(base);
-                known.bytes += bytes.len() as u64;
-                known.unwritten.write(file, bytes, offset).map_err(failed)?;
-            }
-            FileRecord::Truncate { len, .. } => known.unwritten.cut(file, len),
-            FileRecord::Zero { offset, len, .. } => known.unwritten.zero(file, offset, len).map_err(failed)?,
-            _ => {}
-        }
-        Ok(())
+        known.redo.apply(&open_files[&key], &record).map_err(failed)
     })?;
     drop(open_files);
     for known in found.files.values_mut() {
-        if let Some(error) = known.unwritten.error().filter(|error| !forget || is_full(error)) {
+        if let Some(error) = known.redo.error(forget) {
             return Err(known.failed(error));
         }
     }

@@ -1,11 +1,13 @@
 //! Rules for recovery, and its report.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::Globs;
-use crate::replay::BINDS_MAX;
 use tidewater_client::LogError;
+
+/// Files that a log may name.
+pub(crate) const BINDS_MAX: usize = 1 << 20;
 
 /// Limits of recovery: files that it may touch, and conditions to stop at.
 #[derive(Clone, Debug, Default)]
@@ -96,6 +98,11 @@ impl From<LogError> for ReplayError {
     fn from(error: LogError) -> ReplayError {
         ReplayError::Log(error)
     }
+}
+
+/// A fault of a file.
+pub(crate) fn file_error(path: &Path) -> impl Fn(std::io::Error) -> ReplayError {
+    move |error| ReplayError::File { path: path.to_owned(), error }
 }
 
 /// Fate of a file.

@@ -10,8 +10,12 @@ use nix::errno::Errno;
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use rustix::fs::OFlags;
 
+use crate::backing::Journal;
+use crate::delta::COPY;
+use crate::error::FilesError;
 use crate::handle::{identify, is_same};
-use crate::set::{COPY, Files, FilesError, Journal, read_at, system};
+use crate::set::Files;
+use crate::system::{errno, read_at};
 use crate::table::{Locked, Place};
 use tidewater_client::mapped::inode::size;
 
@@ -74,7 +78,7 @@ impl<J: Journal> Files<J> {
         // one is closed, the system gives up the process's locks of the file (fcntl(2)).
         let flags = rustix::fs::fcntl_getfl(file).map_err(|errno| Errno::from_raw(errno.raw_os_error()))?;
         let other = if flags.contains(OFlags::WRONLY) || flags.contains(OFlags::DIRECT) {
-            Some(File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|error| system(&error))?)
+            Some(File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(errno)?)
         } else {
             None
         };

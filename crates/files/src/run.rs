@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -17,13 +17,14 @@ use tidewater_wire::vendor::PAGE_BYTES;
 
 use crate::backing::{AnyLog, Backing, Room};
 use crate::deferred::Deferred;
+use crate::error::{FilesError, RunError, number_of};
 use crate::fcntl_locks::FcntlLocked;
 use crate::interlock::{adopt, markers_of};
 use crate::loss::Loss;
 use crate::marks::Marks;
-use crate::replay::{Report, Rules, recover};
-use crate::run_error::RunError;
-use crate::set::{Files, FilesError, Real, number_of};
+use crate::replay::recover;
+use crate::report::{Report, Rules};
+use crate::set::Files;
 use crate::table::{Counter, FILES_MAX, Place, Table};
 use crate::{Globs, PATIENCE, hand_over};
 use sync::Syncs;
@@ -106,16 +107,6 @@ pub struct Ended {
     pub checkpoints: u64,
 }
 
-/// Real calls of a process that no shim is in.
-#[derive(Debug)]
-pub(crate) struct Plain;
-
-impl Real for Plain {
-    fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
-        nix::unistd::fsync(file)
-    }
-}
-
 /// The supervisor's side of a run.
 #[derive(Debug)]
 pub struct Run<J = Log> {
@@ -168,6 +159,17 @@ struct State {
     is_stale: bool,
     /// How many markers processes had written when their folders were looked for last.
     marked: u64,
+}
+
+/// Why files are synced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Syncs {
+    /// Their records are trimmed: the log says again which files they are.
+    Checkpoint,
+    /// The program has ended.
+    Last,
+    /// They leave the log, which takes no records any more.
+    Leaves,
 }
 
 /// All waits are as long as that of a sync: a device that stands still for a while (a snapshot, a machine that moves)

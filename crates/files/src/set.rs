@@ -7,89 +7,18 @@
 //! not change ([`Files::write_stable`]), and only where the system was given the very bytes that were recorded:
 //! programs go on storing into what they write.
 
-use std::ffi::OsStr;
-use std::fmt;
-use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::sys::uio::pread;
 use tidewater_wire::log::{FileChange, FileChangeKind};
 
 use crate::PATIENCE;
-use crate::compare::{same, same_at_end};
-use crate::delta::{Bases, KEPT_MIN};
-use crate::interlock::Foreign;
+use crate::backing::Journal;
+use crate::delta::Bases;
+use crate::error::{FilesError, number_of};
 use crate::loss::{Loss, is_loss};
 use crate::table::{Counter, Locked, Place, REAL, Table};
-use tidewater_client::mapped::inode::size;
 use tidewater_client::{Level, LogError, Written};
-
-/// Where records go.
-pub trait Journal {
-    /// Appends one record, whose payload are the parts one after another.
-    ///
-    /// # Errors
-    /// Nothing was appended.
-    fn append(&self, parts: &[&[u8]]) -> Result<Written, LogError>;
-    /// End of what is appended.
-    fn end(&self) -> u64;
-    /// Waits until everything before a stream offset is at a level.
-    ///
-    /// # Errors
-    /// It is not, or that is not known.
-    fn wait(&self, end: u64, level: Level) -> Result<(), LogError>;
-}
-
-/// Why a change of a file could not be recorded, or not be promised.
-#[derive(Debug)]
-pub enum FilesError {
-    /// The log said so, just now: from now on nothing is promised.
-    Log(LogError),
-    /// It was said before, with this number of the system.
-    Failed(u64),
-    /// The system refused a call on the file.
-    System(Errno),
-    /// All places of the table are in use.
-    TooMany,
-    /// The file's last bytes may be on another log.
-    Foreign(Box<Foreign>),
-}
-
-impl fmt::Display for FilesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FilesError::Log(error @ LogError::TimedOut { at, wanted }) => {
-                let what = FilesError::Failed(number_of(error));
-                write!(f, "{what} (the log is synced to {at} of {wanted})")
-            }
-            FilesError::Log(error) => error.fmt(f),
-            FilesError::Failed(number) => match Errno::from_raw(*number as i32) {
-                Errno::EPIPE => f.write_str("the device has disconnected"),
-                _ if number & UNANSWERED != 0 => {
-                    write!(f, "the device has not answered for {} s", PATIENCE.as_secs())
-                }
-                _ if number & UNREPLICATED != 0 => {
-                    write!(f, "too few replicas have acknowledged within {} s", PATIENCE.as_secs())
-                }
-                errno if number & OF_STORE != 0 => LogError::Store { errno }.fmt(f),
-                errno => write!(f, "the log has failed: {}", errno.desc()),
-            },
-            FilesError::System(errno) => f.write_str(errno.desc()),
-            FilesError::Foreign(foreign) => foreign.fmt(f),
-            FilesError::TooMany => write!(f, "more than {} files on the log", crate::FILES_MAX),
-        }
-    }
-}
-
-impl From<Errno> for FilesError {
-    fn from(errno: Errno) -> FilesError {
-        FilesError::System(errno)
-    }
-}
 
 /// How a sync of a file is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,53 +29,8 @@ pub enum Sync {
     Real,
 }
 
-/// Bytes that are copied or read back at once: on the stack, since nothing on this way takes memory.
-pub const COPY: usize = 8 << 10;
-/// As [`COPY`], for what is small.
-pub const COPY_SMALL: usize = 512;
-/// Zeroes at the end of what is written that are worth a record of their own.
-pub(crate) const ZEROES_MIN: usize = 512;
-
-/// A file that something real is to be done with.
-pub trait Real {
-    /// `fsync`.
-    ///
-    /// # Errors
-    /// Those of the system.
-    fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno>;
-}
-
-/// In the number of what has failed: it is the device's backing store that has.
-const OF_STORE: u64 = 1 << 32;
-
-/// It is that the device does not answer.
-const UNANSWERED: u64 = 1 << 33;
-/// It is that replicas do not.
-const UNREPLICATED: u64 = 1 << 34;
-
-/// Encodes a failure for its word in the table.
-pub(crate) fn number_of(error: &LogError) -> u64 {
-    let kind = match error {
-        LogError::Store { .. } => OF_STORE,
-        LogError::NoReply { .. } | LogError::TimedOut { .. } => UNANSWERED,
-        LogError::ReplicasLate { .. } | LogError::Frozen { .. } => UNREPLICATED,
-        _ => 0,
-    };
-    kind | u64::from(error.errno().unsigned_abs())
-}
-
-impl FilesError {
-    /// `errno` for the program's call.
-    pub fn errno(&self) -> Errno {
-        match self {
-            FilesError::System(errno) | FilesError::Log(LogError::Store { errno }) => *errno,
-            FilesError::Failed(number) if number & OF_STORE != 0 => Errno::from_raw(*number as i32),
-            FilesError::TooMany => Errno::ENFILE,
-            FilesError::Foreign(_) => Errno::EBUSY,
-            FilesError::Log(_) | FilesError::Failed(_) => Errno::EIO,
-        }
-    }
-}
+/// How long a program waits for the supervisor to sync all files, once the device is lost.
+const LEFT_WITHIN: Duration = Duration::from_secs(300);
 
 /// The files of a run, and where their changes go.
 #[derive(Debug)]
@@ -202,26 +86,6 @@ impl<J: Journal> Files<J> {
         let none: &[u8] = &[];
         let (one, other) = (data.first().unwrap_or(&none), data.get(1).unwrap_or(&none));
         self.put_parts(&[&head, one, other])
-    }
-
-    /// Appends a record of a few bytes, fewer than [`KEPT_MIN`], from a copy: who else reaches them may go on storing
-    /// into them.
-    #[inline]
-    pub(crate) fn put_small(&self, change: &FileChange, bytes: &[u8]) -> Result<(), FilesError> {
-        // Most are small, and a large place takes longer to make than they to copy.
-        const SMALL: usize = 256;
-        match FileChange::SIZE + bytes.len() {
-            ..=SMALL => self.put_copied::<SMALL>(change, bytes),
-            _ => self.put_copied::<{ FileChange::SIZE + KEPT_MIN }>(change, bytes),
-        }
-    }
-
-    fn put_copied<const PLACE: usize>(&self, change: &FileChange, bytes: &[u8]) -> Result<(), FilesError> {
-        let mut record = [0; PLACE];
-        record[..FileChange::SIZE].copy_from_slice(&change.to_bytes());
-        let record = &mut record[..FileChange::SIZE + bytes.len()];
-        record[FileChange::SIZE..].copy_from_slice(bytes);
-        self.put_parts(&[record]).map(drop)
     }
 
     /// Appends a record, whose parts begin with the bytes of a [`FileChange`].
@@ -282,128 +146,6 @@ impl<J: Journal> Files<J> {
         Ok(locked)
     }
 
-    /// Records that bytes are about to be written.
-    ///
-    /// # Errors
-    /// The log's.
-    #[inline]
-    pub fn write(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
-        self.table.count(Counter::Written, bytes.len() as u64);
-        locked.reaches(offset.saturating_add(bytes.len() as u64));
-        self.put_bytes(locked, offset, bytes)
-    }
-
-    /// As [`Files::write`], of bytes that do not change meanwhile.
-    ///
-    /// # Errors
-    /// The log's.
-    pub fn write_unshared(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
-        self.table.count(Counter::Written, bytes.len() as u64);
-        locked.reaches(offset.saturating_add(bytes.len() as u64));
-        self.put_stable(locked, offset, bytes)
-    }
-
-    /// As [`Files::write`], of bytes that are private to the caller, and that go to the file from where they are: what
-    /// the file has already since the last change is left out, and so are zeroes at the end of each [`COPY`] of them.
-    /// Notes itself what will change.
-    ///
-    /// # Errors
-    /// The log's.
-    #[inline]
-    pub fn write_stable(
-        &self,
-        locked: &Locked<'_>,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        bytes: &[u8],
-    ) -> Result<(), FilesError> {
-        self.table.count(Counter::Written, bytes.len() as u64);
-        let to = offset.saturating_add(bytes.len() as u64);
-        // A second write to the same place most often has little that is new (PostgreSQL: the page of its log that
-        // fills).
-        let again = locked.last().filter(|(from, until)| (*from..*until).contains(&offset));
-        locked.begin(offset, to);
-        locked.reaches(to);
-        let known = again.map_or(offset, |(_, until)| until.min(to));
-        for (part, at) in bytes.chunks(COPY).zip((offset..).step_by(COPY)) {
-            match known.saturating_sub(at) {
-                0 => self.write_anew(locked, file, at, part)?,
-                known => self.write_again(locked, file, at, part, known as usize)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Records what is not yet in the file of at most [`COPY`] bytes, of which so many are known.
-    fn write_again(
-        &self,
-        locked: &Locked<'_>,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        bytes: &[u8],
-        known: usize,
-    ) -> Result<(), FilesError> {
-        let mut place = [0; COPY];
-        // A descriptor that can't be read: all of it is new.
-        let got = read_at(file, &mut place[..known.min(bytes.len())], offset).unwrap_or(0);
-        let first = same(bytes, &place[..got]);
-        let rest = &bytes[first..];
-        let behind = if got < bytes.len() { 0 } else { same_at_end(rest, &place[first..got]) };
-        self.put_stable(locked, offset + first as u64, &rest[..rest.len() - behind])
-    }
-
-    /// Records bytes of which nothing is known to be in the file.
-    #[inline]
-    fn write_anew(
-        &self,
-        locked: &Locked<'_>,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        bytes: &[u8],
-    ) -> Result<(), FilesError> {
-        let (bytes, zeroes) = match bytes {
-            [.., 0] if bytes.len() > COPY_SMALL => {
-                let used = bytes.len() - same_at_end(bytes, &[0; COPY]);
-                // Only where they make the file no longer.
-                let is_inside = bytes.len() - used >= ZEROES_MIN
-                    && size(file).is_ok_and(|size| size >= offset + bytes.len() as u64);
-                if is_inside { bytes.split_at(used) } else { (bytes, &[][..]) }
-            }
-            _ => (bytes, &[][..]),
-        };
-        self.put_stable(locked, offset, bytes)?;
-        if !zeroes.is_empty() {
-            let at = offset + bytes.len() as u64;
-            self.zero(locked, at, zeroes.len() as u64)?;
-        }
-        Ok(())
-    }
-
-    fn put_stable(&self, locked: &Locked<'_>, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
-        // No more at once than may be like what was before.
-        for part in bytes.chunks(self.table.chunk().clamp(1, COPY)) {
-            self.put_write(locked, offset, part)?;
-            offset += part.len() as u64;
-        }
-        Ok(())
-    }
-
-    /// Databases store into a buffer while another of their processes writes it: the record's checksum is of the bytes
-    /// that go into it.
-    pub(crate) fn put_bytes(&self, locked: &Locked<'_>, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
-        if bytes.len() < KEPT_MIN.min(self.table.chunk()) {
-            return self.put_write(locked, offset, bytes); // Which copies them itself.
-        }
-        let mut place = [0; COPY];
-        for part in bytes.chunks(self.table.chunk().clamp(1, COPY)) {
-            let stable = &mut place[..part.len()];
-            stable.copy_from_slice(part);
-            self.put_write(locked, offset, stable)?;
-            offset += part.len() as u64;
-        }
-        Ok(())
-    }
-
     /// Records that the file is about to get a length.
     ///
     /// # Errors
@@ -427,6 +169,38 @@ impl<J: Journal> Files<J> {
     /// The log's.
     pub fn record(&self, kind: FileChangeKind, offset: u64, data: &[&[u8]]) -> Result<Written, FilesError> {
         self.put(FileChange { kind, offset, ..FileChange::default() }, data)
+    }
+
+    /// Waits until everything on the log is at a level. `false`: the files have left the log, and are synced by
+    /// themselves.
+    ///
+    /// # Errors
+    /// The log's, and what failed before.
+    #[inline]
+    pub(crate) fn wait(&self, level: Level) -> Result<bool, FilesError> {
+        self.check()?;
+        if self.table().loss() < Loss::Leaves {
+            match self.journal().wait(self.journal().end(), level) {
+                Err(error) if is_loss(&error) && self.table().begin_to_leave() => {}
+                result => return self.for_good(result).map(|()| true),
+            }
+        }
+        self.wait_until_left().map(|()| false)
+    }
+
+    /// Waits until the supervisor has synced all files, and has said so in the log. Without a lock: it needs them.
+    #[cold]
+    pub(crate) fn wait_until_left(&self) -> Result<(), FilesError> {
+        let start = Instant::now();
+        while self.table().loss() != Loss::Left {
+            self.check()?;
+            // Syncs of many files take their time; a supervisor that was killed says nothing.
+            if start.elapsed() >= LEFT_WITHIN {
+                return self.for_good(Err(LogError::Gone));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        self.check()
     }
 
     /// A sync of a file of the set: waits for everything that is on the log.
@@ -465,43 +239,21 @@ pub(crate) fn change(kind: FileChangeKind, place: Place) -> FileChange {
     FileChange { kind, id: place.id, ..FileChange::default() }
 }
 
-pub(crate) fn system(error: &std::io::Error) -> Errno {
-    Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
-}
-
-/// Makes a name durable.
-pub(crate) fn sync_folder(path: &[u8], real: &impl Real) -> Result<(), Errno> {
-    let folder = Path::new(OsStr::from_bytes(path)).parent().ok_or(Errno::ENOENT)?;
-    let folder = File::open(folder).map_err(|error| system(&error))?;
-    match real.sync(folder.as_fd()) {
-        // Some file systems have no sync of folders, and need none.
-        Err(Errno::EINVAL) => Ok(()),
-        result => result,
-    }
-}
-
-/// Reads until the bytes are there or the file ends.
-pub(crate) fn read_at(file: BorrowedFd<'_>, to: &mut [u8], offset: u64) -> Result<usize, Errno> {
-    let mut filled = 0;
-    while filled < to.len() {
-        match pread(file, &mut to[filled..], (offset + filled as u64) as i64) {
-            Ok(0) => break,
-            Ok(got) => filled += got,
-            Err(Errno::EINTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(filled)
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::FileExt;
     use std::sync::{Arc, Mutex};
 
+    use nix::errno::Errno;
     use tidewater_wire::log::{DELTA_BASES, FileRecord};
 
     use super::*;
+    use crate::delta::COPY;
+    use crate::system::Real;
+    use tidewater_client::mapped::inode::size;
 
     /// Records, and their offsets.
     pub type Logged = Vec<(u64, Vec<u8>)>;

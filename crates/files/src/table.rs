@@ -13,7 +13,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tidewater_wire::log::{DELTA_BASES, FILE_PATH_BYTES_MAX, FileBind};
 
-use crate::unrecorded::now_ns;
+use crate::system::now_ns;
 use tidewater_client::mapped::Mapping;
 use tidewater_client::mapped::owner;
 use tidewater_client::{Level, LogError};

@@ -9,9 +9,11 @@
 use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
-use rustix::time::{ClockId, clock_gettime};
 
-use crate::set::{Files, FilesError, Journal};
+use crate::backing::Journal;
+use crate::error::FilesError;
+use crate::set::Files;
+use crate::system::{now_ns, tick_ns};
 use crate::table::{Known, Locked, Place, REAL, TIMED, UNRECORDED, UNTIMED};
 use tidewater_client::mapped::inode::{Stamped, stamped};
 
@@ -26,23 +28,6 @@ pub enum Seen {
     Unknown,
     /// The descriptor is another file's by now.
     Another,
-}
-
-fn at(clock: ClockId) -> u64 {
-    let now = clock_gettime(clock);
-    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
-}
-
-/// The system's clock, in nanoseconds.
-#[inline]
-pub(crate) fn now_ns() -> u64 {
-    at(ClockId::Realtime)
-}
-
-/// The last tick of the system's clock, in nanoseconds: what files are stamped with.
-#[inline]
-fn tick_ns() -> u64 {
-    at(ClockId::RealtimeCoarse)
 }
 
 /// State of a file that comes into the set, before it is made durable.

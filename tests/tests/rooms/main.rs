@@ -108,6 +108,21 @@ const PLACES: &[Place] = &[
         ],
         circle_max: 2,
     },
+    Place {
+        folder: "crates/files/src",
+        // `run` is the supervisor of other processes, `embedded` that of its own.
+        floors: &[
+            &["backing", "compare", "fcntl_locks", "glob", "hand_over", "handle", "position", "system"],
+            &["content", "marker", "report", "unwritten"],
+            &["access", "entries", "interlock", "table"],
+            &["deferred", "delta", "error", "loss"],
+            &["redo", "set"],
+            &["marks", "onto", "paths", "replay", "reread", "unrecorded", "write"],
+            &["members", "run"],
+            &["embedded"],
+        ],
+        circle_max: 2,
+    },
 ];
 
 /// A type that wires rooms, and does not do their work.

@@ -3,9 +3,10 @@
 use super::*;
 use crate::backing::AnyLog;
 use crate::embedded::{Changed, EmbeddedFiles};
+use crate::error::RunError;
 use crate::replay::tests::Memory;
-use crate::run::{Plain, Run, Setup};
-use crate::run_error::RunError;
+use crate::run::{Run, Setup};
+use crate::system::Plain;
 use crate::{Fate, ReplayError, Rules};
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsFd;

@@ -6,18 +6,37 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use tidewater_client::LogError;
 use tidewater_wire::log::{FileBind, FileRecord, FileSaid};
 
 use super::plan::Plan;
-use super::{Source, file_error};
 use crate::access::{Access, Opened};
 use crate::content::Content;
 use crate::entries::read_by;
-use crate::replay::{changes, is_full, of_file, roomily};
-use crate::report::ReplayError;
+use crate::redo::{Key, changes, of_file, roomily};
+use crate::report::{ReplayError, file_error};
 
 /// Files that are open at once.
 const OPEN_MAX: usize = 256;
+
+/// A log that can be read.
+pub trait Source {
+    /// Stream offsets of the oldest byte, and after the newest.
+    ///
+    /// # Errors
+    /// [`LogError`]: foremost `Cut`.
+    fn extent(&mut self) -> Result<(u64, u64), LogError>;
+    /// Fills a buffer.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), LogError>;
+    /// Users who can have written the log.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    fn writers(&mut self) -> Result<Vec<u32>, LogError>;
+}
 
 /// Renames and removals, which the log has made already, and new files.
 fn names(plan: &Plan<'_>) -> Result<(), ReplayError> {
@@ -66,7 +85,7 @@ fn bytes(
     plan: &mut Plan<'_>,
     (from, to): (u64, u64),
     forget: bool,
-    only: Option<(u32, u32)>,
+    only: Option<Key>,
 ) -> Result<(), ReplayError> {
     plan.rewind(only);
     let position = plan.applied.unwrap_or(from);
@@ -80,7 +99,7 @@ fn bytes(
         |entry| {
             let Some((lsn, record)) = of_file(entry) else { return Ok(()) };
             if let FileRecord::Session { session, .. } = &record {
-                plan.begin(session.run);
+                plan.runs.begin(session.run);
             }
             let id = match &record {
                 FileRecord::Bind { id, .. } => Some(*id),
@@ -91,7 +110,7 @@ fn bytes(
             let (access, is_new) = (plan.access, plan.is_new(lsn));
             let Some(file) = plan.files.get_mut(&key) else { return Ok(()) };
             // Deltas go by bytes that may be older.
-            let is_whole = file.recorded.take_up(lsn, &record, true);
+            let is_whole = file.redo.take_up(lsn, &record, true);
             let Some(target) = file.target.clone().filter(|_| file.is_live() && is_whole && is_new) else {
                 return Ok(());
             };
@@ -103,34 +122,17 @@ fn bytes(
                 touched.push(target.clone());
             }
             let opened = &files[&target].file;
-            let done = match record {
+            match &record {
                 // It was compared when all files were replayed, and has been changed since.
                 FileRecord::Bind { .. } if only.is_some() => Ok(()),
-                FileRecord::Bind { bind, .. } => {
-                    return compare(opened, &bind, &target, file.created.is_some(), lsn, position);
-                }
-                FileRecord::Write { offset, bytes, .. } => {
-                    file.bytes += bytes.len() as u64;
-                    file.unwritten.write(opened, bytes, offset)
-                }
-                FileRecord::Delta { offset, base, .. } => {
-                    let bytes = file.recorded.bytes(base);
-                    file.bytes += bytes.len() as u64;
-                    file.unwritten.write(opened, bytes, offset)
-                }
-                FileRecord::Truncate { len, .. } => {
-                    file.unwritten.cut(opened, len);
-                    Ok(())
-                }
-                FileRecord::Zero { offset, len, .. } => file.unwritten.zero(opened, offset, len),
-                _ => Ok(()),
-            };
-            done.map_err(file_error(&target))
+                FileRecord::Bind { bind, .. } => compare(opened, bind, &target, file.created.is_some(), lsn, position),
+                record => file.redo.apply(opened, record).map_err(file_error(&target)),
+            }
         },
     )?;
     drop(files);
     for file in plan.files.values_mut() {
-        if let Some(error) = file.unwritten.error().filter(|error| !forget || is_full(error)) {
+        if let Some(error) = file.redo.error(forget) {
             return Err(file_error(file.target.as_deref().unwrap_or(Path::new("")))(error));
         }
     }

@@ -6,9 +6,6 @@
 
 mod apply;
 mod plan;
-mod position;
-
-use std::path::{Path, PathBuf};
 
 use tidewater_base::checksum::crc32c;
 use tidewater_client::mapped::{Log, Reader};
@@ -16,56 +13,18 @@ use tidewater_client::{Entry, Level, LogError};
 use tidewater_wire::log::{FileChange, FileChangeKind, FileRecord, FileSaid, RecordHeader};
 
 use crate::access::Access;
-use crate::backing::Backing;
+use crate::backing::{Backing, Journal};
 use crate::entries::read_by;
 use crate::interlock::forget_copies;
-use crate::replay::of_file;
-use crate::report::{ReplayError, Report, Rules};
-use crate::set::Journal;
+use crate::position::{POSITION_FILE, Position};
+use crate::redo::of_file;
+use crate::report::{ReplayError, Report, file_error};
+pub use apply::Source;
 use plan::Plan;
-pub use position::{POSITION_FILE, Position};
+pub use plan::{Onto, OntoRules};
 
 /// Bytes before a position that are summed, at most.
 const SUMMED: u64 = 64 << 10;
-
-/// A directory of the log's files, and the one that has their copy.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Onto {
-    /// As the log names it: absolute.
-    pub from: PathBuf,
-    /// The directory that is changed: absolute, without symbolic links.
-    pub to: PathBuf,
-}
-
-/// Where a log is replayed onto, and how.
-#[derive(Clone, Debug, Default)]
-pub struct OntoRules {
-    /// Directories. A file of the log has to be below one of them.
-    pub onto: Vec<Onto>,
-    /// The stream offset at which the copy was begun, where its directories have no position yet.
-    pub copied_at: Option<u64>,
-    /// Which files, and what of them may be lost.
-    pub rules: Rules,
-}
-
-/// A log that can be read.
-pub trait Source {
-    /// Stream offsets of the oldest byte, and after the newest.
-    ///
-    /// # Errors
-    /// [`LogError`]: foremost `Cut`.
-    fn extent(&mut self) -> Result<(u64, u64), LogError>;
-    /// Fills a buffer.
-    ///
-    /// # Errors
-    /// [`LogError`].
-    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), LogError>;
-    /// Users who can have written the log.
-    ///
-    /// # Errors
-    /// [`LogError`].
-    fn writers(&mut self) -> Result<Vec<u32>, LogError>;
-}
 
 impl Source for Reader {
     fn extent(&mut self) -> Result<(u64, u64), LogError> {
@@ -103,10 +62,6 @@ pub struct Replayed {
     pub report: Report,
     /// Up to where the files have the log now. Nothing before `from` is needed any more.
     pub position: Option<Position>,
-}
-
-fn file_error(path: &Path) -> impl Fn(std::io::Error) -> ReplayError {
-    move |error| ReplayError::File { path: path.to_owned(), error }
 }
 
 /// Position of a copy that is begun now, from a log that is read while it arrives.

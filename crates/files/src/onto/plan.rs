@@ -8,16 +8,30 @@ use std::path::{Path, PathBuf};
 use tidewater_client::Entry;
 use tidewater_wire::log::{FileBind, FileRecord, FileSaid};
 
-use super::{Onto, OntoRules};
 use crate::access::Access;
-use crate::delta::Recorded;
 use crate::handle::is_same;
-use crate::replay::{BINDS_MAX, changes, of_file};
-use crate::report::{Fate, FileReport, ReplayError, Report};
-use crate::unwritten::Unwritten;
+use crate::redo::{Key, Redo, Runs, changes, of_file};
+use crate::report::{BINDS_MAX, Fate, FileReport, ReplayError, Report, Rules};
 
-/// The run that is said first: records before that are its own.
-const FIRST: u32 = 1;
+/// A directory of the log's files, and the one that has their copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Onto {
+    /// As the log names it: absolute.
+    pub from: PathBuf,
+    /// The directory that is changed: absolute, without symbolic links.
+    pub to: PathBuf,
+}
+
+/// Where a log is replayed onto, and how.
+#[derive(Clone, Debug, Default)]
+pub struct OntoRules {
+    /// Directories. A file of the log has to be below one of them.
+    pub onto: Vec<Onto>,
+    /// The stream offset at which the copy was begun, where its directories have no position yet.
+    pub copied_at: Option<u64>,
+    /// Which files, and what of them may be lost.
+    pub rules: Rules,
+}
 
 /// A file as a run's id stands for it.
 #[derive(Debug, Default)]
@@ -34,10 +48,7 @@ pub(super) struct Known {
     unnamed: Option<(u64, u64)>,
     /// It was made shorter.
     is_cut: bool,
-    pub(super) bytes: u64,
-    pub(super) recorded: Recorded,
-    /// Changes that the system refused.
-    pub(super) unwritten: Unwritten,
+    pub(super) redo: Redo,
     fate: Option<Fate>,
     /// Where its copy is.
     pub(super) target: Option<PathBuf>,
@@ -56,41 +67,30 @@ pub(super) struct Plan<'r> {
     pub(super) applied: Option<u64>,
     /// The log's own files were synced up to here.
     pub(super) synced: u64,
-    run: u32,
-    runs: Vec<[u8; 16]>,
-    pub(super) files: BTreeMap<(u32, u32), Known>,
+    pub(super) runs: Runs,
+    pub(super) files: BTreeMap<Key, Known>,
     /// Who had a name last.
-    holders: BTreeMap<PathBuf, (u64, (u32, u32))>,
+    holders: BTreeMap<PathBuf, (u64, Key)>,
     report: Report,
 }
 
 impl<'r> Plan<'r> {
     pub(super) fn new(rules: &'r OntoRules, access: &'r Access<'r>, applied: Option<u64>) -> Plan<'r> {
         let (files, holders) = (BTreeMap::new(), BTreeMap::new());
-        let (runs, report) = (Vec::new(), Report::default());
-        Plan { rules, access, applied, synced: 0, run: FIRST, runs, files, holders, report }
+        let (runs, report) = (Runs::default(), Report::default());
+        Plan { rules, access, applied, synced: 0, runs, files, holders, report }
     }
 
     /// Reading begins anew; `only`: for this file, in which zeroes take no room.
-    pub(super) fn rewind(&mut self, only: Option<(u32, u32)>) {
-        (self.run, self.runs) = (FIRST, Vec::new());
+    pub(super) fn rewind(&mut self, only: Option<Key>) {
+        self.runs = Runs::default();
         for (_, file) in self.files.iter_mut().filter(|(key, _)| only.is_none_or(|only| only == **key)) {
-            (file.recorded, file.unwritten) = (Recorded::default(), Unwritten::new(only.is_some()));
-            file.bytes = 0;
+            file.redo = Redo::new(only.is_some());
         }
     }
 
-    pub(super) fn begin(&mut self, run: [u8; 16]) {
-        let known = self.runs.iter().position(|one| *one == run);
-        let number = known.unwrap_or_else(|| {
-            self.runs.push(run);
-            self.runs.len() - 1
-        });
-        self.run = FIRST + number as u32;
-    }
-
-    pub(super) fn key(&self, id: u32) -> (u32, u32) {
-        (self.run, id)
+    pub(super) fn key(&self, id: u32) -> Key {
+        self.runs.key(id)
     }
 
     /// Whether a change is behind what the files have.
@@ -111,10 +111,10 @@ impl<'r> Plan<'r> {
         self.report.new += u64::from(self.is_new(lsn));
         match record {
             FileRecord::Session { session, .. } => {
-                if self.runs.len() >= BINDS_MAX {
+                if self.runs.all.len() >= BINDS_MAX {
                     return Err(ReplayError::TooMany);
                 }
-                self.begin(session.run);
+                self.runs.begin(session.run);
             }
             FileRecord::Bind { id, bind, path } => self.bind(lsn, id, bind, path)?,
             FileRecord::Leave { id } => {
@@ -157,7 +157,7 @@ impl<'r> Plan<'r> {
         let Some(id) = changes(record) else { return };
         let (key, is_new) = (self.key(id), self.is_new(lsn));
         let file = self.files.entry(key).or_default();
-        let is_whole = file.recorded.take_up(lsn, record, false);
+        let is_whole = file.redo.take_up(lsn, record, false);
         file.records += u64::from(is_new);
         file.is_cut |= matches!(record, FileRecord::Truncate { .. });
         if let (true, Some((from, to))) = (file.names.is_empty(), written(record)) {
@@ -174,7 +174,7 @@ impl<'r> Plan<'r> {
 
     /// Decides on each file.
     pub(super) fn decide(&mut self) {
-        let keys: Vec<(u32, u32)> = self.files.keys().copied().collect();
+        let keys: Vec<Key> = self.files.keys().copied().collect();
         // Of the files that are made: later runs find them.
         let mut made: Vec<PathBuf> = Vec::new();
         for key in keys {
@@ -190,7 +190,7 @@ impl<'r> Plan<'r> {
         }
     }
 
-    fn decide_one(&self, key: (u32, u32), file: &mut Known, name: &Path, made: &mut Vec<PathBuf>) -> Fate {
+    fn decide_one(&self, key: Key, file: &mut Known, name: &Path, made: &mut Vec<PathBuf>) -> Fate {
         let globs = self.rules.rules.globs.as_ref();
         if globs.is_some_and(|globs| !globs.matches(name.as_os_str().as_bytes())) {
             return Fate::Left;
@@ -269,12 +269,12 @@ impl<'r> Plan<'r> {
     }
 
     /// Whether another file of the log has a name by now.
-    fn is_anothers(&self, key: (u32, u32), name: &Path) -> bool {
+    fn is_anothers(&self, key: Key, name: &Path) -> bool {
         self.holders.get(name).is_some_and(|(_, holder)| *holder != key)
     }
 
     /// Whether a name was another file's until this one got it.
-    fn is_taken_from_another(&self, key: (u32, u32), name: &Path) -> bool {
+    fn is_taken_from_another(&self, key: Key, name: &Path) -> bool {
         self.files.iter().any(|(other, file)| *other != key && file.names.last().is_some_and(|(_, last)| last == name))
     }
 
@@ -302,7 +302,7 @@ impl<'r> Plan<'r> {
                     path,
                     fate: file.fate.clone().unwrap_or(Fate::Left),
                     records: file.records,
-                    bytes: file.bytes,
+                    bytes: file.redo.bytes,
                 }
             })
             .collect();

@@ -1,8 +1,8 @@
 //! Replay of logs in memory.
 
 use super::*;
+use crate::backing::Journal;
 use crate::backing::Room;
-use crate::set::Journal;
 use crate::{Globs, identify};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};

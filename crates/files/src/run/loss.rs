@@ -4,12 +4,10 @@ use std::sync::PoisonError;
 
 use tidewater_wire::log::{FileChange, FileChangeKind};
 
-use super::sync::Syncs;
-use super::{Checkpoint, Run, State};
+use super::{Checkpoint, Run, State, Syncs};
 use crate::backing::Backing;
+use crate::error::{FilesError, RunError, number_of};
 use crate::loss::{Loss, is_loss};
-use crate::run_error::RunError;
-use crate::set::{FilesError, number_of};
 use tidewater_client::LogError;
 
 impl<J: Backing> Run<J> {

@@ -10,10 +10,10 @@ use tidewater_wire::log::FileBind;
 
 use super::{Run, State};
 use crate::backing::Backing;
+use crate::error::RunError;
 use crate::interlock::folders_of;
-use crate::marker::Marker;
-use crate::marks::{Advanced, is_marked, names_of, remove, split};
-use crate::run_error::RunError;
+use crate::marker::{Marker, is_marked, remove, split};
+use crate::marks::{Advanced, names_of};
 use crate::table::{Counter, GONE, REAL};
 
 /// How often markers are brought up to date while folders are renamed, before the log goes on without trimming.

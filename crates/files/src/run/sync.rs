@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use tidewater_wire::log::FileBind;
 
-use super::{CROWD, Plain, Run, State, file_error};
+use super::{CROWD, Run, State, Syncs, file_error};
 use crate::backing::Backing;
+use crate::error::{FilesError, RunError};
 use crate::handle::{identify, is_same};
-use crate::run_error::RunError;
-use crate::set::{FilesError, Real, sync_folder};
+use crate::system::{Plain, Real, sync_folder};
 use crate::table::{GONE, MOVES, PathBytes, Place};
 use crate::unrecorded::Seen;
 
@@ -25,17 +25,6 @@ const MOVES_WITHIN: Duration = Duration::from_secs(2);
 
 /// A file, as the table had it when a checkpoint began.
 pub(super) type Named = (Place, FileBind, PathBytes);
-
-/// Why files are synced.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Syncs {
-    /// Their records are trimmed: the log says again which files they are.
-    Checkpoint,
-    /// The program has ended.
-    Last,
-    /// They leave the log, which takes no records any more.
-    Leaves,
-}
 
 impl<J: Backing> Run<J> {
     /// The files. Under the table's lock.

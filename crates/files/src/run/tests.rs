@@ -1,9 +1,10 @@
 //! Checkpoints, amid what files do meanwhile.
 
 use super::*;
+use crate::backing::Journal;
 use crate::replay::tests::{Memory, new_file};
-use crate::set::Journal;
 use crate::set::tests::Nothing;
+use crate::system::Plain;
 use crate::table::HELD;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
