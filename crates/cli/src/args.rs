@@ -22,13 +22,15 @@ use tidewater_base::Duration;
 use tidewater_core::ftl::Precondition;
 use tidewater_sim::trace::Format;
 use tidewater_sim::trace::convert::OutputFormat;
+use tidewater_sim::workload::JobSpec;
 
 pub use groups::command;
 use load::OF_TRACES;
 pub use load::{Drive, Load, Reading, Watch};
 pub use profile::ProfileCommand;
 pub use report::{Report, TableName};
-pub use tidewater_study::{Range, Setting, Variation};
+use tidewater_study::{LoadSpec, Setting, Variation};
+use values::{formats, output_formats};
 
 /// Command line of `tidewater`.
 #[derive(Debug, Parser)]
@@ -224,6 +226,15 @@ pub struct Replay {
     /// The live page.
     #[command(flatten)]
     pub watch: Watch,
+}
+
+impl Replay {
+    /// The load in the words of studies: fio's command line is a job.
+    pub fn load_spec(&self) -> LoadSpec {
+        let job = self.fio.then(|| JobSpec::command_line(&self.fio_line));
+        let load = self.load.spec();
+        LoadSpec { job: job.or(load.job), ..load }
+    }
 }
 
 /// `tidewater log`.
@@ -681,19 +692,6 @@ fn experiments() -> impl clap::builder::TypedValueParser<Value = String> {
 /// Names of the ledger's sources, as a list that help and completions can show.
 fn sources() -> PossibleValuesParser {
     PossibleValuesParser::new(tidewater_papers::ledger::sources().iter().map(|source| &*source.key))
-}
-
-/// Names of trace formats, as a list that help and completions can show.
-fn formats() -> impl clap::builder::TypedValueParser<Value = Format> {
-    use clap::builder::TypedValueParser;
-    PossibleValuesParser::new(Format::ALL.map(Format::name))
-        .map(|name| name.parse().expect("each of the listed names is a format's"))
-}
-
-fn output_formats() -> impl clap::builder::TypedValueParser<Value = OutputFormat> {
-    use clap::builder::TypedValueParser;
-    PossibleValuesParser::new(OutputFormat::ALL.map(OutputFormat::name))
-        .map(|name| name.parse().expect("each of the listed names is a format's"))
 }
 
 #[cfg(test)]

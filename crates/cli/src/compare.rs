@@ -5,14 +5,14 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, Delivery, Target, distinct};
 use crate::progress::Whole;
-use crate::replay::{command_line, interrupted};
-use crate::report::{array, width};
+use crate::replay::interrupted;
+use crate::text::{array, command_line, format_of, width};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tidewater_report::compare::{self, Labelled};
 use tidewater_report::table::{self, Table};
 use tidewater_study::{self as study, Follow, Grid, How, Plan};
-use tidewater_tables::{Format, encode};
+use tidewater_tables::encode;
 
 /// The most runs of one comparison: more are not readable side by side.
 const RUNS_MAX: usize = 64;
@@ -97,14 +97,6 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
-}
-
-/// The format that the name of a table asks for.
-///
-/// # Errors
-/// When it ends with none that is known.
-pub fn format_of(path: &std::path::Path) -> Result<Format, Failure> {
-    Format::of(path).map_err(Failure::refused)
 }
 
 /// The runs of a comparison.

@@ -2,12 +2,13 @@
 //! parses, and what the command checks before it begins (profiles, settings, jobs, what a new drive needs) has nothing
 //! against it.
 
-use crate::args::{Cli, Command, ProfileCommand, Setting};
+use crate::args::{Cli, Command, ProfileCommand};
 use crate::failure::Failure;
 use crate::{compare, served};
 use clap::{CommandFactory as _, Parser as _};
 use std::path::{Path, PathBuf};
 use tidewater_serve::engine::DriveSetup;
+use tidewater_study::Setting;
 use tidewater_study::{self as study, Grid, Origin};
 
 /// The words of a line, as a shell takes them: quotes keep words together, and what the shell does itself is left out.

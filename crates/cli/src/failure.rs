@@ -1,6 +1,5 @@
 //! Errors as the user reads them: one line for the fault, and one for the remedy.
 
-use crate::output;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -72,18 +71,6 @@ impl Failure {
     /// The same, with what to do about it.
     pub fn help(self, help: impl fmt::Display) -> Failure {
         Failure { help: Some(help.to_string()), ..self }
-    }
-
-    /// Says it on standard error.
-    pub fn tell(&self) {
-        if self.message.is_empty() {
-            return;
-        }
-        let mut text = format!("error: {}\n", printable(&self.message));
-        if let Some(help) = &self.help {
-            text += &format!("help: {}\n", printable(help));
-        }
-        output::tell(&text);
     }
 }
 

@@ -1,10 +1,11 @@
 //! `tidewater cluster keeper`: hands its arguments to the program `tidewater-keeper`, which alone has what etcd takes.
 
 use crate::args::keeper::{KeeperArgs, KeeperCommand, KeeperProgram, KeeperRun};
+use crate::args::log_device::CONTROL;
 use crate::args::peers::GroupIfAny;
 use crate::args::served::Served;
 use crate::failure::Failure;
-use crate::{group, log_device, served};
+use crate::{group, socket};
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -78,8 +79,8 @@ fn job(of: &KeeperArgs) -> Result<Value, Failure> {
 /// The control socket of a device, which may not have been started yet.
 fn control(served: &Served) -> PathBuf {
     let control = match &served.device {
-        Some(folder) if !folder.exists() && folder.extension().is_none() => folder.join(log_device::CONTROL),
-        _ => served::control_socket(served),
+        Some(folder) if !folder.exists() && folder.extension().is_none() => folder.join(CONTROL),
+        _ => socket::control_socket(served),
     };
     std::path::absolute(&control).unwrap_or(control)
 }

@@ -4,7 +4,7 @@ use crate::args::Log;
 use crate::failure::{Failure, printable};
 use crate::output::{self, Delivery, Target, distinct};
 use crate::progress::Bar;
-use crate::replay::command_line;
+use crate::text::command_line;
 use tidewater_base::{Duration, Instant, units};
 use tidewater_report::log::{self, LogRecord, Side};
 use tidewater_sim::host::{LogOutcome, LogRun, LogTo, WorkersSpec};

@@ -1,6 +1,6 @@
 //! `tidewater log-device`: a served drive for the logs of databases, with everything that it needs in one folder.
 
-use crate::args::log_device::LogDevice;
+use crate::args::log_device::{CONTROL, LogDevice, RING_AT, SOCKET, is_one};
 use crate::args::served::{NamespaceSize, Serve};
 use crate::failure::{Failure, printable, reason};
 use crate::{output, served};
@@ -9,20 +9,9 @@ use std::fs::DirBuilder;
 use std::io::Read as _;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// The profile of a new device.
 const PROFILE: &str = "log";
-/// The socket for programs, in the device's folder.
-pub const SOCKET: &str = "vfio.sock";
-/// The socket for `tidewater status`, in the device's folder.
-pub const CONTROL: &str = "control.sock";
-
-/// Where the ring is, in the device's folder: a path, and a second line `persistent` if its memory survives power loss.
-const RING_AT: &str = "ring-at";
-/// How long a command waits for a device that is starting.
-const START_TIME: Duration = Duration::from_secs(3);
-
 /// `tidewater log-device`.
 ///
 /// # Errors
@@ -134,59 +123,6 @@ fn line(of: &LogDevice) -> Result<Serve, Failure> {
     })
 }
 
-/// A target of the command line: a path without a scheme is the folder of a log device. Commas separate those of a
-/// group; a folder with a comma in its name is given by its socket.
-pub fn target(text: &str) -> Result<String, String> {
-    let has_scheme =
-        ["vfio-user:", "cluster:", "pci:", "window:", "tcp:"].iter().any(|scheme| text.starts_with(scheme));
-    if has_scheme {
-        return Ok(text.to_owned());
-    }
-    if text.split(',').any(str::is_empty) {
-        return Err("a folder is missing; several devices are separated by single commas".into());
-    }
-    let sockets = text.split(',').map(|folder| format!("vfio-user:{}", Path::new(folder).join(SOCKET).display()));
-    Ok(sockets.collect::<Vec<_>>().join(","))
-}
-
-/// The devices of a target.
-fn each_of(target: &str) -> impl Iterator<Item = &str> {
-    target.split(",vfio-user:").map(|one| one.strip_prefix("vfio-user:").unwrap_or(one))
-}
-
-/// The folders of the log devices that a target names, if all are such.
-pub fn folders_of(target: &str) -> Option<Vec<&Path>> {
-    target.strip_prefix("vfio-user:")?;
-    let folder = |socket| Path::new(socket).parent().filter(|_| Path::new(socket).ends_with(SOCKET));
-    each_of(target).map(folder).collect()
-}
-
-/// The folder of the log device that a target is in, if it is one.
-pub fn folder_of(target: &str) -> Option<&Path> {
-    match folders_of(target)?[..] {
-        [folder] => Some(folder),
-        _ => None,
-    }
-}
-
-/// Waits for a device that was started just before.
-pub fn wait_for(target: &str) {
-    let begin = Instant::now();
-    let there = |folders: &[&Path]| folders.iter().any(|folder| folder.join(SOCKET).exists());
-    while let Some(folders) = folders_of(target)
-        && !there(&folders)
-        && begin.elapsed() < START_TIME
-    {
-        std::thread::sleep(START_TIME / 100);
-    }
-}
-
-/// Whether the files of a log device are in a folder. An image by itself is not one's: its ring is elsewhere.
-pub fn is_one(folder: &Path) -> bool {
-    let has = |name: &str| folder.join(name).exists();
-    !folder.as_os_str().is_empty() && has("image") && (has(RING_AT) || has("ring") || has("ring-copy"))
-}
-
 /// Files in a folder, which is no log device's, that are of another device. A new device there would be taken for it.
 fn others_in(folder: &Path) -> Vec<String> {
     const KINDS: [([u8; 8], &str); 3] =
@@ -226,21 +162,6 @@ fn is_free(folder: &Path) -> Result<(), Failure> {
         "start that device as it was started before (`tidewater serve --image … --ring …`): its log may hold last \
              bytes of files. A new device needs another folder",
     ))
-}
-
-/// How to use the device, when it is ready.
-pub fn how_to_use(folder: &Path, is_persistent: bool, watch: &str) -> String {
-    let folder = folder.display();
-    let level = if is_persistent {
-        "A sync returns when the record is in the ring, which survives a power loss."
-    } else {
-        "A sync returns when the record is in the ring's copy on this disk, synced."
-    };
-    format!(
-        "Run a program with its log files on this device:\n  \
-         tidewater run --device {folder} --log PATTERN -- PROGRAM\n{level}\n\
-         Status: tidewater status --device {folder}\n{watch}Ctrl-C or SIGTERM shuts the device down.\n"
-    )
 }
 
 #[cfg(test)]
@@ -290,21 +211,5 @@ mod tests {
         std::fs::remove_file(folder.path().join(RING_AT)).unwrap();
         std::fs::write(folder.path().join("ring"), "a ring").unwrap();
         assert!(line_of(Some("/dev/shm/r"), false).is_err());
-    }
-
-    #[test]
-    fn a_path_is_a_log_device_and_a_scheme_another_target() {
-        assert_eq!(target("log").unwrap(), "vfio-user:log/vfio.sock");
-        assert_eq!(target("/a:b/c").unwrap(), "vfio-user:/a:b/c/vfio.sock");
-        for other in ["vfio-user:f0.sock", "cluster:etcd=a:1,b:2/c", "pci:0000:01:00.0", "window:0+8:vfio-user:s"] {
-            assert_eq!(target(other).unwrap(), other);
-        }
-        assert_eq!(folder_of("vfio-user:log/vfio.sock"), Some(Path::new("log")));
-        assert_eq!(folder_of("vfio-user:f0.sock"), None);
-        let group = target("a,b/c").unwrap();
-        assert_eq!(group, "vfio-user:a/vfio.sock,vfio-user:b/c/vfio.sock");
-        assert_eq!(folders_of(&group), Some(vec![Path::new("a"), Path::new("b/c")]));
-        assert_eq!((folder_of(&group), folders_of("vfio-user:a/vfio.sock,vfio-user:f0.sock")), (None, None));
-        assert!(target("a,,b").is_err() && target("").is_err());
     }
 }

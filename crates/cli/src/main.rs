@@ -33,6 +33,7 @@ mod socket;
 mod status;
 mod sweep;
 mod tail;
+mod text;
 mod trace;
 
 use args::{Cli, Command};
@@ -78,7 +79,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Probe(probe) => probe::command(probe),
         Command::Serve(serve) => served::serve(serve),
         Command::LogDevice(of) => log_device::command(of),
-        Command::Status(status) => served::status(status),
+        Command::Status(status) => status::command(status),
         Command::Fault(fault) => served::fault(fault),
         Command::Cluster(of) => cluster::command(of),
         Command::Group(of) => group::command(of),

@@ -7,11 +7,9 @@ mod table;
 pub mod window;
 
 use crate::args::served::{Nvme, NvmePage, NvmeSide, NvmeWhat};
-use crate::failure::{Failure, reason};
+use crate::failure::Failure;
 use crate::output;
 use connect::explain;
-use std::io::Read;
-use std::path::Path;
 use table::Table;
 use tidewater_client::hardware::Device;
 use tidewater_wire::nvme::identify::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, parse_namespace_list};
@@ -111,19 +109,4 @@ fn log(device: &mut Device, lid: u8, identifier: u16, len: usize) -> Result<Vec<
     let own = vendor::REGISTRY.iter().find(|entry| entry.set == vendor::Set::LogPage && entry.code == lid);
     let name = standard.or(own.map(|entry| entry.name)).unwrap_or("the log page");
     device.read(&AdminCommand::GetLogPage(get), len, name).map_err(explain)
-}
-
-/// All bytes of a file, or of standard input.
-///
-/// # Errors
-/// When they can't be read.
-fn bytes_of(file: &Path) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    let read = if file.as_os_str() == "-" {
-        std::io::stdin().read_to_end(&mut bytes).map(drop)
-    } else {
-        std::fs::read(file).map(|read| bytes = read)
-    };
-    read.map_err(|error| Failure::run(format_args!("{}: {}", file.display(), reason(&error))))?;
-    Ok(bytes)
 }

@@ -355,6 +355,20 @@ pub fn tell(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
+impl Failure {
+    /// Says it on standard error.
+    pub fn tell(&self) {
+        if self.message.is_empty() {
+            return;
+        }
+        let mut text = format!("error: {}\n", printable(&self.message));
+        if let Some(help) = &self.help {
+            text += &format!("help: {}\n", printable(help));
+        }
+        tell(&text);
+    }
+}
+
 /// Prints on standard output.
 ///
 /// # Errors

@@ -1,12 +1,12 @@
 //! `tidewater replay`.
 
 use crate::args;
-use crate::compare::format_of;
 use crate::failure::{Failure, Status};
 use crate::interrupt::{self, Running};
 use crate::output::{self, Delivery, Target, Writer, distinct};
 use crate::page::Page;
 use crate::progress::Bar;
+use crate::text::{command_line, format_of};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -150,31 +150,5 @@ impl Write for Shared {
 
     fn flush(&mut self) -> io::Result<()> {
         self.with(|writer| writer.flush().map(|()| 0)).map(drop)
-    }
-}
-
-/// The command line as a shell takes it, so that it can be copied from a report.
-pub fn command_line(arguments: impl Iterator<Item = std::ffi::OsString>) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:%+@~".contains(c);
-    arguments.fold("tidewater".to_owned(), |line, argument| {
-        let argument = argument.to_string_lossy();
-        if !argument.is_empty() && argument.chars().all(plain) && !argument.starts_with('~') {
-            format!("{line} {argument}")
-        } else {
-            format!("{line} '{}'", argument.replace('\'', "'\\''"))
-        }
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_line_can_be_copied_into_a_shell() {
-        let line = |words: &[&str]| command_line(words.iter().map(std::ffi::OsString::from));
-        assert_eq!(line(&["replay", "--trace", "my trace.csv"]), "tidewater replay --trace 'my trace.csv'");
-        assert_eq!(line(&["--job", "rw=read,bs=4k"]), "tidewater --job rw=read,bs=4k");
-        assert_eq!(line(&["it's", "", "~"]), "tidewater 'it'\\''s' '' '~'");
     }
 }

@@ -3,10 +3,10 @@
 mod files;
 
 use crate::args::{Report, TableName};
-use crate::compare::format_of;
 use crate::failure::Failure;
 use crate::figure;
 use crate::output::{self, Target, distinct};
+use crate::text::{format_of, width};
 use files::SourceFile;
 use std::path::Path;
 use tidewater_report::compare::{self, Axes, Labelled};
@@ -330,32 +330,10 @@ struct Run {
     record: Box<serde_json::value::RawValue>,
 }
 
-/// The records as `compare --json` writes them.
-pub fn array(runs: &[Labelled]) -> String {
-    let mut text = String::from("[\n");
-    for (i, run) in runs.iter().enumerate() {
-        let label = serde_json::Value::from(run.label.as_str());
-        let comma = if i + 1 < runs.len() { "," } else { "" };
-        text += &format!("{{\"label\": {label}, \"record\": {}}}{comma}\n", run.record.to_json().trim_end());
-    }
-    text + "]\n"
-}
-
-/// Columns of the terminal; 120 where there is none, as in a file.
-pub fn width() -> usize {
-    use std::io::IsTerminal as _;
-    let terminal = std::io::stdout().is_terminal().then(terminal_columns).flatten();
-    terminal.unwrap_or(120).max(60)
-}
-
-fn terminal_columns() -> Option<usize> {
-    let (_, columns) = console::Term::stdout().size_checked()?;
-    Some(usize::from(columns))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::array;
 
     #[test]
     fn what_compare_writes_is_what_report_reads() {

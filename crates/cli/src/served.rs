@@ -1,23 +1,22 @@
 //! Serving the drive as a real device, and talking to one that is served.
 
 use crate::args::peers::CLUSTER;
-use crate::args::served::{FaultArgs, FaultCommand, Serve, Served, StatusOf};
-use crate::failure::{Failure, reason, without_number};
+use crate::args::served::{FaultArgs, FaultCommand, Serve, Served};
+use crate::failure::{Failure, reason};
 use crate::page::Page;
-use crate::{interrupt, log_device, logging, notify, output, socket, status};
-use serde_json::{Map, Value};
+use crate::socket::{ask, whose};
+use crate::{interrupt, logging, notify, output};
 use std::fmt::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tidewater_base::units::{self, format_bytes, format_duration};
 use tidewater_core::profile::Profile;
 use tidewater_driver::vfio_user::SOCKET_PATH_MAX;
 use tidewater_live::{About, Kind};
 use tidewater_serve::commands::{self, Form};
-use tidewater_serve::control::{self, HostMemoryFault, Request};
+use tidewater_serve::control::{HostMemoryFault, Request};
 use tidewater_serve::engine::{
     Backing, Event, MetricsSetup, NamespaceSetup, Ready, SERVE_TIME, Server, Setup, TcpSetup,
 };
@@ -288,7 +287,7 @@ fn say(event: Event, serve: &Serve, control: &Path, notes: &[String], page: Opti
         // A log device says once, when it is ready, what its syncs survive.
         Event::Ready(ready) if let Some(folder) = &serve.log_device => {
             let watch = how_to_watch(&ready, page);
-            let _ = output::print(&log_device::how_to_use(folder, serve.ring_persistent, &watch));
+            let _ = output::print(&how_to_use(folder, serve.ring_persistent, &watch));
             notify::ready();
         }
         Event::Ready(ready) => {
@@ -346,79 +345,26 @@ fn how_to_attach(ready: &Ready, serve: &Serve, control: &Path, page: Option<&str
     text + "Stop it with Ctrl-C or SIGTERM.\n"
 }
 
+/// How to use a log device, when it is ready.
+fn how_to_use(folder: &Path, is_persistent: bool, watch: &str) -> String {
+    let folder = folder.display();
+    let level = if is_persistent {
+        "A sync returns when the record is in the ring, which survives a power loss."
+    } else {
+        "A sync returns when the record is in the ring's copy on this disk, synced."
+    };
+    format!(
+        "Run a program with its log files on this device:\n  \
+         tidewater run --device {folder} --log PATTERN -- PROGRAM\n{level}\n\
+         Status: tidewater status --device {folder}\n{watch}Ctrl-C or SIGTERM shuts the device down.\n"
+    )
+}
+
 /// Where its metrics and its page are, a line each.
 fn how_to_watch(ready: &Ready, page: Option<&str>) -> String {
     let metrics = ready.metrics.map(|address| format!("Metrics: http://{address}/metrics\n"));
     let page = page.map(|page| format!("Watch it: {page}\n"));
     metrics.into_iter().chain(page).collect()
-}
-
-pub fn control_socket(served: &Served) -> PathBuf {
-    match &served.device {
-        // The folder of a log device.
-        Some(folder) if folder.is_dir() => {
-            let target = format!("vfio-user:{}", folder.join(log_device::SOCKET).display());
-            log_device::wait_for(&target);
-            folder.join(log_device::CONTROL)
-        }
-        Some(socket) => socket.clone(),
-        None => runtime::default_directory().join("control.sock"),
-    }
-}
-
-pub fn ask(served: &Served, request: &Request) -> Result<Map<String, Value>, Failure> {
-    let path = control_socket(served);
-    control::ask(&path, request).map_err(|why| {
-        let help = "give the folder of a log device, or the socket that `tidewater serve` printed, by --device";
-        let failure = Failure::run(without_number(&why));
-        // What the device itself refuses has nothing to do with its socket.
-        if !why.starts_with(&*path.to_string_lossy()) {
-            return failure;
-        }
-        failure.help(socket::advice(&path).as_deref().unwrap_or(help))
-    })
-}
-
-/// Which drive is behind a control socket: with the default socket, the one served last.
-fn whose(served: &Served) -> String {
-    let socket = control_socket(served);
-    let answer = control::ask(&socket, &Request::Status).unwrap_or_default();
-    match answer.get("image").and_then(|image| image.as_str()) {
-        Some("memory") => format!("the drive in memory behind {}", socket.display()),
-        Some(image) => format!("the drive in {image} behind {}", socket.display()),
-        None => format!("the drive behind {}", socket.display()),
-    }
-}
-
-/// `tidewater status`.
-///
-/// # Errors
-/// When no device answers, or answers no more while it is watched.
-pub fn status(of: &StatusOf) -> Result<(), Failure> {
-    let asked = || -> Result<Map<String, Value>, Failure> {
-        let mut answer = ask(&of.served, &Request::Status)?;
-        answer.insert("control".into(), control_socket(&of.served).display().to_string().into());
-        if !of.json {
-            answer.remove("ok");
-            if let Some(peers) = answer.remove("peers") {
-                answer.insert("replication".into(), crate::group::in_a_line(&peers).into());
-            }
-            if let Some(disk) = answer.remove("disk") {
-                answer.insert("disk".into(), status::disk_in_a_line(&disk).into());
-            }
-            status::log_in_lines(&mut answer);
-        }
-        Ok(answer)
-    };
-    if let Some(every) = of.watch {
-        return status::watch(Duration::from_nanos(every.as_ps() / 1_000), of.json, asked);
-    }
-    let answer = asked()?;
-    if of.json {
-        let text = serde_json::to_string_pretty(&answer).map_err(Failure::run)?;
-        return output::print(&(text + "\n"));
-    }
-    output::print(&status::grouped(&answer, None))
 }
 
 /// `tidewater fault`.

@@ -1,9 +1,19 @@
-//! Advice about a socket that this user can't connect to.
+//! Sockets of served devices: where they are, what is asked there, and advice where this user can't connect.
 
+use crate::args::log_device::{CONTROL, SOCKET, folders_of};
+use crate::args::served::Served;
+use crate::failure::{Failure, without_number};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, Uid, User, access};
-use std::path::Path;
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use tidewater_driver::vfio_user::SOCKET_PATH_MAX;
+use tidewater_serve::control::{self, Request};
+use tidewater_serve::runtime;
+
+/// How long a command waits for a device that is starting.
+const START_TIME: Duration = Duration::from_secs(3);
 
 /// Advice about a path that is too long for a socket, or a socket of another user. `None`: neither is the case.
 pub fn advice(path: &Path) -> Option<String> {
@@ -22,4 +32,58 @@ pub fn advice(path: &Path) -> Option<String> {
         (_, Some(name)) => format!("it belongs to {name}: run this command as that user (sudo -u {name} ...)"),
         (_, None) => format!("it belongs to user {owner}: run this command as that user (sudo -u '#{owner}' ...)"),
     })
+}
+
+/// Waits for a device that was started just before.
+pub fn wait_for(target: &str) {
+    let begin = Instant::now();
+    let there = |folders: &[&Path]| folders.iter().any(|folder| folder.join(SOCKET).exists());
+    while let Some(folders) = folders_of(target)
+        && !there(&folders)
+        && begin.elapsed() < START_TIME
+    {
+        std::thread::sleep(START_TIME / 100);
+    }
+}
+
+/// The control socket of a served device.
+pub fn control_socket(served: &Served) -> PathBuf {
+    match &served.device {
+        // The folder of a log device.
+        Some(folder) if folder.is_dir() => {
+            let target = format!("vfio-user:{}", folder.join(SOCKET).display());
+            wait_for(&target);
+            folder.join(CONTROL)
+        }
+        Some(socket) => socket.clone(),
+        None => runtime::default_directory().join("control.sock"),
+    }
+}
+
+/// Asks a served device.
+///
+/// # Errors
+/// When none answers, or it refuses.
+pub fn ask(served: &Served, request: &Request) -> Result<Map<String, Value>, Failure> {
+    let path = control_socket(served);
+    control::ask(&path, request).map_err(|why| {
+        let help = "give the folder of a log device, or the socket that `tidewater serve` printed, by --device";
+        let failure = Failure::run(without_number(&why));
+        // What the device itself refuses has nothing to do with its socket.
+        if !why.starts_with(&*path.to_string_lossy()) {
+            return failure;
+        }
+        failure.help(advice(&path).as_deref().unwrap_or(help))
+    })
+}
+
+/// Which drive is behind a control socket: with the default socket, the one served last.
+pub fn whose(served: &Served) -> String {
+    let socket = control_socket(served);
+    let answer = control::ask(&socket, &Request::Status).unwrap_or_default();
+    match answer.get("image").and_then(|image| image.as_str()) {
+        Some("memory") => format!("the drive in memory behind {}", socket.display()),
+        Some(image) => format!("the drive in {image} behind {}", socket.display()),
+        None => format!("the drive behind {}", socket.display()),
+    }
 }

@@ -1,13 +1,16 @@
 //! The status of a served device: keys in groups, once or again and again.
 
+use crate::args::served::StatusOf;
 use crate::failure::Failure;
-use crate::{interrupt, output};
+use crate::socket::{ask, control_socket};
+use crate::{group, interrupt, output};
 use console::Term;
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::time::{Duration as WallDuration, Instant};
 use tidewater_base::Duration;
 use tidewater_base::units::{self, bytes, format_duration};
+use tidewater_serve::control::Request;
 
 /// The keys of an answer to `status`, by what they are about; those that are not here come last.
 const GROUPS: [(&str, &[&str]); 6] = [
@@ -73,6 +76,37 @@ const LINE: [&str; 10] = [
 ];
 /// How long a watch may be deaf to Ctrl-C.
 const DEAF: WallDuration = WallDuration::from_millis(50);
+
+/// `tidewater status`.
+///
+/// # Errors
+/// When no device answers, or answers no more while it is watched.
+pub fn command(of: &StatusOf) -> Result<(), Failure> {
+    let asked = || -> Result<Map<String, Value>, Failure> {
+        let mut answer = ask(&of.served, &Request::Status)?;
+        answer.insert("control".into(), control_socket(&of.served).display().to_string().into());
+        if !of.json {
+            answer.remove("ok");
+            if let Some(peers) = answer.remove("peers") {
+                answer.insert("replication".into(), group::in_a_line(&peers).into());
+            }
+            if let Some(disk) = answer.remove("disk") {
+                answer.insert("disk".into(), disk_in_a_line(&disk).into());
+            }
+            log_in_lines(&mut answer);
+        }
+        Ok(answer)
+    };
+    if let Some(every) = of.watch {
+        return watch(WallDuration::from_nanos(every.as_ps() / 1_000), of.json, asked);
+    }
+    let answer = asked()?;
+    if of.json {
+        let text = serde_json::to_string_pretty(&answer).map_err(Failure::run)?;
+        return output::print(&(text + "\n"));
+    }
+    output::print(&grouped(&answer, None))
+}
 
 /// Whether it counts what happens, so that its change is a rate.
 fn is_counter(key: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::args::files::{Tail, TailFrom};
 use crate::failure::{Failure, printable, reason};
-use crate::{interrupt, log_device, output};
+use crate::{interrupt, output, socket};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ fn failed(error: LogError) -> Failure {
 /// # Errors
 /// When the device can't be reached or read, and when bytes that were read are cut.
 pub fn command(given: &Tail) -> Result<(), Failure> {
-    log_device::wait_for(&given.log.device);
+    socket::wait_for(&given.log.device);
     let _running = interrupt::Running::begin();
     let mut log = Reader::open(&given.log.device, given.log.lane).map_err(failed)?;
     if given.position {

@@ -11,7 +11,7 @@ pub struct LaneOf {
     /// The device that has the log: the folder of `tidewater log-device`, or vfio-user:SOCKET of `tidewater serve
     /// --ring`; several of a group with commas between them, the primary of which is used; or
     /// cluster:etcd=HOST:PORT/CLUSTER, if keepers watch the group: etcd names the primary
-    #[arg(long, value_name = "TARGET", value_parser = crate::log_device::target, help_heading = "Log")]
+    #[arg(long, value_name = "TARGET", value_parser = super::log_device::target, help_heading = "Log")]
     pub device: String,
     /// The lane of the log
     #[arg(
@@ -27,9 +27,9 @@ pub struct LaneOf {
 impl LaneOf {
     /// The device as `--device` takes it, quoted for a shell if need be.
     pub fn shown(&self) -> String {
-        let devices = crate::log_device::folders_of(&self.device);
+        let devices = super::log_device::folders_of(&self.device);
         // A folder stands for the device in it. A socket by itself is named as it was given.
-        let devices = devices.filter(|all| all.iter().all(|folder| crate::log_device::is_one(folder)));
+        let devices = devices.filter(|all| all.iter().all(|folder| super::log_device::is_one(folder)));
         let shown = |all: Vec<&Path>| all.iter().map(|it| it.display().to_string()).collect::<Vec<_>>().join(",");
         let text = devices.map_or_else(|| self.device.clone(), shown);
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:+,".contains(c);

@@ -1,14 +1,13 @@
 //! Options of a run: its load and its drive.
 
-use super::{Range, Setting, formats, values};
+use super::values::{self, formats};
 use clap::{Args, ValueHint};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tidewater_base::Duration;
 use tidewater_core::ftl::Precondition;
 use tidewater_sim::trace::{Columns, Format};
-use tidewater_sim::workload::JobSpec;
-use tidewater_study::{DriveSpec, LoadSpec, factor};
+use tidewater_study::{DriveSpec, LoadSpec, Range, Setting, factor};
 
 /// Options that a job has no use for.
 pub(super) const OF_TRACES: [&str; 7] = ["trace", "format", "columns", "skip_bad", "volume", "compact", "repeat"];
@@ -85,15 +84,6 @@ impl Load {
             power_cut: self.power_cut,
             warm_up: self.warm_up,
         }
-    }
-}
-
-impl super::Replay {
-    /// The load in the words of studies: fio's command line is a job.
-    pub fn load_spec(&self) -> LoadSpec {
-        let job = self.fio.then(|| JobSpec::command_line(&self.fio_line));
-        let load = self.load.spec();
-        LoadSpec { job: job.or(load.job), ..load }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The commands of profiles.
 
-use super::{Setting, examples};
+use super::examples;
 use clap::{Subcommand, ValueHint};
 use std::path::PathBuf;
+use tidewater_study::Setting;
 
 /// `tidewater profile`.
 #[derive(Debug, Subcommand)]

@@ -2,12 +2,13 @@
 
 use super::hardware::{FastCommand, WindowCommand};
 use super::peers::PeerArgs;
-use super::{Setting, examples, values};
+use super::{examples, values};
 use clap::{ArgAction, Args, Subcommand, ValueEnum, ValueHint};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 use tidewater_base::Duration;
+use tidewater_study::Setting;
 
 /// `tidewater serve`.
 #[derive(Debug, Args)]

@@ -1,9 +1,10 @@
 //! Options of `tidewater sweep`.
 
-use super::{Drive, Load, Variation, Watch};
+use super::load::{Drive, Load, Watch};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::str::FromStr;
+use tidewater_study::Variation;
 
 /// `tidewater sweep`.
 #[derive(Debug, Args)]

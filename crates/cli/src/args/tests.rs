@@ -1,6 +1,7 @@
 use super::*;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
+use tidewater_study::Range;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(line.split_whitespace())

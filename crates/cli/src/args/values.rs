@@ -1,10 +1,12 @@
 //! Values of flags that are more than a number or a name.
 
-use clap::builder::{PossibleValue, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tidewater_base::Duration;
 use tidewater_base::units::parse_duration;
 use tidewater_core::ftl::Precondition;
 use tidewater_sim::run::parse_precondition;
+use tidewater_sim::trace::Format;
+use tidewater_sim::trace::convert::OutputFormat;
 
 /// Reads the state that a drive begins in. Completions offer the words; a share of `filled` is taken as well.
 #[derive(Clone)]
@@ -40,4 +42,16 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let time = parse_duration(text).map_err(|error| error.to_string())?;
     if time.is_zero() { Err("it must be above 0".into()) } else { Ok(time) }
+}
+
+/// Names of trace formats, as a list that help and completions can show.
+pub(super) fn formats() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(Format::name))
+        .map(|name| name.parse().expect("each of the listed names is a format's"))
+}
+
+/// Names of the formats that traces are written in.
+pub(super) fn output_formats() -> impl TypedValueParser<Value = OutputFormat> {
+    PossibleValuesParser::new(OutputFormat::ALL.map(OutputFormat::name))
+        .map(|name| name.parse().expect("each of the listed names is a format's"))
 }

@@ -3,7 +3,7 @@
 use crate::args::ExperimentLedger;
 use crate::failure::Failure;
 use crate::output;
-use crate::report::width;
+use crate::text::width;
 use tidewater_papers::ledger;
 use tidewater_report::experiment::{Experiment, page, page_with};
 use tidewater_report::ledger::{Line, Verdict, headline, text, to_json};

@@ -10,7 +10,7 @@ use crate::failure::{Failure, Status};
 use crate::interrupt;
 use crate::output::{self, Delivery, Target, distinct};
 use crate::progress::Whole;
-use crate::report::width;
+use crate::text::width;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidewater_papers::{self as papers, ExperimentError, Options};

@@ -3,7 +3,7 @@
 use crate::args::hardware::Reached;
 use crate::failure::{Failure, reason, without_number};
 use crate::socket;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use tidewater_client::WindowError;
@@ -177,6 +177,21 @@ fn no_remote(address: SocketAddr, error: &nvme_tcp::Error) -> Failure {
         }
         _ => failure,
     }
+}
+
+/// All bytes of a file, or of standard input.
+///
+/// # Errors
+/// When they can't be read.
+pub fn bytes_of(file: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let read = if file.as_os_str() == "-" {
+        std::io::stdin().read_to_end(&mut bytes).map(drop)
+    } else {
+        std::fs::read(file).map(|read| bytes = read)
+    };
+    read.map_err(|error| Failure::run(format_args!("{}: {}", file.display(), reason(&error))))?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `tidewater nvme fast`: the log of a drive's fast side.
 
-use super::connect::{self, explain};
+use super::connect::{self, bytes_of, explain};
+use super::pages;
 use super::table::Table;
-use super::{bytes_of, pages};
 use crate::args::hardware::{FastAppend, FastCommand, FastRead};
 use crate::failure::Failure;
 use crate::output;

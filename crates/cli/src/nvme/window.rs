@@ -1,8 +1,8 @@
 //! `tidewater nvme window`: the byte window of a drive.
 
-use super::connect::{self, explain};
+use super::connect::{self, bytes_of, explain};
+use super::pages;
 use super::table::Table;
-use super::{bytes_of, pages};
 use crate::args::hardware::{WindowCommand, WindowEntry, WindowLoad, WindowPin, WindowStore};
 use crate::failure::Failure;
 use crate::output;

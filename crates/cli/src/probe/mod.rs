@@ -7,7 +7,7 @@ use crate::failure::{Failure, Status, printable, reason};
 use crate::interrupt::{self, Running};
 use crate::output::{self, Delivery, Target, distinct};
 use crate::progress::Bar;
-use crate::report::width;
+use crate::text::width;
 use disk::Disk;
 use std::path::Path;
 use tidewater_core::ftl::Precondition;

@@ -7,9 +7,10 @@ mod program;
 mod unseen;
 
 use crate::args::files::{Drain, LaneOf, LevelName, OnDeviceLoss, Recover, Run as Given};
+use crate::args::log_device::{folder_of, is_one};
 use crate::failure::{Failure, printable, reason};
 use crate::output::{self, tell};
-use crate::{log_device, socket};
+use crate::socket;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
@@ -123,7 +124,7 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     let here = std::env::current_dir().unwrap_or_default();
     let (is_matched, line) = matches::now(&setup.globs, &here);
     say(&format!("{}\n", printable(&line)));
-    let device = log_device::folder_of(&given.log.device).and_then(|folder| folder.canonicalize().ok());
+    let device = folder_of(&given.log.device).and_then(|folder| folder.canonicalize().ok());
     let misses = matches::Misses::new(device, is_matched || given.quiet);
     if given.owners.allowed.is_empty() && !report.others.is_empty() {
         say(&of_others(&report.others));
@@ -188,7 +189,7 @@ pub fn run(given: &Given) -> Result<(), Failure> {
 /// Begins a run, once its device is there. A signal that would end the program ends the wait.
 fn start(setup: &Setup, given: &Given, signals: &mut SignalFd) -> Result<Result<(Run, Report), RunError>, Failure> {
     let Some(limit) = given.wait.map(|limit| Duration::from_nanos(limit.as_ns())) else {
-        log_device::wait_for(&given.log.device);
+        socket::wait_for(&given.log.device);
         return Ok(Run::start(setup));
     };
     let begin = Instant::now();
@@ -329,7 +330,7 @@ fn refused(error: &RunError, lane: &LaneOf, globs: &Globs) -> Failure {
 }
 
 fn log_help(failure: Failure, error: &LogError, lane: &LaneOf) -> Failure {
-    let of_folder = log_device::folder_of(&lane.device).is_some();
+    let of_folder = folder_of(&lane.device).is_some();
     match error {
         LogError::Busy { .. } | LogError::Gone | LogError::Taken if of_folder => {
             failure.help("a log device serves one program at a time: stop the other one, or start another log device")
@@ -342,7 +343,7 @@ fn log_help(failure: Failure, error: &LogError, lane: &LaneOf) -> Failure {
              --vfio-user SOCKET",
         ),
         LogError::Unreachable { path, .. } => {
-            let is_one = log_device::folder_of(&lane.device).is_some_and(log_device::is_one);
+            let is_one = folder_of(&lane.device).is_some_and(is_one);
             let start = || match is_one {
                 true => format!("start the device: tidewater log-device {}", lane.shown()),
                 // A new device there would be without the log of these files.
@@ -409,7 +410,7 @@ pub fn recover(given: &Recover) -> Result<(), Failure> {
     if !given.onto.is_empty() {
         return onto::recover(given);
     }
-    log_device::wait_for(&given.log.device);
+    socket::wait_for(&given.log.device);
     let globs = if given.globs.is_empty() { None } else { Some(globs(&given.globs)?) };
     let owners = given.owners.allowed.clone();
     let rules = Rules { globs, owners, forget: given.forget, adopt: given.adopt, dry: given.dry_run };
@@ -424,7 +425,7 @@ pub use check::check;
 /// # Errors
 /// As [`recover`]; a program that runs is not drained.
 pub fn drain(given: &Drain) -> Result<(), Failure> {
-    log_device::wait_for(&given.log.device);
+    socket::wait_for(&given.log.device);
     let owners = given.owners.allowed.clone();
     let report = replay(&given.log, &Rules { owners, forget: given.forget, adopt: given.adopt, ..Rules::default() })?;
     let mut text = recovered(&report, false);

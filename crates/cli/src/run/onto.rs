@@ -4,7 +4,7 @@ use super::{cut_rings_are_errors, globs, log_help, recovered, with_help};
 use crate::args::files::{LaneOf, OntoDirectory, Recover};
 use crate::failure::{Failure, printable};
 use crate::output::{self, tell};
-use crate::{interrupt, log_device};
+use crate::{interrupt, socket};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -88,7 +88,7 @@ pub fn recover(given: &Recover) -> Result<(), Failure> {
     if given.log.device.starts_with("window:") {
         return Err(Failure::usage("--onto: a log in a byte window has no replicas"));
     }
-    log_device::wait_for(&given.log.device);
+    socket::wait_for(&given.log.device);
     if given.follow {
         return follow(given, &rules);
     }
