@@ -73,20 +73,6 @@ pub fn begin() {
     }
     let armed = Box::leak(Box::new(Armed { globs: Globs::from_text(&patterns), socket }));
     ARMED.store(armed, Ordering::Release);
-    take_up_inherited();
-}
-
-/// Descriptors of files in the set that another program left to this one.
-fn take_up_inherited() {
-    let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
-    let numbers: Vec<c_int> = list.filter_map(|one| one.ok()?.file_name().to_str()?.parse().ok()).collect();
-    for fd in numbers {
-        // SAFETY: it may be closed by now, and then says so.
-        let flags = unsafe { real::fcntl(fd, libc::F_GETFL, ptr::null_mut()) };
-        if flags >= 0 && flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
-            crate::calls::open::take_up(fd, flags);
-        }
-    }
 }
 
 /// Whether this process is part of a run.
@@ -215,8 +201,8 @@ fn without_signal(write: impl FnOnce() -> isize) {
 
 /// `errno` for a call whose change the log does not take. Reported once.
 #[cold]
-pub fn refuse(error: &FilesError) -> Errno {
-    match error {
+pub fn refuse(error: FilesError) -> Errno {
+    match &error {
         FilesError::System(_) => {}
         FilesError::TooMany => warn(Warning::Failed, format_args!("{error}")),
         error => warn(Warning::Failed, format_args!("{error}; writes and syncs of files on the log fail")),
@@ -257,7 +243,7 @@ impl Drop for Whole {
 /// The log's.
 pub fn order() -> Result<(), Errno> {
     let _whole = whole();
-    files()?.order().map_err(|error| refuse(&error))
+    files()?.order().map_err(refuse)
 }
 
 /// As [`order`], before a change of what a descriptor is of: what is in memory alone is lost before the log is, and
@@ -295,11 +281,11 @@ pub fn under_lock<T>(
 ) -> Result<Option<T>, Errno> {
     let (before, held) = (HELD.get(), holds(place));
     if !held {
-        files.admit().map_err(|error| refuse(&error))?;
+        files.admit().map_err(refuse)?;
         HELD.set(u32::from(place.entry) + 1);
     }
     let result = match files.lock(place, borrow(fd), held) {
-        Err(error) => Err(refuse(&error)),
+        Err(error) => Err(refuse(error)),
         Ok(None) => Ok(None),
         Ok(Some(_)) if files.table().flags(place) & tidewater_files::REAL != 0 => Ok(None),
         Ok(Some(locked)) => then(&locked).map(Some),

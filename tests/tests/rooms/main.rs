@@ -123,6 +123,25 @@ const PLACES: &[Place] = &[
         ],
         circle_max: 2,
     },
+    Place {
+        folder: "crates/shim/src",
+        floors: &[&["memory", "real", "text"], &["descriptors", "paths"], &["process"], &["calls"]],
+        circle_max: 2,
+    },
+    Place {
+        folder: "crates/shim/src/calls",
+        // `raw` passes system calls to what stands for them.
+        floors: &[
+            &["children", "members"],
+            &["begin", "change", "mapped", "names", "sync"],
+            &["refused", "rewrite"],
+            &["descriptors", "printed"],
+            &["open"],
+            &["write"],
+            &["raw"],
+        ],
+        circle_max: 2,
+    },
 ];
 
 /// A type that wires rooms, and does not do their work.

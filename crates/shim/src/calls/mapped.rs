@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::libc::{self, size_t};
 use tidewater_files::Place;
 
-use super::{give, open};
+use super::{give, members};
 use crate::descriptors::{self, Kind};
 use crate::{process, real};
 
@@ -68,7 +68,7 @@ fn becomes_writable(at: usize, len: usize) -> Result<(), Errno> {
             && let Some(file) = files.by_name(place)
         {
             use std::os::fd::AsRawFd as _;
-            open::make_real(place, file.as_raw_fd(), "a mapping of it is made writable (mprotect)")?;
+            members::make_real(place, file.as_raw_fd(), "a mapping of it is made writable (mprotect)")?;
         }
     }
     Ok(())

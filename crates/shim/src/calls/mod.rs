@@ -8,11 +8,13 @@
 //! runs on.
 
 mod begin;
+mod change;
 mod children;
-pub mod descriptors;
+mod descriptors;
 mod mapped;
+mod members;
 mod names;
-pub mod open;
+mod open;
 mod printed;
 mod raw;
 mod refused;
@@ -20,6 +22,7 @@ mod rewrite;
 mod sync;
 mod write;
 
+use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
 
 use nix::errno::Errno;
@@ -41,6 +44,19 @@ fn stat(fd: i32) -> Result<libc::stat, Errno> {
     Errno::result(unsafe { libc::fstat(fd, about.as_mut_ptr()) })?;
     // SAFETY: as above.
     Ok(unsafe { about.assume_init() })
+}
+
+/// The file of a name, by fstatat(2). Symbolic links are not followed.
+///
+/// # Safety
+/// `path` ends with a zero byte.
+#[allow(unsafe_code)]
+unsafe fn look(folder: c_int, path: *const c_char) -> Option<libc::stat> {
+    let mut about = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the caller's; `about` is there to be filled.
+    let found = unsafe { libc::fstatat(folder, path, about.as_mut_ptr(), libc::AT_SYMLINK_NOFOLLOW) } == 0;
+    // SAFETY: it was filled.
+    found.then(|| unsafe { about.assume_init() })
 }
 
 fn is_file(about: &libc::stat) -> bool {

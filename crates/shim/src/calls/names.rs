@@ -2,33 +2,20 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_uint};
-use std::mem::MaybeUninit;
 use std::ptr;
 
 use nix::errno::Errno;
 use nix::libc;
 use tidewater_client::mapped::Log;
-use tidewater_files::{Files, FilesError, GONE, Moving, PathBytes, Place, RENAMED};
+use tidewater_files::{Files, GONE, Moving, PathBytes, Place, RENAMED};
 
-use super::{give, is_file, open, stat};
+use super::{give, is_file, look, members, stat};
 use crate::descriptors::{self, Kind};
 use crate::paths::{self, PathText};
 use crate::process::{self, refuse};
 use crate::real::{self, NextLibrary};
 
 const HERE: c_int = libc::AT_FDCWD;
-
-/// The file of a name, by fstatat(2). Symbolic links are not followed.
-///
-/// # Safety
-/// `path` ends with a zero byte.
-pub unsafe fn look(folder: c_int, path: *const c_char) -> Option<libc::stat> {
-    let mut about = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the caller's; `about` is there to be filled.
-    let found = unsafe { libc::fstatat(folder, path, about.as_mut_ptr(), libc::AT_SYMLINK_NOFOLLOW) } == 0;
-    // SAFETY: it was filled.
-    found.then(|| unsafe { about.assume_init() })
-}
 
 /// A descriptor for a moment.
 struct Opened(c_int);
@@ -70,7 +57,7 @@ unsafe fn member(folder: c_int, path: *const c_char, about: &libc::stat) -> Resu
     // Another file may have had the inode.
     // SAFETY: the caller's.
     match unsafe { open_as(folder, path, libc::O_PATH) } {
-        Ok(file) => Ok(open::find(file.0)),
+        Ok(file) => Ok(members::find(file.0)),
         // The process may open nothing more, most likely.
         Err(_) => Ok(files.table().find(about.st_dev, about.st_ino)),
     }
@@ -83,7 +70,7 @@ unsafe fn member(folder: c_int, path: *const c_char, about: &libc::stat) -> Resu
 pub unsafe fn find(path: *const c_char) -> Result<Option<Place>, Errno> {
     // SAFETY: the caller's.
     let file = Errno::result(unsafe { real::open(path, libc::O_PATH | libc::O_CLOEXEC, 0) }).map(Opened)?;
-    Ok(open::find(file.0))
+    Ok(members::find(file.0))
 }
 
 /// Whether what a name leads to is in memory alone: it waits for no log.
@@ -117,10 +104,9 @@ unsafe fn enter(folder: c_int, path: *const c_char, old: &PathText, new: &PathTe
     // SAFETY: the caller's.
     let file = unsafe { open_file(folder, path) }?;
     let about = stat(file.0)?;
-    let failed = |error: FilesError| refuse(&error);
-    let place = files.enter_from(process::borrow(file.0), old.as_bytes(), &NextLibrary).map_err(failed)?;
+    let place = files.enter_from(process::borrow(file.0), old.as_bytes(), &NextLibrary).map_err(refuse)?;
     let Some(place) = place else { return Ok(None) };
-    files.record_path(place, new.as_bytes(), false).map_err(failed)?;
+    files.record_path(place, new.as_bytes(), false).map_err(refuse)?;
     // This process may have it open.
     for fd in 0..highest() {
         if let Ok(other) = stat(fd)
@@ -130,7 +116,7 @@ unsafe fn enter(folder: c_int, path: *const c_char, old: &PathText, new: &PathTe
             // SAFETY: a descriptor, open or not.
             let flags = unsafe { real::fcntl(fd, libc::F_GETFL, ptr::null_mut()) };
             if flags >= 0 && flags & libc::O_ACCMODE != libc::O_RDONLY && flags & libc::O_PATH == 0 {
-                descriptors::set(fd, Kind::File(open::of(place, flags)));
+                descriptors::set(fd, Kind::File(members::of(place, flags)));
             }
         }
     }
@@ -148,7 +134,7 @@ fn highest() -> c_int {
 /// The last name of a file goes away by a rename over it. Said before: a program that is killed behind the call leaves
 /// a file that may be missing. Should the call fail, that is taken back.
 fn may_be_missing(place: Option<Place>) -> Result<(), Errno> {
-    place.map_or(Ok(()), |place| process::files()?.going(place).map_err(|error| refuse(&error)))
+    place.map_or(Ok(()), |place| process::files()?.going(place).map_err(refuse))
 }
 
 /// The last name of a file was to go away, and did not.
@@ -169,12 +155,12 @@ unsafe fn loses_name(place: Place, folder: c_int, path: *const c_char) -> Result
     let files = process::files()?;
     // SAFETY: the caller's.
     let Some(name) = (unsafe { paths::of_name(folder, path) }) else { return Ok(()) };
-    if !files.is_at(place, name.as_bytes()).map_err(|error| refuse(&error))? {
+    if !files.is_at(place, name.as_bytes()).map_err(refuse)? {
         return Ok(());
     }
     // SAFETY: the caller's.
     let file = unsafe { open_file(folder, path) }?;
-    files.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(|error| refuse(&error))
+    files.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(refuse)
 }
 
 /// Effect of a rename on the set.
@@ -216,11 +202,10 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
     if about.st_mode & libc::S_IFMT == libc::S_IFDIR {
         return move_folder(before, after).map(|moved| Moves::Folder(Box::new(moved)));
     }
-    let failed = |error: FilesError| refuse(&error);
     // SAFETY: the caller's.
     match unsafe { member(from, old, &about) }? {
         Some(place) if matches => {
-            let moving = process::files()?.record_move(place, after.as_bytes(), false).map_err(failed)?;
+            let moving = process::files()?.record_move(place, after.as_bytes(), false).map_err(refuse)?;
             // It has come as far as names may before the name is there: else recovery would look for the file by one
             // that it has not any more.
             process::order().map(|()| Moves::Within(place, moving, Box::new(before)))
@@ -229,7 +214,7 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
             process::order()?;
             // SAFETY: the caller's.
             let file = unsafe { open_file(from, old) }?;
-            process::files()?.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(failed)?;
+            process::files()?.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(refuse)?;
             Ok(Moves::Nothing)
         }
         None if matches && is_file(&about) => {
@@ -314,7 +299,7 @@ fn move_folder(before: PathText, after: PathText) -> Result<Moved, Errno> {
         moved.push(after.as_bytes());
         moved.push(rest);
         if !moved.is_cut() && process::matches(moved.as_bytes()) {
-            moving.push(files.record_move(place, moved.as_bytes(), true).map_err(|error| refuse(&error))?);
+            moving.push(files.record_move(place, moved.as_bytes(), true).map_err(refuse)?);
             continue;
         }
         let folder = rest.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
@@ -329,7 +314,7 @@ fn move_folder(before: PathText, after: PathText) -> Result<Moved, Errno> {
         name.push(b"\0");
         // SAFETY: it ends with a zero byte.
         if let Ok(file) = unsafe { open_file(HERE, name.as_bytes().as_ptr().cast()) } {
-            files.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(|error| refuse(&error))?;
+            files.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(refuse)?;
         }
     }
     // One whose last file was removed just now has a marker still.
@@ -497,9 +482,7 @@ unsafe fn linked((to, new): (c_int, *const c_char), call: impl FnOnce() -> c_int
         // SAFETY: the caller's.
         match unsafe { member(to, new, &about) }? {
             // The newest name is the one that most likely stays: `link` and `unlink` are how some rename.
-            Some(place) => {
-                process::files()?.record_path(place, after.as_bytes(), false).map_err(|error| refuse(&error))
-            }
+            Some(place) => process::files()?.record_path(place, after.as_bytes(), false).map_err(refuse),
             // By its new name, which is made durable: it may have no other (O_TMPFILE).
             // SAFETY: the caller's.
             None => unsafe { enter(to, new, &after, &after) }.map(drop),
@@ -561,7 +544,7 @@ unsafe fn unlinked(folder: c_int, path: *const c_char, call: impl Fn() -> c_int)
                 Err(errno) => return give(Err(errno)),
             };
             if let Err(error) = files.going(place) {
-                return give(Err(refuse(&error)));
+                return give(Err(refuse(error)));
             }
             let done = call();
             if done != 0 {

@@ -8,7 +8,7 @@ use std::ptr;
 use nix::errno::Errno;
 use nix::libc::{self, FILE, aiocb, off_t, sigevent, size_t, ssize_t};
 
-use super::{give, mapped, open};
+use super::{give, mapped, members};
 use crate::descriptors::{self, Kind};
 use crate::process::{self, Warning, warn};
 use crate::real;
@@ -20,7 +20,7 @@ pub fn before(fd: c_int, why: &str) -> Result<(), Errno> {
         Kind::File(of) => {
             // It may move the descriptor.
             descriptors::share(fd);
-            open::make_real(of.place, fd, why)
+            members::make_real(of.place, fd, why)
         }
         Kind::Synced => process::order(),
         Kind::Other | Kind::Own => Ok(()),
@@ -121,8 +121,8 @@ pub unsafe fn streams(stream: *mut FILE) -> Result<(), Errno> {
     let errno = Errno::last();
     // SAFETY: the caller's.
     let fd = unsafe { libc::fileno(stream) };
-    if let Some(place) = open::find(fd) {
-        open::make_real(place, fd, "a stream (fopen) writes it")?;
+    if let Some(place) = members::find(fd) {
+        members::make_real(place, fd, "a stream (fopen) writes it")?;
     }
     errno.set();
     Ok(())

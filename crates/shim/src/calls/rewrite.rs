@@ -9,7 +9,7 @@ use std::slice;
 
 use nix::errno::Errno;
 use nix::libc::{off_t, size_t, ssize_t};
-use tidewater_files::{ASKS, COPY, COPY_SMALL, FilesError};
+use tidewater_files::{ASKS, COPY, COPY_SMALL};
 
 use super::give;
 use crate::descriptors::{self, APPEND, DIRECT, DSYNC, Of, SYNC};
@@ -41,9 +41,8 @@ pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset
         // of them, or not.
         let bytes = unsafe { slice::from_raw_parts(from, len) };
         let file = process::borrow(fd);
-        let refuse = |error: FilesError| process::refuse(&error);
-        files.look_before(locked, file, begin).map_err(refuse)?;
-        let done = match files.write_kept(locked, begin, bytes, real).map_err(refuse)? {
+        files.look_before(locked, file, begin).map_err(process::refuse)?;
+        let done = match files.write_kept(locked, begin, bytes, real).map_err(process::refuse)? {
             Some(done) => done,
             // SAFETY: the caller's.
             None => unsafe {
@@ -56,14 +55,14 @@ pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset
                     copied::<COPY_LARGE, _>(from, len, write)
                 }
             }
-            .map_err(refuse)?,
+            .map_err(process::refuse)?,
         };
         let errno = Errno::last();
         if usize::try_from(done) == Ok(len) && !locked.was_interrupted() && descriptors::is(fd, locked.place) {
-            files.look_behind(locked, file).map_err(refuse)?;
+            files.look_behind(locked, file).map_err(process::refuse)?;
             locked.end_known(begin, begin + len as u64);
         } else {
-            files.reread(locked, file).map_err(refuse)?;
+            files.reread(locked, file).map_err(process::refuse)?;
         }
         errno.set();
         Ok(done)

@@ -5,11 +5,11 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use nix::errno::Errno;
 use nix::libc::{self, aiocb, off_t, size_t};
-use tidewater_files::{FilesError, Place, Seen, Sync};
+use tidewater_files::{Place, Seen, Sync};
 
-use super::{give, open};
+use super::{give, members};
 use crate::descriptors::{self, Kind};
-use crate::process;
+use crate::process::{self, refuse};
 use crate::real::{self, NextLibrary};
 
 /// Why a file is synced by itself that a call has passed by.
@@ -19,11 +19,10 @@ const PASSED_BY: &str = "it has bytes that no call wrote which is seen (a static
 /// file's by now.
 fn answered(place: Place, fd: c_int) -> Result<Option<Sync>, Errno> {
     let (files, file) = (process::files()?, process::borrow(fd));
-    let refuse = |error: FilesError| process::refuse(&error);
     match files.look_at(place, file, process::holds(place)).map_err(refuse)? {
         Seen::Recorded => {}
         Seen::Another => return Ok(None),
-        Seen::Unrecorded => open::make_real(place, fd, PASSED_BY)?,
+        Seen::Unrecorded => members::make_real(place, fd, PASSED_BY)?,
         // What it is written next brings it back.
         Seen::Unknown => files.leave(place, file, false, &NextLibrary).map_err(refuse)?,
     }
@@ -42,7 +41,7 @@ fn prepare(fd: c_int) -> Result<Sync, Errno> {
         Kind::File(of) => {
             // One that has left the set may have come back by another descriptor, as another.
             let is_there = process::files()?.table().is(of.place);
-            if let Some(place) = if is_there { Some(of.place) } else { open::find(fd) }
+            if let Some(place) = if is_there { Some(of.place) } else { members::find(fd) }
                 && let Some(sync) = answered(place, fd)?
             {
                 return Ok(sync);
@@ -54,7 +53,7 @@ fn prepare(fd: c_int) -> Result<Sync, Errno> {
         }
         Kind::Other | Kind::Synced => {}
     }
-    let Some(place) = open::find(fd) else {
+    let Some(place) = members::find(fd) else {
         process::order()?;
         return Ok(Sync::Real);
     };
@@ -62,7 +61,7 @@ fn prepare(fd: c_int) -> Result<Sync, Errno> {
     let flags = unsafe { real::fcntl(fd, libc::F_GETFL, std::ptr::null_mut()) };
     if flags >= 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
         // Written to without a record, since it was opened before the file came into the set.
-        open::make_real(place, fd, "it is written by a descriptor from before it was on the log")?;
+        members::make_real(place, fd, "it is written by a descriptor from before it was on the log")?;
     }
     Ok(answered(place, fd)?.unwrap_or(Sync::Real))
 }
@@ -81,10 +80,18 @@ fn sync_by(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
 /// The sync of a write whose descriptor, or whose flags, ask for one.
 pub fn sync_after(place: Place, fd: c_int) -> Result<(), Errno> {
     let _whole = process::whole();
-    match process::files()?.sync(place).map_err(|error| process::refuse(&error))? {
+    match process::files()?.sync(place).map_err(refuse)? {
         Sync::Waited => Ok(()),
         // SAFETY: a descriptor that is open.
         Sync::Real => Errno::result(unsafe { real::fdatasync(fd) }).map(drop),
+    }
+}
+
+/// A real sync of something outside of the set: what is on the log comes first, if `is_sync`.
+pub fn in_order<T: From<i8>>(is_sync: bool, call: impl FnOnce() -> T) -> T {
+    match if is_sync && process::is_armed() { process::order() } else { Ok(()) } {
+        Ok(()) => call(),
+        Err(errno) => give(Err(errno)),
     }
 }
 
@@ -114,11 +121,7 @@ pub unsafe extern "C" fn sync_file_range(fd: c_int, offset: off_t, len: off_t, f
             Ok(false) => call(),
             Err(errno) => give(Err(errno)),
         },
-        Kind::Other | Kind::Synced if process::is_armed() => match process::order() {
-            Ok(()) => call(),
-            Err(errno) => give(Err(errno)),
-        },
-        Kind::Other | Kind::Synced => call(),
+        Kind::Other | Kind::Synced => in_order(true, call),
     }
 }
 
@@ -136,11 +139,8 @@ macro_rules! aio_fsync {
         /// `aio_fsync(3)`: the real one, within the C library.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(how: c_int, what: *mut aiocb) -> c_int {
-            if process::is_armed() && let Err(errno) = process::order() {
-                return give(Err(errno));
-            }
             // SAFETY: the caller's.
-            unsafe { real::aio_fsync(how, what) }
+            in_order(true, || unsafe { real::aio_fsync(how, what) })
         }
     )*};
 }
@@ -149,24 +149,13 @@ aio_fsync!(aio_fsync aio_fsync64);
 /// `msync(2)`: of files outside of the set, as a mapped file is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int {
-    if process::is_armed()
-        && flags & libc::MS_SYNC != 0
-        && let Err(errno) = process::order()
-    {
-        return give(Err(errno));
-    }
     // SAFETY: the caller's.
-    unsafe { real::msync(at, len, flags) }
+    in_order(flags & libc::MS_SYNC != 0, || unsafe { real::msync(at, len, flags) })
 }
 
 /// `syncfs(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syncfs(fd: c_int) -> c_int {
-    if process::is_armed()
-        && let Err(errno) = process::order()
-    {
-        return give(Err(errno));
-    }
     // SAFETY: the caller's.
-    unsafe { real::syncfs(fd) }
+    in_order(true, || unsafe { real::syncfs(fd) })
 }

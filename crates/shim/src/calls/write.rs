@@ -10,70 +10,14 @@ use nix::libc::{self, iovec, off_t, size_t, ssize_t};
 use tidewater_client::mapped::Log;
 use tidewater_files::{ASKS, Files, Locked};
 
-use super::give;
+use super::change::{change, set_length, size};
+use super::{give, members};
 use crate::descriptors::{self, APPEND, DSYNC, Kind, Of, SYNC, WRITES_ONLY};
 use crate::process;
 use crate::real;
 
 /// Bytes that one call moves, at most (write(2)).
 const MOST: usize = 0x7fff_f000;
-
-/// Does a change under the file's lock: notes what will change, makes the records, does the real call, and rereads when
-/// that did something else. `call` gets the lock if it is held, and returns whether all was done. `Err`: the file
-/// has left the set, and the call is the caller's to do.
-fn change<T>(
-    of: Of,
-    fd: c_int,
-    record: impl FnOnce(&Files<Log>, &Locked<'_>, Of) -> Result<(), Errno>,
-    call: impl FnOnce(Option<&Locked<'_>>) -> (T, bool),
-) -> Result<Result<T, Errno>, impl FnOnce() -> T> {
-    let _whole = process::whole();
-    let files = match process::files() {
-        Ok(files) => files,
-        Err(errno) => return Ok(Err(errno)),
-    };
-    let mut parts = Some((record, call));
-    let mut under_lock = |of: Of| {
-        process::under_lock(files, of.place, fd, |locked| {
-            let (record, call) = parts.take().ok_or(Errno::EIO)?;
-            record(files, locked, of)?;
-            let (result, complete) = call(Some(locked));
-            let errno = Errno::last();
-            if complete && !locked.was_interrupted() && descriptors::is(fd, locked.place) {
-                files.look_behind(locked, process::borrow(fd)).map_err(|error| process::refuse(&error))?;
-                locked.end();
-            } else {
-                files.reread(locked, process::borrow(fd)).map_err(|error| process::refuse(&error))?;
-            }
-            errno.set();
-            Ok(result)
-        })
-    };
-    let mut done = under_lock(of);
-    if let Ok(None) = done {
-        match super::open::again(fd, of) {
-            Ok(None) => {}
-            Ok(Some(now)) => done = under_lock(now),
-            Err(errno) => done = Err(errno),
-        }
-    }
-    match (done, parts) {
-        (Ok(Some(result)), _) => Ok(Ok(result)),
-        (Ok(None), Some((_, call))) => Err(move || {
-            let done = call(None).0;
-            let errno = Errno::last();
-            super::open::was_passed_by(fd);
-            errno.set();
-            done
-        }),
-        (Ok(None), None) => Ok(Err(Errno::EIO)),
-        (Err(errno), _) => Ok(Err(errno)),
-    }
-}
-
-fn size(fd: c_int) -> Result<u64, Errno> {
-    tidewater_files::size(process::borrow(fd))
-}
 
 /// Where a descriptor stands (`SEEK_CUR`), or where its file ends, to which it is moved (`SEEK_END`).
 fn seek(fd: c_int, from: c_int) -> Result<u64, Errno> {
@@ -147,7 +91,7 @@ unsafe fn write_parts(
                 None => seek(fd, libc::SEEK_CUR)?,
             },
         };
-        files.look_before(locked, process::borrow(fd), at).map_err(|error| process::refuse(&error))?;
+        files.look_before(locked, process::borrow(fd), at).map_err(process::refuse)?;
         locked.begin(at, at.saturating_add(bytes as u64));
         let mut left = bytes;
         for part in parts {
@@ -162,7 +106,7 @@ unsafe fn write_parts(
             // (`rewrite` has a copy of its own).
             files.write(locked, at, part).map_err(|error| {
                 back(fd, before.get());
-                process::refuse(&error)
+                process::refuse(error)
             })?;
             (at, left) = (at + len as u64, left - len);
         }
@@ -248,37 +192,7 @@ const RWF_NOAPPEND: c_int = 0x20;
 /// A write of something outside of the set. One that is a sync, too, comes behind the log.
 fn other(fd: c_int, flags: c_int, call: impl FnOnce() -> ssize_t) -> ssize_t {
     let syncs = descriptors::kind(fd) == Kind::Synced || flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0;
-    match if syncs && process::is_armed() { process::order() } else { Ok(()) } {
-        Ok(()) => call(),
-        Err(errno) => give(Err(errno)),
-    }
-}
-
-/// Sets the length of a file in the set, by any descriptor of it.
-pub fn set_length(fd: c_int, len: u64) -> Result<(), Errno> {
-    let call = |_: Option<&Locked<'_>>| {
-        // SAFETY: a descriptor that is open.
-        let done = unsafe { real::ftruncate(fd, len as off_t) };
-        (done, done == 0)
-    };
-    let Some(of) = descriptors::of(fd) else {
-        process::order_before(fd)?;
-        return Errno::result(call(None).0).map(drop);
-    };
-    let record = |files: &Files<Log>, locked: &Locked<'_>, _: Of| {
-        let size = size(fd)?;
-        files.look_before(locked, process::borrow(fd), size).map_err(|error| process::refuse(&error))?;
-        locked.begin(len.min(size), len.max(size));
-        files.truncate(locked, len).map_err(|error| process::refuse(&error))
-    };
-    let done = match change(of, fd, record, call) {
-        Ok(done) => done?,
-        Err(call) => {
-            process::order()?;
-            call()
-        }
-    };
-    Errno::result(done).map(drop)
+    super::sync::in_order(syncs, call)
 }
 
 /// Sets the length of a file in the set. `false`: it is none, and the real call may do it. Only a file of the set is
@@ -320,7 +234,7 @@ fn allocate(of: Of, fd: c_int, mode: c_int, offset: off_t, len: off_t, call: imp
     let zeroes = mode & (PUNCH_HOLE | ZERO_RANGE) != 0;
     if mode & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE | UNSHARE_RANGE) != 0 {
         // Bytes move within the file.
-        return match super::open::make_real(of.place, fd, "parts of it are moved") {
+        return match members::make_real(of.place, fd, "parts of it are moved") {
             Ok(()) => call(),
             Err(errno) => give(Err(errno)),
         };
@@ -328,16 +242,16 @@ fn allocate(of: Of, fd: c_int, mode: c_int, offset: off_t, len: off_t, call: imp
     let record = |files: &Files<Log>, locked: &Locked<'_>, _: Of| {
         let size = size(fd)?;
         let grows = mode & (KEEP_SIZE | PUNCH_HOLE) == 0 && end > size;
-        files.look_before(locked, process::borrow(fd), size).map_err(|error| process::refuse(&error))?;
+        files.look_before(locked, process::borrow(fd), size).map_err(process::refuse)?;
         // Also where it only takes room: that stamps the file.
         let to = if zeroes || grows { end.max(size) } else { size };
         locked.begin(if zeroes { from.min(size) } else { size }, to);
         if grows {
-            files.truncate(locked, end).map_err(|error| process::refuse(&error))?;
+            files.truncate(locked, end).map_err(process::refuse)?;
         }
         let last = if grows { end } else { end.min(size) };
         if zeroes && last > from {
-            files.zero(locked, from, last - from).map_err(|error| process::refuse(&error))?;
+            files.zero(locked, from, last - from).map_err(process::refuse)?;
         }
         Ok(())
     };
