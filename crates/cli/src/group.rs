@@ -89,7 +89,7 @@ type State = (Map<String, Value>, Vec<Value>, Value);
 
 /// The state of the function's group, by the device's status.
 fn state(of: &GroupArgs) -> Result<State, Failure> {
-    let answer = socket::ask(&of.served, &Request::Status)?;
+    let answer = socket::status_of(&of.served)?;
     let peers = answer.get("peers").and_then(Value::as_object).ok_or_else(|| {
         Failure::run("the device has no peers").help("serve it with --node, --peer-listen and --peer")
     })?;
@@ -148,7 +148,7 @@ fn wait_for_promotion(of: &GroupArgs) -> Result<(), Failure> {
 
 fn status(of: &GroupArgs, json: bool) -> Result<(), Failure> {
     if json {
-        let answer = socket::ask(&of.served, &Request::Status)?;
+        let answer = socket::status_of(&of.served)?;
         let peers = answer.get("peers").cloned().unwrap_or_default();
         return output::print(&format!("{}\n", serde_json::to_string_pretty(&peers).map_err(Failure::run)?));
     }

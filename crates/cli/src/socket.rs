@@ -77,6 +77,14 @@ pub fn ask(served: &Served, request: &Request) -> Result<Map<String, Value>, Fai
     })
 }
 
+/// Asks a served device for its status.
+///
+/// # Errors
+/// As [`ask`].
+pub fn status_of(served: &Served) -> Result<Map<String, Value>, Failure> {
+    ask(served, &Request::Status)
+}
+
 /// Which drive is behind a control socket: with the default socket, the one served last.
 pub fn whose(served: &Served) -> String {
     let socket = control_socket(served);

@@ -2,7 +2,7 @@
 
 use crate::args::served::StatusOf;
 use crate::failure::Failure;
-use crate::socket::{ask, control_socket};
+use crate::socket::{control_socket, status_of};
 use crate::{group, interrupt, output};
 use console::Term;
 use serde_json::{Map, Value};
@@ -10,7 +10,6 @@ use std::fmt::Write as _;
 use std::time::{Duration as WallDuration, Instant};
 use tidewater_base::Duration;
 use tidewater_base::units::{self, bytes, format_duration};
-use tidewater_serve::control::Request;
 
 /// The keys of an answer to `status`, by what they are about; those that are not here come last.
 const GROUPS: [(&str, &[&str]); 6] = [
@@ -83,7 +82,7 @@ const DEAF: WallDuration = WallDuration::from_millis(50);
 /// When no device answers, or answers no more while it is watched.
 pub fn command(of: &StatusOf) -> Result<(), Failure> {
     let asked = || -> Result<Map<String, Value>, Failure> {
-        let mut answer = ask(&of.served, &Request::Status)?;
+        let mut answer = status_of(&of.served)?;
         answer.insert("control".into(), control_socket(&of.served).display().to_string().into());
         if !of.json {
             answer.remove("ok");
