@@ -59,8 +59,8 @@ enum Sends {
 /// Destination of the writer, one at a time.
 enum Sink {
     File { files: Vec<File>, syncs: bool },
-    Ring(Log, Level),
-    Window(WindowLog),
+    Ring(Box<Log>, Level),
+    Window(Box<WindowLog>),
 }
 
 impl Sink {
@@ -247,9 +247,9 @@ fn sink(folder: &Path, target: &str, route: Route) -> Sink {
         }
         Route::Ring(level) => {
             let options = Options { level: Some(level), timeout: TIME, full: TIME, ..Options::default() };
-            Sink::Ring(until_open(|| Log::open(target, options)), level)
+            Sink::Ring(Box::new(until_open(|| Log::open(target, options))), level)
         }
-        Route::Window => Sink::Window(until_open(|| WindowLog::open(&format!("window:0+{BLOCKS}:{target}")))),
+        Route::Window => Sink::Window(Box::new(until_open(|| WindowLog::open(&format!("window:0+{BLOCKS}:{target}"))))),
     }
 }
 

@@ -219,16 +219,11 @@ impl Device {
         }
         let both = log.try_clone().map_err(|error| error.to_string())?;
         let mut server = command.stdin(Stdio::null()).stdout(both).stderr(log).spawn().map_err(|e| e.to_string())?;
-        let deadline = Instant::now() + START_MAX;
-        while self.ready() == said {
-            if let Ok(Some(status)) = server.try_wait() {
-                return Err(format!("it ended with {status}"));
-            }
-            if Instant::now() > deadline {
-                return Err(format!("it does not listen after {} s", START_MAX.as_secs()));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let ended = wait::within(START_MAX, || match server.try_wait() {
+            Ok(Some(status)) => Some(Err(format!("it ended with {status}"))),
+            _ => (self.ready() != said).then_some(Ok(())),
+        });
+        ended.unwrap_or_else(|| Err(format!("it does not listen after {} s", START_MAX.as_secs())))?;
         self.server = Some(server);
         Ok(())
     }

@@ -27,7 +27,6 @@ use crate::report::{Report, Rules};
 use crate::set::Files;
 use crate::table::{Counter, FILES_MAX, Place, Table};
 use crate::{Globs, PATIENCE, hand_over};
-use sync::Syncs;
 use tidewater_client::mapped::{Log, Options};
 use tidewater_client::{Level, LogError};
 

@@ -6,7 +6,7 @@ use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::cluster::{Cluster, PATIENCE, numbers};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -333,7 +333,7 @@ fn a_handle_that_is_reattached_moves_with_what_it_has_appended() {
 #[test]
 fn a_record_that_is_being_filled_keeps_a_log_where_it_is_and_a_waiter_by_descriptor_moves_it() {
     let mut cluster = Cluster::new(3);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let log = Arc::new(open(&cluster));
     let written = log.append(&[&0u64.to_le_bytes()]).expect("there is room");
     log.wait(written.end, Level::RemoteRing, PATIENCE).expect("replicas acknowledge");
@@ -357,7 +357,7 @@ fn a_record_that_is_being_filled_keeps_a_log_where_it_is_and_a_waiter_by_descrip
 #[test]
 fn a_log_that_is_shared_stays_on_its_device() {
     let mut cluster = Cluster::new(3);
-    cluster.form(&["--mode", "quorum"]);
+    cluster.form("quorum");
     let mut log = open(&cluster);
     let other = Log::join(log.share().expect("descriptors"), Options::default()).expect("the lane is shared");
     cluster.kill(0);

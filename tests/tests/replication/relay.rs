@@ -52,15 +52,7 @@ impl Relay {
 
     fn start(at: &str, to: String, weather: &Arc<Weather>) -> Relay {
         // A program that another test starts meanwhile has a copy of the last relay's socket until its `exec`.
-        let begun = Instant::now();
-        let listener = loop {
-            match TcpListener::bind(at) {
-                Err(error) if error.kind() == ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => {
-                    std::thread::yield_now();
-                }
-                bound => break bound.expect("loopback can be had"),
-            }
-        };
+        let listener = wait::success("loopback can be had", || TcpListener::bind(at));
         listener.set_nonblocking(true).expect("a socket");
         let of = Arc::clone(weather);
         let thread = std::thread::spawn(move || {
