@@ -1,5 +1,5 @@
-//! CBM (Wei, Chen and Yang, *CBM: a cooperative buffer management for SSD*, MSST 2014): the workloads of its experiments,
-//! and traces that users may have.
+//! CBM (Wei, Chen and Yang, *CBM: a cooperative buffer management for SSD*, MSST 2014): the workloads of its
+//! experiments, and traces that users may have.
 
 use super::ENTRIES;
 use std::path::Path;
@@ -61,7 +61,7 @@ pub(super) fn traces(listed: &Value, folder: Option<&Path>) -> Result<Names, Fai
     }
     let missing = lines.len() - found.len();
     let skipped = format!(
-        "SKIPPED: {missing} of {} traces are not there; --traces FOLDER or TIDEWATER_TRACES names the folder that has them",
+        "SKIPPED: {missing} of {} traces are not there; --traces FOLDER or TIDEWATER_TRACES names their folder",
         lines.len()
     );
     let skipped = if missing > 0 { skipped } else { String::new() };

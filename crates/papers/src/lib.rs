@@ -95,7 +95,7 @@ struct Entry {
     made: Made,
 }
 
-/// What the experiments with CBM have in common.
+/// The common part of the experiments with CBM.
 const CBM: &str = include_str!("../experiments/shared/cbm.toml");
 const CBM_BY_SIZE: &str = include_str!("../experiments/shared/cbm-by-size.toml");
 

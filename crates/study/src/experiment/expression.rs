@@ -113,7 +113,7 @@ pub struct Rows {
 pub struct Row {
     /// The values of the keys.
     pub values: Vec<Value>,
-    /// What was measured, and the columns.
+    /// The measurements, and the columns.
     pub fields: Names,
 }
 
@@ -133,9 +133,9 @@ impl Rows {
         keys.filter(|(_, value)| !value.is_undefined()).chain(fields.clone()).collect()
     }
 
-    /// Of each row for which `when` holds, the value of `each`. Both know the row's keys and columns; the row as `this`,
-    /// and that of an expression around this one as `outer`; and `same(key=value)`: the row that differs from it in
-    /// that key alone.
+    /// Of each row for which `when` holds, the value of `each`. Both know the row's keys and columns; the row as
+    /// `this`, and that of an expression around this one as `outer`; and `same(key=value)`: the row that differs from it
+    /// in that key alone.
     fn of(&self, state: &State<'_, '_>, each: &str, when: Option<&str>) -> Result<Vec<Value>, Error> {
         let environment = environment_of(Some(self), &Names::new());
         let compile = |text: &str| environment.compile_expression_owned(text.to_owned());

@@ -17,8 +17,8 @@ use tidewater_report::experiment::Experiment;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunsTable {
-    /// Axes, of which one called `seed` takes the place of the seed: a name, and a list or its expression. A value that is a table has a `name`, settings of the drive in `set`,
-    /// and what else expressions take of it.
+    /// Axes, of which one called `seed` takes the place of the seed: a name, and a list or its expression. A
+    /// value that is a table has a `name`, settings of the drive in `set`, and what else expressions take of it.
     axes: Vec<(String, toml::Value)>,
     /// Settings of the drive.
     #[serde(default)]
@@ -59,7 +59,7 @@ impl Follow for Silent {}
 #[derive(Clone, Debug)]
 pub struct Point {
     names: Names,
-    /// What varies, and the value here.
+    /// Each axis, and the value here.
     keys: Vec<(String, Value)>,
     set: Vec<(String, Value)>,
     run: Arc<toml::Table>,
@@ -117,7 +117,7 @@ impl Paper {
         &self.points
     }
 
-    /// What the columns and later expressions take of a run that gave these figures.
+    /// The part of a run with these figures that columns and later expressions take.
     ///
     /// # Errors
     /// A column without a value.
@@ -224,7 +224,7 @@ impl Point {
         Ok(point)
     }
 
-    /// What a name stands for.
+    /// The meaning of a name.
     ///
     /// # Errors
     /// When it stands for nothing.

@@ -1,4 +1,4 @@
-//! What a file makes of rows that were measured: columns, checks, findings and figures.
+//! From measured rows to columns, checks, findings and figures.
 
 use super::expression::{Expression, Names, Rows, is_template, text};
 use super::figure::FigureTable;
@@ -97,7 +97,7 @@ struct Loss {
     because: String,
 }
 
-/// What is there for each value of an expression.
+/// The part that is there for each value of an expression.
 pub trait Each {
     /// The expression.
     fn each(&self) -> Option<&str>;
