@@ -391,6 +391,12 @@ mod tests {
             ("column('waf') | mean is within(3, 4)", "True"),
             ("of('waf / same(profile=\"b\").waf', 'profile == \"a\"') | figures('x')", "1.2, 1.3 x"),
             ("of('waf * reads', 'waf < least')", "[14.0, 10.5]"),
+            // How many rows with the same setting have less, for each row of one profile.
+            (
+                "of(\"of('waf < outer.waf', 'over_provisioning == outer.over_provisioning') | select | length\", \
+                 \"profile == 'a'\")",
+                "[1, 1]",
+            ),
             ("(row('7%', 'a').waf | fixed(2)) ~ (waf | signed(1)) ~ (2048 | bytes)", "6.00+1.52KiB"),
         ] {
             assert_eq!(value(text).as_deref(), Ok(expected), "{text}");
