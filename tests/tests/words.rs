@@ -172,7 +172,7 @@ fn tests_sleep_less_and_less() {
 
 /// Doc comments that begin with "What": the noun or the verb that they hide is shorter. Lower the number when one is
 /// gone, and never raise it.
-const RIDDLES: usize = 538;
+const RIDDLES: usize = 510;
 
 #[test]
 fn comments_that_begin_with_what_become_fewer() {

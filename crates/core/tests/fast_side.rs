@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use tidewater_base::{Duration, Instant};
+use tidewater_core::border::LogInput;
 use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::fast::{Content, Place, bar};
 use tidewater_core::profile::{Profile, Survives};
@@ -269,7 +270,7 @@ fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
     let mut mapped = Rig::new();
     for (start, end) in [(0, 1000), (1000, 1001), (1001, 3000)] {
         let content = Content::Bytes(&data[start..end]);
-        mapped.handle(Input::Announce { function: 0, lane: 0, tail: end as u64, content });
+        mapped.handle(Input::Log { function: 0, input: LogInput::Announce { lane: 0, tail: end as u64, content } });
     }
     let found = [&mut trapped, &mut mapped].map(|rig| {
         rig.run_for(Duration::from_us(50));
@@ -281,7 +282,10 @@ fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
     assert_eq!(found[0], (data, 3000));
     // Who does not keep to the credit has a broken stream, and only that.
     let far = vec![0; 4000];
-    mapped.handle(Input::Announce { function: 0, lane: 0, tail: 3000 + 9000, content: Content::Bytes(&far) });
+    mapped.handle(Input::Log {
+        function: 0,
+        input: LogInput::Announce { lane: 0, tail: 3000 + 9000, content: Content::Bytes(&far) },
+    });
     assert!(mapped.page().status.is_broken(0) && !mapped.page().status.is_broken(1));
     assert!(mapped.append(1, 0, &bytes(0, 10)).is_success());
 }
@@ -290,7 +294,10 @@ fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
 fn a_stream_goes_on_behind_unneeded_bytes_and_a_power_cut_finds_it_there() {
     let announce = |rig: &mut Rig, lane: u8, from: u64, end: u64| {
         let data = bytes(from, (end - from) as usize);
-        rig.handle(Input::Announce { function: 0, lane, tail: end, content: Content::Bytes(&data) });
+        rig.handle(Input::Log {
+            function: 0,
+            input: LogInput::Announce { lane, tail: end, content: Content::Bytes(&data) },
+        });
         rig.run_for(Duration::from_us(20));
     };
     // Cut while a page of what is skipped is on its way to flash, and when all has come to rest.
@@ -299,13 +306,13 @@ fn a_stream_goes_on_behind_unneeded_bytes_and_a_power_cut_finds_it_there() {
         announce(&mut rig, 0, 0, 4000);
         announce(&mut rig, 0, 4000, 4500);
         announce(&mut rig, 1, 0, 100);
-        rig.handle(Input::Skip { function: 0, lane: 0, to: 30_000 });
+        rig.handle(Input::Log { function: 0, input: LogInput::Skip { lane: 0, to: 30_000 } });
         let page = rig.page();
         assert_eq!((page.lane[0].credit, page.lane[0].lba_head, page.lane[0].lba_tail), (30_000, 30_000, 30_000));
         assert_eq!(page.lane[1].credit, 100, "the other lane's is needed");
         // Where it is, or before: nothing to skip.
         for to in [0, 29_999, 30_000] {
-            rig.handle(Input::Skip { function: 0, lane: 0, to });
+            rig.handle(Input::Log { function: 0, input: LogInput::Skip { lane: 0, to } });
         }
         assert_eq!(rig.page().lane[0].credit, 30_000);
         announce(&mut rig, 0, 30_000, 31_000);
@@ -447,9 +454,12 @@ fn bring(rig: &mut Rig, input: Foreign) {
         }
         Foreign::Load { address, len } => rig.handle(Input::Load { function: 0, address, len, tag: 0 }),
         Foreign::Announce { lane, tail, len } => {
-            rig.handle(Input::Announce { function: 0, lane, tail, content: Content::Bytes(&zeroes[..len as usize]) });
+            rig.handle(Input::Log {
+                function: 0,
+                input: LogInput::Announce { lane, tail, content: Content::Bytes(&zeroes[..len as usize]) },
+            });
         }
-        Foreign::Skip { lane, to } => rig.handle(Input::Skip { function: 0, lane, to }),
+        Foreign::Skip { lane, to } => rig.handle(Input::Log { function: 0, input: LogInput::Skip { lane, to } }),
         Foreign::Capsule { function, dwords, data } => {
             let sqe = dwords.into_iter().enumerate().fold(Sqe::default(), |sqe, (i, dword)| sqe.with_dword(i, dword));
             rig.handle(Input::Capsule { function, sqe, data: &data });
@@ -472,7 +482,7 @@ fn bring(rig: &mut Rig, input: Foreign) {
         Foreign::Frame(bytes) => {
             if let Ok(frame) = Frame::parse(&bytes) {
                 let content = Content::Bytes(&zeroes[..64]);
-                rig.handle(Input::Frame { function: 0, frame: Box::new(frame), content });
+                rig.handle(Input::Log { function: 0, input: LogInput::Frame { frame: Box::new(frame), content } });
             }
         }
         Foreign::Time(us) => rig.run_for(Duration::from_us(us)),

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
 use tidewater_base::rng::probability_threshold;
 use tidewater_base::{Duration, Instant, Rng};
+use tidewater_core::border::LogInput;
 use tidewater_core::cost::{Rate, Server};
 use tidewater_core::device::{Device, Input, Output};
 use tidewater_core::drive::Machine;
@@ -306,7 +307,7 @@ impl<M: Medium> Cluster<M> {
             Body::Data { len, .. } if !self.keep_bytes => Content::Absent(len),
             _ => Content::Bytes(&bytes),
         };
-        let input = Input::Frame { function: frame.function, frame: Box::new(frame), content };
+        let input = Input::Log { function: frame.function, input: LogInput::Frame { frame: Box::new(frame), content } };
         let now = now.max(device.now());
         assert!(device.handle(now, input).is_ok(), "frames are never refused");
         self.absorb(to, now);

@@ -1,6 +1,7 @@
 //! Drives with a fast side that work together, or are shared: what one does must reach or must not reach the other.
 
 use tidewater_base::{Duration, Instant};
+use tidewater_core::border::LogInput;
 use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::drive::Machine;
 use tidewater_core::fast::{Content, bar};
@@ -129,7 +130,8 @@ fn functions_do_not_see_each_other() {
     // Function 0 misbehaves: past its credit, past its ring, a broken stream. No other function notices.
     store(&mut device, now, 0, 20_000, &[1; 64]);
     store(&mut device, now, 0, 1 << 30, &[1; 64]);
-    let far = Input::Announce { function: 0, lane: 0, tail: 1 << 40, content: Content::Absent(64) };
+    let far =
+        Input::Log { function: 0, input: LogInput::Announce { lane: 0, tail: 1 << 40, content: Content::Absent(64) } };
     assert!(device.handle(now, far).is_ok());
     // A virtual function can't set another one up.
     let sqe = AdminCommand::TrimLog { function: 0, to: tidewater_wire::vendor::TrimTo::Page(9) }.emit(5);

@@ -1,6 +1,7 @@
 //! What each NVMe command does, step by step, from the command pipeline to its completion.
 
 use super::Block;
+use super::work::{Action, Step, Work};
 use crate::border::Output;
 use crate::buffer::Run;
 use crate::caches::Caches;
@@ -13,69 +14,6 @@ use crate::owner::Owner;
 use std::hint::cold_path;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::{Command, DsmRange, Kind, Status};
-
-/// Where a command stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Data comes from the host, or from memory.
-    #[default]
-    Data,
-    /// Map entries are looked up, or read from flash.
-    Translate,
-    /// Partly written pages are read, to be merged.
-    Merge,
-    /// Pages go to the buffer or to flash.
-    Write,
-    /// Pages written through are being programmed.
-    Program,
-    /// Pages are read from flash.
-    Read,
-    /// Data that was read goes to the host.
-    Send,
-    /// The buffer is emptied for a flush.
-    Drain,
-    /// All that came before is being programmed.
-    Durable,
-}
-
-/// What a command does, as far as its steps differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Nothing: it was refused.
-    #[default]
-    Refuse,
-    Read,
-    Verify,
-    Compare,
-    Write,
-    WriteZeroes,
-    Flush,
-    /// Dataset Management that deallocates, and that gives hints only.
-    Deallocate,
-    Hint,
-}
-
-/// A command under way: what it asks for, worked out once, and how far it has come.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Work {
-    pub(crate) action: Action,
-    fua: bool,
-    /// It has passed the LBA gate.
-    pub(crate) begun: bool,
-    pub(crate) step: Step,
-    pub(crate) status: Status,
-    first_block: u64,
-    blocks: u32,
-    /// Bytes that come from the host.
-    bytes_in: u32,
-    /// The next logical page to handle, and the first after the last.
-    pub(crate) next: u32,
-    pub(crate) end: u32,
-    /// Flash operations, programs or accesses to host memory that it waits for.
-    pub(crate) pending: u32,
-    /// What [`crate::ftl::Ftl::is_durable`] is asked.
-    mark: (u64, u64),
-}
 
 /// Bytes of a range of Dataset Management.
 const RANGE: u32 = DsmRange::SIZE as u32;

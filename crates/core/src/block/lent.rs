@@ -1,6 +1,7 @@
 //! What the drive's own uses keep in host memory: which page is in which unit, and what reads have found there.
 
 use super::Block;
+use super::work::Found;
 use crate::border::{Answer, Lending, Output, Ticket};
 use crate::content::Whereabouts;
 use crate::context::Context;
@@ -14,15 +15,6 @@ use tidewater_wire::nvme::Status;
 
 /// In the tag of a read of a mapping page: it is to be programmed. Else the tag is the command that needs it.
 const HOME: u32 = 1 << 31;
-
-/// What a read command has found in host memory of one of its pages.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    slot: u16,
-    lpn: u32,
-    version: u64,
-    serial: u64,
-}
 
 impl Block {
     /// The world answers an [`Access`](crate::border::Access).

@@ -2,7 +2,8 @@
 //! that takes no time and this file is not used; else each entry costs an access to the mapping cache's memory, or a
 //! flash read.
 
-use super::{Action, Block, Step};
+use super::Block;
+use super::work::{Action, Step};
 use crate::context::Context;
 use crate::events::{Event, lane};
 use crate::ftl::{ENTRY_BYTES, Ftl, LookUp};

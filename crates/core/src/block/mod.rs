@@ -4,8 +4,7 @@ mod command;
 mod destage;
 mod lent;
 mod lookup;
-
-use command::{Action, Step, Work};
+mod work;
 
 use crate::caches::Caches;
 use crate::host::{Permit, Slot};
@@ -14,6 +13,7 @@ use crate::memory::Use;
 use std::collections::VecDeque;
 use tidewater_base::Instant;
 use tidewater_wire::nvme::Status;
+use work::{Found, Work};
 
 /// The block side of a device: commands under way, and the memories that they go through.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Block {
     /// An access for the map has ended, or its memory has changed: what waited for either may go on.
     map_moved: bool,
     /// What reads have found in host memory.
-    found: Vec<lent::Found>,
+    found: Vec<Found>,
 }
 
 /// What the block side of a new device has.

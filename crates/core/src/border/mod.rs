@@ -5,12 +5,14 @@ mod lent;
 pub use lent::{Access, Answer, Lending, Operation, Stamp, Ticket};
 
 mod group;
+mod log;
 
 pub use group::{GroupCommand, GroupError};
+pub use log::LogInput;
 
 use crate::content::{Content, LogPage, Place, Whereabouts};
 use crate::host::{Completion, Request, Submission};
-use tidewater_base::{Duration, Instant};
+use tidewater_base::Instant;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::replication::Frame;
 use tidewater_wire::vendor::Epoch;
@@ -48,35 +50,12 @@ pub enum Input<'a> {
         /// Comes back with what was found.
         tag: u64,
     },
-    /// A mapped client says how far it has stored; with the bytes that are new, as one snapshot.
-    Announce {
+    /// Something happens to a function's log, or to its peers.
+    Log {
         /// The function.
         function: u8,
-        /// The lane.
-        lane: u8,
-        /// The end of what is stored.
-        tail: u64,
-        /// The bytes since it last said so.
-        content: Content<'a>,
-    },
-    /// A mapped client has no use for what it stored before an offset, and has not said what that is.
-    Skip {
-        /// The function.
-        function: u8,
-        /// The lane.
-        lane: u8,
-        /// Where its stream goes on.
-        to: u64,
-    },
-    /// The backing store takes nothing any more: what a lane has from an offset on outlives nothing, and is not
-    /// credited.
-    Withhold {
-        /// The function.
-        function: u8,
-        /// The lane.
-        lane: u8,
-        /// End of what is stored.
-        from: u64,
+        /// The input.
+        input: LogInput<'a>,
     },
     /// A command of the fast side, admin or I/O, with its data: answered by [`Output::Reply`].
     Capsule {
@@ -103,76 +82,11 @@ pub enum Input<'a> {
         /// Its content.
         content: Content<'a>,
     },
-    /// A frame from a peer, with the bytes that it names.
-    Frame {
-        /// The function.
-        function: u8,
-        /// The frame.
-        frame: Box<Frame>,
-        /// The bytes of a data frame; else empty.
-        content: Content<'a>,
-    },
-    /// The carrier of frames knows that a peer can be reached, or can't: a hint, without which time-outs tell. What
-    /// comes while the drive recovers is dropped.
-    Link {
-        /// The function.
-        function: u8,
-        /// The node.
-        peer: u8,
-        /// Whether it can be reached.
-        up: bool,
-        /// It was started anew: what it had only in memory may be gone, and its counters may have fallen.
-        restarted: bool,
-    },
     /// Time as peers are judged by: the wall's, where the drive's own runs ahead of it or stands still. Counts for
     /// devices whose peers are reached by a network, and must not run backwards.
     PeersTime {
         /// The time, from any start.
         now: Instant,
-    },
-    /// The carrier of frames has measured how long one takes to a peer and back.
-    RoundTrip {
-        /// The function.
-        function: u8,
-        /// The node.
-        peer: u8,
-        /// The time, smoothed.
-        time: Duration,
-    },
-    /// How fast a replica that is behind is fed from flash, so that the log of the present keeps its bandwidth.
-    CatchUpRate {
-        /// The function.
-        function: u8,
-        /// Bytes a second for each replica; 0: as fast as it takes them.
-        bytes_per_second: u64,
-    },
-    /// The host of a primary waits until replicas have a lane's bytes where a power cut does not reach them.
-    Flush {
-        /// The function.
-        function: u8,
-        /// The lane.
-        lane: u8,
-        /// End of the bytes.
-        to: u64,
-    },
-    /// The backing store has synced a lane's bytes, of the log as it was at a version of it
-    /// ([`Transport::version`](crate::fast::transport::Transport::version)): what was cut since does not count.
-    Flushed {
-        /// The function.
-        function: u8,
-        /// The lane.
-        lane: u8,
-        /// End of the bytes.
-        to: u64,
-        /// The version.
-        version: u64,
-    },
-    /// An operator's wish for a function's replication group. Answered by [`Output::Grouped`].
-    Group {
-        /// The function.
-        function: u8,
-        /// The wish.
-        command: GroupCommand,
     },
     /// The host lends memory, or wants it back, or has taken it.
     Lending(Lending),
@@ -298,7 +212,7 @@ pub enum Output {
         /// not look: the control block is in memory that is not volatile, and durable at once.
         after: u64,
     },
-    /// Answers [`Input::Group`].
+    /// Answers [`LogInput::Group`].
     Grouped {
         /// The function.
         function: u8,

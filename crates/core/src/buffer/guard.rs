@@ -1,7 +1,6 @@
 //! A policy whose every answer is checked: results of a run never depend on a wrong one.
 
-use super::outside::Fault;
-use super::policy::{Leaving, Part, Policy, Run, Victim};
+use super::policy::{Fault, Leaving, Part, Policy, Run, Victim};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use tidewater_base::units::plural_exact;

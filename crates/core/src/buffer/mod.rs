@@ -21,8 +21,8 @@ mod structure;
 #[cfg(test)]
 mod tests;
 
-pub use outside::{Fault, Outside};
-pub use policy::{Leaving, Part, Policy, Run, Setting, Victim};
+pub use outside::Outside;
+pub use policy::{Fault, Leaving, Part, Policy, Run, Setting, Victim};
 pub use section::{BufferProfile, CbmMerge, CbmRuns};
 use std::collections::BTreeMap;
 use tidewater_base::Instant;

@@ -2,28 +2,9 @@
 //! its contract.
 
 use super::guard::Guard;
-use super::policy::{Policy, Setting};
+use super::policy::{Fault, Policy, Setting};
 use std::fmt;
 use std::sync::Arc;
-
-/// What a policy from outside did wrong, in words: from then on its answers count for nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault(String);
-
-impl Fault {
-    /// A fault, in words that name the call and the page.
-    pub fn new(what: impl fmt::Display) -> Fault {
-        Fault(what.to_string())
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Fault {}
 
 type Make = dyn Fn(&Setting) -> Result<Box<dyn Policy>, Fault> + Send + Sync;
 

@@ -1,8 +1,26 @@
 //! What a policy is asked, and what it answers with.
 
 use super::BufferProfile;
-use super::outside::Fault;
 use std::fmt;
+
+/// The fault of a policy from outside, in words: from then on its answers count for nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault(String);
+
+impl Fault {
+    /// A fault, in words that name the call and the page.
+    pub fn new(what: impl fmt::Display) -> Fault {
+        Fault(what.to_string())
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Fault {}
 
 /// The pages that one command writes, which a policy gets one by one: from `first` up to `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

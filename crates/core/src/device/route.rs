@@ -35,16 +35,12 @@ impl<M: Medium> Device<M> {
                 let progress = window.fill(cx, ftl, lpn, content);
                 self.on_progress(progress);
             }
-            Input::Announce { function, lane, tail, content } => {
-                fast.announce(cx, ftl, function.into(), lane.into(), tail, content);
-            }
-            Input::Skip { function, lane, to } => fast.skip(cx, ftl, function.into(), lane.into(), to),
-            Input::Withhold { function, lane, from } => fast.withhold(cx, ftl, function.into(), lane.into(), from),
+            Input::Log { function, input } => fast.on_input(cx, ftl, function, input),
+            Input::PeersTime { now } => fast.on_peers_time(cx, ftl, now),
             Input::Capsule { function, sqe, data } => fast.capsule(cx, ftl, function.into(), &sqe, data),
             Input::HostMemory { ticket, answer } => self.block.on_host_answer(cx, ftl, &self.host, ticket, answer),
             Input::Lending(lending) => self.block.on_lending(cx, ftl, &self.host, lending),
             Input::Submit { .. } | Input::Begin(_) | Input::Timer => unreachable!("handled before"),
-            input => fast.on_peers(cx, ftl, input),
         }
     }
 

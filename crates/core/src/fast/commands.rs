@@ -1,6 +1,7 @@
 //! Commands of the fast side: vendor specific ones (`wire::vendor`), and the log pages that tell how it is doing. A
 //! front end brings each with its data, as a capsule, and carries the reply.
 
+use super::waits::{Wait, What};
 use super::{Content, Fast, Function, Lane, Setup, bar, pages::LbaRing, status};
 use crate::border::Output;
 use crate::content::Place;
@@ -23,35 +24,6 @@ const WAITS_MAX: usize = 256;
 const GET_LOG_PAGE: u8 = 0x02;
 /// Invalid Log Page (figure 126).
 const INVALID_LOG_PAGE: Status = Status::new(1, 0x09, true);
-
-/// A command that waits.
-#[derive(Clone, Debug)]
-pub(super) struct Wait {
-    cid: u16,
-    function: usize,
-    lane: usize,
-    /// The credit that it waits for, or the first byte that it reads.
-    offset: u64,
-    /// The epoch that it began in.
-    epoch: Epoch,
-    what: What,
-    generation: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    /// Nothing: the place is free.
-    Free,
-    Credit,
-    /// So many bytes.
-    Bytes(u32),
-    /// Flash reads, so many of them, for that many bytes.
-    Flash {
-        reads: u32,
-        bytes: u32,
-        failed: bool,
-    },
-}
 
 impl Fast {
     /// A command with its data. Its reply comes as [`Output::Reply`].

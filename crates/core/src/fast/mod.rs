@@ -14,6 +14,7 @@ mod replication;
 mod saved;
 mod status;
 pub mod transport;
+mod waits;
 
 pub use crate::content::{Content, LogPage, Place};
 pub use lane::{Lane, LaneStatistics, Refusal};
@@ -26,6 +27,7 @@ use crate::profile::{FastProfile, OnWrap, Profile};
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::vendor::PeerAddress;
 use transport::Transport;
+use waits::Wait;
 
 /// How a function is set up.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -253,7 +255,7 @@ pub struct Fast {
     /// Since when the first bytes of the row of the log that is being filled have waited.
     row_since: Instant,
     /// Commands that wait for credit or for log bytes, and how many of them there are.
-    waits: Vec<commands::Wait>,
+    waits: Vec<Wait>,
     waiting: usize,
     /// The last wall-clock time that was passed in; `None`: no peer is reached by a network.
     network: Option<Instant>,

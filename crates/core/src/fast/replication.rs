@@ -3,7 +3,7 @@
 use super::pages::{LbaRing, OFFSET_END};
 use super::transport::{self, Command, CommandError, LocalLog, PageRef, Source, Transmit, Transport, flag};
 use super::{Fast, Flaw, Function, Lane};
-use crate::border::{Input, Output};
+use crate::border::{LogInput, Output};
 use crate::content::{Content, Place};
 use crate::context::Context;
 use crate::events::{Event, lane as event_lane};
@@ -134,7 +134,8 @@ impl Function {
         self.replicated && self.transport_config.report_destaged && self.flushed.is_none()
     }
 
-    /// What of a lane is synced on the backing store, of what a peer or the host wanted there ([`Input::Flushed`]).
+    /// End of a lane's bytes that are synced on the backing store, of those that a peer or the host wanted there
+    /// ([`LogInput::Flushed`](crate::border::LogInput::Flushed)).
     pub fn flushed(&self, lane: usize) -> u64 {
         self.flushed.as_ref().map_or(0, |flushed| flushed[lane])
     }
@@ -181,28 +182,33 @@ impl Fast {
         self.after_transport(cx, ftl, function);
     }
 
-    /// An input about peers.
-    pub(crate) fn on_peers<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, input: Input<'_>) {
-        match input {
-            Input::Frame { function, frame, content } => self.on_frame(cx, ftl, function.into(), *frame, content),
-            Input::Link { function, peer, up, restarted } => {
-                self.on_peers_event(cx, ftl, function, transport::Event::Link { peer, up, restarted });
+    /// Something happens outside to the log of a function, or to its peers.
+    pub(crate) fn on_input<M: Medium>(
+        &mut self,
+        cx: &mut Context,
+        ftl: &mut Ftl<M>,
+        function: u8,
+        input: LogInput<'_>,
+    ) {
+        let place = usize::from(function);
+        let event = match input {
+            LogInput::Announce { lane, tail, content } => {
+                return self.announce(cx, ftl, place, lane.into(), tail, content);
             }
-            Input::PeersTime { now } => self.on_peers_time(cx, ftl, now),
-            Input::RoundTrip { function, peer, time } => {
-                self.on_peers_event(cx, ftl, function, transport::Event::RoundTrip { peer, time });
+            LogInput::Skip { lane, to } => return self.skip(cx, ftl, place, lane.into(), to),
+            LogInput::Withhold { lane, from } => return self.withhold(cx, ftl, place, lane.into(), from),
+            LogInput::Frame { frame, content } => return self.on_frame(cx, ftl, place, *frame, content),
+            LogInput::Flushed { lane, to, version } => {
+                return self.on_flushed(cx, ftl, place, lane.into(), to, version);
             }
-            Input::CatchUpRate { function, bytes_per_second } => {
-                self.on_peers_event(cx, ftl, function, transport::Event::CatchUpRate { bytes_per_second });
-            }
-            Input::Flush { function, lane, to } => {
-                self.on_peers_event(cx, ftl, function, transport::Event::Flush { lane: lane.into(), to });
-            }
-            Input::Flushed { function, lane, to, version } => {
-                self.on_flushed(cx, ftl, function, lane.into(), to, version);
-            }
-            Input::Group { function, command } => self.on_group(cx, ftl, function, command),
-            _ => unreachable!("the caller has looked"),
+            LogInput::Group(command) => return self.on_group(cx, ftl, function, command),
+            LogInput::Link { peer, up, restarted } => transport::Event::Link { peer, up, restarted },
+            LogInput::RoundTrip { peer, time } => transport::Event::RoundTrip { peer, time },
+            LogInput::CatchUpRate { bytes_per_second } => transport::Event::CatchUpRate { bytes_per_second },
+            LogInput::Flush { lane, to } => transport::Event::Flush { lane: lane.into(), to },
+        };
+        if place < self.functions.len() && !ftl.is_recovering() {
+            self.tell_transport(cx, ftl, place, event);
         }
     }
 
@@ -234,24 +240,17 @@ impl Fast {
         self.after_transport(cx, ftl, function);
     }
 
-    /// Something that only the transport of a function knows what to do with.
-    fn on_peers_event<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, function: u8, event: transport::Event) {
-        if usize::from(function) < self.functions.len() && !ftl.is_recovering() {
-            self.tell_transport(cx, ftl, function.into(), event);
-        }
-    }
-
     /// The backing store has synced a lane's bytes below `to`, of the log as it was at a version of it.
     fn on_flushed<M: Medium>(
         &mut self,
         cx: &mut Context,
         ftl: &mut Ftl<M>,
-        function: u8,
+        function: usize,
         lane: usize,
         to: u64,
         version: u64,
     ) {
-        let Some(f) = self.functions.get_mut(usize::from(function)).filter(|_| !ftl.is_recovering()) else { return };
+        let Some(f) = self.functions.get_mut(function).filter(|_| !ftl.is_recovering()) else { return };
         // Bytes that were cut meanwhile may not count for others at the same offsets.
         if version != f.transport.version() || lane >= f.lanes.len() {
             return;
@@ -259,7 +258,7 @@ impl Fast {
         let to = to.min(f.lanes[lane].released());
         if let Some(flushed) = f.flushed.as_mut().filter(|flushed| to > flushed[lane]) {
             flushed[lane] = to;
-            self.tell_transport(cx, ftl, function.into(), transport::Event::Flushed { lane });
+            self.tell_transport(cx, ftl, function, transport::Event::Flushed { lane });
         }
     }
 
@@ -269,7 +268,7 @@ impl Fast {
     }
 
     /// The wall's time, for transports whose peers are reached by a network.
-    fn on_peers_time<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, now: Instant) {
+    pub(crate) fn on_peers_time<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, now: Instant) {
         let Some(network) = &mut self.network else { return };
         *network = now.max(*network);
         for function in 0..self.functions.len() {

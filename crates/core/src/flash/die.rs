@@ -1,6 +1,7 @@
 //! What the scheduler knows of a die: what waits for it, and what it does.
 
-use super::{CLASSES, DieTime, Kind, NONE, Operation, Source};
+use super::operation::{CLASSES, NONE, Operation};
+use super::{DieTime, Kind, Source};
 use tidewater_base::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,11 +10,13 @@
 //! writes.
 
 mod die;
+mod operation;
 mod source;
 mod start;
 mod statistics;
 
 pub use crate::events::Kind;
+pub use operation::{NONE, Operation};
 pub use source::{SOURCES, Source};
 pub use statistics::{DieTime, FlashStatistics};
 
@@ -25,53 +27,9 @@ use tidewater_base::{Duration, Instant};
 use tidewater_nand::{Config, Medium};
 
 use die::{Cell, Die};
+use operation::CLASSES;
 use source::READS;
 use start::{Channel, Codewords, Shared, Transfer};
-
-/// No operation.
-pub const NONE: u32 = u32::MAX;
-
-/// Priority classes, at most.
-const CLASSES: usize = 4;
-/// The class of foreground reads, where they go first (`read_priority`, without which nothing is
-/// suspended).
-const FIRST: u32 = 1;
-/// The kind of pages in single-level mode, behind those that a cell may have.
-const SLC_KIND: usize = 3;
-
-/// One flash operation.
-#[derive(Clone, Copy, Debug)]
-pub struct Operation {
-    /// Where it comes from, and so what it does.
-    pub source: Source,
-    /// The die.
-    pub die: u32,
-    /// The superblock (of the whole drive).
-    pub superblock: u32,
-    /// The row.
-    pub row: u32,
-    /// The units of the row that cross the bus.
-    pub units: u64,
-    /// How many these are.
-    pub unit_count: u8,
-    /// Of a host read: its [`Owner`](crate::owner::Owner), packed. Of other sources: what the translation layer calls
-    /// it by.
-    pub tag: u32,
-    /// The units whose pages ECC gave up on.
-    pub uncorrectable: u64,
-    suspensions: u32,
-    sensed: bool,
-    order: u64,
-    next: u32,
-}
-
-impl Operation {
-    /// What it does.
-    #[inline]
-    pub fn kind(&self) -> Kind {
-        self.source.kind()
-    }
-}
 
 /// The scheduler.
 #[derive(Clone, Debug)]

@@ -1,8 +1,9 @@
 //! What a die does next, and what its channel's bus moves.
 
 use super::die::{Cell, Die};
+use super::operation::{CLASSES, FIRST, NONE, Operation, SLC_KIND};
 use super::source::{READS, URGENT};
-use super::{CLASSES, FIRST, FlashStatistics, Kind, NONE, Operation, SLC_KIND, SOURCES, Source};
+use super::{FlashStatistics, Kind, SOURCES, Source};
 use crate::events::{Event, EventQueue, lane};
 use crate::layout::Layout;
 use std::collections::VecDeque;

@@ -1,6 +1,13 @@
 use super::*;
+use crate::border::GroupCommand;
+use crate::content::Content;
+use crate::host_memory::{Answer, HostFault, Stamp, Ticket};
+use crate::memory::Use;
+use crate::subsystem::interface::{Fault, MoveError, Slot, StoreFault, Token};
 use proptest::prelude::*;
-use tidewater_wire::replication::{Body, Mode};
+use tidewater_base::Duration;
+use tidewater_wire::nvme::Sqe;
+use tidewater_wire::replication::{Body, Epoch, Frame, Group, Mode};
 
 #[test]
 fn entries_come_back() {
@@ -25,9 +32,9 @@ fn entries_come_back() {
         Input::DisconnectQueue { function: 3, queue: 2 },
         Input::FunctionReset { function: 0 },
         Input::Store { function: 0, address: 1 << 20, content: Content::Bytes(b"log") },
-        Input::Announce { function: 0, lane: 2, tail: 77, content: Content::Absent(5) },
-        Input::Skip { function: 0, lane: 2, to: 99 },
-        Input::Withhold { function: 0, lane: 2, from: 98 },
+        Input::Log { function: 0, input: LogInput::Announce { lane: 2, tail: 77, content: Content::Absent(5) } },
+        Input::Log { function: 0, input: LogInput::Skip { lane: 2, to: 99 } },
+        Input::Log { function: 0, input: LogInput::Withhold { lane: 2, from: 98 } },
         Input::Inject(Fault::Status { nsid: 1, blocks: (3, 4), status: 0x281, count: 2 }),
         Input::Inject(Fault::Delay { function: 0, by: Duration::from_ms(3), count: 1 }),
         Input::Inject(Fault::Lose { function: 0, count: 1 }),
@@ -46,36 +53,47 @@ fn entries_come_back() {
         },
         Input::LoadedOutside { function: 1 },
         Input::WindowFill { lpn: 9, content: Content::Bytes(b"page") },
-        Input::Frame { function: 1, frame: Box::new(frame), content: Content::Bytes(b"log") },
-        Input::Link { function: 1, peer: 2, up: true, restarted: false },
+        Input::Log { function: 1, input: LogInput::Frame { frame: Box::new(frame), content: Content::Bytes(b"log") } },
+        Input::Log { function: 1, input: LogInput::Link { peer: 2, up: true, restarted: false } },
         Input::PeersTime { now: Instant::from_ps(1 << 40) },
-        Input::RoundTrip { function: 0, peer: 3, time: Duration::from_us(70) },
-        Input::CatchUpRate { function: 1, bytes_per_second: 10 << 20 },
-        Input::Flush { function: 1, lane: 2, to: 1 << 40 },
-        Input::Flushed { function: 1, lane: 2, to: 4096, version: 9 },
-        Input::Group {
+        Input::Log { function: 0, input: LogInput::RoundTrip { peer: 3, time: Duration::from_us(70) } },
+        Input::Log { function: 1, input: LogInput::CatchUpRate { bytes_per_second: 10 << 20 } },
+        Input::Log { function: 1, input: LogInput::Flush { lane: 2, to: 1 << 40 } },
+        Input::Log { function: 1, input: LogInput::Flushed { lane: 2, to: 4096, version: 9 } },
+        Input::Log {
             function: 0,
-            command: GroupCommand::Setup { node: 1, group, primary: true, epoch: Epoch(0x301), force: false },
+            input: LogInput::Group(GroupCommand::Setup {
+                node: 1,
+                group,
+                primary: true,
+                epoch: Epoch(0x301),
+                force: false,
+            }),
         },
-        Input::Group {
+        Input::Log {
             function: 1,
-            command: GroupCommand::Promote { target: Some(group), epoch: Epoch::ZERO, force: true },
+            input: LogInput::Group(GroupCommand::Promote { target: Some(group), epoch: Epoch::ZERO, force: true }),
         },
-        Input::Group { function: 1, command: GroupCommand::Promote { target: None, epoch: Epoch::ZERO, force: false } },
-        Input::Group { function: 0, command: GroupCommand::Demote },
-        Input::Group { function: 0, command: GroupCommand::LostMemory },
-        Input::Group { function: 0, command: GroupCommand::StandAlone },
-        Input::Group { function: 0, command: GroupCommand::Rebuild },
-        Input::Group {
+        Input::Log {
+            function: 1,
+            input: LogInput::Group(GroupCommand::Promote { target: None, epoch: Epoch::ZERO, force: false }),
+        },
+        Input::Log { function: 0, input: LogInput::Group(GroupCommand::Demote) },
+        Input::Log { function: 0, input: LogInput::Group(GroupCommand::LostMemory) },
+        Input::Log { function: 0, input: LogInput::Group(GroupCommand::StandAlone) },
+        Input::Log { function: 0, input: LogInput::Group(GroupCommand::Rebuild) },
+        Input::Log {
             function: 0,
-            command: GroupCommand::Lead { epoch: Epoch(0x301), lasts: Some(Duration::from_ms(5)) },
+            input: LogInput::Group(GroupCommand::Lead { epoch: Epoch(0x301), lasts: Some(Duration::from_ms(5)) }),
         },
-        Input::Group { function: 0, command: GroupCommand::Lead { epoch: Epoch(0x301), lasts: None } },
+        Input::Log { function: 0, input: LogInput::Group(GroupCommand::Lead { epoch: Epoch(0x301), lasts: None }) },
     ];
     let mut log = Vec::new();
     for (i, input) in inputs.iter().enumerate() {
         write_input(&mut log, Instant::from_ps(i as u64), input);
     }
+    // Logs of other versions are read: no kind's bytes may change.
+    assert_eq!(tidewater_base::checksum::crc32c(&log), 0xF667_8E6C);
     write_input(&mut log, Instant::from_ps(99), &Input::Timer);
     write_cut(&mut log, Instant::from_ps(100), 5);
     write_check(&mut log, (3, 4));

@@ -3,7 +3,7 @@
 //! Nothing here moves payload. The subsystem says *from where to where* bytes go ([`Output::Fetch`], [`Output::Taken`],
 //! [`Output::Data`]); the driver of the loop holds them, moves them, and answers with [`Input::Moved`].
 
-use crate::border::{GroupCommand, GroupError};
+use crate::border::{GroupError, LogInput};
 use crate::content::Whereabouts;
 use crate::fast::{Content, Place};
 use crate::host_memory::{Access, Answer, HostFault, Ticket};
@@ -34,10 +34,24 @@ pub enum MoveError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoreFault;
 
+/// A command in a slot, for the carrier of its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outstanding {
+    /// The controller.
+    pub function: u8,
+    /// The submission queue; 0 is the admin queue.
+    pub queue: u16,
+    /// The entry, as it was read.
+    pub sqe: Sqe,
+    /// When it was read.
+    pub begun: Instant,
+}
+
 /// How a controller is attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// A PCI function: queues and data in the host's memory.
+    #[default]
     Pcie,
     /// NVMe over Fabrics: commands come as capsules, and data moves by the connection.
     Fabrics,
@@ -165,105 +179,18 @@ pub enum Input<'a> {
         /// What was stored.
         content: Content<'a>,
     },
-    /// A mapped client of the fast side says how far it has stored; with the new bytes, as one snapshot.
-    Announce {
-        /// The controller.
-        function: u8,
-        /// The lane.
-        lane: u8,
-        /// The end of what is stored.
-        tail: u64,
-        /// The bytes since it last said so.
-        content: Content<'a>,
-    },
-    /// A mapped client has no use for what it stored before an offset, and has not said what that is.
-    Skip {
-        /// The controller.
-        function: u8,
-        /// The lane.
-        lane: u8,
-        /// Where its stream goes on.
-        to: u64,
-    },
-    /// The backing store has failed, and has this much of a lane of the fast side: no credit goes further.
-    Withhold {
+    /// Something happens to the log of a function of the fast side, or to its peers.
+    Log {
         /// The function.
         function: u8,
-        /// The lane.
-        lane: u8,
-        /// End of what is stored.
-        from: u64,
-    },
-    /// A frame from a peer of a function's fast side, with the bytes that it names.
-    Frame {
-        /// The function.
-        function: u8,
-        /// The frame.
-        frame: Box<tidewater_wire::replication::Frame>,
-        /// The bytes of a data frame; else empty.
-        content: Content<'a>,
-    },
-    /// The carrier of frames knows that a peer can be reached, or can't: a hint, without which time-outs tell. What
-    /// comes while the drive recovers is dropped.
-    Link {
-        /// The function.
-        function: u8,
-        /// The node.
-        peer: u8,
-        /// Whether it can be reached.
-        up: bool,
-        /// It was started anew: what it had only in memory may be gone, and its counters may have fallen.
-        restarted: bool,
+        /// The input.
+        input: LogInput<'a>,
     },
     /// Time as peers are judged by: the wall's, where the drive's own runs ahead of it or stands still. Counts for
     /// devices whose peers are reached by a network, and must not run backwards.
     PeersTime {
         /// The time, from any start.
         now: Instant,
-    },
-    /// The carrier of frames has measured how long one takes to a peer and back.
-    RoundTrip {
-        /// The function.
-        function: u8,
-        /// The node.
-        peer: u8,
-        /// The time, smoothed.
-        time: Duration,
-    },
-    /// How fast a replica that is behind is fed from flash, so that the log of the present keeps its bandwidth.
-    CatchUpRate {
-        /// The function.
-        function: u8,
-        /// Bytes a second for each replica; 0: as fast as it takes them.
-        bytes_per_second: u64,
-    },
-    /// The host of a primary waits until replicas have a lane's bytes where a power cut does not reach them.
-    Flush {
-        /// The function.
-        function: u8,
-        /// The lane.
-        lane: u8,
-        /// End of the bytes.
-        to: u64,
-    },
-    /// The backing store has synced a lane's bytes, of the log as it was at a version of it
-    /// ([`Transport::version`](crate::fast::transport::Transport::version)): what was cut since does not count.
-    Flushed {
-        /// The function.
-        function: u8,
-        /// The lane.
-        lane: u8,
-        /// End of the bytes.
-        to: u64,
-        /// The version.
-        version: u64,
-    },
-    /// An operator's wish for a function's replication group. Answered by [`Output::Grouped`].
-    Group {
-        /// The function.
-        function: u8,
-        /// The wish.
-        command: GroupCommand,
     },
     /// Answers [`Output::HostMemory`].
     HostMemory {
@@ -551,7 +478,7 @@ pub enum Output {
         /// ([`Transport::version`](crate::fast::transport::Transport::version)).
         after: u64,
     },
-    /// Answers [`Input::Group`].
+    /// Answers [`LogInput::Group`].
     Grouped {
         /// The function.
         function: u8,

@@ -15,8 +15,8 @@ use tidewater_wire::nvme::{FormatNvm, NSID_ALL, NamespaceManagement, SecureErase
 
 /// Namespaces, at most: the highest identifier (NN of Identify Controller).
 pub const NAMESPACES_MAX: u32 = 128;
-/// Controllers, at most.
-pub const CONTROLLERS_MAX: usize = super::options::CONTROLLERS_MAX;
+/// Numbers of controllers: `function` is a byte. The last one stands for the subsystem itself.
+pub const CONTROLLERS_MAX: usize = 256;
 
 const KIND: Kind = Kind { what: "namespaces", magic: *b"TWNS", version: 1 };
 /// Bytes of a block as a power of two, in the order of the LBA formats.
@@ -90,6 +90,13 @@ pub struct Extent {
     pub first: u64,
     /// How many.
     pub blocks: u64,
+}
+
+impl Extent {
+    /// Whether any block is in both.
+    pub(super) fn overlaps(&self, other: &Extent) -> bool {
+        self.first < other.first.saturating_add(other.blocks) && other.first < self.first.saturating_add(self.blocks)
+    }
 }
 
 /// A namespace.

@@ -1,13 +1,11 @@
 //! How a subsystem is made, and what the driver of the loop asks for.
 
-use super::namespaces::Initial;
+use super::namespaces::{CONTROLLERS_MAX, Initial};
 use crate::device::{Device, SetupError};
 use crate::fast::bar;
 use crate::profile::{Arbitration, Profile};
 use tidewater_nand::Medium;
 
-/// Numbers of controllers: `function` is a byte. The last one stands for the subsystem itself.
-pub const CONTROLLERS_MAX: usize = 256;
 /// Commands that the subsystem itself has under way at once, at most: flushes of shutdowns, deallocations.
 pub(super) const OWN_SLOTS: u16 = 4;
 
@@ -122,7 +120,7 @@ impl Options {
 
 /// What is where in a function's BAR2: control pages and rings of the fast side from 0 on, then the byte window, then
 /// the slice for queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bar2 {
     /// First byte of the byte window, which only the first function has: others have nothing there.
     pub window_offset: u64,

@@ -1,7 +1,7 @@
 //! Submission and completion queues, where a host keeps them (NVM Express 1.4, section 4.1), or as a connection carries
 //! them.
 
-use super::Slot;
+use super::interface::Slot;
 use std::collections::VecDeque;
 use tidewater_wire::nvme::{Cqe, Sqe, Status};
 
@@ -106,6 +106,11 @@ impl CompletionQueue {
 }
 
 impl Posting {
+    #[inline]
+    pub(super) fn new(queue: u16, cid: u16, status: Status, dw0: u32) -> Posting {
+        Posting { queue, cid, status: status.bits(), dw0 }
+    }
+
     pub(super) fn entry(&self, head: u32) -> Cqe {
         let status = Status::from_bits(self.status);
         Cqe { dw0: self.dw0, sq_head: head as u16, sq_id: self.queue, cid: self.cid, phase: false, status }

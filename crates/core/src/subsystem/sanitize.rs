@@ -18,14 +18,20 @@ const DONE: u16 = u16::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Never,
-    Running,
     Succeeded,
+    Running,
+    Failed,
     /// It succeeded, though the host had asked for no deallocation.
     Deallocated,
-    Failed,
     /// It failed, and the host has left the failure mode.
     FailureLeft,
 }
+
+/// By their codes in saved state, which are their numbers.
+const STATES: [State; 6] = {
+    use State::*;
+    [Never, Succeeded, Running, Failed, Deallocated, FailureLeft]
+};
 
 /// What a Sanitize command leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,14 +230,7 @@ impl Sanitize {
 
     /// What outlives a power cut.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = vec![match self.state {
-            State::Never => 0,
-            State::Succeeded => 1,
-            State::Running => 2,
-            State::Failed => 3,
-            State::Deallocated => 4,
-            State::FailureLeft => 5,
-        }];
+        let mut out = vec![self.state as u8];
         out.extend([u8::from(self.no_deallocate), u8::from(self.unrestricted_exit), u8::from(self.erased)]);
         out.extend(self.cdw10.to_le_bytes());
         KIND.seal(&out)
@@ -243,15 +242,7 @@ impl Sanitize {
     /// When the bytes are not what [`Sanitize::to_bytes`] gave.
     pub fn from_bytes(bytes: &[u8]) -> Result<Sanitize, StateError> {
         let mut fields = KIND.open(bytes)?;
-        let state = match fields.u8()? {
-            0 => State::Never,
-            1 => State::Succeeded,
-            2 => State::Running,
-            3 => State::Failed,
-            4 => State::Deallocated,
-            5 => State::FailureLeft,
-            _ => return Err(fields.wrong("the state is 0 to 5")),
-        };
+        let state = *STATES.get(usize::from(fields.u8()?)).ok_or(fields.wrong("the state is 0 to 5"))?;
         let sanitize = Sanitize {
             state,
             no_deallocate: fields.u8()? != 0,

@@ -1,18 +1,27 @@
 //! The commands that are worked on: one slot for each, from when its entry was read until it has ended.
 
+use super::interface::{Outstanding, Segment, Slot};
+use super::options::{OWN_SLOTS, Options};
 use super::share::Shares;
-use super::{Outstanding, Segment, Slot};
 use tidewater_base::Instant;
 use tidewater_wire::nvme::{DsmRange, Sqe, Status};
 
 /// Whom a command is for when it is the subsystem's own.
 pub(super) const OWN: u8 = u8::MAX;
 const NONE: u16 = u16::MAX;
+/// Which of the subsystem's own slots flushes for a shutdown, and which forgets blocks.
+pub(super) const SHUTDOWN_FLUSH: u16 = 0;
+pub(super) const ERASE: u16 = 1;
+/// Bytes of a memory page: CAP.MPSMIN and CAP.MPSMAX allow no other.
+pub(super) const PAGE: u32 = 4096;
+/// Pieces of memory that a command's data may have, at least; one of the longest transfer needs more.
+const SEGMENTS_MIN: usize = 256;
 
 /// What a command waits for. All but `Free`, `Parked` and `Done` end by an input, or by the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Free.
+    #[default]
     Free,
     /// It has just been read.
     Begun,
@@ -37,7 +46,7 @@ pub(super) enum Stage {
 }
 
 /// What a command is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Work {
     /// Read, and Compare once its data is there.
     Read,
@@ -57,6 +66,7 @@ pub(super) enum Work {
     /// A feature with a list elsewhere in the host's memory.
     HostMemory,
     /// An admin command that needs no data.
+    #[default]
     Admin,
 }
 
@@ -80,7 +90,7 @@ pub(super) struct Walk {
 }
 
 /// A command that is worked on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Command {
     pub stage: Stage,
     pub work: Work,
@@ -148,44 +158,41 @@ pub(super) struct Slots {
     reserved: u16,
     hosts: u16,
     shares: Shares,
+    /// Pieces of memory that a command's data may have.
+    pub segments_max: usize,
+    /// Commands of the fast side under way.
+    pub vendor_outstanding: u16,
+    /// The version that the next write gets.
+    pub next_version: u64,
+    /// Bytes of a block and of a unit of the device, as powers of two.
+    pub block_shift: u32,
+    pub unit_shift: u32,
 }
 
 impl Slots {
-    pub(super) fn new(hosts: u16, own: u16, segments_max: usize, shares: Shares) -> Slots {
+    pub(super) fn new(options: &Options, block_shift: u32, unit_shift: u32) -> Slots {
+        let (hosts, own) = (options.slots, OWN_SLOTS);
+        let segments_max = SEGMENTS_MIN.max(options.transfer_max as usize / PAGE as usize + 1);
         let command = |i: u16| Command {
-            stage: Stage::Free,
-            work: Work::Admin,
             function: OWN,
-            queue: 0,
-            orphan: false,
-            detached: false,
-            durable: false,
-            status: Status::SUCCESS,
-            dw0: 0,
-            is_transfer: false,
-            moving: 0,
-            start: 0,
-            len: 0,
-            first_block: 0,
-            blocks: 0,
-            more: 0,
-            version: 0,
-            bytes: 0,
-            walk: Walk::default(),
-            sqe: Sqe::default(),
-            begun: Instant::ZERO,
             segments: Vec::with_capacity(segments_max),
-            ranges: Box::default(),
-            is_vendor: false,
-            blocks_erase: false,
-            purge: false,
-            from_host: false,
-            sync_again: false,
-            data: Box::default(),
             next: if i + 1 < hosts { i + 1 } else { NONE },
+            ..Command::default()
         };
         let commands = (0..hosts + own).map(command).collect();
-        Slots { commands, free: 0, free_count: hosts, reserved: 0, hosts, shares }
+        Slots {
+            commands,
+            free: 0,
+            free_count: hosts,
+            reserved: 0,
+            hosts,
+            shares: Shares::new(options.slots, options.functions, options.fabrics),
+            segments_max,
+            vendor_outstanding: 0,
+            next_version: options.first_version,
+            block_shift,
+            unit_shift,
+        }
     }
 
     /// Free slots without a claim.
@@ -243,6 +250,18 @@ impl Slots {
             self.shares.end_transfer(command.function);
         }
         was
+    }
+
+    /// Slots of hosts' commands, free ones too.
+    pub(super) fn of_hosts(&self) -> impl Iterator<Item = Slot> + use<> {
+        (0..self.hosts).map(Slot)
+    }
+
+    /// A version that no write before has had.
+    #[inline]
+    pub(super) fn take_version(&mut self) -> u64 {
+        self.next_version += 1;
+        self.next_version - 1
     }
 
     /// A slot for a command. There is one.

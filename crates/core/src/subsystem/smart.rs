@@ -236,44 +236,35 @@ impl Smart {
     /// When the bytes are not what [`Smart::to_bytes`] gave.
     pub fn from_bytes(bytes: &[u8], now: Instant) -> Result<Smart, StateError> {
         let mut fields = KIND.open(bytes)?;
-        let mut smart = Smart {
-            read_bytes: fields.u128()?,
-            written_bytes: fields.u128()?,
-            reads: fields.u64()?,
-            writes: fields.u64()?,
-            busy_before: fields.u64()?,
-            power_cycles: fields.u64()?,
-            seconds_before: fields.u64()?,
-            unsafe_shutdowns: fields.u64()?,
-            media_errors: fields.u64()?,
-            errors: fields.u64()?,
-            spares_initial: fields.u64()?,
-            clean: fields.u8()? != 0,
-            on_since: now,
-            ..Smart::default()
-        };
+        let (read_bytes, written_bytes) = (fields.u128()?, fields.u128()?);
+        let mut counters = [0; 9];
+        for counter in &mut counters {
+            *counter = fields.u64()?;
+        }
+        let clean = fields.u8()? != 0;
         fields.end()?;
-        let counters = [
-            smart.reads,
-            smart.writes,
-            smart.busy_before,
-            smart.power_cycles,
-            smart.seconds_before,
-            smart.unsafe_shutdowns,
-            smart.media_errors,
-            smart.errors,
-            smart.spares_initial,
-        ];
-        let bytes = smart.read_bytes.max(smart.written_bytes);
+        let bytes = read_bytes.max(written_bytes);
         if counters.into_iter().any(|counter| counter > COUNT_MAX) || bytes > u128::from(COUNT_MAX) << 32 {
             return Err(fields.wrong("a counter is higher than any drive can count"));
         }
-        smart.power_cycles += 1;
-        if !smart.clean {
-            smart.unsafe_shutdowns += 1;
-        }
-        smart.clean = true;
-        Ok(smart)
+        let [reads, writes, busy_before, power_cycles, seconds_before, unsafe_shutdowns, media_errors, errors, spares] =
+            counters;
+        Ok(Smart {
+            read_bytes,
+            written_bytes,
+            reads,
+            writes,
+            busy_before,
+            power_cycles: power_cycles + 1,
+            seconds_before,
+            unsafe_shutdowns: unsafe_shutdowns + u64::from(!clean),
+            media_errors,
+            errors,
+            spares_initial: spares,
+            clean: true,
+            on_since: now,
+            ..Smart::default()
+        })
     }
 }
 

@@ -1,11 +1,12 @@
 //! What of the subsystem outlives a power cut, as one run of bytes: each part with its length, in a frame of its own.
 
 use super::features::{Features, Limits};
+use super::interface::Transport;
 use super::namespaces::{Geometry, Namespaces};
+use super::options::Options;
 use super::sanitize::Sanitize;
 use super::self_test::SelfTest;
 use super::smart::{Flash, Smart};
-use super::{Options, Transport};
 use crate::device::{Device, SetupError};
 use crate::saved::{Kind, StateError};
 use tidewater_base::Instant;

@@ -1,7 +1,8 @@
 //! What the host asks of the window: commands of this vendor (`wire::vendor`). A front end brings each with its data,
 //! and carries the reply.
 
-use super::jobs::{COMMAND, Job, Kind};
+use super::jobs::COMMAND;
+use super::state::{Job, Kind, Pending, Stage};
 use super::{COMMANDS_MAX, Ending, EntryState, Progress, Window};
 use crate::context::Context;
 use crate::events::{Event, lane};
@@ -12,21 +13,6 @@ use tidewater_nand::Medium;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::status as vendor_status;
 use tidewater_wire::vendor::{ANYWHERE, EntryInfo, WindowCommand, WindowStatus};
-
-/// A command before it is executed, or before its completion.
-#[derive(Clone, Debug)]
-pub(super) struct Pending {
-    cid: u16,
-    stage: Stage,
-}
-
-#[derive(Clone, Debug)]
-enum Stage {
-    /// In the command pipeline.
-    Begin { command: WindowCommand, data: Box<[u8]>, tag: u64 },
-    /// On its way to the host.
-    Reply { status: Status, result: u32, data: Vec<u8> },
-}
 
 /// What executing a command has come to.
 enum Executed {

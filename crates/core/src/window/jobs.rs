@@ -3,6 +3,7 @@
 //! Pages between buffer and flash do not take the path of block commands: one core of the firmware handles them one
 //! after the other, `[window] page_time` each, for all functions. Flash and memory work in parallel to it.
 
+use super::state::{Job, Kind};
 use super::{Ending, EntryState, Progress, Window};
 use crate::border::Output;
 use crate::caches::Caches;
@@ -22,47 +23,6 @@ pub(super) const COMMAND: u32 = 1 << 16;
 const LOAD: u32 = 1 << 17;
 /// The next page of a dump that is brought back.
 pub(super) const RESTORE: u32 = 1 << 18;
-
-/// What is under way for an entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Nothing.
-    #[default]
-    None,
-    /// A Pin waits for block commands.
-    Drain,
-    /// A Pin brings pages in.
-    Pin,
-    Flush,
-    Sync,
-    ReadDma,
-    Write,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Job {
-    pub(super) kind: Kind,
-    pub(super) cid: u16,
-    /// Version of what a Flush writes.
-    pub(super) tag: u64,
-    /// Bytes from the start of the entry, and how many.
-    pub(super) offset: u64,
-    pub(super) bytes: u32,
-    pub(super) data: Box<[u8]>,
-    /// Pages that are under way or done.
-    pub(super) next: u32,
-    /// Outstanding flash operations, plus pages the payload store must still supply.
-    pub(super) pending: u32,
-    pub(super) fills: u32,
-    /// When the memory has done what was asked of it.
-    pub(super) ready_at: Instant,
-    pub(super) status: Status,
-    /// All is done but for the completion.
-    pub(super) ending: bool,
-    /// Flash had no room for the next page.
-    pub(super) waits: bool,
-    pub(super) generation: u32,
-}
 
 impl Window {
     /// Whether an address of a function's BAR2 is one of the window.

@@ -3,32 +3,8 @@
 //! A dump on flash may be there, too. Which of both is newer, write sequences say: a dump's generation is one that no
 //! write before it had, and what is kept names the last write that it knew of.
 
-use super::{EntryState, Window};
+use super::{EntryState, Kept, KeptEntry, Window};
 use crate::border::SetupError;
-
-/// An entry that was kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptEntry {
-    /// The name that the host gave it.
-    pub name: u16,
-    /// A Flush of it had begun.
-    pub flush_begun: bool,
-    /// First page of the buffer.
-    pub page: u32,
-    /// First logical page.
-    pub first: u32,
-    /// Its pages of the buffer: whole ones.
-    pub bytes: Box<[u8]>,
-}
-
-/// Table and buffer of a window, as the host program saved them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// The drive's write sequence when the table was stored.
-    pub sequence: u64,
-    /// The entries.
-    pub entries: Vec<KeptEntry>,
-}
 
 impl Window {
     /// Goes on with what was stored, once the map has recovered: then the table is looked at, too.

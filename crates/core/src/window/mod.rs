@@ -11,11 +11,12 @@ mod gate;
 mod jobs;
 mod kept;
 mod recovery;
+mod state;
 mod table;
 
 pub(crate) use gate::Gated;
-pub use kept::{Kept, KeptEntry};
 pub use recovery::Dumped;
+pub use state::{Kept, KeptEntry};
 pub use table::{Entry, EntryState, Table};
 
 use crate::context::Context;
@@ -23,6 +24,7 @@ use crate::cost::Server;
 use crate::fast::{self, bar};
 use crate::flaw::Injected;
 use crate::profile::{Gate, Profile, Survives};
+use state::{Job, Pending, Restoring};
 use std::collections::VecDeque;
 use tidewater_base::Duration;
 use tidewater_wire::nvme::Status;
@@ -110,15 +112,15 @@ pub struct Window {
     /// Block commands that may wait at once.
     held_max: usize,
     /// What is under way for each place of the table.
-    jobs: Vec<jobs::Job>,
+    jobs: Vec<Job>,
     /// Commands between pipeline and execution, or before their completion.
-    commands: Vec<Option<commands::Pending>>,
+    commands: Vec<Option<Pending>>,
     /// The firmware's core, which moves pages between buffer and flash.
     engine: Server,
     loads: VecDeque<Load>,
     /// Block commands that wait for entries to be released, oldest first.
     held: VecDeque<u16>,
-    restoring: Option<Box<recovery::Restoring>>,
+    restoring: Option<Box<Restoring>>,
     /// The memory of the buffer among the device's ports.
     port: usize,
     survives: Survives,
@@ -165,7 +167,7 @@ impl Window {
             changes: 0,
             kept: None,
             held_max: (profile.host.outstanding_max as usize / 2).max(1),
-            jobs: vec![jobs::Job::default(); entries as usize],
+            jobs: vec![Job::default(); entries as usize],
             commands: Vec::new(),
             engine: Server::default(),
             loads: VecDeque::new(),

@@ -8,7 +8,8 @@
 //! until then finds one of them untouched.
 
 use super::jobs::RESTORE;
-use super::{EntryState, Flaw, Kept, Progress, Window};
+use super::state::{Job, Phase, Restoring};
+use super::{EntryState, Flaw, Progress, Window};
 use crate::border::Output;
 use crate::context::Context;
 use crate::events::{Event, lane};
@@ -78,32 +79,6 @@ fn step_on_stored_energy<M: Medium>(cx: &mut Context, ftl: &mut Ftl<M>) -> bool 
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// The table is read.
-    Table,
-    /// The pages are read.
-    Pages,
-    /// Both areas are deallocated, up to this mark.
-    Clearing((u64, u64)),
-}
-
-/// A way back.
-#[derive(Clone, Debug)]
-pub(super) struct Restoring {
-    phase: Phase,
-    generation: u64,
-    table: Vec<u8>,
-    /// Pages of the buffer that come back, and the next of them.
-    pages: Vec<u32>,
-    next: usize,
-    pending: u32,
-    fills: u32,
-    failed: bool,
-    /// What was kept, should the dump not be whole.
-    pub(super) kept: Option<Box<Kept>>,
-}
-
 impl Window {
     fn area_pages(&self) -> u32 {
         self.table.pages() + 1
@@ -141,7 +116,7 @@ impl Window {
             return None;
         }
         let mut left = self.clone();
-        left.jobs.fill(super::jobs::Job::default());
+        left.jobs.fill(Job::default());
         left.commands.clear();
         left.loads.clear();
         left.held.clear();

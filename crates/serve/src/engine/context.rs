@@ -3,6 +3,7 @@
 use super::{Event, Firmware};
 use std::collections::VecDeque;
 use tidewater_base::Instant;
+use tidewater_core::border::LogInput;
 use tidewater_core::fast::Content;
 use tidewater_core::subsystem::{Input, Slot, Token};
 use tidewater_wire::replication::Frame;
@@ -59,6 +60,11 @@ impl Context {
         self.put(Pending::Plain(input));
     }
 
+    /// An input for the log of a function.
+    pub(crate) fn push_log(&mut self, function: u8, input: LogInput<'static>) {
+        self.push(Input::Log { function, input });
+    }
+
     #[inline]
     pub(crate) fn put(&mut self, pending: Pending) {
         self.pending.push_back((self.now, pending));
@@ -107,14 +113,16 @@ impl Context {
                 Input::Store { function, address, content: Content::Bytes(keep(bytes)) }
             }
             Pending::Announce { function, lane, tail, bytes } => {
-                Input::Announce { function, lane, tail, content: Content::Bytes(keep(bytes)) }
+                let input = LogInput::Announce { lane, tail, content: Content::Bytes(keep(bytes)) };
+                Input::Log { function, input }
             }
             Pending::WindowFill { lpn, bytes } => Input::WindowFill {
                 lpn,
                 content: bytes.map_or(Content::Absent(0), |bytes| Content::Bytes(keep(bytes))),
             },
             Pending::Frame { frame, bytes } => {
-                Input::Frame { function: frame.function, frame, content: Content::Bytes(keep(bytes)) }
+                let function = frame.function;
+                Input::Log { function, input: LogInput::Frame { frame, content: Content::Bytes(keep(bytes)) } }
             }
         }
     }

@@ -90,16 +90,7 @@ impl Asked {
             | Input::FunctionReset { function }
             | Input::LoadedOutside { function }
             | Input::Store { function, .. }
-            | Input::Announce { function, .. }
-            | Input::Skip { function, .. }
-            | Input::Withhold { function, .. }
-            | Input::Frame { function, .. }
-            | Input::Link { function, .. }
-            | Input::RoundTrip { function, .. }
-            | Input::CatchUpRate { function, .. }
-            | Input::Flush { function, .. }
-            | Input::Flushed { function, .. }
-            | Input::Group { function, .. } => function < functions,
+            | Input::Log { function, .. } => function < functions,
             Input::StoreFailed | Input::Inject(_) | Input::PeersTime { .. } | Input::Timer => true,
         }
     }

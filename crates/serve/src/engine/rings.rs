@@ -2,16 +2,16 @@
 //! of its own (rule 3 of the design: mapped stores are the one seam).
 //!
 //! A client never waits for the engine to store: it stores, and publishes its tail. The engine polls the tails from
-//! time to time, and at once when a message says so. What it finds it reads once, into an [`Input::Announce`], which is
-//! logged as every input is.
+//! time to time, and at once when a message says so. What it finds it reads once, into a [`LogInput::Announce`], which
+//! is logged as every input is.
 
 use super::{Context, Group, Pending, Storage, Turn};
 use crate::ring::{Lost, MappedLane, MappedRing, Watch, lost};
 use crate::vfio_user::Doorbell;
 use std::sync::Arc;
 use std::time::Instant as Wall;
+use tidewater_core::border::LogInput;
 use tidewater_core::fast::{Fast, Function, Lane, bar};
-use tidewater_core::subsystem::Input;
 use tidewater_gauges::Latencies;
 use tidewater_wire::log::RingLanePage;
 
@@ -344,7 +344,7 @@ impl Look<'_, '_> {
         if unneeded > arrived.max(is.skipped) && !of.is_replicated() {
             // It was never taken, and need not be.
             (is.expected, is.skipped) = (unneeded, unneeded);
-            self.t.cx.push(Input::Skip { function: self.function as u8, lane: lane as u8, to: unneeded });
+            self.t.cx.push_log(self.function as u8, LogInput::Skip { lane: lane as u8, to: unneeded });
             return Ok(true);
         }
         // Bytes that no client waits for may soon be of no use.

@@ -3,6 +3,7 @@
 use crate::image::recording::Recording;
 use crate::image::rig::{HostEvent, Rig, tiny};
 use tidewater_base::Rng;
+use tidewater_core::border::LogInput;
 use tidewater_core::device::Input;
 use tidewater_core::fast::{Content, PAGE_HEADER, bar};
 use tidewater_core::profile::Profile;
@@ -96,7 +97,11 @@ impl Rig {
             let to = from + 1 + rng.below(3_000);
             (stored[lane], trimmed[lane]) = (to, to);
             self.say(&HostEvent::Log { stored, credit: seen, trimmed });
-            assert!(self.device.handle(self.now(), Input::Skip { function: 0, lane: lane as u8, to }).is_ok());
+            assert!(
+                self.device
+                    .handle(self.now(), Input::Log { function: 0, input: LogInput::Skip { lane: lane as u8, to } })
+                    .is_ok()
+            );
             return;
         }
         let end = (from + 1 + rng.below(700))

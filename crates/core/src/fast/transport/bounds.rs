@@ -1,6 +1,6 @@
 //! How far an order or a frame may raise a node's epochs: one that is wrong would use up all that are left.
 
-use super::Transport;
+use super::Persistent;
 use tidewater_wire::replication::{Body, Epoch, Frame};
 
 /// Epochs that one step may leave out. Each promotion takes one, or a few more where members know of higher ones: at a
@@ -10,18 +10,16 @@ pub(super) const EPOCHS_AHEAD_MAX: u64 = 1 << 32;
 /// use them up.
 pub(super) const COUNTER_MAX_OF_NEW: u64 = 1 << 55;
 
-impl Transport {
+impl Persistent {
     /// The newest epoch that this node knows of.
     pub(super) fn newest_known(&self) -> Epoch {
-        let own = &self.persistent;
-        own.promised.max(own.history.last()).max(own.floor)
+        self.promised.max(self.history.last()).max(self.floor)
     }
 
     /// Whether an epoch is too far above those that are known here to be true. Taken, it would use up those that are
     /// left. A node without a log knows nothing to compare it with.
     pub(super) fn is_far(&self, epoch: Epoch) -> bool {
-        let own = &self.persistent;
-        let is_new = own.rebuild || own.synced == Epoch::ZERO;
+        let is_new = self.rebuild || self.synced == Epoch::ZERO;
         let most = self.newest_known().counter().saturating_add(EPOCHS_AHEAD_MAX);
         epoch.counter() > if is_new { most.max(COUNTER_MAX_OF_NEW) } else { most }
     }

@@ -1,60 +1,8 @@
 //! The side of a replica: it attaches to an epoch, takes log bytes, and reports its counters.
 
 use super::{Flaw, LocalLog, Role, Transport, flag};
-use tidewater_base::{Duration, Instant};
+use tidewater_base::Instant;
 use tidewater_wire::replication::{Attach, Durable, Epoch, LANES_MAX, Mode, Reason};
-
-/// What a replica has to report, and what an acceptor has to send to its candidate.
-#[derive(Clone, Debug)]
-pub(super) struct Follower {
-    /// Whom it takes the log from and reports to.
-    pub(super) upstream: Option<u8>,
-    /// Lanes whose report is to be sent now.
-    pub(super) due: u16,
-    /// Lanes whose report says the window too.
-    pub(super) full: u16,
-    /// Lanes whose report is to be sent at the next tick.
-    changed: u16,
-    pub(super) tick_at: Instant,
-    /// When a counter that had changed was reported last.
-    reported_at: Instant,
-    pub(super) keep_alive_at: Instant,
-    pub(super) heard_at: Instant,
-    /// For each lane what the candidate has asked for and was not sent yet: from where, to where.
-    pub(super) pulls: [(u64, u64); LANES_MAX],
-    /// Where its log has to end in each lane so that what it lost is there again; `None`: no answer has come.
-    pub(super) regain: Option<[u64; LANES_MAX]>,
-}
-
-impl Follower {
-    pub(super) fn new() -> Follower {
-        Follower {
-            upstream: None,
-            due: 0,
-            full: 0,
-            changed: 0,
-            tick_at: Instant::NEVER,
-            reported_at: Instant::ZERO,
-            keep_alive_at: Instant::NEVER,
-            heard_at: Instant::ZERO,
-            pulls: [(0, 0); LANES_MAX],
-            regain: None,
-        }
-    }
-
-    /// It follows a primary from now on: all counters are reported at once.
-    pub(super) fn attached(&mut self, now: Instant, lanes: u16, keep_alive: Duration) {
-        (self.due, self.full) = (lanes, lanes);
-        self.changed = 0;
-        self.tick_at = Instant::NEVER;
-        self.keep_alive_at = now + keep_alive;
-        self.heard_at = now;
-    }
-
-    pub(super) fn heard(&mut self, now: Instant) {
-        self.heard_at = now;
-    }
-}
 
 impl Transport {
     /// Whether this node follows `from` in `epoch`.

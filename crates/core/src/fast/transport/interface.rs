@@ -1,12 +1,10 @@
 //! What goes into a transport and comes out of it: the log it looks at, events, commands, frames, and what outlives a
 //! power cut.
 
-use super::Role;
-#[cfg(doc)]
-use super::Transport;
 pub use crate::border::{GroupCommand as Command, GroupError as CommandError};
 use tidewater_base::Duration;
 use tidewater_wire::replication::{Epoch, Frame, Group, History, Mode};
+use tidewater_wire::vendor::Role;
 
 /// A destaged page that holds log bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,8 +40,9 @@ pub struct Transmit {
     pub frame: Frame,
     /// For a data frame, where its bytes are.
     pub source: Option<Source>,
-    /// The frame may leave once this version ([`Transport::version`]) of what has to outlive a power cut is durable.
-    /// Else a node could forget a promise that a peer counts on. Memory that is not volatile is durable at once.
+    /// The frame may leave once this version ([`Transport::version`](super::Transport::version)) of what has to outlive
+    /// a power cut is durable. Else a node could forget a promise that a peer counts on. Memory that is not volatile is
+    /// durable at once.
     pub after: u64,
 }
 
@@ -53,7 +52,8 @@ pub trait LocalLog {
     /// the host change nothing below it.
     fn persisted(&self, lane: usize) -> u64;
     /// End of the lane's bytes on flash; no more than [`LocalLog::persisted`]. Where flash is a backing store that has
-    /// to be synced: of what was synced because the transport wanted it ([`Transport::wanted`]).
+    /// to be synced: of what was synced because the transport wanted it
+    /// ([`Transport::wanted`](super::Transport::wanted)).
     fn destaged(&self, lane: usize) -> u64;
     /// Whether bytes of the ring that are not on flash yet outlive a power cut.
     fn ring_survives(&self) -> bool;
@@ -66,8 +66,8 @@ pub trait LocalLog {
     /// Bytes past the persisted counter that a lane's intake queue takes.
     fn window(&self) -> u32;
     /// Takes these bytes of the data frame at hand, as a store would be taken: what is below the persisted counter is
-    /// skipped, and false says that the rest did not fit in the window. Called only within [`Transport::handle`] for
-    /// that frame.
+    /// skipped, and false says that the rest did not fit in the window. Called only within
+    /// [`Transport::handle`](super::Transport::handle) for that frame.
     fn accept(&mut self, lane: usize, offset: u64, len: u32) -> bool;
     /// Forgets all at and past `to`, on flash too, also what is in the queue or on its way there. `to` is at most the
     /// persisted counter, which it becomes. Until [`Transport::version`](super::Transport::version) is durable a crash

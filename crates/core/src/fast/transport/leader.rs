@@ -4,49 +4,13 @@
 //! can't make a device acknowledge that should not. What was acknowledged is safe without it, by epochs: the deadline
 //! bounds for how long a primary goes on that its members can't reach.
 
+use super::state::{Frozen, Leader, Leadership};
 use super::{CommandError, LocalLog, Role, Transport};
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::replication::{Epoch, LANES_MAX};
 
 /// No deadline is further away: days of picoseconds fill 64 bits.
 const LASTS_MAX: Duration = Duration::from_ms(24 * 3_600 * 1_000);
-
-/// The deadline, and what was acknowledged when it passed.
-#[derive(Clone, Debug)]
-pub(super) struct Leader {
-    epoch: Epoch,
-    until: Instant,
-    frozen: Option<Frozen>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Frozen {
-    since: Instant,
-    /// What was acknowledged as durable.
-    durable: [u64; LANES_MAX],
-}
-
-/// Whether a primary may acknowledge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Leadership {
-    /// The device has no deadline, or is no primary.
-    Free,
-    /// Until then, by the clock that goes into the transport.
-    Until(Instant),
-    /// Nothing since then.
-    Frozen(Instant),
-}
-
-impl Leader {
-    pub(super) fn new() -> Leader {
-        Leader { epoch: Epoch::ZERO, until: Instant::ZERO, frozen: None }
-    }
-
-    /// The most that may be acknowledged as durable.
-    pub(super) fn durable_most(&self, lane: usize) -> u64 {
-        self.frozen.map_or(u64::MAX, |frozen| frozen.durable[lane])
-    }
-}
 
 impl Transport {
     /// Whether this primary may acknowledge, and until when.

@@ -63,19 +63,17 @@ mod leader;
 mod mirror;
 mod promotion;
 mod send;
+mod state;
 mod status;
 
 use crate::flaw::Injected;
 use bounds::newest_in;
 #[cfg(test)]
 use bounds::{COUNTER_MAX_OF_NEW, EPOCHS_AHEAD_MAX};
-use follower::Follower;
 pub use interface::{Command, CommandError, Config, Event, LocalLog, PageRef, Persistent, Source, Transmit};
 use kept::Kept;
-use leader::Leader;
-pub use leader::Leadership;
-use mirror::{Flow, Peer};
-use promotion::Candidate;
+pub use state::Leadership;
+use state::{Candidate, Flow, Follower, Leader, Peer};
 pub use status::{PeerStatus, Role, Status, flag};
 use tidewater_base::Instant;
 use tidewater_wire::replication::{Body, Epoch, Frame, Group, History, LANES_MAX, MEMBERS_MAX, Mode, Reason, Start};
@@ -572,7 +570,7 @@ impl Transport {
         if !ours || self.persistent.role == Role::StandAlone {
             return;
         }
-        if self.is_far(newest_in(&frame)) {
+        if self.persistent.is_far(newest_in(&frame)) {
             return self.set_flag(flag::FAR_EPOCH, true);
         }
         let Frame { from, epoch, body, .. } = frame;

@@ -1,60 +1,10 @@
 //! Promotion: a candidate proposes an epoch, collects acceptors, takes over the best log among theirs, and becomes
 //! primary.
 
-use super::mirror::back_off;
+use super::state::{Acceptor, Candidate, Phase, back_off};
 use super::{CommandError, Flaw, LocalLog, Role, Transport, flag};
-use tidewater_base::{Duration, Instant};
+use tidewater_base::Instant;
 use tidewater_wire::replication::{Accepted, Epoch, Group, History, LANES_MAX, MEMBERS_MAX, Mode, Reason};
-
-/// A promotion that is under way.
-#[derive(Clone, Debug)]
-pub(super) struct Candidate {
-    pub(super) epoch: Epoch,
-    pub(super) target: Group,
-    pub(super) force: bool,
-    /// The operator sets the group up with this device's log: there is no other that could have more.
-    first: bool,
-    pub(super) phase: Phase,
-    pub(super) retry_at: Instant,
-    pub(super) retry_wait: Duration,
-    /// When a forced promotion goes on with the members that have answered, or a pull without progress gives up.
-    pub(super) over_at: Instant,
-}
-
-/// How far a promotion is.
-#[expect(clippy::large_enum_variant, reason = "there is one at most, and it is boxed")]
-#[derive(Clone, Debug)]
-pub(super) enum Phase {
-    /// Nodes are asked to accept.
-    Collect {
-        /// Those that did, this one first.
-        acceptors: Vec<Acceptor>,
-        /// The highest rank among them, and the history of one that has it.
-        best: ((Epoch, Epoch), History),
-    },
-    /// What the log lacks is fetched.
-    Pull {
-        /// For each lane where the log has to end, and who has it.
-        targets: [(u64, u8); LANES_MAX],
-        /// Lanes that have to ask.
-        due: u16,
-        /// For each lane the end of what was asked for.
-        asked: [u64; LANES_MAX],
-    },
-}
-
-/// What a node that has accepted holds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Acceptor {
-    node: u8,
-    /// What its log is worth: the version of the group that it was last synced in, and the epoch. A primary of a group
-    /// that was replaced without its knowing may make epochs above those of the new group.
-    rank: (Epoch, Epoch),
-    /// It may have acknowledged more of its epoch than it has.
-    lost: bool,
-    oldest: [u64; LANES_MAX],
-    ends: [u64; LANES_MAX],
-}
 
 /// How many members of `group` have to accept so that they intersect every set of members that can acknowledge.
 fn needed(group: &Group) -> usize {
@@ -78,8 +28,8 @@ impl Transport {
         let own = &self.persistent;
         let next = own.promised.max(own.history.last()).next(own.node).ok_or(CommandError::EpochsUsedUp)?;
         let epoch = next.max(least);
-        if self.is_far(epoch) {
-            return Err(CommandError::EpochFar(epoch, self.newest_known()));
+        if own.is_far(epoch) {
+            return Err(CommandError::EpochFar(epoch, own.newest_known()));
         }
         let outdated = own.group.version() < own.floor;
         if outdated && !force {

@@ -1,7 +1,6 @@
 //! What is sent next.
 
-use super::mirror::back_off;
-use super::promotion::Phase;
+use super::state::{Phase, back_off};
 use super::{Flaw, LocalLog, Source, Transmit, Transport};
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::replication::{Accepted, Attach, Body, Epoch, Frame, LANES_MAX};

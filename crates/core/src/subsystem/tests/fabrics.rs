@@ -366,7 +366,7 @@ fn a_time_out_that_is_set_again_and_again_is_one() {
         rig.run_until(|rig| !rig.capsules.is_empty());
         rig.capsules.clear();
     }
-    assert_eq!(rig.s.timers.len(), 1);
+    assert_eq!(rig.s.parts().2.len(), 1);
 }
 
 /// A drive that was made for one controller has a namespace that is private, and every controller's. Served to more, it

@@ -317,7 +317,7 @@ fn whatever_happens_a_reset_heals() {
             rig.input(Input::FunctionReset { function });
         }
         rig.run();
-        assert_eq!(rig.s.slots.available(), 32, "seed {seed}: a slot is lost");
+        assert_eq!(rig.s.parts().0.available(), 32, "seed {seed}: a slot is lost");
         for function in [0, 1] {
             assert_eq!(rig.read(function, offset::CSTS) & 0xF, 0, "seed {seed}");
             rig.free = 0x1000;

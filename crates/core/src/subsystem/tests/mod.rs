@@ -11,12 +11,13 @@ mod window;
 
 use super::*;
 use crate::content::Whereabouts;
+use crate::device::{self, Device};
 use crate::host_memory::{Answer, Operation, Stamp};
 use crate::profile::{Profile, builtin};
 use std::collections::HashMap;
-use tidewater_base::{Duration, Rng};
+use tidewater_base::{Duration, Instant, Rng};
 use tidewater_wire::nvme::register::offset;
-use tidewater_wire::nvme::{Cqe, Status, admin_opcode};
+use tidewater_wire::nvme::{Cqe, Sqe, Status, admin_opcode};
 
 /// Bytes of the host's memory.
 const MEMORY: usize = 16 << 20;

@@ -64,7 +64,7 @@ fn a_host_that_takes_no_completions_is_served_no_further() {
             rig.run();
         }
         // What waits for room is no more than was worked on at once.
-        let waiting = rig.s.controllers[0].completion[usize::from(queue)].waiting.len();
+        let waiting = rig.s.parts().1[0].completion[usize::from(queue)].waiting.len();
         assert!(waiting > 0 && waiting <= room, "{waiting} completions of queue {queue} wait");
         // With room it goes on, up to the last entry that was rung for.
         loop {
@@ -78,7 +78,7 @@ fn a_host_that_takes_no_completions_is_served_no_further() {
             rig.ring_head(0, queue);
             rig.run();
         }
-        assert_eq!(rig.s.controllers[0].submission[usize::from(queue)].waiting(), 0);
+        assert_eq!(rig.s.parts().1[0].submission[usize::from(queue)].waiting(), 0);
         assert_eq!(rig.submit(0, queue, &sqe).status, Status::SUCCESS);
     }
 }

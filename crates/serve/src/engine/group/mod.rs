@@ -15,6 +15,7 @@ use serde_json::Map;
 use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
 use tidewater_base::{Duration, Instant};
+use tidewater_core::border::LogInput;
 use tidewater_core::content::Place;
 use tidewater_core::fast::transport::{Command, CommandError};
 use tidewater_core::fast::{Fast, Function, Lane};
@@ -110,13 +111,13 @@ impl Group {
                 }
                 Incoming::Link { node, up, restarted } => {
                     for function in 0..functions {
-                        t.cx.push(Input::Link { function, peer: node, up, restarted });
+                        t.cx.push_log(function, LogInput::Link { peer: node, up, restarted });
                     }
                 }
                 Incoming::RoundTrip { node, time } => {
                     let time = Duration::from_ns(time.as_nanos() as u64);
                     for function in 0..functions {
-                        t.cx.push(Input::RoundTrip { function, peer: node, time });
+                        t.cx.push_log(function, LogInput::RoundTrip { peer: node, time });
                     }
                 }
             }
@@ -201,7 +202,7 @@ impl Group {
                     Role::Primary if transport.writable() => {
                         let to = wanted(function, lane, of).min(l.released());
                         if to > transport.wanted(lane) {
-                            t.cx.push(Input::Flush { function: number, lane: lane as u8, to });
+                            t.cx.push_log(number, LogInput::Flush { lane: lane as u8, to });
                         }
                     }
                     Role::Secondary => {
@@ -229,7 +230,7 @@ impl Group {
             for (lane, l) in of.lanes().iter().enumerate() {
                 let to = reached(fast, l);
                 if of.transport().wanted(lane) > of.flushed(lane) && to > of.flushed(lane) {
-                    t.cx.push(Input::Flushed { function: function as u8, lane: lane as u8, to, version });
+                    t.cx.push_log(function as u8, LogInput::Flushed { lane: lane as u8, to, version });
                 }
             }
         }
@@ -301,14 +302,14 @@ impl Group {
             Err(why) => return Some(Err(why)),
         };
         t.cx.push(Input::PeersTime { now });
-        t.cx.push(Input::Group { function, command });
+        t.cx.push_log(function, LogInput::Group(command));
         self.asked.push_back(Some(answer.clone()));
         None
     }
 
     /// A function may lack bytes that it had: the memory of this machine is gone.
     pub(crate) fn lost_memory(&mut self, cx: &mut Context, function: u8) {
-        cx.push(Input::Group { function, command: Command::LostMemory });
+        cx.push_log(function, LogInput::Group(Command::LostMemory));
         self.asked.push_back(None);
     }
 

@@ -14,8 +14,8 @@ use crate::vfio_user::{self, Waker};
 use crate::{control, metrics, runtime};
 use std::sync::Arc;
 use std::time::Instant as Wall;
+use tidewater_core::border::LogInput;
 use tidewater_core::memory::{Note, Use};
-use tidewater_core::subsystem::Input;
 
 impl Server {
     /// Makes or opens the drive, lets it recover, and opens its sockets.
@@ -159,7 +159,7 @@ impl Server {
         let mut engine = Engine::new(hosts, storage, group, rings, mail.clone());
         if let Some(bytes_per_second) = setup.peers.as_ref().and_then(|peers| peers.catch_up_rate) {
             for function in 0..firmware.subsystem.device().fast().functions().len() as u8 {
-                engine.cx.push(Input::CatchUpRate { function, bytes_per_second });
+                engine.cx.push_log(function, LogInput::CatchUpRate { bytes_per_second });
             }
         }
         for function in forgetful {

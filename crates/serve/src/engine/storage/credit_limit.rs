@@ -3,6 +3,7 @@
 
 use super::Storage;
 use crate::engine::{Context, Pending, Turn};
+use tidewater_core::border::LogInput;
 use tidewater_core::fast::Fast;
 use tidewater_core::subsystem::{Input, Slot};
 use tidewater_wire::nvme::{Cqe, Status};
@@ -21,14 +22,16 @@ impl Storage {
                 // the image.
                 let stored = self.image().stored_log(function, lane).filter(|_| !kept(function, lane));
                 let from = stored.unwrap_or(l.released()).min(l.released());
-                cx.push(Input::Withhold { function: function as u8, lane: lane as u8, from });
+                cx.push_log(function as u8, LogInput::Withhold { lane: lane as u8, from });
             }
         }
     }
 
     /// Whether a command is about to return credit that was given before the firmware took the limit.
     pub(crate) fn exceeds_credit_limit(&self, t: &mut Turn, slot: Option<Slot>) -> bool {
-        let is_limit = |(_, pending): &(_, Pending)| matches!(pending, Pending::Plain(Input::Withhold { .. }));
+        let is_limit = |(_, pending): &(_, Pending)| {
+            matches!(pending, Pending::Plain(Input::Log { input: LogInput::Withhold { .. }, .. }))
+        };
         self.failed
             && t.cx.pending.iter().any(is_limit)
             && slot.is_some_and(|slot| {

@@ -1,10 +1,10 @@
 //! A controller: its registers (NVM Express 1.4, section 3.1), its queues, and what its host has asked for.
 
 use super::events::AsyncEvents;
-use super::logs::{ChangedNamespaces, ErrorLog};
-use super::options::{Bar2, Options, Region};
-use super::queues::{CompletionQueue, SubmissionQueue};
-use super::{Segment, Transport};
+use crate::subsystem::interface::{Segment, Transport};
+use crate::subsystem::logs::{ChangedNamespaces, ErrorLog};
+use crate::subsystem::options::{Bar2, Options, Region};
+use crate::subsystem::queues::{CompletionQueue, SubmissionQueue};
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::nvme::register::{
     Aqa, CMBSTS_CBAI, Cap, Cc, CmbLoc, CmbSz, Csts, MemorySpaceControl, PMRCTL_EN, PmrCap, PmrSts, VERSION_1_4, offset,
@@ -14,9 +14,10 @@ use tidewater_wire::nvme::register::{
 const READY_TIMEOUT: u8 = u8::MAX;
 
 /// Where a controller stands between CC.EN and CSTS.RDY.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Power {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Power {
     /// CC.EN is 0, and nothing of the time before is under way.
+    #[default]
     Disabled,
     /// CC.EN was set, and the drive is not ready yet.
     Enabling,
@@ -27,8 +28,8 @@ pub(super) enum Power {
 }
 
 /// What of a controller never changes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fixed {
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fixed {
     pub cap: u64,
     pub bar2: Bar2,
     pub pmr: u64,
@@ -39,7 +40,7 @@ pub(super) struct Fixed {
 }
 
 impl Fixed {
-    pub(super) fn of(options: &Options, bar2: Bar2, transport: Transport) -> Fixed {
+    pub(crate) fn of(options: &Options, bar2: Bar2, transport: Transport) -> Fixed {
         let pcie = transport == Transport::Pcie;
         let cap = Cap {
             mqes: (options.queue_entries - 1) as u16,
@@ -66,8 +67,8 @@ impl Fixed {
 }
 
 /// A controller.
-#[derive(Clone, Debug)]
-pub(super) struct Controller {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Controller {
     pub fixed: Fixed,
     pub transport: Transport,
     /// A host may talk to it: always over PCIe, while connected over fabrics.
@@ -121,55 +122,30 @@ pub(super) struct Controller {
 }
 
 impl Controller {
-    pub(super) fn new(fixed: Fixed, transport: Transport, privileged: bool) -> Controller {
+    pub(crate) fn new(fixed: Fixed, transport: Transport, privileged: bool) -> Controller {
         let queues = usize::from(fixed.queues) + 1;
         Controller {
             transport,
             live: transport == Transport::Pcie,
             privileged,
-            power: Power::Disabled,
-            cc: Cc::default(),
-            csts: Csts::default(),
-            mask: 0,
-            masked: 0,
-            aqa: Aqa::default(),
-            asq: 0,
-            acq: 0,
-            cmbmsc: MemorySpaceControl::default(),
-            pmrctl: 0,
-            pmrmsc: MemorySpaceControl::default(),
             submission: vec![SubmissionQueue::default(); queues].into_boxed_slice(),
             completion: vec![CompletionQueue::default(); queues].into_boxed_slice(),
-            outstanding: 0,
-            events: AsyncEvents::default(),
-            shadow: None,
             queues_granted: fixed.queues,
-            coalesce_count: 0,
-            coalesce_time: Duration::ZERO,
             burst: u32::MAX,
-            errors: ErrorLog::default(),
-            changed: ChangedNamespaces::default(),
-            host_memory: Vec::new(),
-            keep_alive: Duration::ZERO,
-            heard_at: Instant::ZERO,
-            keep_alive_timer: 0,
-            generation: 0,
-            leaving: false,
-            stuck_shutdown: false,
-            shutdown_flushed: false,
             interrupting: vec![false; usize::from(fixed.vectors)].into_boxed_slice(),
             fixed,
+            ..Controller::default()
         }
     }
 
     /// It takes commands.
     #[inline]
-    pub(super) fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.csts.ready && !self.csts.fatal && self.power == Power::Ready
     }
 
     /// The CMB's bus addresses, if it is enabled.
-    pub(super) fn cmb_base(&self) -> Option<u64> {
+    pub(crate) fn cmb_base(&self) -> Option<u64> {
         let bar = self.fixed.bar2;
         let enabled = bar.cmb_len > 0 && self.cmbmsc.registers_enabled() && self.cmbmsc.enabled();
         let base = self.cmbmsc.base();
@@ -183,7 +159,7 @@ impl Controller {
     }
 
     /// What bus addresses mean; those that lie partly inside of a region, are outside.
-    pub(super) fn region(&self, address: u64, len: u32) -> Region {
+    pub(crate) fn region(&self, address: u64, len: u32) -> Region {
         let within = |base: Option<u64>, size: u64| {
             let offset = address.checked_sub(base?)?;
             (offset.checked_add(len.into())? <= size).then_some(offset)
@@ -196,7 +172,7 @@ impl Controller {
 
     /// Whether any of these bytes lie in the CMB.
     #[inline]
-    pub(super) fn touches_cmb(&self, address: u64, len: u64) -> bool {
+    pub(crate) fn touches_cmb(&self, address: u64, len: u64) -> bool {
         self.cmbmsc.enabled()
             && self
                 .cmb_base()
@@ -282,7 +258,7 @@ impl Controller {
     }
 
     /// `len` bytes, 1 to 8, at any offset.
-    pub(super) fn register(&self, at: u32, len: u8) -> u64 {
+    pub(crate) fn register(&self, at: u32, len: u8) -> u64 {
         let len = u32::from(len.min(8));
         let mut value = 0;
         for i in 0..len {
