@@ -103,21 +103,6 @@ impl<'a> Figure<'a> {
     }
 }
 
-/// Adds each figure to a page.
-pub(crate) fn all(out: &mut String, figures: &[Figure]) {
-    figures.iter().for_each(|figure| figure.html(out));
-}
-
-/// The same side by side, where there are several.
-pub(crate) fn pair(out: &mut String, figures: &[Figure]) {
-    if figures.is_empty() {
-        return;
-    }
-    out.push_str("<div class=\"pair\">\n");
-    all(out, figures);
-    out.push_str("</div>\n");
-}
-
 /// A name made from words: `Read p99.9` is `read-p99-9`.
 pub(crate) fn name_of(words: &str) -> String {
     crate::table::column_name(words).replace('_', "-")

@@ -8,6 +8,7 @@
 //! programs; [`mod@figure`] has them as drawings, for papers.
 
 pub mod compare;
+mod document;
 pub mod experiment;
 pub mod figure;
 mod html;

@@ -1,11 +1,11 @@
 //! A record as a screenful of text.
 
-use crate::compare::printable;
+use crate::document::{Cell, Table};
 use crate::page::{measured, operation, programmed, programmed_bytes};
-use crate::record::{Cache, Record, ratio};
+use crate::record::{Cache, Latency, Record, ratio};
 use std::fmt::Write;
 use tidewater_base::units::{
-    bytes, count, grouped, mib_per_second, micros, part, percent, plural_exact, seconds, significant,
+    bytes, count, grouped, mib_per_second, micros, part, percent, plural_exact, printable, seconds, significant,
 };
 
 /// About twenty aligned lines that say how the run went.
@@ -173,23 +173,16 @@ pub fn summary(record: &Record) -> String {
 }
 
 fn latencies(out: &mut String, record: &Record) {
-    let rows = measured(record);
-    if rows.is_empty() {
-        return;
+    let titles = ["requests", "mean", "p50", "p90", "p99", "p99.9", "max"];
+    let row = |(name, latency): (&str, &Latency)| {
+        let times = [latency.mean, latency.p50, latency.p90, latency.p99, latency.p999, latency.max].map(micros);
+        let first = [format!("  {}", operation(name)), count(latency.count as f64)];
+        first.into_iter().chain(times).map(Cell::from).collect()
+    };
+    let table = Table { least: (20, 8), ..Table::new("latency", titles) }.with(measured(record).into_iter().map(row));
+    if !table.rows.is_empty() {
+        let _ = writeln!(out, "\n{}", table.text(usize::MAX));
     }
-    let _ = writeln!(
-        out,
-        "\n{:<20} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
-        "latency", "requests", "mean", "p50", "p90", "p99", "p99.9", "max"
-    );
-    for (name, latency) in rows {
-        let _ = write!(out, "  {:<18} {:>9}", printable(&operation(name)), count(latency.count as f64));
-        for value in [latency.mean, latency.p50, latency.p90, latency.p99, latency.p999, latency.max] {
-            let _ = write!(out, " {:>9}", micros(value));
-        }
-        out.push('\n');
-    }
-    out.push('\n');
 }
 
 fn cached(cache: &Cache) -> Option<String> {

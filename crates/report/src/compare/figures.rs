@@ -3,10 +3,11 @@
 use super::knobs::{self, Axes};
 use super::metrics::{Better, Metric, metrics, operations};
 use super::spreads::{map, over_knobs};
-use super::{Labelled, capital, figure_name, seeds};
+use super::{Labelled, figure_name, seeds};
+use crate::document::capital;
 use crate::figure::{Figure, name_of};
 use crate::page::{FULL, HALF, Words, operation, pair, programmed};
-use crate::plot::{Bar, COLOURS, Plot, Row, Segment, horizontal_bars, stacked_rows};
+use crate::plot::{COLOURS, NamedBar, Plot, Row, Segment, horizontal_bars, stacked_rows};
 use crate::record::Record;
 use crate::table::{self, Values};
 use std::collections::BTreeSet;
@@ -76,11 +77,11 @@ fn bars<'a>(records: &[Labelled], metric: &Metric) -> Figure<'a> {
     let (name, title) = (name_of(&metric.name), capital(&metric.name));
     let short = seeds::short(records.iter().map(|run| run.label.as_str()));
     let draw = move |width| {
-        let bars: Vec<Bar> = short
+        let bars: Vec<NamedBar> = short
             .iter()
             .enumerate()
             .filter_map(|(i, name)| metric.values[i].map(|value| (i, name, value)))
-            .map(|(i, name, value)| Bar {
+            .map(|(i, name, value)| NamedBar {
                 name,
                 colour: i % COLOURS,
                 value,

@@ -2,11 +2,11 @@
 
 use super::Labelled;
 use super::page::Links;
-use crate::html::escape;
-use crate::page::command;
-use crate::record::{Record, WorkloadKind};
+use crate::document::{Cell, Kind, Table};
+use crate::html::Page;
+use crate::page::{SAME, command, words_of};
+use crate::record::Record;
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use tidewater_base::units::{bytes, setting};
 
 /// One thing that a run was made with: its name, and its value in words.
@@ -26,11 +26,6 @@ const WORDS: [&str; 2] = ["which is", "which has"];
 /// Inputs of a run, in the order of the table.
 fn facts(record: &Record) -> Vec<Fact> {
     let workload = &record.workload;
-    let kind = match workload.kind {
-        WorkloadKind::Trace => "trace",
-        WorkloadKind::Job => "job",
-        WorkloadKind::Synth => "generated trace",
-    };
     let mut facts: Vec<Fact> = Vec::new();
     let mut add = |name: &str, value: &str| {
         if !value.is_empty() {
@@ -42,7 +37,7 @@ fn facts(record: &Record) -> Vec<Fact> {
     if record.capacity_bytes > 0 {
         add("capacity", &bytes(record.capacity_bytes));
     }
-    add(kind, &workload.source);
+    add(words_of(workload.kind), &workload.source);
     add(WORDS[1], &workload.description);
     for (name, value) in &workload.options {
         add(&name.replace(['_', '-'], " "), value);
@@ -109,42 +104,30 @@ pub(super) fn varies(records: &[Labelled]) -> Vec<Row> {
 }
 
 /// Writes the common facts as a list, and the differing ones as a table with `each` run, else as lists of values.
-pub(super) fn section(out: &mut String, records: &[Labelled], each: bool, links: &Links) {
+pub(super) fn section(page: &mut Page, records: &[Labelled], each: bool, links: &Links) {
     let (common, varies): (Vec<Row>, Vec<Row>) = rows(records, setting).into_iter().partition(is_common);
-    out.push_str("<h2 id=\"setup\">What was compared</h2>\n");
+    page.section("setup", "What was compared");
     if !common.is_empty() {
-        let _ = writeln!(out, "<h3>The same in all runs</h3>\n<dl class=\"settings\">");
-        for (name, values) in &common {
-            let value = values[0].as_deref().unwrap_or_default();
-            let _ = writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
-        }
-        out.push_str("</dl>\n");
+        page.heading("The same in all runs");
+        page.facts(common.iter().map(|(name, values)| (name, values[0].as_deref().unwrap_or_default())));
     }
     if varies.is_empty() {
         return;
     }
+    page.heading("What varies");
     if !each {
-        out.push_str("<h3>What varies</h3>\n<dl class=\"settings\">\n");
         // What a drive is in words follows from the rest.
-        for (name, values) in varies.iter().filter(|(name, _)| !WORDS.contains(&name.as_str())) {
-            let _ = writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(&listed(values)));
-        }
-        out.push_str("</dl>\n");
+        let varies = varies.iter().filter(|(name, _)| !WORDS.contains(&name.as_str()));
+        page.facts(varies.map(|(name, values)| (name, listed(values))));
         return;
     }
-    out.push_str("<h3>What varies</h3>\n<div class=\"scroll\"><table><thead><tr><th>run</th>");
-    for (name, _) in &varies {
-        let _ = write!(out, "<th class=\"words\">{}</th>", escape(name));
-    }
-    out.push_str("</tr></thead>\n<tbody>\n");
-    for (i, run) in records.iter().enumerate() {
-        let _ = write!(out, "<tr><th>{}</th>", links.label(i, &run.label));
-        for (_, values) in &varies {
-            let _ = write!(out, "<td class=\"words\">{}</td>", escape(values[i].as_deref().unwrap_or("–")));
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</tbody></table></div>\n");
+    let columns = varies.iter().map(|(name, _)| (Kind::Words, name.as_str()));
+    let row = |(i, run): (usize, &Labelled)| {
+        let values = varies.iter().map(|(_, values)| Cell::maybe(values[i].as_deref()));
+        [links.label(i, &run.label)].into_iter().chain(values).collect()
+    };
+    let table = Table::of("", [(Kind::Name, "run")].into_iter().chain(columns));
+    page.table(&table.with(records.iter().enumerate().map(row)));
 }
 
 /// The different values of a row; of many, how many there are.
@@ -164,7 +147,7 @@ fn listed(values: &[Option<String>]) -> String {
 }
 
 /// The commands that make the runs again: one, where one made them all; those of `each` run otherwise.
-pub(super) fn again(out: &mut String, records: &[Labelled], each: bool) {
+pub(super) fn again(page: &mut Page, records: &[Labelled], each: bool) {
     let commands: Vec<(&str, String)> =
         records.iter().filter_map(|run| Some((run.label.as_str(), command(&run.record)?))).collect();
     let Some((_, first)) = commands.first() else { return };
@@ -172,16 +155,13 @@ pub(super) fn again(out: &mut String, records: &[Labelled], each: bool) {
     if !one && !each {
         return;
     }
-    out.push_str(
-        "<h2 id=\"again\">How to run it again</h2>\n<p class=\"muted\">The same command with the same version gives \
-         the same figures, except wall-clock time.</p>\n",
-    );
-    if one {
-        let _ = writeln!(out, "<pre>{}</pre>", escape(first));
-        return;
-    }
-    for (label, command) in &commands {
-        let _ = writeln!(out, "<h3>{}</h3>\n<pre>{}</pre>", escape(label), escape(command));
+    page.section("again", "How to run it again");
+    page.muted(SAME);
+    for (label, command) in &commands[..if one { 1 } else { commands.len() }] {
+        if !one {
+            page.heading(label);
+        }
+        page.command(command);
     }
 }
 

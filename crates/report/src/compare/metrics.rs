@@ -1,6 +1,7 @@
 //! The figures that are compared.
 
 use super::Labelled;
+use crate::document::Cell;
 use crate::page::{operation, operation_rank};
 use crate::quantity::Quantity;
 use crate::record::{Cache, Flash, Latency, Record, ratio};
@@ -42,6 +43,12 @@ impl Metric {
         let best = self.quantity.format(best);
         let alike = known().filter(|other| self.quantity.format(*other) == best).count();
         self.quantity.format(value) == best && 2 * alike <= known().count() + 1 && alike < known().count()
+    }
+
+    /// The value of record `i` in words, with a star where it is the best.
+    pub(super) fn cell(&self, i: usize) -> Cell {
+        let text = self.values[i].map(|value| self.quantity.format(value));
+        Cell { is_best: self.is_best(i), ..Cell::maybe(text) }
     }
 
     /// By how much record `i` differs from the first, as a share of the first; 0 where both are written with the same

@@ -15,7 +15,6 @@ pub use figures::figures;
 pub use knobs::Axes;
 pub use page::{page, page_over};
 pub(crate) use seeds::Statistics;
-pub(crate) use table::printable;
 pub use table::table;
 
 use crate::quantity::Quantity;
@@ -68,12 +67,6 @@ pub(crate) fn columns(records: &[Labelled]) -> Vec<(String, Vec<Option<f64>>)> {
 /// Statistics over seeds of each figure of each variant.
 pub(crate) fn statistics(records: &[Labelled]) -> Vec<Statistics> {
     seeds::statistics(records, figure_name)
-}
-
-/// With a capital letter.
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 fn figure_name(metric: &metrics::Metric) -> String {

@@ -2,6 +2,7 @@
 
 use super::Labelled;
 use super::metrics::{Better, Metric};
+use crate::document::Cell;
 use crate::record::{Record, ratio};
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,17 +123,16 @@ impl Group {
 }
 
 /// A figure of all groups in words, by group: the median, and how far it reaches where that can be seen in the digits
-/// that are shown. The best has a star, `star`, where no run of another group is as good as the worst of its own: what
+/// that are shown. The best has a star where no run of another group is as good as the worst of its own: what
 /// seeds could have made is no merit.
-pub(super) fn cells(metric: &Metric, groups: &[Group], star: &str) -> Vec<Option<String>> {
+pub(super) fn cells(metric: &Metric, groups: &[Group]) -> Vec<Cell> {
     let spreads: Vec<Option<Spread>> = groups.iter().map(|group| group.spread(metric)).collect();
     let cell = |(i, spread): (usize, &Option<Spread>)| {
-        let spread = (*spread)?;
+        let Some(spread) = spread else { return Cell::maybe(None::<String>) };
         let word = |value: f64| metric.quantity.format(value);
         let (lowest, highest) = (word(spread.lowest), word(spread.highest));
         let range = if lowest == highest { String::new() } else { format!(" ({lowest} to {highest})") };
-        let star = if is_best(metric, &spreads, i) { star } else { "" };
-        Some(format!("{}{range}{star}", word(spread.median)))
+        Cell { is_best: is_best(metric, &spreads, i), ..format!("{}{range}", word(spread.median)).into() }
     };
     spreads.iter().enumerate().map(cell).collect()
 }
@@ -262,7 +262,8 @@ mod tests {
     fn iops(records: &[Labelled]) -> Vec<String> {
         let metrics = metrics(records);
         let metric = metrics.iter().find(|metric| metric.name == "IOPS").unwrap();
-        cells(metric, &groups(records), " *").into_iter().map(Option::unwrap).collect()
+        let cells = cells(metric, &groups(records)).into_iter();
+        cells.map(|cell| format!("{}{}", cell.text, if cell.is_best { " *" } else { "" })).collect()
     }
 
     #[test]

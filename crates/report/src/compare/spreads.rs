@@ -3,7 +3,8 @@
 use super::knobs::{Chosen, Knob};
 use super::metrics::{Better, Metric};
 use super::seeds::Spread;
-use super::{Labelled, capital, figure_name};
+use super::{Labelled, figure_name};
+use crate::document::capital;
 use crate::figure::{Figure, name_of};
 use crate::page::{HALF, height};
 use crate::plot::{Axis, Grid, Plot, SpreadChart, SpreadSeries, Whiskers};

@@ -2,9 +2,7 @@
 
 use super::{Figure, Form, Point, Series};
 use crate::page::height;
-use crate::plot::{
-    Axis, COLOURS, Candle, CandleChart, CandleSeries, GroupSeries, GroupedBars, LineChart, Plot, place_name,
-};
+use crate::plot::{Axis, Bar, COLOURS, Frame, GroupSeries, Groups, LineChart, Plot, place_name};
 use crate::quantity::Quantity;
 use tidewater_base::units::significant;
 
@@ -48,8 +46,7 @@ pub(crate) fn draw(figure: &Figure, palette: &Palette, width: f64) -> Drawn {
     }
     let plot = match figure.form {
         Form::Lines => lines(figure, palette, width, &series),
-        Form::Bars => bars(figure, palette, width, &series),
-        Form::Candles => candles(figure, palette, width, &series),
+        Form::Bars | Form::Candles => bars(figure, palette, width, &series),
     };
     Drawn { plot: Some(plot), left_out }
 }
@@ -169,15 +166,12 @@ fn lines(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, Vec
             pieces: vec![points.iter().map(|point| (point.x, point.y)).collect()],
         }
     });
-    LineChart {
-        title: &figure.title,
-        width,
-        height: height(width, 320.0),
-        x: Axis::places(label, &places, figure.x_log),
-        y: y_axis(figure, series),
-        series: drawn.collect(),
-    }
-    .plot()
+    let frame = frame(figure, width, Axis::places(label, &places, figure.x_log), series);
+    LineChart { frame, series: drawn.collect() }.plot()
+}
+
+fn frame<'a>(figure: &'a Figure, width: f64, x: Axis, series: &[(&Series, Vec<Point>)]) -> Frame<'a> {
+    Frame { title: &figure.title, width, height: height(width, 320.0), x, y: y_axis(figure, series) }
 }
 
 /// The places of all series, in order.
@@ -189,59 +183,24 @@ fn groups(series: &[(&Series, Vec<Point>)]) -> Vec<f64> {
     places
 }
 
-fn group_axis(figure: &Figure, places: &[f64]) -> Axis {
-    Axis::groups(figure.x_label.clone(), places.iter().map(|place| place_name(*place)).collect())
-}
-
-/// The point of a series at each place.
-fn by_group<'a>(points: &'a [Point], places: &[f64]) -> Vec<Option<&'a Point>> {
-    places.iter().map(|place| points.iter().find(|point| point.x == *place)).collect()
-}
-
 fn bars(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, Vec<Point>)]) -> Plot {
     let places = groups(series);
-    let drawn = series.iter().map(|(one, points)| GroupSeries {
-        name: legend_name(one),
-        colour: palette.colour(figure, one),
-        outline: one.from_paper,
-        bars: by_group(points, &places).into_iter().map(|point| point.map(|p| (p.y, says(one, p)))).collect(),
-    });
-    GroupedBars {
-        title: &figure.title,
-        width,
-        height: height(width, 320.0),
-        x: group_axis(figure, &places),
-        y: y_axis(figure, series),
-        series: drawn.collect(),
-    }
-    .plot()
-}
-
-fn candles(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, Vec<Point>)]) -> Plot {
-    let places = groups(series);
-    let candle = |one: &Series, point: &Point| Candle {
-        median: point.y,
+    let bar = |one: &Series, point: &Point| Bar {
+        value: point.y,
         spread: point.spread,
         says: match point.spread.map(|spread| spread.map(significant)) {
-            None => says(one, point),
-            Some([lowest, lower, upper, highest]) => {
+            Some([lowest, lower, upper, highest]) if figure.form == Form::Candles => {
                 format!("{}; half from {lower} to {upper}, all from {lowest} to {highest}", says(one, point))
             }
+            _ => says(one, point),
         },
     };
-    let drawn = series.iter().map(|(one, points)| CandleSeries {
-        name: legend_name(one),
-        colour: palette.colour(figure, one),
-        outline: one.from_paper,
-        candles: by_group(points, &places).into_iter().map(|point| point.map(|p| candle(one, p))).collect(),
+    let drawn = series.iter().map(|(one, points)| {
+        let at = |place: &f64| points.iter().find(|point| point.x == *place).map(|point| bar(one, point));
+        let bars = places.iter().map(at).collect();
+        GroupSeries { name: legend_name(one), colour: palette.colour(figure, one), outline: one.from_paper, bars }
     });
-    CandleChart {
-        title: &figure.title,
-        width,
-        height: height(width, 320.0),
-        x: group_axis(figure, &places),
-        y: y_axis(figure, series),
-        series: drawn.collect(),
-    }
-    .plot()
+    let names = places.iter().map(|place| place_name(*place)).collect();
+    let frame = frame(figure, width, Axis::groups(figure.x_label.clone(), names), series);
+    Groups { frame, are_candles: figure.form == Form::Candles, series: drawn.collect() }.plot()
 }

@@ -10,7 +10,6 @@ pub use json::{DocumentError, array_to_json};
 pub(crate) use page::shown;
 pub use page::{figures, measurement_page, page, page_with};
 pub use summary::summary;
-pub(crate) use summary::wrapped;
 
 use serde::{Deserialize, Serialize};
 

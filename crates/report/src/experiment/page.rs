@@ -1,10 +1,11 @@
 //! Experiments as one HTML page: the paper beside ours.
 
 use super::chart::{Palette, draw};
-use super::summary::tally;
-use super::{Cell, Experiment, Figure as Shown, Form};
-use crate::figure::{self, Figure, name_of};
-use crate::html::{document, escape};
+use super::summary::{remarks, tally};
+use super::{Check, Column, Experiment, Figure as Shown, Form};
+use crate::document::{self, Cell, Kind, capital};
+use crate::figure::{Figure, name_of};
+use crate::html::{Page, escape, with_code};
 use crate::ledger::{self, Line};
 use crate::page::{FULL, HALF};
 use crate::table::{self, Table, Values};
@@ -37,6 +38,8 @@ const OF_OURS: Words = Words {
     column: "aim",
 };
 
+const OF_SEVERAL: &str = "Experiments of published papers, repeated";
+
 /// One page of `experiments`, with all their figures. Needs nothing else: no script, no network.
 pub fn page(experiments: &[Experiment]) -> String {
     page_in(experiments, &[], &OF_PAPERS)
@@ -54,45 +57,41 @@ pub fn measurement_page(measurement: &Experiment) -> String {
 }
 
 fn page_in(experiments: &[Experiment], lines: &[Line<'_>], words: &Words) -> String {
-    let mut body = String::with_capacity(128 << 10);
     let ids = ids(experiments);
-    let title = match experiments {
-        [one] => one.title.clone(),
-        _ => "Experiments of published papers, repeated".to_owned(),
-    };
-    let _ = writeln!(body, "<header>\n<p class=\"kind\">Tidewater: {}</p>\n<h1>{}</h1>", words.kind, escape(&title));
-    match experiments {
-        [] => body.push_str("</header>\n<p>No experiment was run.</p>\n"),
-        [one] => {
-            let _ = writeln!(body, "<p class=\"lead\">{}</p>\n</header>", origin(one));
-            section(&mut body, one, words);
+    let (title, lead) = match experiments {
+        [one] => (&*one.title, origin(one)),
+        [] => (OF_SEVERAL, String::new()),
+        _ if lines.is_empty() => {
+            let count = plural(experiments.len() as u64, "experiment");
+            (OF_SEVERAL, format!("{count}: {}", sentence_within(&tally(experiments))))
         }
+        _ => (OF_SEVERAL, escape(&ledger::headline(lines)).to_string()),
+    };
+    let mut page = Page::new(words.kind, title, &lead);
+    match experiments {
+        [] => page.paragraph("No experiment was run."),
+        [one] => section(&mut page, one, words),
         _ => {
-            contents(&mut body, experiments, lines, &ids);
+            if !lines.is_empty() {
+                page.table(&ledger::counted(lines));
+            }
+            page.table(&contents(experiments, &ids));
             for (one, id) in experiments.iter().zip(&ids) {
-                let _ = writeln!(
-                    body,
-                    "<h2 id=\"{id}\">{}</h2>\n<p class=\"muted\">{}</p>",
-                    escape(&one.title),
-                    origin(one)
-                );
-                section(&mut body, one, words);
+                page.section(id, &one.title);
+                page.muted(&origin(one));
+                section(&mut page, one, words);
             }
             if !lines.is_empty() {
-                ledger::lines_html(&mut body, lines);
+                ledger::every(&mut page, lines);
             }
         }
     }
     if let Some(first) = experiments.first() {
-        let seeds: Vec<u64> = experiments.iter().map(|one| one.seed).collect();
-        let _ = writeln!(
-            body,
-            "<footer>tidewater {}, seed {}.</footer>",
-            escape(&first.version),
-            if seeds.iter().all(|seed| *seed == first.seed) { first.seed.to_string() } else { "by experiment".into() }
-        );
+        let is_one = experiments.iter().all(|one| one.seed == first.seed);
+        let seed = if is_one { first.seed.to_string() } else { "by experiment".into() };
+        page.footer(&format!("tidewater {}, seed {seed}", first.version));
     }
-    document(&format!("{title} – tidewater"), &body)
+    page.finish(&format!("{title} – tidewater"))
 }
 
 /// Name and source of an experiment, as HTML.
@@ -113,23 +112,8 @@ fn ids(experiments: &[Experiment]) -> Vec<String> {
     ids
 }
 
-fn contents(out: &mut String, experiments: &[Experiment], lines: &[Line<'_>], ids: &[String]) {
-    if lines.is_empty() {
-        let _ = writeln!(
-            out,
-            "<p class=\"lead\">{}: {}</p>\n</header>",
-            plural(experiments.len() as u64, "experiment"),
-            sentence_within(&tally(experiments))
-        );
-    } else {
-        ledger::contents(out, lines);
-    }
-    out.push_str(
-        "<div class=\"scroll\"><table class=\"top\"><thead><tr><th>experiment</th><th class=\"words\">what it \
-         shows</th>\
-         <th class=\"words\">source</th><th>checks that hold</th></tr></thead>\n<tbody>\n",
-    );
-    for (one, id) in experiments.iter().zip(ids) {
+fn contents(experiments: &[Experiment], ids: &[String]) -> document::Table {
+    let row = |(one, id): (&Experiment, &String)| {
         let (class, holding) = match (one.checks.len(), one.holds()) {
             (0, _) => ("muted", "no checks".to_owned()),
             (of, true) => ("yes", format!("{of} of {of} ✓")),
@@ -138,16 +122,12 @@ fn contents(out: &mut String, experiments: &[Experiment], lines: &[Line<'_>], id
             }
             (of, false) => ("no", format!("{} of {of} ✗", one.holding())),
         };
-        let _ = writeln!(
-            out,
-            "<tr><td><a href=\"#{id}\">{}</a></td><td class=\"words\">{}</td><td class=\"words\">{}</td>\
-             <td class=\"{class}\">{holding}</td></tr>",
-            escape(&one.name),
-            escape(&one.title),
-            escape(&one.source)
-        );
-    }
-    out.push_str("</tbody></table></div>\n");
+        let name = Cell { link: Some(format!("#{id}")), ..Cell::from(&*one.name) };
+        vec![name, (&*one.title).into(), (&*one.source).into(), Cell::from(holding).class(class)]
+    };
+    let titles = ["experiment", "what it shows", "source", "checks that hold"];
+    let kinds = [Kind::Value, Kind::Words, Kind::Words, Kind::Value];
+    document::Table::of("top", kinds.into_iter().zip(titles)).with(experiments.iter().zip(ids).map(row))
 }
 
 /// A sentence that goes on after a colon.
@@ -156,44 +136,39 @@ fn sentence_within(text: &str) -> String {
     letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// Text in which what stands between backticks is code. A backtick without another is one.
-fn with_code(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((before, (code, after))) =
-        rest.split_once('`').and_then(|(before, behind)| Some((before, behind.split_once('`')?)))
-    {
-        let _ = write!(out, "{}<code>{}</code>", escape(before), escape(code));
-        rest = after;
-    }
-    let _ = write!(out, "{}", escape(rest));
-    out
-}
-
-fn section(out: &mut String, one: &Experiment, words: &Words) {
+fn section(page: &mut Page, one: &Experiment, words: &Words) {
     for paragraph in one.description.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
-        let _ = writeln!(out, "<p>{}</p>", with_code(paragraph.trim()));
+        page.paragraph(&with_code(paragraph.trim()));
     }
+    let tally = tally(std::slice::from_ref(one));
     if !one.holds() {
-        let _ = writeln!(
-            out,
-            "<div class=\"banner\" role=\"alert\"><b>{}</b> {}</div>",
-            words.missed,
-            escape(&tally(std::slice::from_ref(one)))
-        );
+        page.banner(words.missed, &tally);
     }
-    let figures = figures_of(one);
-    if figures.len() > 1 {
-        figure::pair(out, &figures)
-    } else {
-        figure::all(out, &figures)
+    page.few(&figures_of(one));
+    if !one.checks.is_empty() {
+        page.heading(words.heading);
+        let titles = [words.column, "expected", "measured", "holds"];
+        let kinds = [Kind::Words, Kind::Words, Kind::Words, Kind::Value];
+        let table = document::Table::of("top checks", kinds.into_iter().zip(titles));
+        page.table(&document::Table { caption: tally, ..table }.with(one.checks.iter().map(check)));
     }
-    checks(out, one, words);
-    list(out, "Further findings", &one.found);
-    list(out, "Differences from the paper", &one.differences);
-    list(out, "Fitted and assumed parameters", &one.fitted);
-    parameters(out, one);
-    rows(out, one);
+    for (title, list) in [
+        ("Further findings", &one.found),
+        ("Differences from the paper", &one.differences),
+        ("Fitted and assumed parameters", &one.fitted),
+    ] {
+        if !list.is_empty() {
+            page.heading(title);
+            page.list(list);
+        }
+    }
+    if !one.parameters.is_empty() {
+        page.details("Parameters", |page| page.table(&parameters(one)));
+    }
+    if !one.rows.is_empty() {
+        let summary = format!("Raw measurements: {}", plural(one.rows.len() as u64, "row"));
+        page.details(&summary, |page| rows(page, one));
+    }
 }
 
 /// Every figure of the page of these experiments, in its order.
@@ -229,9 +204,7 @@ fn how(shown: &Shown, left_out: usize) -> String {
     let mut how = String::new();
     // A title may be one word, such as the memory that is shown.
     if !shown.x_label.is_empty() && !shown.y_label.is_empty() {
-        let mut letters = shown.y_label.chars();
-        let y: String = letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default();
-        let _ = write!(how, "{} over {}. ", escape(&y), escape(&shown.x_label));
+        let _ = write!(how, "{} over {}. ", escape(&capital(&shown.y_label)), escape(&shown.x_label));
     }
     if shown.form == Form::Candles {
         how.push_str("Whiskers: minimum to maximum. Boxes: the middle half. Bars: the median. ");
@@ -269,115 +242,40 @@ fn data(shown: &Shown) -> Table {
     table::named(columns)
 }
 
-fn checks(out: &mut String, one: &Experiment, words: &Words) {
-    if one.checks.is_empty() {
-        return;
-    }
-    let _ = write!(
-        out,
-        "<h3>{}</h3>\n<div class=\"scroll\"><table class=\"top checks\"><caption>{}</caption><thead><tr>\
-         <th class=\"words\">{}</th><th class=\"words\">expected</th><th class=\"words\">measured</th>\
-         <th>holds</th></tr></thead>\n<tbody>\n",
-        words.heading,
-        escape(&tally(std::slice::from_ref(one))),
-        words.column
-    );
-    for check in &one.checks {
-        let (row, class, mark) = match (check.ok, &check.because) {
-            (true, _) if !check.fitted.is_empty() => ("", "yes", "✓ yes, by a fit"),
-            (true, _) => ("", "yes", "✓ yes"),
-            (false, Some(_)) => (" class=\"broken\"", "no", "✗ no, explained"),
-            (false, None) => (" class=\"broken\"", "no", "✗ no"),
-        };
-        let because = check.because.as_ref().filter(|_| !check.ok);
-        let mut because = because.map(|why| format!("<br><b>because</b> {}", escape(why))).unwrap_or_default();
-        for fitted in &check.fitted {
-            let _ = write!(because, "<br><b>fitted</b> {}", escape(fitted));
-        }
-        let _ = writeln!(
-            out,
-            "<tr{row}><td class=\"words\">{}</td><td class=\"words\">{}</td><td class=\"words\">{}{because}</td>\
-             <td class=\"{class}\">{mark}</td></tr>",
-            escape(&check.statement),
-            escape(&check.expected),
-            escape(&check.measured)
-        );
-    }
-    out.push_str("</tbody></table></div>\n");
+/// A check as a row.
+fn check(check: &Check) -> Vec<Cell> {
+    let (class, mark) = match (check.ok, &check.because) {
+        (true, _) if !check.fitted.is_empty() => ("yes", "✓ yes, by a fit"),
+        (true, _) => ("yes", "✓ yes"),
+        (false, Some(_)) => ("no", "✗ no, explained"),
+        (false, None) => ("no", "✗ no"),
+    };
+    let measured = Cell::from(&*check.measured).remarks(remarks(check));
+    vec![(&*check.statement).into(), (&*check.expected).into(), measured, Cell::from(mark).class(class)]
 }
 
-fn list(out: &mut String, title: &str, items: &[String]) {
-    if items.is_empty() {
-        return;
-    }
-    let _ = write!(out, "<h3>{}</h3>\n<ul class=\"prose\">", escape(title));
-    for item in items {
-        let _ = write!(out, "<li>{}</li>", escape(item));
-    }
-    out.push_str("</ul>\n");
+fn parameters(one: &Experiment) -> document::Table {
+    let row = |name: Cell, value: &str, doc: &str| vec![name, value.into(), doc.into()];
+    let rows = one.parameters.iter().map(|one| row(Cell::code(&one.name), &one.value, &one.doc));
+    let columns = [(Kind::Value, "parameter"), (Kind::Words, "value"), (Kind::Words, "meaning")];
+    let seed = row("seed".into(), &one.seed.to_string(), "of every random choice");
+    document::Table::of("top", columns).with(rows.chain([seed]))
 }
 
-fn parameters(out: &mut String, one: &Experiment) {
-    if one.parameters.is_empty() {
-        return;
-    }
-    out.push_str(
-        "<details><summary>Parameters</summary>\n<div class=\"scroll\"><table class=\"top\"><thead><tr>\
-         <th>parameter</th><th class=\"words\">value</th><th class=\"words\">meaning</th></tr></thead>\n<tbody>\n",
-    );
-    for parameter in &one.parameters {
-        let _ = writeln!(
-            out,
-            "<tr><td><code>{}</code></td><td class=\"words\">{}</td><td class=\"words\">{}</td></tr>",
-            escape(&parameter.name),
-            escape(&parameter.value),
-            escape(&parameter.doc)
-        );
-    }
-    let _ = writeln!(
-        out,
-        "<tr><td>seed</td><td class=\"words\">{}</td><td class=\"words\">of every random choice</td></tr>",
-        one.seed
-    );
-    out.push_str("</tbody></table></div></details>\n");
-}
-
-fn rows(out: &mut String, one: &Experiment) {
-    if one.rows.is_empty() {
-        return;
-    }
-    let _ = writeln!(
-        out,
-        "<details><summary>Raw measurements: {}</summary>\n<ul class=\"prose\">",
-        plural(one.rows.len() as u64, "row")
-    );
-    for column in &one.columns {
-        let _ = writeln!(out, "<li><code>{}</code>: {}</li>", escape(&column.name), escape(&column.doc));
-    }
-    out.push_str("</ul>\n<div class=\"scroll\"><table>");
+fn rows(page: &mut Page, one: &Experiment) {
+    let meaning = |column: &Column| format!("`{}`: {}", column.name, column.doc);
+    page.list(&one.columns.iter().map(meaning).collect::<Vec<_>>());
+    let columns = one.columns.iter().map(|column| (Kind::Value, &*column.name));
+    let cell = |cell: &super::Cell| match cell {
+        super::Cell::Number(number) => raw(*number).into(),
+        super::Cell::Text(text) => (&**text).into(),
+    };
+    let rows = one.rows.iter().take(ROWS_MAX).map(|row| row.iter().map(cell).collect());
+    let mut table = document::Table::of("", columns).with(rows);
     if one.rows.len() > ROWS_MAX {
-        let _ = write!(
-            out,
-            "<caption>The first {} rows; <code>--json</code> writes all of them.</caption>",
-            count(ROWS_MAX as f64)
-        );
+        table.caption = format!("The first {} rows; `--json` writes all of them.", count(ROWS_MAX as f64));
     }
-    out.push_str("<thead><tr>");
-    for column in &one.columns {
-        let _ = write!(out, "<th>{}</th>", escape(&column.name));
-    }
-    out.push_str("</tr></thead>\n<tbody>\n");
-    for row in one.rows.iter().take(ROWS_MAX) {
-        out.push_str("<tr>");
-        for cell in row {
-            let _ = match cell {
-                Cell::Number(number) => write!(out, "<td>{}</td>", raw(*number)),
-                Cell::Text(text) => write!(out, "<td>{}</td>", escape(text)),
-            };
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</tbody></table></div></details>\n");
+    page.table(&table);
 }
 
 /// A measurement with six digits, and whole numbers in full.
@@ -395,12 +293,6 @@ fn raw(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_stands_between_backticks_is_code() {
-        assert_eq!(with_code("then `s` < `d`, once"), "then <code>s</code> &lt; <code>d</code>, once");
-        assert_eq!(with_code("a ` alone"), "a ` alone");
-    }
 
     #[test]
     fn raw_numbers_keep_what_they_say() {

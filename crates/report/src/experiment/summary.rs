@@ -1,8 +1,9 @@
 //! An experiment on a terminal: the paper's statements beside what was measured.
 
-use super::Experiment;
-use crate::compare::printable;
+use super::{Check, Experiment};
+use crate::document::{Remark, statement, wrapped};
 use std::fmt::Write;
+use tidewater_base::units::printable;
 
 /// The checks of `experiment`, at most `width` characters wide where its words allow it.
 pub fn summary(experiment: &Experiment, width: usize) -> String {
@@ -19,35 +20,24 @@ pub fn summary(experiment: &Experiment, width: usize) -> String {
             (false, Some(_)) => "LOSS    ",
             (false, None) => "FAILED  ",
         };
-        wrapped(&mut out, mark, "        ", &check.statement, width);
-        wrapped(&mut out, "        expected  ", "                  ", &check.expected, width);
-        wrapped(&mut out, "        measured  ", "                  ", &check.measured, width);
-        for fitted in &check.fitted {
-            wrapped(&mut out, "        fitted    ", "                  ", fitted, width);
+        let measured = [("expected", check.expected.clone()), ("measured", check.measured.clone())];
+        let remarks: Vec<Remark> = measured.into_iter().chain(remarks(check)).collect();
+        statement(&mut out, mark, &check.statement, &remarks, width);
+    }
+    for (mark, list) in [("found   ", &experiment.found), ("differs ", &experiment.differences)] {
+        if !list.is_empty() {
+            out.push('\n');
         }
-        if let Some(because) = check.because.as_ref().filter(|_| !check.ok) {
-            wrapped(&mut out, "        because   ", "                  ", because, width);
-        }
+        list.iter().for_each(|text| statement(&mut out, mark, text, &[], width));
     }
-    if !experiment.found.is_empty() {
-        out.push('\n');
-    }
-    for found in &experiment.found {
-        wrapped(&mut out, "found   ", "        ", found, width);
-    }
-    if !experiment.differences.is_empty() {
-        out.push('\n');
-    }
-    for difference in &experiment.differences {
-        wrapped(&mut out, "differs ", "        ", difference, width);
-    }
-    let _ = writeln!(out, "\n{}", verdict(experiment));
+    let _ = writeln!(out, "\n{}", tally(std::slice::from_ref(experiment)));
     out
 }
 
-/// How many of how many checks of an experiment hold, in words.
-fn verdict(experiment: &Experiment) -> String {
-    tally(std::slice::from_ref(experiment))
+/// Values that a check was fitted to, and why it does not hold.
+pub(super) fn remarks(check: &Check) -> impl Iterator<Item = Remark> {
+    let because = check.because.iter().filter(|_| !check.ok).map(|why| ("because", why.clone()));
+    check.fitted.iter().map(|fitted| ("fitted", fitted.clone())).chain(because)
 }
 
 /// How many of how many checks hold, in words.
@@ -73,23 +63,4 @@ pub(super) fn tally(experiments: &[Experiment]) -> String {
         (holding, of) if holding == of => format!("All {of} checks hold{by_fit}."),
         (holding, of) => format!("{holding} of {of} checks hold{by_fit}{explained}."),
     }
-}
-
-/// Words in lines; the first begins with `first`, the others with `rest`.
-pub(crate) fn wrapped(out: &mut String, first: &str, rest: &str, text: &str, width: usize) {
-    let mut line = first.to_owned();
-    let mut empty = true;
-    for word in printable(&text.replace('\n', " ")).split_whitespace() {
-        if !empty && line.chars().count() + 1 + word.chars().count() > width {
-            let _ = writeln!(out, "{}", line.trim_end());
-            line = rest.to_owned();
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    let _ = writeln!(out, "{}", line.trim_end());
 }

@@ -1,14 +1,12 @@
 //! The ledger of the papers: every statement of each source, what decides it here, and its verdict. A verdict is
 //! written nowhere: it follows from the checks of experiments, from settings of profiles, and from what was fitted.
 
-mod html;
-mod markdown;
-mod text;
+mod write;
 
-pub(crate) use html::{contents, lines as lines_html};
-pub use markdown::{markdown, tally_table};
-pub use text::{headline, sentence, text};
+pub(crate) use write::{counted, every};
+pub use write::{headline, markdown, sentence, tally_table, text};
 
+use crate::document::Remark;
 use crate::experiment::Experiment;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -191,6 +189,26 @@ pub struct Line<'a> {
     pub ours: String,
     /// Why it is not shown; nothing where it is, or where the reason is not known.
     pub because: Option<String>,
+}
+
+impl Line<'_> {
+    /// Its remarks, in their order; with `one_fit` all that was fitted is one of them.
+    fn remarks(&self, one_fit: bool) -> Vec<Remark> {
+        let Statement { value, follows, fitted, note, .. } = self.statement;
+        let ours = Some(&self.ours).filter(|ours| !ours.is_empty());
+        let fitted = match one_fit {
+            true if !fitted.is_empty() => vec![fitted.join("; ")],
+            _ => fitted.clone(),
+        };
+        let before = [("value", value), ("follows", follows)];
+        let after = [("ours", &ours.cloned()), ("because", &self.because), ("note", note)];
+        let some = |(name, text): (&'static str, &Option<String>)| Some((name, text.clone()?));
+        let before = before.into_iter().filter_map(some);
+        before
+            .chain(fitted.into_iter().map(|text| ("fitted", text)))
+            .chain(after.into_iter().filter_map(some))
+            .collect()
+    }
 }
 
 /// How many statements have each verdict, in the order of [`Verdict::ALL`].

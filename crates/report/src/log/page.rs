@@ -1,10 +1,11 @@
 //! A log as one HTML page: what it costs on each side, and how it stands.
 
 use super::{LogRecord, Side, State};
-use crate::figure::{self, Figure};
-use crate::html::{document, escape};
-use crate::page::{Curve, FULL, Words, height, pair, tile};
-use crate::plot::{Axis, COLOURS, LineChart, Plot, Segment, Series, stacked_bar};
+use crate::document::{Cell, Kind, Table};
+use crate::figure::Figure;
+use crate::html::{Page, Tile, escape};
+use crate::page::{Curve, FULL, Words, height, pair};
+use crate::plot::{Axis, COLOURS, Frame, LineChart, Plot, Segment, Series, stacked_bar};
 use crate::quantity::Quantity;
 use crate::table::{self, Values};
 use std::fmt::Write;
@@ -14,37 +15,31 @@ const MIB: f64 = 1_048_576.0;
 
 /// One page with all sides. Needs nothing else: no network.
 pub fn page(record: &LogRecord) -> String {
-    let mut body = String::with_capacity(64 << 10);
-    header(&mut body, record);
-    tiles(&mut body, record);
-    latency(&mut body, record);
-    for side in &record.sides {
-        if let Some(state) = &side.state {
-            standing(&mut body, side, state);
-        }
-    }
-    setup(&mut body, record);
-    document(&format!("{} – {} – tidewater", record.workload, record.profile), &body)
-}
-
-fn header(out: &mut String, record: &LogRecord) {
-    let _ = writeln!(
-        out,
-        "<header>\n<p class=\"kind\">Tidewater: what a database's log costs on each side of a drive</p>\n<h1>{}</h1>\n\
-         <p class=\"lead\">Groups of {} are committed as one. On the drive <b>{}</b>{}{}</p>\n</header>",
-        escape(&record.workload),
+    let lead = format!(
+        "Groups of {} are committed as one. On the drive <b>{}</b>{}{}",
         bytes(record.group_bytes),
         escape(&record.profile),
         if record.description.is_empty() { "" } else { ": " },
         escape(&record.description)
     );
-    if !record.notes.is_empty() {
-        out.push_str("<div class=\"notes\"><b>Before you believe the figures</b>\n<ul>");
-        for note in &record.notes {
-            let _ = write!(out, "<li>{}</li>", escape(note));
+    let mut page = Page::new("what a database's log costs on each side of a drive", &record.workload, &lead);
+    page.notes(&record.notes);
+    page.tiles(record.sides.iter().map(tile));
+    page.section("latency", "Latency");
+    page.muted(
+        "A <b>transaction</b> runs from its first instruction until its log is durable; with few workers most of that \
+         is the time in which a group fills. A <b>commit</b> is what a group takes once it is handed over: that is the \
+         side alone.",
+    );
+    latencies(record).iter().for_each(|figures| page.pair(figures));
+    page.table(&table(record));
+    for side in &record.sides {
+        if let Some(state) = &side.state {
+            standing(&mut page, side, state);
         }
-        out.push_str("</ul></div>\n");
     }
+    setup(&mut page, record);
+    page.finish(&format!("{} – {} – tidewater", record.workload, record.profile))
 }
 
 /// Where the log went, in words.
@@ -58,31 +53,13 @@ fn name(side: &Side) -> &str {
     }
 }
 
-fn tiles(out: &mut String, record: &LogRecord) {
-    out.push_str("<section class=\"tiles\" aria-label=\"Key figures\">\n");
-    for side in &record.sides {
-        let value = format!("{} txn/s", count(side.transactions_per_second));
-        let commit = format!(
-            "a commit takes {}, one in a hundred more than {}",
-            micros(side.commit_us.mean),
-            micros(side.commit_us.p99)
-        );
-        let more = if side.to == "none" { "no transaction waits for its log".to_owned() } else { commit };
-        tile(out, name(side), &value, &more);
-    }
-    out.push_str("</section>\n");
-}
-
-fn latency(out: &mut String, record: &LogRecord) {
-    out.push_str(
-        "<h2 id=\"latency\">Latency</h2>\n<p class=\"muted\">A <b>transaction</b> runs from its first instruction \
-         until its log is durable; with few workers most of that is the time in which a group fills. A <b>commit</b> \
-         is what a group takes once it is handed over: that is the side alone.</p>\n",
-    );
-    for figures in latencies(record) {
-        figure::pair(out, &figures);
-    }
-    table(out, record);
+fn tile(side: &Side) -> Tile {
+    let (mean, p99) = (micros(side.commit_us.mean), micros(side.commit_us.p99));
+    let more = match &*side.to {
+        "none" => "no transaction waits for its log".to_owned(),
+        _ => format!("a commit takes {mean}, one in a hundred more than {p99}"),
+    };
+    [name(side).to_owned(), format!("{} txn/s", count(side.transactions_per_second)), more]
 }
 
 /// Every figure of the page, in its order.
@@ -126,13 +103,8 @@ fn latencies(record: &LogRecord) -> [Vec<Figure<'_>>; 2] {
 }
 
 /// A column for each side: there are few, and figures are compared along a row.
-fn table(out: &mut String, record: &LogRecord) {
+fn table(record: &LogRecord) -> Table {
     type Figure = fn(&Side) -> String;
-    out.push_str("<div class=\"scroll\"><table><thead><tr><th>log to</th>");
-    for side in &record.sides {
-        let _ = write!(out, "<th>{}</th>", escape(name(side)));
-    }
-    out.push_str("</tr></thead>\n<tbody>\n");
     let rows: [(&str, Figure); 11] = [
         ("transactions", |side| grouped(side.transactions)),
         ("transactions per second", |side| count(side.transactions_per_second)),
@@ -146,28 +118,32 @@ fn table(out: &mut String, record: &LogRecord) {
         ("commit, 99.9 %", |side| micros(side.commit_us.p999)),
         ("stalls", |side| grouped(side.stalls)),
     ];
-    for (what, figure) in rows {
-        let _ = write!(out, "<tr><th>{what}</th>");
-        for side in &record.sides {
-            let _ = write!(out, "<td>{}</td>", figure(side));
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</tbody></table></div>\n");
+    let row = |(what, figure): (&str, Figure)| [what.into()].into_iter().chain(record.sides.iter().map(figure));
+    let rows = rows.map(|row_of| row(row_of).map(Cell::from).collect());
+    Table::new("log to", record.sides.iter().map(name)).with(rows)
 }
 
-fn standing(out: &mut String, side: &Side, state: &State) {
-    let _ = writeln!(
-        out,
-        "<h2 id=\"state\">How the log stood at the end</h2>\n<p class=\"muted\">On the {}, after {}: where the ends of \
-         the stream were, and what a loss of power at that instant would have left.</p>",
+fn standing(page: &mut Page, side: &Side, state: &State) {
+    page.section("state", "How the log stood at the end");
+    page.muted(&format!(
+        "On the {}, after {}: where the ends of the stream were, and what a loss of power at that instant would have \
+         left.",
         escape(name(side)),
         seconds(side.simulated_seconds)
-    );
-    survival(out, state);
-    figure::all(out, ring(state).as_slice());
-    figure::all(out, backlog(side, state).as_slice());
-    ends(out, side, state);
+    ));
+    page.html(&format!("<div class=\"notes\"><b>If the power failed here</b>, {}</div>\n", survival(state)));
+    page.figures(&ring(state));
+    page.figures(&backlog(side, state));
+    page.table(&ends(state));
+    page.facts([
+        ("ring", bytes(state.ring_bytes)),
+        ("intake queue", bytes(state.queue_bytes)),
+        ("most in the queue", bytes(state.queue_bytes_max)),
+        ("log on flash, at most", bytes(state.log_bytes_max)),
+        ("pages destaged", grouped(side.pages_destaged)),
+        ("completed by filler", grouped(side.pages_partial)),
+        ("credit read", plural_exact(side.credit_reads, "time")),
+    ]);
 }
 
 /// Contents of the ring's memory at the end.
@@ -194,34 +170,31 @@ fn ring(state: &State) -> Option<Figure<'_>> {
 }
 
 /// In a sentence, what outlives a loss of power.
-fn survival(out: &mut String, state: &State) {
+fn survival(state: &State) -> String {
     let lost = state.arrived.saturating_sub(state.survives_to());
-    let from = state.readable_from;
-    let _ = write!(
-        out,
-        "<div class=\"notes\"><b>If the power failed here</b>, {} of log would come back: the stream from byte {} to \
-         byte {}. ",
-        bytes(state.survives_to().saturating_sub(from)),
-        grouped(from),
-        grouped(state.survives_to())
-    );
-    let _ = match (state.survives, lost) {
-        (true, 0) => write!(out, "All bytes that had arrived would survive."),
+    let (from, to) = (state.readable_from, state.survives_to());
+    let lost = match (state.survives, lost) {
+        (true, 0) => "All bytes that had arrived would survive.".to_owned(),
         (true, lost) => {
-            write!(out, "Lost: {} that had arrived but was not credited; no commit depends on it.", bytes(lost))
+            format!("Lost: {} that had arrived but was not credited; no commit depends on it.", bytes(lost))
         }
-        (false, lost) => write!(
-            out,
+        (false, lost) => format!(
             "Lost: {}, of which {} were credited: the ring is in memory that does not survive power loss.",
             bytes(lost),
             bytes(state.credited.saturating_sub(state.destaged))
         ),
     };
+    let mut text = format!(
+        "{} of log would come back: the stream from byte {} to byte {}. {lost}",
+        bytes(to.saturating_sub(from)),
+        grouped(from),
+        grouped(to)
+    );
     if state.survives && state.energy_stored_joules > 0.0 {
         let share = part(state.energy_needed_joules / state.energy_stored_joules);
-        let _ = write!(out, " Destaging a full ring takes {share} of the energy that is stored for it.");
+        let _ = write!(text, " Destaging a full ring takes {share} of the energy that is stored for it.");
     }
-    out.push_str("</div>\n");
+    text
 }
 
 /// Bytes waiting for flash, over time.
@@ -262,32 +235,22 @@ fn backlog_chart(backlog: &[(f64, u64, u64)], most: u64, width: f64) -> Plot {
     let not_on_flash = backlog.iter().map(|&(at, _, bytes)| (at, kib(bytes))).collect();
     let first = backlog.first().map_or(0.0, |point| point.0);
     let last = backlog.last().map_or(1.0, |point| point.0);
-    let line = |name: &str, colour: usize, points: Vec<(f64, f64)>| Series {
-        name: name.to_owned(),
-        colour,
-        dash: 0,
-        hollow: false,
-        pieces: vec![points],
-        dots: Vec::new(),
-    };
-    let chart = LineChart {
+    let frame = Frame {
         title: "Bytes that wait for flash, over time",
         width,
         height: height(width, 260.0),
         x: Axis::span(Quantity::Seconds, "time", first, last),
         y: Axis::from_zero(Quantity::Ratio, "KiB that wait for flash", kib(most).max(1.0)),
-        series: vec![line("not on flash", 0, not_on_flash), line("in the ring", 1, in_ring)],
     };
-    chart.plot()
+    let line = |name: &str, colour: usize, points: Vec<(f64, f64)>| Series::new(name, colour, vec![points]);
+    LineChart { frame, series: vec![line("not on flash", 0, not_on_flash), line("in the ring", 1, in_ring)] }.plot()
 }
 
-fn ends(out: &mut String, side: &Side, state: &State) {
-    out.push_str(
-        "<div class=\"scroll\"><table><thead><tr><th class=\"words\">end</th><th>byte of the stream</th><th>behind \
-         what arrived</th>\
-         <th class=\"words\">what it means</th></tr></thead>\n<tbody>\n",
-    );
-    for (what, at, means) in [
+/// Where the ends of the stream are.
+fn ends(state: &State) -> Table {
+    let titles = ["end", "byte of the stream", "behind what arrived", "what it means"];
+    let kinds = [Kind::Words, Kind::Value, Kind::Value, Kind::Words];
+    let rows = [
         ("arrived", state.arrived, "the last byte that the drive has taken in"),
         ("credited", state.credited, "level RING: what the host's counter says; a commit is durable when it is there"),
         (
@@ -298,49 +261,31 @@ fn ends(out: &mut String, side: &Side, state: &State) {
         ("destaged", state.destaged, "level DESTAGED: on flash, whatever the ring's memory is"),
         ("in the ring from", state.in_ring_from, "the oldest byte that can be read from memory"),
         ("readable from", state.readable_from, "the oldest byte on flash; what is below was trimmed or overwritten"),
-    ] {
-        let _ = writeln!(
-            out,
-            "<tr><td class=\"words\">{what}</td><td>{}</td><td>{}</td><td class=\"words\">{means}</td></tr>",
-            grouped(at),
-            bytes(state.arrived.saturating_sub(at))
-        );
-    }
-    out.push_str("</tbody></table></div>\n");
-    let _ = writeln!(
-        out,
-        "<dl class=\"settings\"><div><dt>ring</dt><dd>{}</dd></div><div><dt>intake queue</dt><dd>{}</dd></div>\
-         <div><dt>most in the queue</dt><dd>{}</dd></div><div><dt>log on flash, at most</dt><dd>{}</dd></div>\
-         <div><dt>pages destaged</dt><dd>{}</dd></div><div><dt>completed by filler</dt><dd>{}</dd></div>\
-         <div><dt>credit read</dt><dd>{}</dd></div></dl>",
-        bytes(state.ring_bytes),
-        bytes(state.queue_bytes),
-        bytes(state.queue_bytes_max),
-        bytes(state.log_bytes_max),
-        grouped(side.pages_destaged),
-        grouped(side.pages_partial),
-        plural_exact(side.credit_reads, "time")
-    );
+    ];
+    let row = |(end, at, means): (&str, u64, &str)| {
+        let behind = bytes(state.arrived.saturating_sub(at));
+        vec![end.into(), grouped(at).into(), behind.into(), means.into()]
+    };
+    Table::of("", kinds.into_iter().zip(titles)).with(rows.map(row))
 }
 
-fn setup(out: &mut String, record: &LogRecord) {
-    out.push_str("<h2 id=\"setup\">How to run it again</h2>\n<dl class=\"settings\">\n");
-    let mut add = |name: &str, value: &str| {
-        let _ = writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
-    };
-    add("drive", &record.profile);
-    for set in &record.set {
+fn setup(page: &mut Page, record: &LogRecord) {
+    page.section("setup", "How to run it again");
+    let pair = |set: &'_ String| {
         let (key, value) = set.split_once('=').unwrap_or((set, ""));
-        add(key, &setting(value));
-    }
-    add("workload", &record.workload);
-    add("workers", &record.workers.to_string());
-    add("group", &bytes(record.group_bytes));
-    add("seed", &record.seed.to_string());
-    add("version", &record.version);
-    out.push_str("</dl>\n");
+        (key.to_owned(), setting(value))
+    };
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    let load = [
+        fact("workload", record.workload.clone()),
+        fact("workers", record.workers.to_string()),
+        fact("group", bytes(record.group_bytes)),
+        fact("seed", record.seed.to_string()),
+        fact("version", record.version.clone()),
+    ];
+    page.facts([fact("drive", record.profile.clone())].into_iter().chain(record.set.iter().map(pair)).chain(load));
     if let Some(line) = &record.command_line {
-        let _ = writeln!(out, "<pre>{}</pre>", escape(line));
+        page.command(line);
     }
 }
 

@@ -1,41 +1,29 @@
 //! A log on a terminal.
 
 use super::LogRecord;
-use crate::compare::printable;
+use crate::document::{Cell, Table};
 use std::fmt::Write;
-use tidewater_base::units::{bytes, count, mib_per_second, micros};
+use tidewater_base::units::{bytes, count, mib_per_second, micros, printable};
 
 /// A line for each side.
 pub fn summary(record: &LogRecord) -> String {
+    let mut table = Table::new("log to", ["txn/s", "log/s", "mean", "p99", "p99.9", "commit", "stalls"]);
+    table.least = (13, 9);
+    for side in &record.sides {
+        let latency = &side.latency_us;
+        let times = [latency.mean, latency.p99, latency.p999, side.commit_us.mean].map(micros);
+        let log = mib_per_second(side.log_bytes_per_second / 1_048_576.0);
+        let row = [side.to.clone(), count(side.transactions_per_second), log].into_iter().chain(times);
+        table.row(row.chain([side.stalls.to_string()]).map(Cell::from));
+    }
     let mut text = format!(
-        "{}, groups of {}\ndrive {}: {}\n\n{:<13} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8}\n",
+        "{}, groups of {}\ndrive {}: {}\n\n{}",
         printable(&record.workload),
         bytes(record.group_bytes),
         printable(&record.profile),
         printable(&record.description),
-        "log to",
-        "txn/s",
-        "log/s",
-        "mean",
-        "p99",
-        "p99.9",
-        "commit",
-        "stalls"
+        table.text(usize::MAX)
     );
-    for side in &record.sides {
-        let _ = writeln!(
-            text,
-            "{:<13} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8}",
-            printable(&side.to),
-            count(side.transactions_per_second),
-            mib_per_second(side.log_bytes_per_second / 1_048_576.0),
-            micros(side.latency_us.mean),
-            micros(side.latency_us.p99),
-            micros(side.latency_us.p999),
-            micros(side.commit_us.mean),
-            side.stalls
-        );
-    }
     for note in &record.notes {
         let _ = writeln!(text, "\nnote: {}", printable(note));
     }

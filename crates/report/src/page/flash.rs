@@ -1,25 +1,27 @@
 //! Flash work for the host, and for the drive itself.
 
 use super::{FULL, HALF, height};
-use crate::figure::{self, Figure};
-use crate::html::escape;
+use crate::document::{Cell, Table};
+use crate::figure::Figure;
+use crate::html::Page;
 use crate::plot::{Segment, heat_map, histogram, stacked_bar};
 use crate::record::{Flash, Record, Utilization, ratio};
 use crate::table::{self, Values};
 use std::fmt::Write;
-use tidewater_base::units::{bytes, count, grouped, percent, significant};
+use tidewater_base::units::{bytes, count, grouped, percent, seconds, significant};
 
-pub(super) fn section(out: &mut String, record: &Record) {
-    out.push_str("<h2 id=\"flash\">Inside the drive</h2>\n");
+pub(super) fn section(page: &mut Page, record: &Record) {
+    page.section("flash", "Inside the drive");
     match traffic(record) {
-        Some(figure) => figure.html(out),
-        None => out.push_str("<p class=\"muted\">Nothing was programmed into the flash.</p>\n"),
+        Some(figure) => page.figures([&figure]),
+        None => page.muted("Nothing was programmed into the flash."),
     }
-    figure::all(out, utilization(record).as_slice());
-    out.push_str("<div class=\"pair\">\n");
-    figure::all(out, wear(record).as_slice());
-    counters(out, record);
-    out.push_str("</div>\n");
+    page.figures(&utilization(record));
+    page.html("<div class=\"pair\">\n");
+    page.figures(&wear(record));
+    page.html("<figure>\n<figcaption><h3>Counters</h3></figcaption>\n");
+    page.table(&Table::default().with(counters(record)));
+    page.html("</figure>\n</div>\n");
 }
 
 /// The figures of what the flash did.
@@ -149,63 +151,63 @@ fn wear(record: &Record) -> Option<Figure<'_>> {
     Some(Figure::new("wear", "Wear", how, HALF, table::wear(record), draw))
 }
 
-fn counters(out: &mut String, record: &Record) {
+/// Counters with their values, a row each.
+fn counters(record: &Record) -> Vec<Vec<Cell>> {
     let flash = &record.flash;
-    let mut rows = vec![
-        ("pages read for the host, padding included", count(flash.reads_host as f64)),
-        ("pages read by garbage collection", count(flash.reads_collected as f64)),
-        ("pages of the map read", count(flash.reads_meta as f64)),
-        ("program operations", count(flash.programs as f64)),
-        ("blocks erased", count(flash.erases_total as f64)),
-        ("of these by wear levelling", count(flash.erases_wear_levelling as f64)),
-        ("superblocks garbage collected", count(record.collections as f64)),
-        ("programs and erases suspended for a read", count(record.suspends as f64)),
-        ("reads retried after failed correction", count(record.read_retries as f64)),
-        ("uncorrectable pages", count(record.uncorrectable as f64)),
-        ("blocks gone bad", count(flash.grown_bad_blocks as f64)),
-        ("commands that failed", count(record.commands_failed as f64)),
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    let mut words = |title: &str, value: String| rows.push(vec![title.into(), value.into()]);
+    let all = [
+        ("pages read for the host, padding included", flash.reads_host),
+        ("pages read by garbage collection", flash.reads_collected),
+        ("pages of the map read", flash.reads_meta),
+        ("program operations", flash.programs),
+        ("blocks erased", flash.erases_total),
+        ("of these by wear levelling", flash.erases_wear_levelling),
+        ("superblocks garbage collected", record.collections),
+        ("programs and erases suspended for a read", record.suspends),
+        ("reads retried after failed correction", record.read_retries),
+        ("uncorrectable pages", record.uncorrectable),
+        ("blocks gone bad", flash.grown_bad_blocks),
+        ("commands that failed", record.commands_failed),
     ];
-    if flash.merges_total() > 0 {
-        rows.push(("switch merges", count(flash.merges_switch as f64)));
-        rows.push(("partial merges", count(flash.merges_partial as f64)));
-        rows.push(("full merges", count(flash.merges_full as f64)));
-        rows.push(("units copied by merges", count(flash.units_collected as f64)));
-        rows.push(("of these for a second chance", count(flash.second_chances as f64)));
-        rows.push(("of these to the isolation area", count(flash.units_isolated as f64)));
-        rows.push(("full merges for the isolation area", count(flash.merges_isolation as f64)));
-    }
+    let merges = [
+        ("switch merges", flash.merges_switch),
+        ("partial merges", flash.merges_partial),
+        ("full merges", flash.merges_full),
+        ("units copied by merges", flash.units_collected),
+        ("of these for a second chance", flash.second_chances),
+        ("of these to the isolation area", flash.units_isolated),
+        ("full merges for the isolation area", flash.merges_isolation),
+    ];
+    let merges = merges.into_iter().filter(|_| flash.merges_total() > 0);
+    all.into_iter().chain(merges).for_each(|(title, value)| words(title, count(value as f64)));
     if let Some(cache) = &record.map_cache {
-        let added = |part: u64, of: f64| format!("{} ({} of the host's)", count(part as f64), percent(of));
-        rows.push(("mapping page look-ups", count(cache.lookups as f64)));
-        rows.push((
-            "found in the mapping cache",
-            format!("{} ({})", count(cache.hits as f64), percent(cache.hit_ratio)),
-        ));
-        rows.push(("mapping pages read from flash", added(cache.loads, cache.added_reads_ratio)));
-        rows.push((
-            "mapping pages programmed",
-            added(cache.written.saturating_add(cache.moved), cache.added_writes_ratio),
-        ));
-        rows.push(("of these moved by garbage collection", count(cache.moved as f64)));
+        let with = |number: u64, share: f64, of: &str| format!("{} ({}{of})", count(number as f64), percent(share));
+        let programmed = cache.written.saturating_add(cache.moved);
+        words("mapping page look-ups", count(cache.lookups as f64));
+        words("found in the mapping cache", with(cache.hits, cache.hit_ratio, ""));
+        words("mapping pages read from flash", with(cache.loads, cache.added_reads_ratio, " of the host's"));
+        words("mapping pages programmed", with(programmed, cache.added_writes_ratio, " of the host's"));
+        words("of these moved by garbage collection", count(cache.moved as f64));
     }
     if let Some(slc) = &record.slc {
-        rows.push(("units written to the SLC cache", count(slc.units_written as f64)));
-        rows.push(("units folded out of it", count(slc.units_folded as f64)));
-        rows.push(("superblocks folded", count(slc.superblocks_folded as f64)));
-        rows.push(("pages read from it for the host", count(slc.reads_host as f64)));
-        rows.push(("superblocks in it at the end", count(slc.superblocks as f64)));
-        rows.push(("superblocks it could have at the end", count(slc.superblocks_max as f64)));
-    }
-    if let Some(recovery) = &record.recovery {
-        rows.push(("recovery after the power cut", tidewater_base::units::seconds(recovery.seconds)));
-        rows.push(("pages read for it", count(recovery.pages_read as f64)));
-        if let Some(lost) = recovery.pages_lost {
-            rows.push(("pages of completed writes lost, not flushed", count(lost as f64)));
+        for (title, value) in [
+            ("units written to the SLC cache", slc.units_written),
+            ("units folded out of it", slc.units_folded),
+            ("superblocks folded", slc.superblocks_folded),
+            ("pages read from it for the host", slc.reads_host),
+            ("superblocks in it at the end", slc.superblocks),
+            ("superblocks it could have at the end", slc.superblocks_max),
+        ] {
+            words(title, count(value as f64));
         }
     }
-    out.push_str("<figure>\n<figcaption><h3>Counters</h3></figcaption>\n<table><tbody>\n");
-    for (what, value) in rows {
-        let _ = writeln!(out, "<tr><td>{}</td><td>{value}</td></tr>", escape(what));
+    if let Some(recovery) = &record.recovery {
+        words("recovery after the power cut", seconds(recovery.seconds));
+        words("pages read for it", count(recovery.pages_read as f64));
+        if let Some(lost) = recovery.pages_lost {
+            words("pages of completed writes lost, not flushed", count(lost as f64));
+        }
     }
-    out.push_str("</tbody></table></figure>\n");
+    rows
 }

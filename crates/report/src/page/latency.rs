@@ -1,9 +1,10 @@
 //! Latency: the distribution, its tail, and the percentiles.
 
 use super::{HALF, height, measured, operation, operation_colour};
-use crate::figure::{self, Figure};
-use crate::html::escape;
-use crate::plot::{Axis, LineChart, Plot, Series, thin};
+use crate::document::{Cell, Table};
+use crate::figure::Figure;
+use crate::html::Page;
+use crate::plot::{Axis, Frame, LineChart, Plot, Series, thin};
 use crate::quantity::Quantity;
 use crate::record::{Distribution, Latency, Record};
 use std::fmt::Write;
@@ -68,16 +69,13 @@ fn chart(curves: &[Curve], title: &str, width: f64, y: Axis) -> Plot {
     let series = curves
         .iter()
         .map(|(name, colour, dash, latency)| Series {
-            name: name.clone(),
-            colour: *colour,
             dash: *dash,
-            hollow: false,
-            pieces: vec![steps(&cumulative(latency))],
             dots: dots(name, latency),
+            ..Series::new(name, *colour, vec![steps(&cumulative(latency))])
         })
         .collect();
     let x = Axis::log(Quantity::Micros, "latency, log scale", min, max);
-    LineChart { title, width, height: height(width, 320.0), x, y, series }.plot()
+    LineChart { frame: Frame { title, width, height: height(width, 320.0), x, y }, series }.plot()
 }
 
 /// The share of requests within each latency.
@@ -147,51 +145,40 @@ pub(super) fn figures(record: &Record) -> Vec<Figure<'_>> {
     pair(curves, words)
 }
 
-pub(super) fn section(out: &mut String, record: &Record) {
-    out.push_str("<h2 id=\"latency\">Latency</h2>\n");
+pub(super) fn section(page: &mut Page, record: &Record) {
+    page.section("latency", "Latency");
     let measured = measured(record);
     if measured.is_empty() {
-        out.push_str("<p class=\"muted\">No request was completed.</p>\n");
+        page.muted("No request was completed.");
         return;
     }
-    out.push_str("<p class=\"muted\">From the submission of a request to its completion at the host");
+    let mut words = "From the submission of a request to its completion at the host".to_owned();
     for (name, latency) in measured.iter().filter(|(name, _)| matches!(*name, "read" | "write")) {
-        let _ = write!(out, ". Half of the {name}s took at most {}", micros(latency.p50));
+        let _ = write!(words, ". Half of the {name}s took at most {}", micros(latency.p50));
         if latency.count >= 100 {
-            let _ = write!(out, "; one in a hundred took more than {}", micros(latency.p99));
+            let _ = write!(words, "; one in a hundred took more than {}", micros(latency.p99));
         }
     }
-    out.push_str(".</p>\n");
-    figure::pair(out, &figures(record));
-    table(out, record);
+    page.muted(&(words + "."));
+    page.pair(&figures(record));
+    page.table(&table(record));
 }
 
-fn table(out: &mut String, record: &Record) {
-    out.push_str(
-        "<div class=\"scroll\"><table><caption>Percent columns: the time within which that share of the requests was \
-         done</caption><thead><tr><th></th><th>requests</th><th>share</th><th>mean</th>\
-         <th>min</th><th>50 %</th><th>90 %</th><th>99 %</th><th>99.9 %</th><th>99.99 %</th><th>max</th></tr></thead>\n\
-         <tbody>\n",
-    );
+fn table(record: &Record) -> Table {
+    let percentiles = PERCENTILES.map(|(_, words)| words);
+    let titles = ["requests", "share", "mean", "min"].into_iter().chain(percentiles).chain(["max"]);
+    let mut table = Table::new("", titles);
+    table.caption = "Percent columns: the time within which that share of the requests was done".into();
     let rows = measured(record);
     let all = record.latency("all").filter(|_| rows.len() > 1);
     let whole: f64 = rows.iter().map(|(_, latency)| latency.count as f64).sum();
     for (name, latency) in rows.into_iter().chain(all.map(|latency| ("all", latency))) {
-        let _ = write!(
-            out,
-            "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
-            escape(&operation(name)),
-            count(latency.count as f64),
-            escape(&part(crate::record::ratio(latency.count as f64, whole))),
-            micros(latency.mean),
-            micros(latency.min)
-        );
-        for value in at_percentiles(latency) {
-            let _ = write!(out, "<td>{}</td>", micros(value));
-        }
-        let _ = writeln!(out, "<td>{}</td></tr>", micros(latency.max));
+        let share = part(crate::record::ratio(latency.count as f64, whole));
+        let times = [latency.mean, latency.min].into_iter().chain(at_percentiles(latency)).chain([latency.max]);
+        let row = [operation(name), count(latency.count as f64), share].into_iter().chain(times.map(micros));
+        table.row(row.map(Cell::from));
     }
-    out.push_str("</tbody></table></div>\n");
+    table
 }
 
 /// The cumulative distribution of destage lengths, as the record has it.
@@ -218,14 +205,7 @@ pub(super) fn destage_chart(destage: &Distribution, width: f64) -> Plot {
     let longest = points.last().map_or(1.0, |point| point.0).max(destage.max);
     let x = Axis::log(Quantity::Count, "pages in a destage, log scale", 1.0, longest);
     let y = Axis::rounded(Quantity::Share, "share of destages", 1.0);
-    let series = vec![Series {
-        name: "destages".to_owned(),
-        colour: 1,
-        dash: 0,
-        hollow: false,
-        pieces: vec![steps(&points)],
-        dots: Vec::new(),
-    }];
+    let series = vec![Series::new("destages", 1, vec![steps(&points)])];
     let title = "Cumulative distribution of the destage length";
-    LineChart { title, width, height: height(width, 260.0), x, y, series }.plot()
+    LineChart { frame: Frame { title, width, height: height(width, 260.0), x, y }, series }.plot()
 }

@@ -1,22 +1,21 @@
 //! A record as one HTML page that needs nothing else: no script, no network, no other file.
 
-mod finish;
 mod flash;
 mod latency;
 mod setup;
 mod time;
 
-use crate::figure::{self, Figure};
-use crate::html::{document, escape};
+use crate::document::{Cell, Table};
+use crate::figure::Figure;
+use crate::html::{Page, Tile, escape};
 use crate::record::{Latency, Record, ratio};
 use crate::table;
 use std::fmt::Write;
 use tidewater_base::units::{bytes, count, grouped, mib_per_second, micros, percent, plural, seconds, significant};
 
-pub(crate) use finish::finish;
 pub(crate) use flash::{programmed, programmed_bytes};
 pub(crate) use latency::{Curve, Words, pair};
-pub(crate) use setup::command;
+pub(crate) use setup::{SAME, command, words_of};
 
 /// The height of a plot that is `most` high on the page, where it is `width` wide: narrower ones are lower, too, as far
 /// as axes leave room.
@@ -31,15 +30,14 @@ pub(crate) const HALF: f64 = 504.0;
 
 /// The page of `record`.
 pub fn page(record: &Record) -> String {
-    let mut body = String::with_capacity(128 << 10);
-    header(&mut body, record);
-    tiles(&mut body, record);
-    latency::section(&mut body, record);
-    time::section(&mut body, record);
-    flash::section(&mut body, record);
-    buffers(&mut body, record);
-    setup::section(&mut body, record);
-    document(&format!("{} – {} – tidewater", headline(record), record.profile.name), &body)
+    let mut page = header(record);
+    page.tiles(tiles(record));
+    latency::section(&mut page, record);
+    time::section(&mut page, record);
+    flash::section(&mut page, record);
+    buffers(&mut page, record);
+    setup::section(&mut page, record);
+    page.finish(&format!("{} – {} – tidewater", headline(record), record.profile.name))
 }
 
 /// The run's source, in a few words.
@@ -98,45 +96,36 @@ pub fn figures(record: &Record) -> Vec<Figure<'_>> {
     all
 }
 
-fn header(out: &mut String, record: &Record) {
+fn header(record: &Record) -> Page {
     let workload = &record.workload;
-    let _ = writeln!(
-        out,
-        "<header>\n<p class=\"kind\">Tidewater: a workload on a simulated drive</p>\n<h1>{}</h1>",
-        escape(&headline(record))
-    );
-    let _ = write!(out, "<p class=\"lead\">");
+    let mut lead = String::new();
     if !workload.description.is_empty() {
-        let _ = write!(out, "{}<br>", escape(&workload.description));
+        let _ = write!(lead, "{}<br>", escape(&workload.description));
     }
     let name = if record.profile.name.is_empty() { "without a name" } else { &record.profile.name };
-    let _ = write!(out, "On the drive <b>{}</b>", escape(name));
+    let _ = write!(lead, "On the drive <b>{}</b>", escape(name));
     if record.capacity_bytes > 0 {
-        let _ = write!(out, ", {} usable", bytes(record.capacity_bytes));
+        let _ = write!(lead, ", {} usable", bytes(record.capacity_bytes));
     }
     if !record.profile.description.is_empty() {
-        let _ = write!(out, ": {}", escape(&record.profile.description));
+        let _ = write!(lead, ": {}", escape(&record.profile.description));
     }
-    let _ = writeln!(out, "</p>\n</header>");
+    let mut page = Page::new("a workload on a simulated drive", &headline(record), &lead);
     if record.partial {
-        let _ = writeln!(
-            out,
-            "<div class=\"banner\" role=\"alert\"><b>PARTIAL</b> The run was stopped before its end{}. Every figure \
-             covers only the requests completed by then: {}.</div>",
-            record.partial_reason.as_deref().map(|why| format!(" ({})", escape(why))).unwrap_or_default(),
-            plural(record.requests, "request")
+        let why = record.partial_reason.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
+        page.banner(
+            "PARTIAL",
+            &format!(
+                "The run was stopped before its end{why}. Every figure covers only the requests completed by then: {}.",
+                plural(record.requests, "request")
+            ),
         );
     }
     if record.requests == 0 {
-        let _ = writeln!(out, "<div class=\"notes\">The workload had no requests: there is nothing to plot.</div>");
+        page.html("<div class=\"notes\">The workload had no requests: there is nothing to plot.</div>\n");
     }
-    if !record.warnings.is_empty() {
-        let _ = write!(out, "<div class=\"notes\"><b>Before you believe the figures</b>\n<ul>");
-        for warning in &record.warnings {
-            let _ = write!(out, "<li>{}</li>", escape(warning));
-        }
-        let _ = writeln!(out, "</ul></div>");
-    }
+    page.notes(&record.warnings);
+    page
 }
 
 /// A rate below 10,000, in full once it has four digits: 4,000 and not 4 k.
@@ -144,28 +133,13 @@ fn significant_count(value: f64) -> String {
     if value >= 1_000.0 { grouped(value.round() as u64) } else { count(value) }
 }
 
-/// One key figure. `value` is split at its space into number and unit.
-pub(crate) fn tile(out: &mut String, what: &str, value: &str, more: &str) {
-    let (number, unit) = value.split_once(' ').unwrap_or((value, ""));
-    let _ = writeln!(
-        out,
-        "<div class=\"tile\"><div class=\"what\">{}</div><div class=\"figure\">{} <small>{}</small></div>\
-         <div class=\"more\">{}</div></div>",
-        escape(what),
-        escape(number),
-        escape(unit),
-        // A number and its per cent sign stay on one line.
-        escape(&more.replace(" %", "\u{a0}%"))
-    );
-}
-
-fn tiles(out: &mut String, record: &Record) {
-    out.push_str("<section class=\"tiles\" aria-label=\"Key figures\">\n");
+fn tiles(record: &Record) -> Vec<Tile> {
+    let mut tiles = Vec::new();
+    let mut tile = |title: &str, value: String, more: String| tiles.push([title.to_owned(), value, more]);
     tile(
-        out,
         "Requests per second",
-        &if record.iops < 10_000.0 { significant_count(record.iops) } else { count(record.iops) },
-        &format!("{} in {} of the drive's time", plural(record.requests, "request"), seconds(record.simulated_seconds)),
+        if record.iops < 10_000.0 { significant_count(record.iops) } else { count(record.iops) },
+        format!("{} in {} of the drive's time", plural(record.requests, "request"), seconds(record.simulated_seconds)),
     );
     let directions = [
         ("read", "Read", record.bandwidth_mib_s.read, record.bytes_read),
@@ -174,100 +148,75 @@ fn tiles(out: &mut String, record: &Record) {
     for (name, what, bandwidth, moved) in directions {
         if let Some(latency) = record.latency(name) {
             let more = format!("{} by {}", bytes(moved), plural(latency.count, "request"));
-            tile(out, &format!("{what} bandwidth"), &mib_per_second(bandwidth), &more);
+            tile(&format!("{what} bandwidth"), mib_per_second(bandwidth), more);
         }
     }
     if let Some(per_byte) = record.written_per_host_byte() {
-        tile(
-            out,
-            "Flash written per host byte",
-            &significant(per_byte),
-            &format!(
-                "{} programmed, {} written by the host",
-                bytes(programmed_bytes(&record.flash)),
-                bytes(record.bytes_written)
-            ),
-        );
+        let (programmed, written) = (bytes(programmed_bytes(&record.flash)), bytes(record.bytes_written));
+        let more = format!("{programmed} programmed, {written} written by the host");
+        tile("Flash written per host byte", significant(per_byte), more);
     }
     if record.flash.units_host > 0 || record.bytes_written > 0 {
-        tile(
-            out,
-            "Write amplification",
-            &significant(record.write_amplification),
-            "programmed per unit that left the write buffer",
-        );
+        let more = "programmed per unit that left the write buffer".to_owned();
+        tile("Write amplification", significant(record.write_amplification), more);
     }
-    if record.write_buffer.was_asked() {
-        tile(
-            out,
-            "Write buffer hits",
-            &percent(record.write_buffer.hit_ratio),
-            &format!("{} with policy {}", bytes(record.write_buffer.size_bytes), record.write_buffer.policy),
-        );
+    let buffer = &record.write_buffer;
+    if buffer.was_asked() {
+        let more = format!("{} with policy {}", bytes(buffer.size_bytes), buffer.policy);
+        tile("Write buffer hits", percent(buffer.hit_ratio), more);
     }
     for (name, what, ..) in directions {
         if let Some(latency) = record.latency(name) {
             let more = format!("half within {}, 99.9 % within {}", micros(latency.p50), micros(latency.p999));
-            tile(out, &format!("{what} latency, 99 % within"), &micros(latency.p99), &more);
+            tile(&format!("{what} latency, 99 % within"), micros(latency.p99), more);
         }
     }
-    let worn = if record.wear.endurance > 0 {
-        format!(
-            ", the most worn at {} of {} cycles",
-            percent(ratio(record.wear.max as f64, record.wear.endurance as f64)),
-            grouped(record.wear.endurance)
-        )
-    } else {
-        String::new()
-    };
-    tile(
-        out,
-        "Blocks erased",
-        &count(record.erases as f64),
-        &format!("{}{worn}", plural(record.collections, "garbage collection")),
-    );
-    out.push_str("</section>\n");
+    let mut more = plural(record.collections, "garbage collection");
+    if record.wear.endurance > 0 {
+        let share = percent(ratio(record.wear.max as f64, record.wear.endurance as f64));
+        let _ = write!(more, ", the most worn at {share} of {} cycles", grouped(record.wear.endurance));
+    }
+    tile("Blocks erased", count(record.erases as f64), more);
+    tiles
 }
 
-fn buffers(out: &mut String, record: &Record) {
+fn buffers(page: &mut Page, record: &Record) {
     let caches = [("Write buffer", &record.write_buffer), ("Read cache", &record.read_cache)];
-    out.push_str("<h2 id=\"buffers\">Write buffer and read cache</h2>\n");
+    page.section("buffers", "Write buffer and read cache");
     if !caches.iter().any(|(_, cache)| cache.is_present()) {
-        out.push_str("<p class=\"muted\">This drive has neither: every request goes to flash.</p>\n");
+        page.muted("This drive has neither: every request goes to flash.");
         return;
     }
-    out.push_str(
-        "<p class=\"muted\">Hits and misses count host pages. A write hit replaces a page that is not yet on \
-         flash, which saves a program operation.</p>\n<div \
-         class=\"scroll\"><table><thead><tr><th></th><th>policy</th>\
-         <th>memory</th><th>size</th><th>hits</th><th>misses</th><th>hit ratio</th><th>evicted</th><th>most pages \
-         held</th>\
-         <th>waited for room, all requests together</th></tr></thead>\n<tbody>\n",
+    page.muted(
+        "Hits and misses count host pages. A write hit replaces a page that is not yet on flash, which saves a program \
+         operation.",
     );
+    let titles = ["policy", "memory", "size", "hits", "misses", "hit ratio", "evicted", "most pages held"];
+    let mut table = Table::new("", titles.into_iter().chain(["waited for room, all requests together"]));
     for (name, cache) in caches.into_iter().filter(|(_, cache)| cache.is_present()) {
-        let _ = writeln!(
-            out,
-            "<tr><th>{name}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
-             <td>{}</td><td>{}</td></tr>",
-            escape(&cache.policy),
-            escape(&cache.memory),
+        let number = |value: u64| count(value as f64);
+        let values = [
+            name.to_owned(),
+            cache.policy.clone(),
+            cache.memory.clone(),
             bytes(cache.size_bytes),
-            count(cache.hits as f64),
-            count(cache.misses as f64),
+            number(cache.hits),
+            number(cache.misses),
             percent(cache.hit_ratio),
-            count(cache.evictions as f64),
-            count(cache.pages_max as f64),
-            seconds(cache.wait_seconds)
-        );
+            number(cache.evictions),
+            number(cache.pages_max),
+            seconds(cache.wait_seconds),
+        ];
+        table.row(values.map(Cell::from));
     }
-    out.push_str("</tbody></table></div>\n");
+    page.table(&table);
     let lengths = &record.destage_length_pages;
     // One length has no distribution that could be drawn.
     if lengths.count > 0 && latency::is_of_one_length(lengths) {
         let pages = plural(lengths.max as u64, "page");
-        let _ = writeln!(out, "<p>Each of {} had {pages}.</p>", plural(lengths.count, "destage"));
+        page.paragraph(&format!("Each of {} had {pages}.", plural(lengths.count, "destage")));
     }
-    figure::all(out, destage(record).as_slice());
+    page.figures(&destage(record));
 }
 
 /// How many pages leave the write buffer together.

@@ -1,38 +1,33 @@
 //! Inputs of the run, and how to repeat it.
 
-use crate::html::escape;
-use crate::record::{Record, Workload, WorkloadKind};
+use crate::document::{Cell, Kind, Table};
+use crate::html::Page;
+use crate::record::{Placement, Record, Workload, WorkloadKind};
 use std::fmt::Write;
 use tidewater_base::units::{bytes, plural, plural_exact, seconds, setting, significant};
 
-pub(super) fn section(out: &mut String, record: &Record) {
-    out.push_str("<h2 id=\"again\">How to run it again</h2>\n");
+/// How a command is introduced that makes a page's runs again.
+pub(crate) const SAME: &str = "The same command with the same version gives the same figures, except wall-clock time.";
+
+pub(super) fn section(page: &mut Page, record: &Record) {
+    page.section("again", "How to run it again");
     if let Some(command) = command(record) {
-        let _ = writeln!(
-            out,
-            "<p class=\"muted\">The same command with the same version gives the same figures, except \
-             wall-clock time.</p>\n<pre>{}</pre>",
-            escape(&command)
-        );
+        page.muted(SAME);
+        page.command(&command);
     }
-    memory(out, record);
-    options(out, record);
+    memory(page, record);
+    options(page, record);
     let settings = &record.profile.settings;
     if !settings.is_empty() {
-        let _ = writeln!(
-            out,
-            "<details><summary>All {} settings of the drive</summary>\n<dl class=\"settings\">",
-            settings.len()
-        );
-        for (key, value) in settings {
-            let changed = record.profile.changed.iter().any(|set| set.split('=').next() == Some(key));
-            let (open, close) = if changed { ("<b>", "</b> (changed)") } else { ("", "") };
-            let _ =
-                writeln!(out, "<div><dt>{}</dt><dd>{open}{}{close}</dd></div>", escape(key), escape(&setting(value)));
-        }
-        out.push_str("</dl></details>\n");
+        let value = |(key, value): (&String, &String)| {
+            let is_changed = record.profile.changed.iter().any(|set| set.split('=').next() == Some(key));
+            let (mark, class) = if is_changed { (" (changed)", "changed") } else { ("", "") };
+            (key.clone(), Cell::from(setting(value) + mark).class(class))
+        };
+        let summary = format!("All {} settings of the drive", settings.len());
+        page.details(&summary, |page| page.facts(settings.iter().map(value)));
     }
-    footer(out, record);
+    page.footer(&footer(record));
 }
 
 /// The command that makes the run again: as it was given, or put together from the record. `None` where no command
@@ -96,57 +91,44 @@ fn quoted(word: &str) -> String {
     }
 }
 
-fn memory(out: &mut String, record: &Record) {
+fn memory(page: &mut Page, record: &Record) {
     if record.memory.is_empty() {
         return;
     }
-    out.push_str(
-        "<h3>Memories of the controller, and what they hold</h3>\n<div \
-         class=\"scroll\"><table><thead><tr><th>memory</th>\
-         <th class=\"words\">use</th><th>size</th><th class=\"words\">note</th></tr></thead>\n<tbody>\n",
-    );
-    for placement in &record.memory {
-        let _ = writeln!(
-            out,
-            "<tr><th>{}</th><td class=\"words\">{}</td><td>{}</td><td class=\"words\">{}</td></tr>",
-            escape(&placement.memory),
-            escape(&placement.r#use),
-            bytes(placement.size_bytes),
-            escape(&placement.note)
-        );
-    }
-    out.push_str("</tbody></table></div>\n");
+    page.heading("Memories of the controller, and what they hold");
+    let columns = [(Kind::Name, "memory"), (Kind::Words, "use"), (Kind::Value, "size"), (Kind::Words, "note")];
+    let row = |placement: &Placement| {
+        let Placement { memory, r#use, size_bytes, note } = placement.clone();
+        [memory, r#use, bytes(size_bytes), note].map(Cell::from).to_vec()
+    };
+    page.table(&Table::of("", columns).with(record.memory.iter().map(row)));
 }
 
-fn options(out: &mut String, record: &Record) {
+fn options(page: &mut Page, record: &Record) {
     let workload = &record.workload;
     if workload.source.is_empty() && workload.options.is_empty() {
         return;
     }
-    let kind = match workload.kind {
+    page.heading("Workload");
+    let options = workload.options.iter().map(|(name, value)| (name.as_str(), value.clone()));
+    let load = [(words_of(workload.kind), workload.source.clone()), ("seed", record.seed.to_string())];
+    page.facts(load.into_iter().chain(options));
+}
+
+/// A kind of workload, in words.
+pub(crate) fn words_of(kind: WorkloadKind) -> &'static str {
+    match kind {
         WorkloadKind::Trace => "trace",
         WorkloadKind::Job => "job",
         WorkloadKind::Synth => "generated trace",
-    };
-    let _ = writeln!(
-        out,
-        "<h3>Workload</h3>\n<dl class=\"settings\">\n<div><dt>{kind}</dt><dd>{}</dd></div>\n\
-         <div><dt>seed</dt><dd>{}</dd></div>",
-        escape(&workload.source),
-        record.seed
-    );
-    for (name, value) in &workload.options {
-        let _ = writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
     }
-    out.push_str("</dl>\n");
 }
 
-fn footer(out: &mut String, record: &Record) {
-    let _ = write!(
-        out,
-        "<footer>tidewater {}, record schema {}. {}, {} of the virtual clock ({} per request), \
-         simulated in {} ({} of processor time)",
-        escape(&record.tool_version),
+fn footer(record: &Record) -> String {
+    let mut text = format!(
+        "tidewater {}, record schema {}. {}, {} of the virtual clock ({} per request), simulated in {} ({} of \
+         processor time)",
+        record.tool_version,
         record.schema,
         plural_exact(record.commands, "NVMe command"),
         plural_exact(record.timing_events, "event"),
@@ -155,16 +137,13 @@ fn footer(out: &mut String, record: &Record) {
         seconds(record.user_cpu_seconds)
     );
     if record.user_cpu_seconds > 0.0 {
-        let _ = write!(
-            out,
-            ", {} per second of processor time",
-            plural((record.requests as f64 / record.user_cpu_seconds).round() as u64, "request")
-        );
+        let rate = plural((record.requests as f64 / record.user_cpu_seconds).round() as u64, "request");
+        let _ = write!(text, ", {rate} per second of processor time");
     }
     if let Some(memory) = record.bytes_per_touched_page {
-        let _ = write!(out, ", {} bytes of memory per touched page", significant(memory));
+        let _ = write!(text, ", {} bytes of memory per touched page", significant(memory));
     }
-    out.push_str(".</footer>\n");
+    text
 }
 
 #[cfg(test)]

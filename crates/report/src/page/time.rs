@@ -1,8 +1,9 @@
 //! The run over time.
 
 use super::{FULL, height};
-use crate::figure::{self, Figure};
-use crate::plot::{Axis, LineChart, Plot, Series};
+use crate::figure::Figure;
+use crate::html::Page;
+use crate::plot::{Axis, Frame, LineChart, Plot, Series};
 use crate::quantity::Quantity;
 use crate::record::{Record, TimePoint, TimeSeries};
 use crate::table;
@@ -25,15 +26,15 @@ struct Line {
 /// A panel to be: its name, its title, how it is read, its lines, what they measure, and what the axis is called.
 type Panel = (&'static str, &'static str, String, Vec<Line>, Quantity, &'static str);
 
-pub(super) fn section(out: &mut String, record: &Record) {
-    out.push_str("<h2 id=\"time\">Over time</h2>\n");
+pub(super) fn section(page: &mut Page, record: &Record) {
+    page.section("time", "Over time");
     if record.time_series.points.is_empty() {
-        out.push_str("<p class=\"muted\">The run was too short to be cut into intervals.</p>\n");
+        page.muted("The run was too short to be cut into intervals.");
         return;
     }
-    out.push_str("<div class=\"dense\">\n");
-    figure::all(out, &figures(record));
-    out.push_str("</div>\n");
+    page.html("<div class=\"dense\">\n");
+    page.figures(&figures(record));
+    page.html("</div>\n");
 }
 
 /// The figures over time.
@@ -143,14 +144,7 @@ fn panel(
     let interval = interval(series);
     let drawn: Vec<Series> = lines
         .iter()
-        .map(|line| Series {
-            name: line.name.to_owned(),
-            colour: line.colour,
-            dash: 0,
-            hollow: false,
-            pieces: pieces(&series.points, line, interval, merged),
-            dots: Vec::new(),
-        })
+        .map(|line| Series::new(line.name, line.colour, pieces(&series.points, line, interval, merged)))
         .collect();
     let values = || drawn.iter().flat_map(|series| &series.pieces).flatten().map(|point| point.1);
     let max = values().fold(0.0, f64::max);
@@ -162,7 +156,7 @@ fn panel(
     let end = series.points.iter().map(|point| point.t_seconds).fold(0.0, f64::max) + interval;
     let x = Axis::from_zero(Quantity::Seconds, "time on the drive's clock", end);
     let title = &format!("{title} over time");
-    LineChart { title, width, height: height(width, 230.0), x, y, series: drawn }.plot()
+    LineChart { frame: Frame { title, width, height: height(width, 230.0), x, y }, series: drawn }.plot()
 }
 
 /// The pieces of a line. Where intervals were left out, a rate falls to zero and a latency has a gap.

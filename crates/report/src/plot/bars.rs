@@ -1,6 +1,6 @@
 //! Bars: histograms, one stacked bar, and rows of horizontal bars.
 
-use super::{Axis, Key, Mark, Plot, text};
+use super::{Axis, Bar, Frame, GroupSeries, Groups, Key, Mark, Plot, text};
 use crate::html::escape;
 use crate::quantity::Quantity;
 use std::fmt::Write;
@@ -37,12 +37,7 @@ pub(crate) fn stacked_bar(title: &str, width: f64, segments: &[Segment]) -> Opti
         );
         let words = format!("{} {}", segment.name, part(share));
         if wide > 9.2 * words.chars().count() as f64 {
-            let _ = writeln!(
-                out,
-                "<text class=\"inbar\" x=\"{:.1}\" y=\"28\" text-anchor=\"middle\">{}</text>",
-                x + wide / 2.0,
-                escape(&words)
-            );
+            text::draw(&mut out, "inbar", (x + wide / 2.0, 28.0), "middle", &words);
         }
         out.push_str("</g>\n");
         x += wide;
@@ -64,80 +59,40 @@ fn plain(title: &str, width: f64, height: f64, body: String) -> Plot {
     Plot { title: title.to_owned(), width, height, body, ..Plot::default() }
 }
 
-/// A histogram of `(value, how many)`, grouped into at most `bars_max` bars. `noun` names what is counted.
+/// A histogram of `(value, how many)`, grouped into at most some fifty bars. `noun` names what is counted.
 pub(crate) fn histogram(
     title: &str,
     width: f64,
     height: f64,
     values: &[(u64, u64)],
-    label: &str,
-    noun: &str,
+    label: &'static str,
+    noun: &'static str,
 ) -> Option<Plot> {
     const BARS_MAX: u64 = 48;
-    let (Some(low), Some(high)) = (values.iter().map(|v| v.0).min(), values.iter().map(|v| v.0).max()) else {
-        return None;
-    };
-    let span = high.abs_diff(low);
-    let group = (span / BARS_MAX).saturating_add(1);
+    let (low, high) = (values.iter().map(|v| v.0).min()?, values.iter().map(|v| v.0).max()?);
+    let group = (high.abs_diff(low) / BARS_MAX).saturating_add(1);
     let group = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000].into_iter().find(|g| *g >= group).unwrap_or(group);
     let first = low / group * group;
-    let bars = ((high - first) / group + 1) as usize;
-    let mut heights = vec![0u64; bars];
+    let mut heights = vec![0u64; ((high - first) / group + 1) as usize];
     for &(value, many) in values {
         let bar = &mut heights[((value - first) / group) as usize];
         *bar = bar.saturating_add(many);
     }
     let most = heights.iter().copied().max().unwrap_or(0);
-    let (left, right, top, bottom) = (62.0, width - 18.0, 26.0, height - 44.0);
-    let y = Axis::rounded(Quantity::Count, "", most as f64);
-    // A few bars must not be as wide as barns.
-    let pitch = ((right - left) / bars as f64).min(64.0);
-    let start = left + ((right - left) - pitch * bars as f64) / 2.0;
-    let mut out = String::new();
-    for (value, name) in y.ticks() {
-        let at = bottom - y.place(value) * (bottom - top);
-        let _ = writeln!(out, "<path class=\"grid\" d=\"M{left} {at:.1}H{right:.1}\"/>");
-        let _ = writeln!(
-            out,
-            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>",
-            left - 8.0,
-            at + 4.0
-        );
-    }
-    let named_every = (52.0 / pitch).ceil().max(1.0) as usize;
-    for (i, &many) in heights.iter().enumerate() {
-        let (from, x) = (first + i as u64 * group, start + i as f64 * pitch);
-        if many > 0 {
-            let (wide, tall) = ((pitch * 0.86).max(0.8), (y.place(many as f64) * (bottom - top)).max(1.0));
-            let range =
-                if group == 1 { from.to_string() } else { format!("{from} to {}", from.saturating_add(group - 1)) };
-            let _ = writeln!(
-                out,
-                "<g class=\"c0\"><path class=\"bar\" d=\"M{:.1} {bottom:.1}h{wide:.1}v-{tall:.1}h-{wide:.1}z\">\
-                 <title>{range}: {} {}</title></path></g>",
-                x + (pitch - wide) / 2.0,
-                count(many as f64),
-                escape(noun)
-            );
-        }
-        if i % named_every == 0 {
-            let _ = writeln!(
-                out,
-                "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{from}</text>",
-                x + pitch / 2.0,
-                bottom + 17.0
-            );
-        }
-    }
-    let _ = writeln!(out, "<path class=\"axis\" d=\"M{left} {bottom:.1}H{right:.1}\"/>");
-    let _ = writeln!(out, "<text class=\"label\" x=\"2\" y=\"12\">{}</text>", escape(noun));
-    let _ = writeln!(
-        out,
-        "<text class=\"label\" x=\"{right:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-        height - 6.0,
-        escape(label)
-    );
-    Some(plain(title, width, height, out))
+    let starts = || (0..heights.len() as u64).map(|i| first + i * group);
+    let bar = |(from, &many): (u64, &u64)| {
+        let range = if group == 1 { from.to_string() } else { format!("{from} to {}", from.saturating_add(group - 1)) };
+        let says = format!("{range}: {} {noun}", count(many as f64));
+        (many > 0).then_some(Bar { value: many as f64, spread: None, says })
+    };
+    let bars = starts().zip(&heights).map(bar).collect();
+    // Equally far apart, and with room for four digits.
+    let every = (52.0 * heights.len() as f64 / width).ceil() as usize;
+    let name = |(i, from): (usize, u64)| if i.is_multiple_of(every) { from.to_string() } else { String::new() };
+    let x = Axis::groups(label, starts().enumerate().map(name).collect());
+    let frame = Frame { title, width, height, x, y: Axis::rounded(Quantity::Count, noun, most as f64) };
+    let series = vec![GroupSeries { name: noun.to_owned(), colour: 0, outline: false, bars }];
+    Some(Groups { frame, are_candles: false, series }.plot())
 }
 
 /// A row of stacked bars.
@@ -168,13 +123,8 @@ pub(crate) fn stacked_rows(title: &str, width: f64, rows: &[Row]) -> Plot {
     let mut out = String::new();
     for (i, row) in rows.iter().enumerate() {
         let (y, tall) = (2.0 + i as f64 * pitch, pitch - 5.0);
-        let _ = writeln!(
-            out,
-            "<text class=\"name\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            left - 8.0,
-            y + tall / 2.0 + 4.5,
-            escape(&text::both_ends(&row.name, WORDS, left - 10.0))
-        );
+        let (middle, name) = (y + tall / 2.0 + 4.5, text::both_ends(&row.name, WORDS, left - 10.0));
+        text::draw(&mut out, "name", (left - 8.0, middle), "end", &name);
         let mut x = left;
         for segment in row.segments.iter().filter(|segment| segment.value > 0.0) {
             let wide = full * (segment.value / longest).clamp(0.0, 1.0);
@@ -189,13 +139,7 @@ pub(crate) fn stacked_rows(title: &str, width: f64, rows: &[Row]) -> Plot {
             );
             x += wide;
         }
-        let _ = writeln!(
-            out,
-            "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            x + 8.0,
-            y + tall / 2.0 + 4.5,
-            escape(&row.says)
-        );
+        text::draw(&mut out, "value", (x + 8.0, middle), "", &row.says);
     }
     let segments = rows.first().map(|row| &row.segments[..]).unwrap_or_default();
     let shown = |i: &usize| rows.iter().any(|row| row.segments.get(*i).is_some_and(|segment| segment.value > 0.0));
@@ -205,7 +149,7 @@ pub(crate) fn stacked_rows(title: &str, width: f64, rows: &[Row]) -> Plot {
 }
 
 /// A row of a bar chart.
-pub(crate) struct Bar<'a> {
+pub(crate) struct NamedBar<'a> {
     pub name: &'a str,
     pub colour: usize,
     pub value: f64,
@@ -218,7 +162,7 @@ pub(crate) struct Bar<'a> {
 }
 
 /// Horizontal bars from 0, one a row, each with its name and value.
-pub(crate) fn horizontal_bars(title: &str, width: f64, bars: &[Bar]) -> Plot {
+pub(crate) fn horizontal_bars(title: &str, width: f64, bars: &[NamedBar]) -> Plot {
     const PITCH: f64 = 30.0;
     let most = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
     let height = PITCH * bars.len() as f64 + 4.0;
@@ -226,7 +170,7 @@ pub(crate) fn horizontal_bars(title: &str, width: f64, bars: &[Bar]) -> Plot {
     let names = bars.iter().map(|bar| text::width(bar.name, WORDS)).fold(0.0, f64::max);
     let left = (names + 12.0).min(width * NAMES);
     // The best is in bold, which is wider.
-    let says = |bar: &Bar| text::width(&format!("{} ★ {}", bar.says, bar.change), WORDS) * 1.1 + 18.0;
+    let says = |bar: &NamedBar| text::width(&format!("{} ★ {}", bar.says, bar.change), WORDS) * 1.1 + 18.0;
     let full = (width - left - bars.iter().map(says).fold(0.0, f64::max)).max(20.0);
     for (i, bar) in bars.iter().enumerate() {
         let y = 2.0 + i as f64 * PITCH;

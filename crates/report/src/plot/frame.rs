@@ -1,6 +1,6 @@
 //! The frame of a chart: two axes with their names, marks and grid.
 
-use super::text::{shortened, width};
+use super::text::{self, shortened, width};
 use super::{Axis, Key, Plot};
 use crate::html::escape;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ const TOP: f64 = 26.0;
 const BOTTOM: f64 = 44.0;
 
 /// Frame of a chart.
-pub(super) struct Frame<'a> {
+pub(crate) struct Frame<'a> {
     /// Text alternative.
     pub title: &'a str,
     /// In units of the view box, which are pixels at full size.
@@ -25,9 +25,9 @@ pub(super) struct Frame<'a> {
     /// See `width`.
     pub height: f64,
     /// Left to right.
-    pub x: &'a Axis,
+    pub x: Axis,
     /// Bottom to top.
-    pub y: &'a Axis,
+    pub y: Axis,
 }
 
 impl Frame<'_> {
@@ -88,17 +88,8 @@ impl Frame<'_> {
             }
         }
         let _ = writeln!(out, "<path class=\"axis\" d=\"M{LEFT} {bottom:.1}H{right:.1}\"/>");
-        let _ = writeln!(
-            out,
-            "<text class=\"label\" x=\"2\" y=\"12\">{}</text>",
-            escape(&shortened(&self.y.label, WORDS, self.width - 4.0))
-        );
-        let _ = writeln!(
-            out,
-            "<text class=\"label\" x=\"{right:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            self.height - 6.0,
-            escape(&shortened(&self.x.label, WORDS, right - 4.0))
-        );
+        text::draw(out, "label", (2.0, 12.0), "", &shortened(&self.y.label, WORDS, self.width - 4.0));
+        text::draw(out, "label", (right, self.height - 6.0), "end", &shortened(&self.x.label, WORDS, right - 4.0));
     }
 
     fn marks_of_x(&self, out: &mut String, continuous: bool) {
@@ -120,12 +111,7 @@ impl Frame<'_> {
             let (from, to) = (x - half - 4.0, x + half + 4.0);
             if !name.is_empty() && taken.iter().all(|(other_from, other_to)| from > *other_to || to < *other_from) {
                 taken.push((from, to));
-                let _ = writeln!(
-                    out,
-                    "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-                    bottom + 17.0,
-                    escape(&name)
-                );
+                text::draw(out, "tick", (x, bottom + 17.0), "middle", &name);
             }
         }
     }

@@ -1,10 +1,8 @@
 //! A heat map over two knobs.
 
-use super::heat::{ON_CELL_FROM, key};
+use super::heat::{self, key};
 use super::{Axis, Plot, text};
-use crate::html::escape;
 use crate::quantity::Quantity;
-use std::fmt::Write;
 
 /// A value for each pair of values of two knobs.
 pub(crate) struct Grid<'a> {
@@ -42,19 +40,15 @@ impl Grid<'_> {
         let bottom = top + tall * self.rows.1.len() as f64;
         let height = bottom + 68.0;
         let mut out = String::new();
-        let _ = writeln!(out, "<text class=\"label\" x=\"2\" y=\"12\">{}</text>", escape(self.rows.0));
+        text::draw(&mut out, "label", (2.0, 12.0), "", self.rows.0);
         for (r, row) in self.cells.iter().enumerate() {
             let y = bottom - (r as f64 + 1.0) * tall;
-            let _ = writeln!(
-                out,
-                "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                left - 8.0,
-                y + tall / 2.0 + 4.0,
-                escape(&text::shortened(&self.rows.1[r], WORDS, left - 10.0))
-            );
+            let name = text::shortened(&self.rows.1[r], WORDS, left - 10.0);
+            text::draw(&mut out, "tick", (left - 8.0, y + tall / 2.0 + 4.0), "end", &name);
             for (c, cell) in row.iter().enumerate() {
                 let Some((value, says)) = cell else { continue };
-                self.cell(&mut out, [left + c as f64 * wide, y, wide - 2.0, tall - 2.0], *value, says, &scale);
+                let place = [left + c as f64 * wide, y, wide - 2.0, tall - 2.0];
+                heat::cell(&mut out, place, scale.place(*value), says, self.word(*value, wide - 2.0).as_deref());
             }
         }
         self.names(&mut out, left, wide, bottom);
@@ -62,34 +56,18 @@ impl Grid<'_> {
         Plot { title: self.title.to_owned(), width: self.width, height, body: out, ..Plot::default() }
     }
 
-    fn cell(&self, out: &mut String, [x, y, wide, tall]: [f64; 4], value: f64, says: &str, scale: &Axis) {
-        let opacity = 0.05 + 0.95 * scale.place(value);
-        let _ = writeln!(
-            out,
-            "<path class=\"heat\" fill-opacity=\"{opacity:.3}\" d=\"M{x:.1} \
-             {y:.1}h{wide:.1}v{tall:.1}h-{wide:.1}z\"><title>{}</title></path>",
-            escape(says)
-        );
+    /// A value as it is written into a cell so wide: without its unit, which the scale has, too, or not at all.
+    fn word(&self, value: f64, wide: f64) -> Option<String> {
         let word = self.quantity.format(value);
-        // The scale has the unit, too.
-        let number = word.split(' ').next().unwrap_or_default();
         let fits = |word: &str| text::width(word, 11.0) + 6.0 < wide;
-        let shown = if fits(&word) { &word } else { number };
-        // A number without its unit would be wrong where the unit changes from cell to cell.
-        let one_unit = self.cells.iter().flatten().flatten().all(|(other, _)| {
-            self.quantity.format(*other).split_once(' ').map(|(_, unit)| unit.to_owned())
-                == word.split_once(' ').map(|(_, unit)| unit.to_owned())
-        });
-        if fits(shown) && (shown == word || one_unit) {
-            let class = if opacity > ON_CELL_FROM { "oncell" } else { "cell" };
-            let _ = writeln!(
-                out,
-                "<text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-                x + wide / 2.0,
-                y + tall / 2.0 + 4.0,
-                escape(shown)
-            );
+        if fits(&word) {
+            return Some(word);
         }
+        let unit = |word: &str| word.split_once(' ').map(|(_, unit)| unit.to_owned());
+        // A number without its unit would be wrong where the unit changes from cell to cell.
+        let same = |(other, _): &(f64, String)| unit(&self.quantity.format(*other)) == unit(&word);
+        let number = word.split(' ').next().unwrap_or_default();
+        (fits(number) && self.cells.iter().flatten().flatten().all(same)).then(|| number.to_owned())
     }
 
     /// Draws the columns' labels.
@@ -102,19 +80,8 @@ impl Grid<'_> {
                 continue;
             }
             taken = at + half;
-            let _ = writeln!(
-                out,
-                "<text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-                bottom + 15.0,
-                escape(word)
-            );
+            text::draw(out, "tick", (at, bottom + 15.0), "middle", word);
         }
-        let _ = writeln!(
-            out,
-            "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            self.width - 2.0,
-            bottom + 32.0,
-            escape(self.columns.0)
-        );
+        text::draw(out, "label", (self.width - 2.0, bottom + 32.0), "end", self.columns.0);
     }
 }

@@ -1,6 +1,7 @@
 //! The channel by die heat map.
 
-use super::{Axis, Plot};
+use super::{Axis, Plot, text};
+use crate::html::escape;
 use crate::quantity::Quantity;
 use crate::record::{Utilization, ratio};
 use std::collections::BTreeSet;
@@ -38,29 +39,12 @@ pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> Option<P
     let mut out = String::new();
     let with_text = wide >= 44.0 && tall >= 16.0;
     let mut cell = |column: usize, y: f64, share: f64, says: String| {
-        let x = left + column as f64 * wide;
+        let place = [left + column as f64 * wide, y, wide - gap, tall - gap];
         let share = ratio(share, 1.0);
-        let opacity = 0.05 + 0.95 * scale.place(share);
-        let _ = writeln!(
-            out,
-            "<path class=\"heat\" fill-opacity=\"{:.3}\" d=\"M{x:.1} \
-             {y:.1}h{w:.1}v{h:.1}h-{w:.1}z\"><title>{says}</title></path>",
-            opacity,
-            w = wide - gap,
-            h = tall - gap,
-        );
-        if with_text {
-            // Whole percents where the busiest has two digits of them, else as many decimals as distinguish cells.
-            let decimals = if busiest >= 0.095 { 0 } else { 1 + usize::from(busiest <= 0.0105) };
-            let class = if opacity > ON_CELL_FROM { "oncell" } else { "cell" };
-            let _ = writeln!(
-                out,
-                "<text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{:.decimals$}</text>",
-                x + (wide - gap) / 2.0,
-                y + (tall - gap) / 2.0 + 4.0,
-                (share * 100.0).clamp(0.0, 999.0)
-            );
-        }
+        // Whole percents where the busiest has two digits of them, else as many decimals as distinguish cells.
+        let decimals = if busiest >= 0.095 { 0 } else { 1 + usize::from(busiest <= 0.0105) };
+        let word = with_text.then(|| format!("{:.decimals$}", (share * 100.0).clamp(0.0, 999.0)));
+        self::cell(&mut out, place, scale.place(share), &says, word.as_deref());
     };
     for die in &usage.dies {
         let column = columns.partition_point(|channel| *channel < die.channel);
@@ -86,72 +70,56 @@ pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> Option<P
     let named = |i: usize, size: f64, room: f64| i.is_multiple_of((room / size).ceil().max(1.0) as usize);
     for (i, channel) in columns.iter().enumerate().filter(|(i, _)| named(*i, wide, 26.0)) {
         let x = left + (i as f64 + 0.5) * wide - gap / 2.0;
-        let _ = writeln!(
-            out,
-            "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{channel}</text>",
-            top - 8.0
-        );
+        text::draw(&mut out, "tick", (x, top - 8.0), "middle", &channel.to_string());
     }
+    let mut name = |y: f64, name: &str| text::draw(&mut out, "tick", (left - 8.0, y), "end", name);
     for (i, die) in rows.iter().enumerate().filter(|(i, _)| named(*i, tall, 15.0)) {
-        let y = top + (i as f64 + 0.5) * tall + 3.0;
-        let _ = writeln!(
-            out,
-            "<text class=\"tick\" x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"end\">die {die}</text>",
-            left - 8.0
-        );
+        name(top + (i as f64 + 0.5) * tall + 3.0, &format!("die {die}"));
     }
-    let _ = writeln!(
-        out,
-        "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">channel</text>",
-        left - 8.0,
-        top - 8.0
-    );
+    name(top - 8.0, "channel");
     if has_buses {
-        let _ = writeln!(
-            out,
-            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">bus</text>",
-            left - 8.0,
-            bus_top + tall / 2.0 + 3.0
-        );
+        name(bus_top + tall / 2.0 + 3.0, "bus");
     }
     key(&mut out, width, height, &scale, "busy");
     Some(Plot { title: title.to_owned(), width, height: height.round(), body: out, ..Plot::default() })
 }
 
+/// A cell, the stronger the larger `part` of the scale is, with what it says and a word in it.
+pub(super) fn cell(out: &mut String, [x, y, wide, tall]: [f64; 4], part: f64, says: &str, word: Option<&str>) {
+    let opacity = 0.05 + 0.95 * part;
+    let _ = writeln!(
+        out,
+        "<path class=\"heat\" fill-opacity=\"{opacity:.3}\" d=\"M{x:.1} {y:.1}h{wide:.1}v{tall:.1}h-{wide:.1}z\">\
+         <title>{}</title></path>",
+        escape(says)
+    );
+    if let Some(word) = word {
+        let class = if opacity > ON_CELL_FROM { "oncell" } else { "cell" };
+        text::draw(out, class, (x + wide / 2.0, y + tall / 2.0 + 4.0), "middle", word);
+    }
+}
+
 /// The scale, bottom right, and what it is of.
 pub(super) fn key(out: &mut String, width: f64, height: f64, scale: &Axis, what: &str) {
     const STEPS: u32 = 20;
-    // On its right is room for the name of its end.
-    let end = scale.ticks().last().map_or(0.0, |(_, name)| super::text::width(name, 11.5));
-    let (wide, y) = (200.0f64.min(width * 0.45), height - 22.0);
-    let x = width - wide - end.max(22.0) - 12.0;
-    for step in 0..STEPS {
-        let part = f64::from(step) / f64::from(STEPS);
-        let _ = writeln!(
-            out,
-            "<path class=\"heat\" fill-opacity=\"{:.3}\" d=\"M{:.1} {y:.1}h{:.1}v9h-{:.1}z\"/>",
-            0.05 + 0.95 * part,
-            x + part * wide,
-            wide / f64::from(STEPS),
-            wide / f64::from(STEPS)
-        );
-    }
     let ticks = scale.ticks();
-    let ends = [ticks.first(), ticks.last()];
-    let low = ticks.first().map_or(0.0, |(_, name)| super::text::width(name, 11.5));
-    for ((_, name), (at, anchor)) in ends.into_iter().flatten().zip([(x - 6.0, "end"), (x + wide + 6.0, "start")]) {
+    let end = |tick: Option<&(f64, String)>| tick.map_or_else(String::new, |(_, name)| name.clone());
+    let (low, high) = (end(ticks.first()), end(ticks.last()));
+    // On its right is room for the name of its end.
+    let (wide, y) = (200.0f64.min(width * 0.45), height - 22.0);
+    let x = width - wide - text::width(&high, 11.5).max(22.0) - 12.0;
+    let step = wide / f64::from(STEPS);
+    for i in 0..STEPS {
+        let part = f64::from(i) / f64::from(STEPS);
+        let (opacity, x) = (0.05 + 0.95 * part, x + part * wide);
         let _ = writeln!(
             out,
-            "<text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{name}</text>",
-            y + 8.5
+            "<path class=\"heat\" fill-opacity=\"{opacity:.3}\" d=\"M{x:.1} {y:.1}h{step:.1}v9h-{step:.1}z\"/>"
         );
     }
-    let _ = writeln!(
-        out,
-        "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{what}</text>",
-        x - low - 14.0,
-        y + 8.5
-    );
+    text::draw(out, "tick", (x - 6.0, y + 8.5), "end", &low);
+    text::draw(out, "tick", (x + wide + 6.0, y + 8.5), "start", &high);
+    text::draw(out, "tick", (x - text::width(&low, 11.5) - 14.0, y + 8.5), "end", what);
 }
 
 #[cfg(test)]

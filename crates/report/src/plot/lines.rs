@@ -1,6 +1,6 @@
 //! Line charts.
 
-use super::{Axis, Frame, Key, Mark, Plot};
+use super::{Frame, Key, Mark, Plot};
 use crate::html::escape;
 use std::fmt::Write;
 
@@ -20,18 +20,17 @@ pub(crate) struct Series {
     pub dots: Vec<(f64, f64, String)>,
 }
 
+impl Series {
+    /// A solid line without dots.
+    pub(crate) fn new(name: &str, colour: usize, pieces: Vec<Vec<(f64, f64)>>) -> Series {
+        Series { name: name.to_owned(), colour, dash: 0, hollow: false, pieces, dots: Vec::new() }
+    }
+}
+
 /// A chart of lines over two axes.
 pub(crate) struct LineChart<'a> {
-    /// Text alternative.
-    pub title: &'a str,
-    /// In units of the view box, which are pixels at full size.
-    pub width: f64,
-    /// See `width`.
-    pub height: f64,
-    /// Left to right.
-    pub x: Axis,
-    /// Bottom to top.
-    pub y: Axis,
+    /// Its axes.
+    pub frame: Frame<'a>,
     /// The lines, later ones above.
     pub series: Vec<Series>,
 }
@@ -43,10 +42,10 @@ impl LineChart<'_> {
         let several = self.series.len() > 1 || self.series.iter().any(|series| series.dash > 0);
         let key = |series: &Series| Key::new(Mark::Line(series.dash), series.colour, &series.name);
         let legend = self.series.iter().filter(|_| several).map(key).collect();
-        let frame = Frame { title: self.title, width: self.width, height: self.height, x: &self.x, y: &self.y };
+        let frame = &self.frame;
         frame.axes(&mut out, true);
         for series in &self.series {
-            line(&mut out, &frame, series);
+            line(&mut out, frame, series);
         }
         frame.plot(true, legend, out)
     }

@@ -4,7 +4,6 @@
 //! clamped into the plot and always finite, whatever the record says.
 
 mod bars;
-mod candles;
 mod drawing;
 mod frame;
 mod grid;
@@ -15,18 +14,16 @@ mod scale;
 mod spread;
 pub(crate) mod text;
 
-pub(crate) use bars::{Bar, Row, Segment, histogram, horizontal_bars, stacked_bar, stacked_rows};
-pub(crate) use candles::{Candle, CandleChart, CandleSeries};
+pub(crate) use bars::{NamedBar, Row, Segment, histogram, horizontal_bars, stacked_bar, stacked_rows};
 pub use drawing::Margins;
 pub(crate) use drawing::{Key, Mark, Plot, STYLE, units};
+pub(crate) use frame::Frame;
 pub(crate) use grid::Grid;
-pub(crate) use grouped::{GroupSeries, GroupedBars};
+pub(crate) use grouped::{Bar, GroupSeries, Groups};
 pub(crate) use heat::heat_map;
 pub(crate) use lines::{LineChart, Series};
 pub(crate) use scale::{Axis, place_name};
 pub(crate) use spread::{SpreadChart, SpreadSeries, Whiskers};
-
-use frame::Frame;
 
 /// Colours in the style sheet.
 pub(crate) const COLOURS: usize = 8;

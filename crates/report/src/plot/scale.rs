@@ -31,11 +31,17 @@ pub(crate) struct Axis {
 const NAMED_MAX: usize = 16;
 
 impl Axis {
+    /// From the first of `ends` to the second, with ticks as far apart as the third says.
+    fn new(scale: Scale, quantity: Quantity, label: impl Into<Cow<'static, str>>, ends: [f64; 3]) -> Axis {
+        let [min, max, step] = ends;
+        Axis { scale, quantity, min, max, step, named: Vec::new(), label: label.into() }
+    }
+
     /// From 0 to `max`, exactly; for an axis of time.
     pub(crate) fn from_zero(quantity: Quantity, label: impl Into<Cow<'static, str>>, max: f64) -> Axis {
         let max = if max.is_finite() && max > 1e-12 { max.min(1e300) } else { 1.0 };
         let step = nice_step(max / unit_of(quantity, max).0, 12) * unit_of(quantity, max).0;
-        Axis { scale: Scale::Linear, quantity, min: 0.0, max, step, named: Vec::new(), label: label.into() }
+        Axis::new(Scale::Linear, quantity, label, [0.0, max, step])
     }
 
     /// From 0 to `max`, rounded up to the next tick.
@@ -56,21 +62,13 @@ impl Axis {
             let middle = (low * high).sqrt();
             (low, high) = (round_125(middle / 3.5, false), round_125(middle * 3.5, true));
         }
-        Axis { scale: Scale::Log, quantity, min: low, max: high, step: 0.0, named: Vec::new(), label: label.into() }
+        Axis::new(Scale::Log, quantity, label, [low, high, 0.0])
     }
 
     /// Shares from 0 to the last that `samples` can tell from 1, by their distance from 1.
     pub(crate) fn nines(label: impl Into<Cow<'static, str>>, samples: u64) -> Axis {
         let max = (samples.max(1) as f64).log10().ceil().clamp(2.0, 6.0);
-        Axis {
-            scale: Scale::Nines,
-            quantity: Quantity::Share,
-            min: 0.0,
-            max,
-            step: 1.0,
-            named: Vec::new(),
-            label: label.into(),
-        }
+        Axis::new(Scale::Nines, Quantity::Share, label, [0.0, max, 1.0])
     }
 
     /// From `min` to `max`, both rounded outwards to ticks; for values whose distance matters and not their size.
@@ -81,7 +79,7 @@ impl Axis {
         let step = nice_step(wide, 5);
         let (low, high) = ((min / step + 1e-9).floor() * step, (max / step - 1e-9).ceil() * step);
         let high = if high > low { high } else { low + step };
-        Axis { scale: Scale::Linear, quantity, min: low, max: high, step, named: Vec::new(), label: label.into() }
+        Axis::new(Scale::Linear, quantity, label, [low, high, step])
     }
 
     /// An axis on which measurements were made at `places`: with some room at both ends, and, if they are few, with
@@ -125,15 +123,9 @@ impl Axis {
 
     /// Places side by side, equally far apart: 0, 1, 2 and so on, each with a name.
     pub(crate) fn groups(label: impl Into<Cow<'static, str>>, names: Vec<String>) -> Axis {
-        Axis {
-            scale: Scale::Linear,
-            quantity: Quantity::Ratio,
-            min: -0.5,
-            max: names.len().max(1) as f64 - 0.5,
-            step: 1.0,
-            named: names.into_iter().enumerate().map(|(i, name)| (i as f64, name)).collect(),
-            label: label.into(),
-        }
+        let ends = [-0.5, names.len().max(1) as f64 - 0.5, 1.0];
+        let named = names.into_iter().enumerate().map(|(i, name)| (i as f64, name)).collect();
+        Axis { named, ..Axis::new(Scale::Linear, Quantity::Ratio, label, ends) }
     }
 
     /// Whether equal distances are equal factors.

@@ -79,17 +79,17 @@ impl SpreadChart<'_> {
         let label = if log { format!("{}, log scale", self.label) } else { self.label.clone() };
         let named = numbers.iter().copied().zip(self.places.iter().map(|(word, _)| word.clone())).collect();
         let x = Axis::named_places(label, named, log);
-        self.over(&x, numbers, true)
+        self.over(x, numbers, true)
     }
 
     fn over_groups(&self) -> Plot {
         let x = Axis::groups(self.label.clone(), self.places.iter().map(|(word, _)| word.clone()).collect());
         let at: Vec<f64> = (0..self.places.len()).map(|i| i as f64).collect();
-        self.over(&x, &at, false)
+        self.over(x, &at, false)
     }
 
-    fn over(&self, x: &Axis, at: &[f64], lines: bool) -> Plot {
-        let frame = Frame { title: self.title, width: self.width, height: self.height, x, y: &self.y };
+    fn over(&self, x: Axis, at: &[f64], lines: bool) -> Plot {
+        let frame = Frame { title: self.title, width: self.width, height: self.height, x, y: self.y.clone() };
         let mut out = String::new();
         frame.axes(&mut out, false);
         let several = self.series.len() as f64;
@@ -153,30 +153,15 @@ impl SpreadChart<'_> {
             let half = text::width(&name, WORDS) / 2.0;
             if !name.is_empty() && at - half > taken + 6.0 {
                 taken = at + half;
-                let _ = writeln!(
-                    out,
-                    "<text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-                    bottom + 17.0,
-                    escape(&name)
-                );
+                text::draw(&mut out, "tick", (at, bottom + 17.0), "middle", &name);
             }
         }
         let _ = writeln!(out, "<path class=\"axis\" d=\"M{left:.1} {TOP}V{bottom:.1}\"/>");
-        let _ = writeln!(
-            out,
-            "<text class=\"label\" x=\"{right:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            height - 6.0,
-            escape(&self.y.label)
-        );
+        text::draw(&mut out, "label", (right, height - 6.0), "end", &self.y.label);
         for (row, (name, _)) in self.places.iter().enumerate() {
             let middle = TOP + (row as f64 + 0.5) * pitch;
-            let _ = writeln!(
-                out,
-                "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                left - 8.0,
-                middle + 4.0,
-                escape(&text::both_ends(name, WORDS, left - 10.0))
-            );
+            let name = text::both_ends(name, WORDS, left - 10.0);
+            text::draw(&mut out, "tick", (left - 8.0, middle + 4.0), "end", &name);
             for (i, series) in self.series.iter().enumerate() {
                 let Some(point) = series.points.get(row).and_then(Option::as_ref) else { continue };
                 let y = middle + (i as f64 - (self.series.len() as f64 - 1.0) / 2.0) * each;

@@ -1,4 +1,14 @@
-//! How wide words are: plots leave room for them before a font has drawn them.
+//! Words of a plot, and how wide they are: plots leave room for them before a font has drawn them.
+
+use crate::html::escape;
+use std::fmt::Write;
+
+/// Draws `text` at a place; by its start, or as `anchor` says: `middle` or `end`.
+pub(super) fn draw(out: &mut String, class: &str, (x, y): (f64, f64), anchor: &str, text: &str) {
+    let anchor = if anchor.is_empty() { String::new() } else { format!(" text-anchor=\"{anchor}\"") };
+    let text = escape(text);
+    let _ = writeln!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\"{anchor}>{text}</text>");
+}
 
 /// Widths of the printable ASCII characters in Inter Regular, in thousandths of the font's size. Fonts of the page's
 /// list are about as wide.

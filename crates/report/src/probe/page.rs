@@ -1,91 +1,62 @@
 //! A probe as one HTML page: what was found, and the plots that it rests on.
 
 use super::summary::headline;
-use super::{Answer, ProbeRecord, Stage};
+use super::{Answer, ProbeRecord, Stage, Verdict};
+use crate::document::{Cell, Kind, Table};
 use crate::experiment::shown;
-use crate::figure::{self, Figure, name_of};
-use crate::html::{document, escape};
-use std::fmt::Write;
+use crate::figure::{Figure, name_of};
+use crate::html::{Page, escape};
 use tidewater_base::units::{bytes, plural_exact, seconds};
 
 /// One page with all verdicts and figures. Needs nothing else: no network.
 pub fn page(record: &ProbeRecord) -> String {
-    let mut body = String::with_capacity(64 << 10);
     let target = &record.target;
     let title = format!("Caches and layout of {}", target.name);
-    let _ = writeln!(
-        body,
-        "<header>\n<p class=\"kind\">Tidewater: caches and layout inferred from timing</p>\n<h1>{}</h1>\n\
-         <p class=\"lead\">{}, {}, blocks of {}</p>\n</header>",
-        escape(&title),
-        escape(&target.kind),
-        bytes(target.capacity_bytes),
-        bytes(target.block_bytes)
-    );
+    let (capacity, block) = (bytes(target.capacity_bytes), bytes(target.block_bytes));
+    let lead = format!("{}, {capacity}, blocks of {block}", escape(&target.kind));
+    let mut page = Page::new("caches and layout inferred from timing", &title, &lead);
     if let Some(why) = &record.ended_early {
-        let _ = writeln!(body, "<div class=\"banner\" role=\"alert\"><b>ENDED EARLY</b> {}</div>", escape(why));
+        page.banner("ENDED EARLY", why);
     }
-    verdicts(&mut body, record);
-    for stage in &record.stages {
-        section(&mut body, stage);
-    }
-    let _ = writeln!(body, "<footer>tidewater {}, seed {}.</footer>", escape(&record.version), record.seed);
-    document(&format!("{title} – tidewater"), &body)
+    let columns = ["what", "answer", "evidence"].map(|title| (Kind::Words, title));
+    let verdicts = record.stages.iter().flat_map(|stage| &stage.verdicts);
+    page.table(&Table::of("top checks", columns).with(verdicts.map(row)));
+    record.stages.iter().for_each(|stage| section(&mut page, stage));
+    page.footer(&format!("tidewater {}, seed {}", record.version, record.seed));
+    page.finish(&format!("{title} – tidewater"))
 }
 
-fn verdicts(out: &mut String, record: &ProbeRecord) {
-    out.push_str(
-        "<div class=\"scroll\"><table class=\"top checks\"><thead><tr><th class=\"words\">what</th><th \
-         class=\"words\">answer</th>\
-         <th class=\"words\">evidence</th></tr></thead>\n<tbody>\n",
-    );
-    for verdict in record.stages.iter().flat_map(|stage| &stage.verdicts) {
-        let class = match verdict.answer {
-            Answer::Found => "words yes",
-            Answer::Absent => "words",
-            Answer::CannotTell => "words muted",
-        };
-        let text = headline(verdict);
-        let answer = text.split_once(": ").map_or(&*text, |(_, answer)| answer);
-        let _ = writeln!(
-            out,
-            "<tr><td class=\"words\">{}</td><td class=\"{class}\">{}</td><td class=\"words\">{}</td></tr>",
-            escape(&verdict.what),
-            escape(answer),
-            escape(&verdict.because)
-        );
-    }
-    out.push_str("</tbody></table></div>\n");
+fn row(verdict: &Verdict) -> Vec<Cell> {
+    let class = match verdict.answer {
+        Answer::Found => "yes",
+        Answer::Absent => "",
+        Answer::CannotTell => "muted",
+    };
+    let text = headline(verdict);
+    let answer = text.split_once(": ").map_or(&*text, |(_, answer)| answer);
+    vec![(&*verdict.what).into(), Cell::from(answer).class(class), (&*verdict.because).into()]
 }
 
-fn section(out: &mut String, stage: &Stage) {
+fn section(page: &mut Page, stage: &Stage) {
     // A stage that found what it needs in others has its verdicts alone, which are in the table.
     if stage.skipped.is_none() && stage.requests == 0 && stage.notes.is_empty() && stage.figures.is_empty() {
         return;
     }
-    let _ = writeln!(out, "<h2 id=\"{}\">{}</h2>", escape(&stage.name), escape(&stage.title));
+    page.section(&stage.name, &stage.title);
     if let Some(why) = &stage.skipped {
-        let _ = writeln!(out, "<p class=\"muted\">{}</p>", escape(why));
+        page.muted(&escape(why).to_string());
     }
     if stage.requests > 0 {
-        let _ = writeln!(
-            out,
-            "<p class=\"muted\">{}, {} read, {} written, in {}</p>",
+        page.muted(&format!(
+            "{}, {} read, {} written, in {}",
             plural_exact(stage.requests, "request"),
             bytes(stage.bytes_read),
             bytes(stage.bytes_written),
             seconds(stage.seconds)
-        );
+        ));
     }
-    if !stage.notes.is_empty() {
-        out.push_str("<ul class=\"prose\">");
-        stage.notes.iter().for_each(|note| {
-            let _ = write!(out, "<li>{}</li>", escape(note));
-        });
-        out.push_str("</ul>\n");
-    }
-    let figures = figures_of(stage);
-    if figures.len() > 1 { figure::pair(out, &figures) } else { figure::all(out, &figures) }
+    page.list(&stage.notes);
+    page.few(&figures_of(stage));
 }
 
 /// Every figure of the page, in its order.

@@ -1,7 +1,7 @@
 //! A probe on a terminal.
 
 use super::{Answer, ProbeRecord, Stage, Verdict};
-use crate::experiment::wrapped;
+use crate::document::wrapped;
 use std::fmt::Write;
 use tidewater_base::units::{bytes, plural_exact, seconds};
 
