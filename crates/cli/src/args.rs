@@ -686,7 +686,7 @@ fn experiments() -> impl clap::builder::TypedValueParser<Value = String> {
             self.0.possible_values()
         }
     }
-    Experiments(PossibleValuesParser::new(tidewater_papers::all().iter().map(|info| info.name)))
+    Experiments(PossibleValuesParser::new(tidewater_papers::names()))
 }
 
 /// Names of the ledger's sources, as a list that help and completions can show.

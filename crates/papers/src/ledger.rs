@@ -1,12 +1,12 @@
 //! The ledger: every statement of the papers, from the files in `experiments/ledger/`, and what the experiments came to
 //! when they were last run whole.
 
-use super::setting::Setting;
-use super::{Check, ENTRIES, ExperimentError};
+use super::{ENTRIES, ExperimentError};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use tidewater_report::experiment::Experiment;
+use tidewater_report::experiment::{Check, Experiment};
 use tidewater_report::ledger::{Line, Outcome, Results, Source, decide, setting};
+use tidewater_study::experiment::Asked;
 
 /// The sources, in the order of the page: the papers, and what is stated without one.
 const FILES: &[(&str, &str)] = &[
@@ -57,11 +57,11 @@ fn settings() -> BTreeMap<String, String> {
 pub fn recorded() -> BTreeMap<String, Outcome> {
     let mut outcomes: BTreeMap<String, Outcome> = serde_json::from_str(RECORDED).expect("the record is tested");
     for (name, outcome) in outcomes.iter_mut().filter(|(_, outcome)| !outcome.ok) {
-        let entry = name.rsplit_once('/').and_then(|(experiment, check)| {
+        outcome.because = name.rsplit_once('/').and_then(|(experiment, check)| {
             let entry = ENTRIES.iter().find(|entry| entry.name == experiment)?;
-            Some((Setting::parse(entry.name, entry.file).ok()?, check))
+            let asked = Asked { seed: SEED, quick: false, full: false };
+            entry.paper(asked, None, None).ok()?.loss(check)
         });
-        outcome.because = entry.and_then(|(setting, check)| setting.loss(check));
     }
     outcomes
 }
@@ -85,8 +85,8 @@ pub(super) fn spell(experiment: &str, checks: &mut [Check]) -> Result<(), Experi
     for check in checks.iter_mut() {
         let name = format!("{experiment}/{}", check.name);
         let statement = of_ledger().find(|statement| statement.checks.contains(&name));
-        let statement =
-            statement.ok_or_else(|| ExperimentError::new(format!("experiments/ledger: no statement has {name}")))?;
+        let statement = statement
+            .ok_or_else(|| ExperimentError::Refused(format!("experiments/ledger: no statement has {name}")))?;
         check.statement = statement.says.trim().to_owned();
         check.fitted.clone_from(&statement.fitted);
     }
@@ -94,7 +94,7 @@ pub(super) fn spell(experiment: &str, checks: &mut [Check]) -> Result<(), Experi
     let mut of_this = named.filter_map(|name| name.rsplit_once('/').filter(|(of, _)| *of == experiment));
     match of_this.find(|(_, name)| !checks.iter().any(|check| check.name == *name)) {
         Some((_, name)) => {
-            Err(ExperimentError::new(format!("experiments/ledger: {experiment} has no check named {name}")))
+            Err(ExperimentError::Refused(format!("experiments/ledger: {experiment} has no check named {name}")))
         }
         None => Ok(()),
     }

@@ -1,41 +1,63 @@
-//! The papers: the experiments that repeat their figures, each described by a file in `experiments/` and run here.
-//! The code of each figure stands in one file; its parameters, the statements of the paper and what was fitted, in its
-//! TOML.
+//! The papers: the experiments that repeat their figures. All of an experiment stands in its file in `experiments/`, but
+//! how a run is measured where that is no replay of a load.
 
+mod appends;
 mod cbm;
-mod fig10;
-mod fig11;
-mod fig11_rings;
 mod fig12;
 mod fig13;
-mod fig9;
-mod fig9_dram;
 mod hmb;
 pub mod ledger;
+mod logs;
 mod movements;
 mod mqsim;
-mod setting;
 mod window;
 
-pub use setting::ExperimentError;
-use setting::Setting;
+use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use tidewater_report::experiment::{Cell, Check, Column, Experiment, Figure, Form, SCHEMA, Series};
-
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tidewater_base::{Duration, Instant};
+use tidewater_core::profile::Profile;
+use tidewater_core::{Device, device};
+use tidewater_report::experiment::Experiment;
 use tidewater_sim::pool;
-use tidewater_study::experiment::{Asked, Names, Paper, Point};
+use tidewater_study::experiment::{Asked, Names, Paper, Point, Value};
 use tidewater_study::{Failure, How};
 
+/// Why an experiment came to no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExperimentError {
+    /// It can't be run: why, in words.
+    Refused(String),
+    /// It was asked to end ([`Options::cancelled`]).
+    Cancelled,
+}
+
+impl fmt::Display for ExperimentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExperimentError::Refused(why) => f.write_str(why),
+            ExperimentError::Cancelled => f.write_str("interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for ExperimentError {}
+
+impl From<Failure> for ExperimentError {
+    fn from(failure: Failure) -> ExperimentError {
+        ExperimentError::Refused(failure.to_string())
+    }
+}
+
 /// Description of an experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Its name.
     pub name: &'static str,
     /// One line on what it shows.
-    pub title: &'static str,
+    pub title: String,
     /// The published original: paper, section, figure.
-    pub source: &'static str,
+    pub source: String,
 }
 
 /// How to run it.
@@ -56,260 +78,182 @@ pub struct Options<'a> {
     pub cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
-impl Options<'_> {
-    /// So much of the experiment is done.
-    ///
-    /// # Errors
-    /// When it shall end.
-    fn done(&mut self, share: f64) -> Result<(), ExperimentError> {
-        (self.progress)(share);
-        if (self.cancelled)() { Err(ExperimentError::Cancelled) } else { Ok(()) }
-    }
-}
-
-/// Results of a run; the rest of the document follows from its file.
-#[derive(Default)]
-struct Findings {
-    columns: Vec<Column>,
-    rows: Vec<Vec<Cell>>,
-    checks: Vec<Check>,
-    found: Vec<String>,
-    figures: Vec<Figure>,
-}
-
-type Run = fn(&Setting, &mut Options<'_>) -> Result<Findings, ExperimentError>;
-
-/// How an experiment is made.
-enum Made {
-    By(Run),
-    /// Each of its runs by a function, and all else by its file, which ends in these.
-    Runs(Measure, &'static [&'static str]),
-}
-
-/// The figures of a run; `None`: it was asked to end.
-type Measure = fn(&Point, &How) -> Result<Option<Names>, Failure>;
+/// Rows of the figures of a run; `None`: it was asked to end.
+type Measured = Result<Option<Vec<Names>>, Failure>;
 
 struct Entry {
     name: &'static str,
     file: &'static str,
-    made: Made,
+    /// Measures a run.
+    measure: fn(&Point, &How) -> Measured,
+    /// What several have in common, read as the end of their files.
+    endings: &'static [&'static str],
 }
 
-/// The common part of the experiments with CBM.
-const CBM: &str = include_str!("../experiments/shared/cbm.toml");
-const CBM_BY_SIZE: &str = include_str!("../experiments/shared/cbm-by-size.toml");
-
 macro_rules! entries {
-    ($($name:literal => $made:expr;)*) => {
+    ($($name:literal => $measure:path $(, $ending:literal)*;)*) => {
         &[$(Entry {
             name: $name,
             file: include_str!(concat!("../experiments/", $name, ".toml")),
-            made: $made,
+            measure: $measure,
+            endings: &[$(include_str!(concat!("../experiments/shared/", $ending, ".toml"))),*],
         },)*]
     };
 }
 
 const ENTRIES: &[Entry] = entries! {
-    "x-ssd/fig9" => Made::By(fig9::run);
-    "x-ssd/fig9-dram" => Made::By(fig9_dram::run);
-    "x-ssd/fig10" => Made::By(fig10::run);
-    "x-ssd/fig11" => Made::By(fig11::run);
-    "x-ssd/fig11-rings" => Made::By(fig11_rings::run);
-    "x-ssd/fig12" => Made::By(fig12::run);
-    "x-ssd/fig13" => Made::By(fig13::run);
-    "x-ssd/movements" => Made::By(movements::run);
-    "cbm/financial" => Made::Runs(records, &[CBM_BY_SIZE, CBM]);
-    "cbm/msnfs" => Made::Runs(records, &[CBM_BY_SIZE, CBM]);
-    "cbm/exchange" => Made::Runs(records, &[CBM_BY_SIZE, CBM]);
-    "cbm/camwebdev" => Made::Runs(records, &[CBM_BY_SIZE, CBM]);
-    "cbm/threshold" => Made::Runs(records, &[CBM]);
-    "cbm/map" => Made::Runs(records, &[CBM]);
-    "cbm/mechanisms" => Made::Runs(records, &[CBM]);
-    "cbm/openssd" => Made::Runs(records, &[CBM]);
-    "cbm/real" => Made::Runs(records, &[CBM]);
-    "cbm/sanity" => Made::Runs(records, &[CBM]);
-    "cbm/setups" => Made::Runs(records, &[CBM]);
-    "2b-ssd/write-latency" => Made::By(window::latency::write);
-    "2b-ssd/read-latency" => Made::By(window::latency::read);
-    "2b-ssd/write-bandwidth" => Made::By(window::bandwidth::write);
-    "2b-ssd/read-bandwidth" => Made::By(window::bandwidth::read);
-    "2b-ssd/databases" => Made::By(window::databases::run);
-    "byte-sides" => Made::By(window::sides::run);
-    "hmb/fig2" => Made::By(hmb::loads::run);
-    "hmb/fig5" => Made::By(hmb::caches::read);
-    "hmb/fig8" => Made::By(hmb::caches::write);
-    "hmb/fig10" => Made::By(hmb::mapping::run);
-    "mqsim" => Made::By(mqsim::run);
+    "x-ssd/fig9" => logs::measure;
+    "x-ssd/fig9-dram" => logs::measure;
+    "x-ssd/fig10" => appends::measure;
+    "x-ssd/fig11" => appends::measure;
+    "x-ssd/fig11-rings" => appends::measure;
+    "x-ssd/fig12" => fig12::measure;
+    "x-ssd/fig13" => fig13::measure;
+    "x-ssd/movements" => movements::measure;
+    "cbm/financial" => replays, "cbm-by-size", "cbm";
+    "cbm/msnfs" => replays, "cbm-by-size", "cbm";
+    "cbm/exchange" => replays, "cbm-by-size", "cbm";
+    "cbm/camwebdev" => replays, "cbm-by-size", "cbm";
+    "cbm/threshold" => replays, "cbm";
+    "cbm/map" => replays, "cbm";
+    "cbm/mechanisms" => replays, "cbm";
+    "cbm/openssd" => replays, "cbm";
+    "cbm/real" => replays, "cbm";
+    "cbm/sanity" => replays, "cbm";
+    "cbm/setups" => replays, "cbm";
+    "2b-ssd/write-latency" => window::latency::measure;
+    "2b-ssd/read-latency" => window::latency::measure;
+    "2b-ssd/write-bandwidth" => window::bandwidth::measure;
+    "2b-ssd/read-bandwidth" => window::bandwidth::measure;
+    "2b-ssd/databases" => window::logs::measure;
+    "byte-sides" => window::logs::measure;
+    "hmb/fig2" => replays;
+    "hmb/fig5" => hmb::caches::measure, "hmb-caches";
+    "hmb/fig8" => hmb::caches::measure, "hmb-caches";
+    "hmb/fig10" => hmb::mapping::measure;
+    "mqsim" => replays;
 };
+
+/// A run that is a load on a drive: the figures of its record.
+fn replays(point: &Point, how: &How) -> Measured {
+    point.run(how)
+}
+
+impl Entry {
+    fn paper(&self, asked: Asked, traces: Option<&Path>, mqsim: Option<&Path>) -> Result<Paper, Failure> {
+        let text = self.endings.iter().fold(self.file.to_owned(), |text, ending| text + "\n" + ending);
+        Paper::parse(self.name, &text, asked, |parameters| {
+            let mut more = cbm::stand_ins()?;
+            if let Some(listed) = parameters.get("traces") {
+                more.extend(cbm::traces(listed, traces)?);
+            }
+            if let Some(loads) = parameters.get("loads").and_then(Value::len) {
+                more.extend(mqsim::responses(loads, mqsim)?);
+            }
+            Ok(more)
+        })
+    }
+}
+
+/// The names of all experiments, in the order of the papers.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ENTRIES.iter().map(|entry| entry.name)
+}
 
 /// Every experiment, in the order of the papers.
 pub fn all() -> &'static [Info] {
-    use std::sync::OnceLock;
     static ALL: OnceLock<Vec<Info>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let info = |entry: &'static Entry| {
-            let setting = Setting::parse(entry.name, entry.file).expect("built-in files are tested");
-            // Built once for the life of the program.
-            let (title, source) = (setting.title.clone().leak(), setting.source.clone().leak());
-            Info { name: entry.name, title, source }
+        let info = |entry: &Entry| {
+            let asked = Asked { seed: 1, quick: false, full: false };
+            let paper = entry.paper(asked, None, None).expect("built-in files are tested");
+            Info { name: entry.name, title: paper.title().to_owned(), source: paper.source().to_owned() }
         };
         ENTRIES.iter().map(info).collect()
     })
 }
 
-/// Runs an experiment.
+/// Runs an experiment, on all threads that are at hand.
 ///
 /// # Errors
 /// When there is no such experiment, its file asks for what can't be, or it was cancelled.
-pub fn run(name: &str, mut options: Options<'_>) -> Result<Experiment, ExperimentError> {
+pub fn run(name: &str, options: Options<'_>) -> Result<Experiment, ExperimentError> {
     let Some(entry) = ENTRIES.iter().find(|entry| entry.name == name) else {
-        return Err(ExperimentError::unknown(name, ENTRIES.iter().map(|entry| entry.name)));
+        let nearest = names().min_by_key(|other| strsim::damerau_levenshtein(name, other)).unwrap_or_default();
+        return Err(ExperimentError::Refused(format!(
+            "there is no experiment `{name}`; did you mean `{nearest}`? `tidewater experiment list` names all"
+        )));
     };
-    let run = match &entry.made {
-        Made::By(run) => run,
-        Made::Runs(measure, endings) => {
-            let mut experiment = runs(entry, endings, *measure, &mut options)?;
-            ledger::spell(name, &mut experiment.checks)?;
-            return Ok(experiment);
-        }
-    };
-    let setting = Setting::parse(entry.name, entry.file)?;
-    let Findings { columns, rows, mut checks, found, mut figures } = run(&setting, &mut options)?;
-    // Nothing left the buffers of a quick run, or no trace was there.
-    figures.retain(|figure| figure.series.iter().any(|series| !series.points.is_empty()));
-    setting.check_losses(checks.iter().map(|check| check.name.as_str()))?;
-    ledger::spell(name, &mut checks)?;
-    for check in checks.iter_mut().filter(|check| !check.ok) {
-        check.because = setting.loss(&check.name);
-    }
-    Ok(Experiment {
-        schema: SCHEMA.into(),
-        name: name.into(),
-        title: setting.title.clone(),
-        source: setting.source.clone(),
-        description: setting.description.trim().into(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        seed: options.seed,
-        parameters: setting.parameters(),
-        columns,
-        rows,
-        checks,
-        found,
-        differences: setting.differences.clone(),
-        fitted: setting.fitted.clone(),
-        figures,
-    })
-}
-
-/// The figures of a run's record.
-fn records(point: &Point, how: &How) -> Result<Option<Names>, Failure> {
-    point.run(how)
-}
-
-/// An experiment whose file says all but how a run is measured.
-fn parsed(entry: &Entry, endings: &[&str], options: &Options<'_>) -> Result<Paper, Failure> {
-    let text = endings.iter().fold(entry.file.to_owned(), |text, ending| text + "\n" + ending);
-    let asked = Asked { seed: options.seed, quick: options.quick, full: options.full };
-    Paper::parse(entry.name, &text, asked, |parameters| {
-        let mut more = cbm::stand_ins()?;
-        if let Some(listed) = parameters.get("traces") {
-            more.extend(cbm::traces(listed, options.traces)?);
-        }
-        Ok(more)
-    })
-}
-
-/// Makes all runs, on all threads that are at hand. Cancelled, it begins no further one.
-fn runs(
-    entry: &Entry,
-    endings: &[&str],
-    measure: Measure,
-    options: &mut Options<'_>,
-) -> Result<Experiment, ExperimentError> {
-    let paper = parsed(entry, endings, options)?;
-    let how = How::new(None, Arc::default());
-    let cancelled = options.cancelled;
-    let told = Mutex::new((&mut *options.progress, 0));
+    let Options { seed, quick, full, traces, mqsim, progress, cancelled } = options;
+    let paper = entry.paper(Asked { seed, quick, full }, traces, mqsim)?;
+    let (how, told) = (How::new(None, Arc::default()), Mutex::new((progress, 0)));
     let points = paper.points();
-    let measured = pool::in_order(points.iter().collect(), |_, point: &Point| {
+    let rows = pool::in_order(points.iter().collect(), |_, point: &Point| {
         if cancelled() {
             return Err(ExperimentError::Cancelled);
         }
-        let figures = measure(point, &how)?.ok_or(ExperimentError::Cancelled)?;
+        let figures = (entry.measure)(point, &how)?.ok_or(ExperimentError::Cancelled)?;
         // Nothing that holds the lock can fail.
         let (progress, done) = &mut *told.lock().unwrap_or_else(PoisonError::into_inner);
         *done += 1;
         progress(f64::from(*done) / points.len() as f64);
-        Ok(paper.fields(point, figures)?)
+        Ok(paper.rows(point, figures)?)
     });
-    let measured = measured.into_iter().collect::<Result<_, _>>()?;
-    if cancelled() { Err(ExperimentError::Cancelled) } else { Ok(paper.document(measured)?) }
-}
-
-fn column(name: &str, doc: &str) -> Column {
-    Column { name: name.into(), doc: doc.into() }
-}
-
-/// Result of a check; the ledger has its statement in words.
-fn check(name: &str, expected: impl Into<String>, measured: impl Into<String>, ok: bool) -> Check {
-    Check {
-        name: name.into(),
-        statement: String::new(),
-        expected: expected.into(),
-        measured: measured.into(),
-        ok,
-        fitted: Vec::new(),
-        because: None,
+    let rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
+    if cancelled() {
+        return Err(ExperimentError::Cancelled);
     }
+    let mut experiment = paper.document(rows)?;
+    ledger::spell(name, &mut experiment.checks)?;
+    Ok(experiment)
 }
 
-/// A figure of lines or bars over logarithmic places.
-fn figure(title: &str, form: Form, (x_label, x_log): (&str, bool), (y_label, y_log): (&str, bool)) -> Figure {
-    Figure {
-        title: title.into(),
-        form,
-        x_label: x_label.into(),
-        y_label: y_label.into(),
-        x_log,
-        y_log,
-        series: Vec::new(),
-    }
+/// The figures of a run.
+fn named(all: impl IntoIterator<Item = (&'static str, Value)>) -> Names {
+    all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn series(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
-    let points = points.into_iter().map(|(x, y)| tidewater_report::experiment::Point { x, y, spread: None }).collect();
-    Series { name: name.into(), from_paper: false, points }
+/// Those of a run with one row.
+fn figures<const N: usize>(all: [(&'static str, f64); N]) -> Option<Vec<Names>> {
+    Some(vec![named(all.map(|(name, value)| (name, value.into())))])
 }
 
-/// Values that the paper gives, drawn beside ours of the same name.
-fn paper(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
-    Series { from_paper: true, ..series(name, points) }
+fn refused(why: impl fmt::Display) -> Failure {
+    Failure::usage(why)
 }
 
-/// A place on the x axis that the paper gives: a line as high as what `figure` shows.
-fn paper_place(name: impl Into<String>, x: f64, figure: &Figure) -> Series {
-    let top = figure.series.iter().flat_map(|series| &series.points).map(|point| point.y).fold(0.0, f64::max);
-    paper(name, [(x, 0.0), (x, top)])
+/// The part of a measurement that is made: a tenth when it must be quick.
+fn part(point: &Point) -> Result<f64, Failure> {
+    Ok(if point.value("quick")?.is_true() { 0.1 } else { 1.0 })
 }
 
-/// Figures with so many digits as say something.
-fn list(values: impl IntoIterator<Item = f64>, unit: &str) -> String {
-    let digits = |x: f64| if x >= 100.0 { format!("{x:.0}") } else { format!("{x:.1}") };
-    let words: Vec<String> = values.into_iter().map(digits).collect();
-    format!("{} {unit}", words.join(", "))
+/// Simulated time of measurement.
+fn time(point: &Point, parameter: &str, unit: f64) -> Result<Duration, Failure> {
+    Ok(Duration::from_secs_f64(point.number(parameter)? * unit * part(point)?))
+}
+
+/// A drive for an experiment: fresh, 8 GiB, without stamps.
+fn device(profile: &Profile, seed: u64) -> Result<Device, Failure> {
+    let options = device::Options { seed, capacity: 8 << 30, ..device::Options::default() };
+    Device::new(profile, options).map_err(refused)
+}
+
+/// An instant after the start.
+fn at(time: Duration) -> Instant {
+    Instant::ZERO + time
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidewater_report::experiment::Check;
 
     #[test]
     fn every_built_in_file_is_complete() {
-        assert_eq!(all().len(), ENTRIES.len());
-        for entry in ENTRIES {
-            let setting = Setting::parse(entry.name, entry.file).unwrap();
-            assert!(!setting.title.is_empty() && !setting.description.trim().is_empty(), "{}", entry.name);
-            assert!(setting.parameters().iter().all(|p| !p.doc.is_empty()), "{}", entry.name);
+        for (entry, info) in ENTRIES.iter().zip(all()) {
+            assert!(!info.title.is_empty() && !info.source.is_empty(), "{}", entry.name);
+            let asked = Asked { seed: 1, quick: false, full: true };
+            assert!(entry.paper(asked, None, None).unwrap().is_documented(), "{}", entry.name);
         }
     }
 

@@ -1,40 +1,25 @@
-//! Host memory buffers in DRAM-less drives (Kim and Kim, PLOS ONE 15(3), 2020): what six drives do, and what the
-//! paper's probes find.
+//! Host memory buffers in DRAM-less drives (Kim and Kim, PLOS ONE 15(3), 2020): what the paper's probes find.
 
 pub(super) mod caches;
-pub(super) mod loads;
 pub(super) mod mapping;
 
-use super::setting::ExperimentError;
-use super::{Findings, Options, Setting, check, column, figure, list, paper_place, series};
+use super::{Measured, named, refused};
 use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::Device;
 use tidewater_core::device::{self, Input, Output};
 use tidewater_core::ftl::Precondition;
 use tidewater_core::host::Submission;
-use tidewater_core::profile::Profile;
 use tidewater_sim::host_memory::LentMemory;
+use tidewater_study::experiment::{Point, Value};
+use tidewater_study::{Failure, How};
 use tidewater_wire::nvme::Sqe;
 
 /// The logical blocks of the six drives.
 const BLOCK: u64 = 512;
 
-/// A built-in profile with settings of its own.
-fn profile_with(name: &str, settings: &[(&str, String)]) -> Result<Profile, ExperimentError> {
-    let named = tidewater_core::profile::builtin(name);
-    let mut profile = named.ok_or_else(|| ExperimentError::new(format!("no built-in profile is named `{name}`")))?;
-    for (key, value) in settings {
-        profile.set(key, value).map_err(|error| ExperimentError::new(format!("{name}: {error}")))?;
-    }
-    Ok(profile)
-}
-
-/// The settings of a host that lends so many MiB; `None`: nothing.
-fn lending(mib: Option<f64>) -> Vec<(&'static str, String)> {
-    match mib {
-        Some(mib) => vec![("hmb.size", format!("{}B", (mib * 1048576.0) as u64))],
-        None => vec![("hmb.enabled", "false".into())],
-    }
+/// Bytes of the drive.
+fn capacity(point: &Point) -> Result<u64, Failure> {
+    Ok((point.number("capacity_gib")? * (1u64 << 30) as f64) as u64)
 }
 
 /// A drive that is given a few commands at a time by a host that waits for all of them, as a raw device opened with
@@ -48,9 +33,10 @@ struct Host {
 
 impl Host {
     /// A drive with this past.
-    fn new(profile: &Profile, capacity: u64, past: Precondition, seed: u64) -> Result<Host, ExperimentError> {
+    fn new(point: &Point, past: Precondition) -> Result<Host, Failure> {
+        let (profile, seed, capacity) = (&point.drive()?.profile, point.seed()?, capacity(point)?);
         let options = device::Options { seed, capacity, precondition: past, ..device::Options::default() };
-        let device = Device::new(profile, options).map_err(|error| ExperimentError::new(error.to_string()))?;
+        let device = Device::new(profile, options).map_err(refused)?;
         let memory = LentMemory::of_profile(profile, &device, Instant::ZERO);
         let mut host = Host { device, memory, now: Instant::ZERO, tag: 0 };
         host.rest(Duration::from_ms(1)); // What is lent has been taken.
@@ -170,11 +156,6 @@ fn knee(curve: &[(f64, f64)], share: f64) -> Option<f64> {
     })
 }
 
-/// A knee, in words.
-fn spell(knee: Option<f64>, unit: &str) -> String {
-    knee.map_or("none".into(), |at| format!("{at:.0} {unit}").trim_end().to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,10 +167,5 @@ mod tests {
         assert_eq!(knee(&curve, 5.0), None);
         assert_eq!(knee(&curve[..3], 0.5), None);
         assert_eq!(knee(&[], 0.5), None);
-    }
-
-    #[test]
-    fn a_knee_without_a_unit_has_no_space_behind_it() {
-        assert_eq!([spell(Some(32.0), "KiB"), spell(Some(2000.0), ""), spell(None, "KiB")], ["32 KiB", "2000", "none"]);
     }
 }

@@ -1,37 +1,29 @@
 //! Experiments with the byte window of 2B-SSD, and what they share: drives, a host, requests that are timed.
 
 pub(super) mod bandwidth;
-pub(super) mod databases;
 pub(super) mod latency;
-pub(super) mod sides;
+pub(super) mod logs;
 
-use super::setting::ExperimentError;
+use super::{Measured, figures, refused};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::drive::{VirtualClock, drive};
-use tidewater_core::profile::{Profile, builtin};
-use tidewater_core::{Device, Options, SetupError};
+use tidewater_core::{Device, Options};
 use tidewater_sim::host::{Application, Attached, CallSpec, Request, WindowClient, WindowRequest};
 use tidewater_sim::metrics::Histogram;
 use tidewater_sim::pcie::{CpuSpec, CreditSpec, Drain, PcieSpec};
+use tidewater_study::experiment::Point;
+use tidewater_study::{Failure, How};
 use tidewater_wire::vendor::{ANYWHERE, WindowCommand};
 
 /// Bytes of a logical block of the drives here.
 const BLOCK: u64 = 512;
 const PAGE: u64 = 4096;
 
-fn setup(error: SetupError) -> ExperimentError {
-    ExperimentError::new(error.to_string())
-}
-
-fn profile(name: &str) -> Profile {
-    builtin(name).expect("a built-in profile has its name")
-}
-
 /// A drive of 8 GiB, all of it written before.
-fn device(profile: &Profile, seed: u64) -> Result<Device, ExperimentError> {
-    let options = Options { seed, capacity: 8 << 30, premap: true, ..Options::default() };
-    Device::new(profile, options).map_err(setup)
+fn device(point: &Point) -> Result<Device, Failure> {
+    let options = Options { seed: point.seed()?, capacity: 8 << 30, premap: true, ..Options::default() };
+    Device::new(&point.drive()?.profile, options).map_err(refused)
 }
 
 /// A core of the paper's server: Xeon E5-2699 v3 (Haswell) at 2.3 GHz.
@@ -172,24 +164,14 @@ impl Application for Timed<'_> {
 }
 
 /// Runs timed requests on a drive; returns what they took and when all was over.
-fn run_timed(device: &mut Device, timed: Timed<'_>, seed: u64) -> Result<Histogram, ExperimentError> {
+fn run_timed(device: &mut Device, timed: Timed<'_>, seed: u64) -> Result<Histogram, Failure> {
     let window = device.window().is_enabled().then(|| client(device, seed));
     let mut host = Attached::new(timed, None, BLOCK.trailing_zeros());
     host.window = window;
     let mut host = host.with_transfer_max(device.profile().host.transfer_max);
     drive(device, &mut VirtualClock::default(), &mut host);
     match host.failure() {
-        Some(failure) => Err(ExperimentError::new(failure)),
+        Some(failure) => Err(refused(failure)),
         None => Ok(host.app.latency),
     }
-}
-
-/// Words for a number of bytes on an axis.
-fn bytes(size: f64) -> String {
-    tidewater_base::units::format_bytes(size as u64)
-}
-
-/// Words for a time in microseconds.
-fn us(time: f64) -> String {
-    if time < 10.0 { format!("{time:.3} us") } else { format!("{time:.1} us") }
 }

@@ -5,7 +5,7 @@ use minijinja::value::{Kwargs, Object, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidewater_base::units::format_bytes;
+use tidewater_base::units::{format_bytes, format_rate};
 
 /// Steps that an expression may take: far more than any that says something, and an end of those that say nothing.
 const STEPS_MAX: u64 = 1_000_000;
@@ -115,6 +115,8 @@ pub struct Row {
     pub values: Vec<Value>,
     /// The measurements, and the columns.
     pub fields: Names,
+    /// No reader sees it.
+    pub hidden: bool,
 }
 
 impl Rows {
@@ -128,7 +130,7 @@ impl Rows {
         Value::from_object(Fields(self.names(row)))
     }
 
-    fn names(&self, Row { values, fields }: &Row) -> Names {
+    fn names(&self, Row { values, fields, .. }: &Row) -> Names {
         let keys = self.keys.iter().map(|key| short(key).to_owned()).zip(values.iter().cloned());
         keys.filter(|(_, value)| !value.is_undefined()).chain(fields.clone()).collect()
     }
@@ -280,6 +282,13 @@ fn environment() -> Environment<'static> {
     environment.add_filter("below_or_above", |gains: Vec<f64>| below_or_above(&gains));
     environment.add_filter("fixed", |value: f64, digits: usize| format!("{value:.digits$}"));
     environment.add_filter("signed", |value: f64, digits: usize| format!("{value:+.digits$}"));
+    environment
+        .add_filter("times", |values: Vec<f64>, by: f64| values.iter().map(|value| by * value).collect::<Vec<_>>());
+    environment
+        .add_filter("more", |values: Vec<f64>| values.iter().map(|value| 100.0 * (value - 1.0)).collect::<Vec<_>>());
+    environment
+        .add_filter("us", |time: f64| if time < 10.0 { format!("{time:.3} us") } else { format!("{time:.1} us") });
+    environment.add_filter("rate", |rate: f64| format_rate(rate as u64));
     environment.add_filter("bytes", |value: f64| format_bytes(value as u64));
     environment.add_filter("figures", |values: Vec<f64>, unit: &str| format!("{} {unit}", figures(&values)));
     environment
@@ -360,6 +369,7 @@ mod tests {
         let row = |op: &str, drive: &str, waf: f64| Row {
             values: vec![Value::from(op), Value::from(drive)],
             fields: Names::from([("waf".to_owned(), Value::from(waf))]),
+            hidden: false,
         };
         Rows {
             keys: vec!["ftl.over_provisioning".into(), "profile".into()],

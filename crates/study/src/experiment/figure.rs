@@ -178,7 +178,7 @@ impl FigureTable {
     fn draw(&self, rows: &Rows) -> Result<Figure, Failure> {
         let (x, series) = (rows.key(&self.x), self.series.as_ref().and_then(|key| rows.key(key)));
         let mut lines: Vec<Series> = Vec::new();
-        for Row { values, fields } in rows.rows.iter() {
+        for Row { values, fields, .. } in rows.rows.iter() {
             let place = x.map_or_else(String::new, |x| values[x].to_string());
             let place = number(&place).ok_or_else(|| {
                 Failure::usage(format_args!("figures, \"{}\": `{place}` of {} is no number", self.title, self.x))

@@ -5,7 +5,7 @@ mod figure;
 mod points;
 mod sheet;
 
-pub use expression::{Names, text};
+pub use expression::{Names, Row};
 pub use minijinja::Value;
 pub use points::{Asked, Paper, Point};
 
@@ -13,7 +13,7 @@ use crate::Failure;
 use crate::many::{Follow, How, one, ready};
 use crate::sweep::plan::{Given, LoadTable, PlanTable, Scalar};
 use crate::vary::Plan;
-use expression::{Expression, Row, Rows, is_template, median, short};
+use expression::{Expression, Rows, is_template, median, short};
 use minijinja::value::Serde;
 use serde::Deserialize;
 use sheet::{File, cell};
@@ -213,16 +213,15 @@ impl Own {
             (column.clone(), Value::from(median(&values.collect::<Vec<_>>()).unwrap_or_default()))
         };
         let columns: Vec<String> = self.file.columns.iter().map(|column| column.name.clone()).collect();
-        let row = |(values, group): (_, Vec<&Names>)| Row {
-            values,
-            fields: columns.iter().map(|column| middle(&group, column)).collect(),
+        let row = |(values, group): (_, Vec<&Names>)| {
+            let fields = columns.iter().map(|column| middle(&group, column)).collect();
+            Row { values, fields, hidden: false }
         };
         Rows { keys: of_rows, rows: Arc::new(groups.into_iter().map(row).collect()), columns }
     }
 
     fn document(&self, rows: &Rows) -> Result<Experiment, Failure> {
-        let shown = vec![true; rows.rows.len()];
-        let mut experiment = self.file.document(&self.name(), self.file.names(), rows, &shown, self.seed)?;
+        let mut experiment = self.file.document(&self.name(), self.file.names(), rows.clone(), self.seed)?;
         // What varies comes first.
         let of_key = |key: &String| Column { name: short(key).to_owned(), doc: format!("{key}, as it is varied") };
         experiment.columns.splice(0..0, rows.keys.iter().map(of_key));

@@ -1,6 +1,6 @@
 //! Experiments whose file says what each run is by expressions: every combination of the values on some axes.
 
-use super::expression::{Expression, Names, Row, Rows, filled, text};
+use super::expression::{Expression, Names, Row, Rows, filled};
 use super::sheet::File;
 use crate::many::{Follow, How, Ready, one};
 use crate::sweep::plan::{PlanTable, Sweep};
@@ -17,8 +17,8 @@ use tidewater_report::experiment::Experiment;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunsTable {
-    /// Axes, of which one called `seed` takes the place of the seed: a name, and a list or its expression. A
-    /// value that is a table has a `name`, settings of the drive in `set`, and what else expressions take of it.
+    /// Axes: a name, and a list or its expression. A value that is a table has a `name`, settings of the drive in `set`,
+    /// and what else expressions take of it. The values of an axis called `seed` take the place of the seed.
     axes: Vec<(String, toml::Value)>,
     /// Settings of the drive.
     #[serde(default)]
@@ -48,6 +48,8 @@ pub struct Paper {
     names: Names,
     seed: u64,
     points: Vec<Point>,
+    /// All that varies.
+    keys: Vec<String>,
 }
 
 /// Runs that are too short to tell how far they are.
@@ -87,12 +89,20 @@ impl Paper {
             [("seed", Value::from(seed)), ("quick", quick.into()), ("full", full.into())].map(|(n, v)| (n.into(), v)),
         );
         let run = Arc::new(file.run.clone().unwrap_or_default());
-        let mut paper = Paper { name: name.into(), points: Vec::new(), names, seed, file };
+        let mut paper = Paper { name: name.into(), points: Vec::new(), keys: Vec::new(), names, seed, file };
         for runs in &paper.file.runs {
             let set = runs.set.iter().map(|(key, value)| (key.clone(), Value::from(Serde(value)))).collect();
             let first =
                 Point { names: paper.names.clone(), keys: Vec::new(), set, run: Arc::clone(&run), hidden: runs.hidden };
             paper.points.extend(runs.points(first).map_err(|why| within(Failure::usage(format_args!("runs: {why}"))))?);
+        }
+        for (place, point) in paper.points.iter_mut().enumerate() {
+            point.names.insert("place".into(), place.into());
+        }
+        for (key, _) in paper.points.iter().flat_map(|point| &point.keys) {
+            if !paper.keys.contains(key) {
+                paper.keys.push(key.clone());
+            }
         }
         Ok(paper)
     }
@@ -112,60 +122,51 @@ impl Paper {
         self.file.loss(check)
     }
 
+    /// Whether each parameter says what it is.
+    pub fn is_documented(&self) -> bool {
+        !self.file.description.trim().is_empty() && self.file.parameters.values().all(|given| !given.doc.is_empty())
+    }
+
     /// Its runs.
     pub fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// The part of a run with these figures that columns and later expressions take.
+    /// The rows of a run that gave these figures: what columns and later expressions take of it.
     ///
     /// # Errors
     /// A column without a value.
-    pub fn fields(&self, point: &Point, mut figures: Names) -> Result<Names, Failure> {
-        let mut names = point.names.clone();
-        names.extend(figures.clone());
-        // Of a record, the columns are what remains.
-        if figures.contains_key("record") {
-            figures.clear();
-        }
-        figures.extend(self.file.columns(&names)?);
-        Ok(figures)
+    pub fn rows(&self, point: &Point, measured: Vec<Names>) -> Result<Vec<Row>, Failure> {
+        let row = |(part, figures): (usize, Names)| {
+            let mut names = point.names.clone();
+            names.insert("part".into(), part.into());
+            names.extend(figures);
+            let columns = self.file.columns(&names)?;
+            // Of a record the columns remain, and the parameters are known everywhere.
+            names.retain(|name, _| !self.names.contains_key(name));
+            if names.remove("record").is_some() {
+                names.retain(|name, _| point.names.contains_key(name));
+            }
+            names.extend(columns);
+            let value = |key| {
+                let own = point.keys.iter().find(|(own, _)| own == key);
+                own.map_or(Value::UNDEFINED, |(_, value)| value.clone())
+            };
+            Ok(Row { values: self.keys.iter().map(value).collect(), fields: names, hidden: point.hidden })
+        };
+        measured.into_iter().enumerate().map(row).collect()
     }
 
-    /// The document, from what [`Paper::fields`] gave of each run.
+    /// The document, of all [`Paper::rows`].
     ///
     /// # Errors
     /// An expression without a value.
-    pub fn document(&self, measured: Vec<Names>) -> Result<Experiment, Failure> {
-        let mut keys: Vec<String> = Vec::new();
-        for (key, _) in self.points.iter().flat_map(|point| &point.keys) {
-            if !keys.contains(key) {
-                keys.push(key.clone());
-            }
-        }
-        let columns = measured.first().map(|fields| fields.keys().cloned().collect()).unwrap_or_default();
-        let row = |(point, mut fields): (&Point, Names)| {
-            let value = |key| {
-                point.keys.iter().find(|(own, _)| own == key).map_or(Value::UNDEFINED, |(_, value)| value.clone())
-            };
-            // What an axis says besides a name.
-            fields.extend(
-                point
-                    .names
-                    .iter()
-                    .filter(|(name, _)| !self.names.contains_key(*name))
-                    .map(|(n, v)| (n.clone(), v.clone())),
-            );
-            Row { values: keys.iter().map(value).collect(), fields }
-        };
-        let rows = Arc::new(self.points.iter().zip(measured).map(row).collect());
-        let shown: Vec<bool> = self.points.iter().map(|point| !point.hidden).collect();
-        let document =
-            self.file.document(&self.name, self.names.clone(), &Rows { keys, columns, rows }, &shown, self.seed);
-        document.map_err(|failure| Failure {
-            message: format!("experiments/{}.toml: {}", self.name, failure.message),
-            ..failure
-        })
+    pub fn document(&self, rows: Vec<Row>) -> Result<Experiment, Failure> {
+        let columns = rows.first().map(|row| row.fields.keys().cloned().collect()).unwrap_or_default();
+        let rows = Rows { keys: self.keys.clone(), columns, rows: Arc::new(rows) };
+        let document = self.file.document(&self.name, self.names.clone(), rows, self.seed);
+        let within = |message| format!("experiments/{}.toml: {message}", self.name);
+        document.map_err(|failure| Failure { message: within(failure.message), ..failure })
     }
 }
 
@@ -248,20 +249,36 @@ impl Point {
         Ok(self.value(name)?.to_string())
     }
 
+    /// Its seed.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn seed(&self) -> Result<u64, Failure> {
+        u64::try_from(self.value("seed")?).map_err(|error| Failure::usage(format_args!("seed: {error}")))
+    }
+
     /// The sweep of this run alone.
     fn sweep(&self) -> Result<Sweep, Failure> {
         let wrong = |why: &dyn std::fmt::Display| Failure::usage(format_args!("run: {why}"));
         let run = self.written(&toml::Value::Table((*self.run).clone())).map_err(|why| wrong(&why))?;
         let Some(toml::Value::Table(mut run)) = run else { return Err(wrong(&"expected a table")) };
         let set = run.entry("set").or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        // Settings may be a list, as `KEY=VALUE`.
+        if let Some(listed) = set.as_array() {
+            let pairs = listed.iter().filter_map(|one| one.as_str()?.split_once('='));
+            *set = toml::Value::Table(pairs.map(|(key, value)| (key.to_owned(), value.into())).collect());
+        }
         for (key, value) in &self.set {
-            let value = text(&value.to_string(), &self.names, None).map_err(|why| wrong(&why))?;
-            set.as_table_mut().ok_or_else(|| wrong(&"set: expected a table"))?.insert(key.clone(), value.into());
+            let value = value.as_str().map_or(Ok(value.clone()), |text| filled(text, &self.names));
+            let value = value.map_err(|why| wrong(&why))?;
+            if let (Some(set), false) = (set.as_table_mut(), value.is_none()) {
+                set.insert(key.clone(), value.to_string().into());
+            }
         }
         let text = toml::to_string(&run).map_err(|error| wrong(&error))?;
         let table: PlanTable = toml::from_str(&text).map_err(|error| wrong(&error))?;
         let mut sweep = table.sweep(Path::new(""))?;
-        sweep.grid.drive.seed = u64::try_from(self.value("seed")?).map_err(|error| wrong(&error))?;
+        sweep.grid.drive.seed = self.seed()?;
         Ok(sweep)
     }
 
@@ -298,7 +315,7 @@ impl Point {
     ///
     /// # Errors
     /// When it can't be made.
-    pub fn run(&self, how: &How) -> Result<Option<Names>, Failure> {
+    pub fn run(&self, how: &How) -> Result<Option<Vec<Names>>, Failure> {
         let Plan { load, drive, .. } = self.sweep()?.plans()?.remove(0);
         let ready = Ready {
             drive: drive.prepare()?,
@@ -306,6 +323,6 @@ impl Point {
             plan: Plan { label: String::new(), point: Vec::new(), load, drive },
         };
         let record = one(&ready, how, 0, &(Arc::new(Silent) as Arc<dyn Follow>))?;
-        Ok((!record.partial).then(|| super::figures(record)))
+        Ok((!record.partial).then(|| vec![super::figures(record)]))
     }
 }

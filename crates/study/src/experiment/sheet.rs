@@ -8,6 +8,7 @@ use minijinja::Value;
 use minijinja::value::{Serde, ValueKind};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tidewater_report::experiment::{Cell, Check, Column, Experiment, Parameter, SCHEMA};
 use toml::Spanned;
 
@@ -51,7 +52,7 @@ pub struct File<R> {
 #[serde(deny_unknown_fields)]
 pub struct Documented {
     value: toml::Value,
-    doc: String,
+    pub doc: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -65,6 +66,9 @@ pub struct ColumnTable {
     /// Expressions take it, and no reader sees it.
     #[serde(default)]
     hidden: bool,
+    /// It is an expression over all rows: `same(...)` is known.
+    #[serde(default)]
+    later: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -163,21 +167,23 @@ impl<R> File<R> {
                 .map_err(|why| Failure::usage(format_args!("columns.{}: {why}", column.name)))?;
             Ok((column.name.clone(), value))
         };
-        self.columns.iter().map(value).collect()
+        self.columns.iter().filter(|column| !column.later).map(value).collect()
     }
 
-    /// The document of an experiment of that name; `shown` are the rows that readers see.
+    /// The document of an experiment of that name.
     ///
     /// # Errors
     /// An expression without a value, or whose value is none that fits.
-    pub fn document(
-        &self,
-        name: &str,
-        mut names: Names,
-        rows: &Rows,
-        shown: &[bool],
-        seed: u64,
-    ) -> Result<Experiment, Failure> {
+    pub fn document(&self, name: &str, mut names: Names, mut rows: Rows, seed: u64) -> Result<Experiment, Failure> {
+        for ColumnTable { name, value, .. } in self.columns.iter().filter(|column| column.later) {
+            let text = format!("of({:?})", value.as_ref().unwrap_or(name));
+            let values = Expression::new(&text).and_then(|all| all.value(&names, Some(&rows)));
+            let values = values.map_err(|why| Failure::usage(format_args!("columns.{name}: {why}")))?;
+            for (row, value) in Arc::make_mut(&mut rows.rows).iter_mut().zip(values.try_iter().into_iter().flatten()) {
+                row.fields.insert(name.clone(), value);
+            }
+        }
+        let rows = &rows;
         // In the order of the file: each may use those before.
         let mut values: Vec<(&Spanned<String>, &String)> = self.values.iter().collect();
         values.sort_by_key(|(name, _)| name.span().start);
@@ -205,7 +211,7 @@ impl<R> File<R> {
             fitted: self.fitted.clone(),
             figures: Vec::new(),
         };
-        for (row, _) in rows.rows.iter().zip(shown).filter(|(_, shown)| **shown) {
+        for row in rows.rows.iter().filter(|row| !row.hidden) {
             let cell = |column: &&ColumnTable| row.fields.get(&column.name).map_or_else(|| "".into(), cell);
             experiment.rows.push(columns.iter().map(cell).collect());
         }
