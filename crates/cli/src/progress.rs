@@ -143,11 +143,6 @@ impl Whole {
         self.lock().running.get_or_insert_with(Running::begin);
     }
 
-    /// Callback that takes the share of one of them that is done.
-    pub fn share_of(&self, index: usize) -> impl FnMut(f64) + Send + '_ {
-        move |share| self.tell(index, share)
-    }
-
     fn tell(&self, index: usize, share: f64) {
         let mut said = self.lock();
         said.shares[index] = share.clamp(0.0, 1.0);

@@ -8,7 +8,7 @@ use tidewater_core::drive::{VirtualClock, drive};
 use tidewater_core::profile::Profile;
 use tidewater_sim::host::{Appender, Application, Attached, Bursts, LogClient, client_of};
 use tidewater_sim::pcie::Mapping;
-use tidewater_study::How;
+use tidewater_study::Failure;
 use tidewater_study::experiment::Point;
 
 /// Bytes of a line, which is what a TLP of the log carries.
@@ -22,7 +22,7 @@ fn framing_limit(profile: &Profile) -> f64 {
 }
 
 /// Runs an application on the fast side.
-fn run<A: Application>(point: &Point, app: A) -> Result<(Device, Attached<A>), tidewater_study::Failure> {
+fn run<A: Application>(point: &Point, app: A) -> Result<(Device, Attached<A>), Failure> {
     let seed = point.seed()?;
     let mut device = device(&point.drive()?.profile, seed)?;
     let mapping = if point.text("mapping")? == "UC" { Mapping::Uncached } else { Mapping::WriteCombining };
@@ -37,9 +37,9 @@ fn run<A: Application>(point: &Point, app: A) -> Result<(Device, Attached<A>), t
 /// Appends of `append_bytes`, each waited for if it `syncs`, `every_us` on average or one after the other; or in bursts
 /// of `burst`. From `from_us` on they are measured. `loads` of the credit counter and groups that were credited are
 /// counted from the start.
-pub(super) fn measure(point: &Point, _: &How) -> Measured {
+pub(super) fn measure(point: &Point) -> Measured {
     let (bytes, syncs) = (point.number("append_bytes")? as u64, point.value("syncs")?.is_true());
-    let us = |name| Ok::<_, tidewater_study::Failure>(Duration::from_secs_f64(point.number(name)? * 1e-6));
+    let us = |name| Ok::<_, Failure>(Duration::from_secs_f64(point.number(name)? * 1e-6));
     let (warm, every, time) = (us("from_us")?, us("every_us")?, time(point, "run_us", 1e-6)?);
     let burst = point.number("burst")? as u64;
     let limit = framing_limit(&point.drive()?.profile);

@@ -61,7 +61,8 @@ pub(super) fn traces(listed: &Value, folder: Option<&Path>) -> Result<Names, Fai
     }
     let missing = lines.len() - found.len();
     let skipped = format!(
-        "SKIPPED: {missing} of {} traces are not there; --traces FOLDER or TIDEWATER_TRACES names their folder",
+        "SKIPPED: {missing} of {} traces are not there; --traces FOLDER or TIDEWATER_TRACES names the folder that has \
+         them",
         lines.len()
     );
     let skipped = if missing > 0 { skipped } else { String::new() };

@@ -7,7 +7,6 @@ use tidewater_core::drive::{Clock, VirtualClock, drive};
 use tidewater_core::profile::Profile;
 use tidewater_sim::host::{Appender, Attached, BlockWrites, client_of, is_full};
 use tidewater_sim::pcie::Mapping;
-use tidewater_study::How;
 use tidewater_study::experiment::Point;
 
 /// Write bandwidth of a drive's flash, in bytes of data a second: the lesser of its buses' and its cells'.
@@ -29,9 +28,9 @@ fn on_flash(device: &Device) -> u64 {
     device.fast().function(0).map_or(0, |function| function.lanes()[0].durable())
 }
 
-/// Block writes and a log that ask for `conventional` and `fast` percent of the flash's write bandwidth; what they get of
-/// it, in percent.
-pub(super) fn measure(point: &Point, _: &How) -> Measured {
+/// Block writes and a log that ask for `conventional` and `fast` percent of the flash's write bandwidth; what they get
+/// of it, in percent.
+pub(super) fn measure(point: &Point) -> Measured {
     let (bytes, depth) = (point.number("write_bytes")? as u64, point.number("depth")? as u16);
     let (profile, seed) = (point.drive()?.profile, point.seed()?);
     let [conventional, fast] = [point.number("conventional")? / 100.0, point.number("fast")? / 100.0];

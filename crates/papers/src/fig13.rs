@@ -8,7 +8,6 @@ use tidewater_core::device::Input;
 use tidewater_core::drive::Machine;
 use tidewater_core::fast::Content;
 use tidewater_sim::cluster::{Cluster, LinkModel, Said};
-use tidewater_study::How;
 use tidewater_study::experiment::Point;
 use tidewater_wire::vendor::{AdminCommand, Epoch, Mode, NodeList, Role, TransportSetup};
 
@@ -20,7 +19,7 @@ const WARM_UP: u32 = 200;
 
 /// How late the counter was for writes that come every `write_every` ns, with updates of `update_bytes` (0: the usual)
 /// every `period` ns, microseconds, and the updates' share of bandwidth.
-pub(super) fn measure(point: &Point, _: &How) -> Measured {
+pub(super) fn measure(point: &Point) -> Measured {
     let (profile, seed) = (point.drive()?.profile, point.seed()?);
     let latency = Duration::from_secs_f64(point.number("bridge_latency_us")? * 1e-6);
     let every = Duration::from_secs_f64(point.number("write_every")? * 1e-9);

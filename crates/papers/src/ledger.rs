@@ -1,11 +1,12 @@
 //! The ledger: every statement of the papers, from the files in `experiments/ledger/`, and what the experiments came to
 //! when they were last run whole.
 
-use super::{ENTRIES, ExperimentError};
+use super::{ENTRIES, Folders};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use tidewater_report::experiment::{Check, Experiment};
 use tidewater_report::ledger::{Line, Outcome, Results, Source, decide, setting};
+use tidewater_study::Failure;
 use tidewater_study::experiment::Asked;
 
 /// The sources, in the order of the page: the papers, and what is stated without one.
@@ -60,7 +61,7 @@ pub fn recorded() -> BTreeMap<String, Outcome> {
         outcome.because = name.rsplit_once('/').and_then(|(experiment, check)| {
             let entry = ENTRIES.iter().find(|entry| entry.name == experiment)?;
             let asked = Asked { seed: SEED, quick: false, full: false };
-            entry.paper(asked, None, None).ok()?.loss(check)
+            entry.planned(asked, Folders::default()).ok()?.loss(check)
         });
     }
     outcomes
@@ -80,13 +81,13 @@ pub fn lines_of(experiments: &[Experiment]) -> Vec<Line<'static>> {
 ///
 /// # Errors
 /// When a check is not in the ledger, or one of this experiment that the ledger names is missing.
-pub(super) fn spell(experiment: &str, checks: &mut [Check]) -> Result<(), ExperimentError> {
+pub(super) fn spell(experiment: &str, checks: &mut [Check]) -> Result<(), Failure> {
     let of_ledger = || sources().iter().flat_map(|source| &source.statements);
     for check in checks.iter_mut() {
         let name = format!("{experiment}/{}", check.name);
         let statement = of_ledger().find(|statement| statement.checks.contains(&name));
-        let statement = statement
-            .ok_or_else(|| ExperimentError::Refused(format!("experiments/ledger: no statement has {name}")))?;
+        let statement =
+            statement.ok_or_else(|| Failure::usage(format_args!("experiments/ledger: no statement has {name}")))?;
         check.statement = statement.says.trim().to_owned();
         check.fitted.clone_from(&statement.fitted);
     }
@@ -94,7 +95,7 @@ pub(super) fn spell(experiment: &str, checks: &mut [Check]) -> Result<(), Experi
     let mut of_this = named.filter_map(|name| name.rsplit_once('/').filter(|(of, _)| *of == experiment));
     match of_this.find(|(_, name)| !checks.iter().any(|check| check.name == *name)) {
         Some((_, name)) => {
-            Err(ExperimentError::Refused(format!("experiments/ledger: {experiment} has no check named {name}")))
+            Err(Failure::usage(format_args!("experiments/ledger: {experiment} has no check named {name}")))
         }
         None => Ok(()),
     }

@@ -4,11 +4,10 @@ use super::{Measured, at, figures, refused, time};
 use tidewater_base::Duration;
 use tidewater_sim::host::{LogRun, LogTo, WorkersSpec};
 use tidewater_sim::workload::log::{LogSource, LogSpec};
-use tidewater_study::How;
 use tidewater_study::experiment::Point;
 
 /// Transactions a second, and their mean latency, of `workers` whose log goes `to` a place.
-pub(super) fn measure(point: &Point, _: &How) -> Measured {
+pub(super) fn measure(point: &Point) -> Measured {
     let (workers, seed) = (point.number("workers")? as u32, point.seed()?);
     let (warm, run) = (time(point, "warm_ms", 1e-3)?, time(point, "run_ms", 1e-3)?);
     let to = point.text("to")?;

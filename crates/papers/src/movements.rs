@@ -6,14 +6,13 @@ use tidewater_core::drive::{VirtualClock, drive};
 use tidewater_core::memory::Use;
 use tidewater_sim::host::{Appender, Application, Attached, BlockWrites, Request, client_of};
 use tidewater_sim::pcie::Mapping;
-use tidewater_study::How;
 use tidewater_study::experiment::{Point, Value};
 
 /// Bytes of an append, and of a block write.
 const PIECE: u64 = 16 << 10;
 
 /// Movements of each logged byte, step by step.
-pub(super) fn measure(point: &Point, _: &How) -> Measured {
+pub(super) fn measure(point: &Point) -> Measured {
     let bytes = point.number("log_bytes")? * super::part(point)?;
     // Slow enough for either side, and long enough for all of it to reach flash.
     let every = Duration::from_us(40);
@@ -53,7 +52,7 @@ pub(super) fn measure(point: &Point, _: &How) -> Measured {
         let words = [("destaged_by", Value::from(who)), ("step", step.into()), ("movements", movements.into())];
         words.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     };
-    Ok(Some(steps.into_iter().map(step).collect()))
+    Ok(steps.into_iter().map(step).collect())
 }
 
 /// An application that asks for nothing until its time is over.

@@ -92,6 +92,11 @@ impl Failure {
         Failure { help: Some(help.to_string()), ..self }
     }
 
+    /// The same, with its place before the message: a file, or a part of one.
+    pub fn within(self, place: impl fmt::Display) -> Failure {
+        Failure { message: format!("{place}: {}", self.message), ..self }
+    }
+
     /// The same, with what it is about.
     pub fn of(self, subject: Subject) -> Failure {
         Failure { subject, ..self }

@@ -46,7 +46,7 @@ impl Plan {
         if self.label.is_empty() {
             return failure;
         }
-        Failure { message: format!("{}: {}", self.label, failure.message), ..failure }
+        failure.within(&self.label)
     }
 }
 

@@ -1,7 +1,6 @@
 //! `tidewater experiment`: the experiments of papers, and whether what they say is what is measured.
 
 mod ledger;
-mod own;
 
 pub use ledger::page_of;
 
@@ -13,10 +12,11 @@ use crate::progress::Whole;
 use crate::text::width;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidewater_papers::{self as papers, ExperimentError, Options};
+use tidewater_papers::{self as papers, Folders};
 use tidewater_report::experiment::{Experiment, array_to_json, summary};
 use tidewater_sim::pool;
-use tidewater_study::How;
+use tidewater_study::experiment::{Asked, Planned};
+use tidewater_study::{Follow, How};
 
 /// Marks a quick run, which must not be mistaken for a full one.
 const QUICK: &str = "Run with --quick: a tenth was measured; some checks that hold in a full run may fail.";
@@ -51,7 +51,6 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
     distinct(&targets, None)?;
     let silent = targets.iter().flatten().any(|target| target.is_stdout());
     let names = names(given);
-    let own = own::find(&names, given)?;
     let traces = given.traces.clone().or_else(|| std::env::var_os(TRACES).map(std::path::PathBuf::from));
     if let Some(folder) = given.traces.as_ref().filter(|folder| !folder.is_dir()) {
         return Err(Failure::usage(format_args!("--traces {}: no such directory", folder.display())));
@@ -59,6 +58,10 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
     if let Some(folder) = given.mqsim.as_ref().filter(|folder| !folder.is_dir()) {
         return Err(Failure::usage(format_args!("--mqsim {}: no such directory", folder.display())));
     }
+    let asked = Asked { seed: given.seed, quick: given.quick, full: given.full };
+    let folders = Folders { traces: traces.as_deref(), mqsim: given.mqsim.as_deref() };
+    // What can be found before the first run is found before it.
+    let planned = names.iter().map(|name| papers::find(name, asked, folders)).collect::<Result<Vec<Planned>, _>>()?;
     let whole = Arc::new(Whole::new("experiments", names.len(), "experiment"));
     let shown = Shown { names: &names, silent, so_far: Mutex::new(SoFar::default()) };
     let outcomes = pool::with_jobs(given.jobs.map_or_else(pool::default_jobs, usize::from), || {
@@ -67,31 +70,17 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
         order.sort_by_key(|&i| names[i].starts_with("cbm/"));
         let how = How::new(given.jobs.map(usize::from), interrupt::flag());
         let mut outcomes = pool::in_order(order, |_, i| {
-            let name = names[i];
-            let options = Options {
-                seed: given.seed,
-                quick: given.quick,
-                full: given.full,
-                traces: traces.as_deref(),
-                mqsim: given.mqsim.as_deref(),
-                progress: &mut whole.share_of(i),
-                cancelled: &interrupt::requested,
-            };
-            let outcome = if interrupt::requested() || shown.is_over() {
-                Err(ExperimentError::Cancelled.into())
-            } else if let Some(own) = own.get(name) {
-                own::run(own, &how, &whole, i)
-            } else {
-                papers::run(name, options).map_err(Wrong::from)
-            };
-            let outcome = outcome.map(|mut experiment| {
-                if given.quick {
-                    experiment.differences.insert(0, QUICK.to_owned());
-                }
-                experiment
-            });
-            whole.one_ended(i, outcome.is_err());
-            if let Ok(experiment) = &outcome {
+            let shares = Mutex::new(vec![0.0; planned[i].runs()]);
+            let follow: Arc<dyn Follow> = Arc::new(Shares { whole: Arc::clone(&whole), index: i, shares });
+            let over = interrupt::requested() || shown.is_over();
+            let mut outcome = if over { Ok(None) } else { papers::run(&planned[i], &how, &follow) };
+            if let Ok(Some(experiment)) = &mut outcome
+                && given.quick
+            {
+                experiment.differences.insert(0, QUICK.to_owned());
+            }
+            whole.one_ended(i, !matches!(outcome, Ok(Some(_))));
+            if let Ok(Some(experiment)) = &outcome {
                 // From the first result on there is something to keep.
                 whole.keep();
                 whole.suspend(|| shown.show(i, experiment));
@@ -110,9 +99,8 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
     let mut ended = Ok(());
     for outcome in outcomes {
         match outcome {
-            Ok(experiment) => done.push(experiment),
-            Err(Wrong::Cancelled) => {}
-            Err(Wrong::Failed(failure)) => ended = ended.and(Err(failure)),
+            Ok(experiment) => done.extend(experiment),
+            Err(failure) => ended = ended.and(Err(failure.into())),
         }
     }
     if ended.is_ok() && done.len() < names.len() {
@@ -141,19 +129,21 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
     verdict(&done, given.quick)
 }
 
-/// Why there is no result.
-#[derive(Debug)]
-enum Wrong {
-    Cancelled,
-    Failed(Failure),
+/// The runs of one experiment, as its share of the whole.
+struct Shares {
+    whole: Arc<Whole>,
+    index: usize,
+    shares: Mutex<Vec<f64>>,
 }
 
-impl From<ExperimentError> for Wrong {
-    fn from(error: ExperimentError) -> Wrong {
-        match error {
-            ExperimentError::Cancelled => Wrong::Cancelled,
-            ExperimentError::Refused(_) => Wrong::Failed(Failure::refused(&error)),
-        }
+impl Follow for Shares {
+    fn share(&self, index: usize, share: f64) {
+        // Nothing that holds the lock can fail.
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        shares[index] = share;
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        drop(shares);
+        self.whole.share(self.index, mean);
     }
 }
 
@@ -223,7 +213,7 @@ fn deliver(done: &[Experiment], several: bool, json: Option<&Target>, report: Op
 /// The experiments that are asked for, each once.
 fn names(given: &ExperimentRun) -> Vec<&str> {
     if given.all {
-        return papers::all().iter().map(|info| info.name).collect();
+        return papers::names().collect();
     }
     let mut names: Vec<&str> = Vec::new();
     for name in &given.names {

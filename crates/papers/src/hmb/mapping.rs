@@ -28,7 +28,7 @@ fn pass(host: &mut Host, capacity: u64, d: u64) -> f64 {
 }
 
 /// The times of reads by the number of sections; and whether the drive took host memory.
-pub(crate) fn measure(point: &Point, _: &How) -> Measured {
+pub(crate) fn measure(point: &Point) -> Measured {
     let knees = point.value("knees")?.try_iter().map_err(refused)?.map(f64::try_from).collect::<Result<Vec<_>, _>>();
     let ds = sections(&knees.map_err(refused)?, point.number("d_max")?, point.value("quick")?.is_true());
     let capacity = capacity(point)?;
@@ -39,5 +39,5 @@ pub(crate) fn measure(point: &Point, _: &How) -> Measured {
     let row = |(sections, time): (f64, f64)| {
         named([("sections", sections.into()), ("read_us", time.into()), ("knee", knee.into()), ("lent", lent.into())])
     };
-    Ok(Some(curve.into_iter().map(row).collect()))
+    Ok(curve.into_iter().map(row).collect())
 }

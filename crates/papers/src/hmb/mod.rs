@@ -10,8 +10,8 @@ use tidewater_core::device::{self, Input, Output};
 use tidewater_core::ftl::Precondition;
 use tidewater_core::host::Submission;
 use tidewater_sim::host_memory::LentMemory;
+use tidewater_study::Failure;
 use tidewater_study::experiment::{Point, Value};
-use tidewater_study::{Failure, How};
 use tidewater_wire::nvme::Sqe;
 
 /// The logical blocks of the six drives.

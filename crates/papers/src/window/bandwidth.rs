@@ -6,7 +6,7 @@ use super::*;
 const SPAN: u64 = 4 << 30;
 
 /// Bytes a second, one request after the other.
-pub(crate) fn measure(point: &Point, _: &How) -> Measured {
+pub(crate) fn measure(point: &Point) -> Measured {
     let size = point.number("bytes")? as u64;
     let total = (point.number("total_mib")? as u64) << if point.value("quick")?.is_true() { 16 } else { 20 };
     let write = point.text("op")? == "write";

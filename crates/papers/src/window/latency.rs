@@ -8,7 +8,7 @@ const SPAN: u64 = 1 << 30;
 
 /// The mean time of requests of `bytes`, by stores or loads (`mmio`), stores and a sync, the read DMA engine, or block
 /// commands of whole pages; and of that the host's share of a block command.
-pub(crate) fn measure(point: &Point, _: &How) -> Measured {
+pub(crate) fn measure(point: &Point) -> Measured {
     let (way, size, seed) = (point.text("way")?, point.number("bytes")? as u64, point.seed()?);
     let write = point.text("op")? == "write";
     let cycles = if size > 65_536 || point.value("quick")?.is_true() { 2 } else { 32 };

@@ -1,4 +1,5 @@
-//! Logs on block drives, on a fast side, in the byte window, and without waiting for them; and what too few entries cost.
+//! Logs on block drives, on a fast side, in the byte window, and without waiting for them; and the cost of too few
+//! entries.
 
 use super::super::{at, time};
 use super::*;
@@ -11,7 +12,7 @@ use tidewater_sim::workload::log::{Image, LogSource, LogSpec, Mix, YcsbA, mixes}
 
 /// Transactions a second of a database whose log goes `to` a place, and microseconds from a full group to its
 /// durability.
-pub(crate) fn measure(point: &Point, _: &How) -> Measured {
+pub(crate) fn measure(point: &Point) -> Measured {
     if point.number("count")? > 0.0 {
         return thrash(point);
     }

@@ -12,8 +12,8 @@ use tidewater_core::{Device, Options};
 use tidewater_sim::host::{Application, Attached, CallSpec, Request, WindowClient, WindowRequest};
 use tidewater_sim::metrics::Histogram;
 use tidewater_sim::pcie::{CpuSpec, CreditSpec, Drain, PcieSpec};
+use tidewater_study::Failure;
 use tidewater_study::experiment::Point;
-use tidewater_study::{Failure, How};
 use tidewater_wire::vendor::{ANYWHERE, WindowCommand};
 
 /// Bytes of a logical block of the drives here.

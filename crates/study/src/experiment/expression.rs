@@ -136,8 +136,8 @@ impl Rows {
     }
 
     /// Of each row for which `when` holds, the value of `each`. Both know the row's keys and columns; the row as
-    /// `this`, and that of an expression around this one as `outer`; and `same(key=value)`: the row that differs from it
-    /// in that key alone.
+    /// `this`, and that of an expression around this one as `outer`; and `same(key=value)`: the row that differs from
+    /// it in that key alone.
     fn of(&self, state: &State<'_, '_>, each: &str, when: Option<&str>) -> Result<Vec<Value>, Error> {
         let environment = environment_of(Some(self), &Names::new());
         let compile = |text: &str| environment.compile_expression_owned(text.to_owned());

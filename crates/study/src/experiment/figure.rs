@@ -119,7 +119,7 @@ fn lines() -> Form {
 impl FigureTable {
     /// # Errors
     /// When it shows what does not vary, or no column.
-    pub fn check(&self, keys: &[&str], columns: &[&str]) -> Result<(), Failure> {
+    pub fn check(&self, keys: &[String], columns: &[&str]) -> Result<(), Failure> {
         let wrong = |why: String| Failure::usage(format_args!("figures, \"{}\": {why}", self.title));
         if !self.lines.is_empty() {
             return Ok(());
@@ -128,7 +128,7 @@ impl FigureTable {
             return Err(wrong("an experiment of one's own has the forms `lines` and `bars`".into()));
         }
         for key in [Some(&self.x), self.series.as_ref()].into_iter().flatten() {
-            if key == "seed" || !keys.iter().any(|other| is_called(other, key)) {
+            if !keys.iter().any(|other| is_called(other, key)) {
                 return Err(wrong(format!("`{key}` does not vary")));
             }
         }

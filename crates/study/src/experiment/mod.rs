@@ -1,26 +1,27 @@
-//! An experiment of one's own, as a file: a study, what is read off its runs, what is stated of that, and figures.
+//! Experiments as files: runs, what is read off each, what is stated of that, and figures. A paper's has its runs on
+//! axes, one's own is a study; both go the same way.
 
 mod expression;
 mod figure;
 mod points;
 mod sheet;
 
-pub use expression::{Names, Row};
+pub use expression::Names;
 pub use minijinja::Value;
-pub use points::{Asked, Paper, Point};
+pub use points::{Asked, Point};
 
 use crate::Failure;
 use crate::many::{Follow, How, one, ready};
 use crate::sweep::plan::{Given, LoadTable, PlanTable, Scalar};
 use crate::vary::Plan;
-use expression::{Expression, Rows, is_template, median, short};
+use expression::{Expression, Row, Rows, is_template, median, short};
 use minijinja::value::Serde;
 use serde::Deserialize;
 use sheet::{File, cell};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tidewater_report::Record;
 use tidewater_report::compare::Labelled;
 use tidewater_report::experiment::{Column, Experiment};
@@ -31,12 +32,31 @@ use toml::Spanned;
 /// An experiment to begin with, with every part and what it is for.
 pub const TEMPLATE: &str = include_str!("template.toml");
 
-/// An experiment as a file describes it, checked as far as it can be without a run.
-pub struct Own {
-    path: PathBuf,
-    file: File<PlanTable>,
+/// An experiment as its file describes it, checked as far as it can be without a run.
+pub struct Planned {
+    name: String,
+    /// Its file, as messages name it.
+    place: String,
+    file: File,
+    /// What every expression knows.
+    names: Names,
     seed: u64,
-    plans: Vec<Plan>,
+    points: Vec<Point>,
+    /// All that varies, but the seed.
+    keys: Vec<String>,
+    measure: Option<Measure>,
+    /// The runs of one's own.
+    own: Option<Vec<Plan>>,
+}
+
+/// Measures a run that is no load on a drive: the figures of each of its rows.
+pub type Measure = fn(&Point) -> Result<Vec<Names>, Failure>;
+
+/// Runs of one's own, with their place in the file.
+#[derive(Deserialize)]
+struct OwnRuns {
+    run: PlanTable,
+    quick: Option<Quick>,
 }
 
 /// Changes made by `--quick`.
@@ -62,43 +82,67 @@ impl Quick {
     }
 }
 
-/// How to run it.
-pub struct Options<'a> {
-    /// Memory, traces, and whether it shall end; jobs are those of the surrounding [`pool::with_jobs`].
-    pub how: &'a How,
-    /// Gets the progress of the runs.
-    pub follow: Arc<dyn Follow>,
-}
+impl Planned {
+    /// An experiment of a paper. `measure`: how a run is measured that is no load on a drive. `more`: what its
+    /// expressions know besides its parameters.
+    ///
+    /// # Errors
+    /// When the text is no such file.
+    pub fn of_paper(
+        name: &str,
+        text: &str,
+        asked: Asked,
+        measure: Option<Measure>,
+        more: impl FnOnce(&Names) -> Result<Names, Failure>,
+    ) -> Result<Planned, Failure> {
+        let place = format!("experiments/{name}.toml");
+        let parse = || -> Result<Planned, Failure> {
+            let file: File = toml::from_str(text).map_err(Failure::usage)?;
+            let mut names = file.names();
+            names.extend(more(&names)?);
+            let Asked { seed, quick, full } = asked;
+            let asked = [("seed", Value::from(seed)), ("quick", quick.into()), ("full", full.into())];
+            names.extend(asked.map(|(name, value)| (name.into(), value)));
+            let run = Arc::new(file.run.clone().unwrap_or_default());
+            let mut points = Vec::new();
+            for runs in &file.runs {
+                points.extend(runs.points(&names, &run).map_err(|why| Failure::usage(format_args!("runs: {why}")))?);
+            }
+            for (place, point) in points.iter_mut().enumerate() {
+                point.names.insert("place".into(), place.into());
+            }
+            let (name, place) = (name.to_owned(), place.clone());
+            Ok(Planned { name, place, file, names, seed, keys: varying(&points), points, measure, own: None })
+        };
+        parse().map_err(|failure| failure.within(place))
+    }
 
-impl Own {
-    /// Reads the file. Paths in it begin at its folder. `seed`: 1 for the seeds of the file; each one more makes them
-    /// one larger. `quick`: with what the file's `[quick]` changes.
+    /// One's own: the file. Paths in it begin at its folder. The seed that is asked for: 1 for the seeds of the file;
+    /// each one more makes them one larger. Quick: with what the file's `[quick]` changes.
     ///
     /// # Errors
     /// When it can't be read, or says what can't be run, read off or drawn.
-    pub fn from_file(path: &Path, seed: u64, quick: bool) -> Result<Own, Failure> {
-        let text = crate::read(path)?;
-        Own::parse(&text, path, seed, quick)
-            .map_err(|failure| Failure { message: format!("{}: {}", path.display(), failure.message), ..failure })
+    pub fn from_file(path: &Path, asked: Asked) -> Result<Planned, Failure> {
+        Planned::own(&crate::read(path)?, path, asked).map_err(|failure| failure.within(path.display()))
     }
 
-    fn parse(text: &str, path: &Path, seed: u64, quick: bool) -> Result<Own, Failure> {
-        let mut file: File<PlanTable> =
-            toml::from_str(text).map_err(|error| Failure::usage(error.to_string().trim_end()))?;
-        let Some(table) = file.run.take().filter(|_| !file.columns.is_empty()) else {
+    fn own(text: &str, path: &Path, Asked { seed, quick, .. }: Asked) -> Result<Planned, Failure> {
+        let wrong = |error: toml::de::Error| Failure::usage(error.to_string().trim_end());
+        let file: File = toml::from_str(text).map_err(wrong)?;
+        if file.run.is_none() || file.columns.is_empty() {
             return Err(Failure::usage("an experiment needs [run], as a sweep's plan, and at least one [[columns]]")
                 .help("`tidewater experiment template` prints one to begin with"));
-        };
-        let table = match file.quick.take().filter(|_| quick) {
-            Some(quick) => quick.change(table)?,
-            None if quick => {
-                return Err(Failure::usage("has no [quick]").help(
-                    "say there what a first look changes: a shorter job in [quick.load], fewer seeds in \
-                           [quick.vary]",
-                ));
-            }
-            None => table,
-        };
+        }
+        if !file.runs.is_empty() {
+            return Err(Failure::usage("runs: an experiment of one's own has its runs in [run]"));
+        }
+        if quick && file.quick.is_none() {
+            return Err(Failure::usage("has no [quick]").help(
+                "say there what a first look changes: a shorter job in [quick.load], fewer seeds in [quick.vary]",
+            ));
+        }
+        let OwnRuns { run, quick: changes } = toml::from_str(text).map_err(wrong)?;
+        let table = if quick { changes.unwrap_or_default().change(run)? } else { run };
         let expression = |place: String, text: &str| {
             let wrong = |why| Failure::usage(format_args!("{place}: `{text}`: {why}"));
             Expression::new(text).map(drop).map_err(wrong)
@@ -116,120 +160,176 @@ impl Own {
             }
             expression(place("holds"), &check.holds)?;
         }
-        if !file.runs.is_empty() {
-            return Err(Failure::usage("runs: an experiment of one's own has its runs in [run]"));
-        }
         let mut plans = table.sweep(path.parent().unwrap_or(Path::new("")))?.plans()?;
         for plan in &mut plans {
             plan.drive.seed = plan.drive.seed.wrapping_add(seed.wrapping_sub(1));
         }
-        let keys: Vec<&str> = plans.iter().flat_map(|plan| &plan.point).map(|setting| setting.key.as_str()).collect();
+        let names = file.names();
+        let point = |plan: &Plan| {
+            let keys = plan.point.iter().map(|setting| (setting.key.clone(), setting.value.as_str().into()));
+            Point { names: names.clone(), keys: keys.collect(), ..Point::default() }
+        };
+        let points: Vec<Point> = plans.iter().map(point).collect();
+        let mut keys = varying(&points);
+        keys.retain(|key| key != "seed");
         let columns: Vec<&str> = file.columns.iter().map(|column| column.name.as_str()).collect();
         file.figures.iter().try_for_each(|figure| figure.check(&keys, &columns))?;
-        Ok(Own { path: path.to_owned(), file, seed, plans })
+        // That of the file, without its ending.
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let place = path.display().to_string();
+        Ok(Planned { name, place, file, names, seed, points, keys, measure: None, own: Some(plans) })
     }
 
-    /// Its name: that of the file, without its ending.
-    pub fn name(&self) -> String {
-        self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    /// Its title.
+    pub fn title(&self) -> &str {
+        &self.file.title
+    }
+
+    /// Its source.
+    pub fn source(&self) -> &str {
+        &self.file.source
+    }
+
+    /// Why a check does not hold, where that is known.
+    pub fn loss(&self, check: &str) -> Option<String> {
+        self.file.loss(check)
+    }
+
+    /// Whether it and each of its parameters say what they are.
+    pub fn is_documented(&self) -> bool {
+        self.file.is_documented()
+    }
+
+    /// Whether it is one's own.
+    pub fn is_own(&self) -> bool {
+        self.own.is_some()
     }
 
     /// How many runs it has.
     pub fn runs(&self) -> usize {
-        self.plans.len()
+        self.points.len()
     }
 
-    /// Runs it. `None`: it was asked to end.
+    /// Runs it, on the threads of the surrounding [`pool::with_jobs`]. `None`: it was asked to end.
     ///
     /// # Errors
     /// A run that fails, and an expression without a value.
-    pub fn run(&self, options: &Options<'_>) -> Result<Option<Experiment>, Failure> {
-        let place =
-            |failure: Failure| Failure { message: format!("{}: {}", self.path.display(), failure.message), ..failure };
-        let runs = ready(self.plans.clone()).map_err(place)?;
-        let Options { how, follow } = options;
+    pub fn run(&self, how: &How, follow: &Arc<dyn Follow>) -> Result<Option<Experiment>, Failure> {
+        let rows = self.measured(how, follow).and_then(|rows| rows.map(|rows| self.document(rows)).transpose());
+        rows.map_err(|failure| failure.within(&self.place))
+    }
+
+    /// The rows of all runs.
+    fn measured(&self, how: &How, follow: &Arc<dyn Follow>) -> Result<Option<Vec<Row>>, Failure> {
+        let plans = match (&self.own, self.measure) {
+            (Some(plans), _) => plans.clone(),
+            (None, Some(_)) => Vec::new(),
+            (None, None) => self.points.iter().map(Point::plan).collect::<Result<_, _>>()?,
+        };
+        let runs = ready(plans)?;
         how.expect(runs.iter());
         // A name that is wrong is found by the first run that ends, and ends the others.
-        let wrong = std::sync::atomic::AtomicBool::new(false);
-        let measured = pool::in_order(runs.iter().collect(), |index, run| {
+        let wrong = AtomicBool::new(false);
+        let measured = pool::in_order(self.points.iter().collect(), |index, point: &Point| {
             if how.cancelled.load(Ordering::Relaxed) || wrong.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            let outcome = one(run, how, index, follow);
-            follow.ended(index, &outcome);
-            let record = outcome?;
-            if record.partial {
-                return Ok(None);
-            }
-            let columns = self.columns(record);
-            wrong.fetch_or(columns.is_err(), Ordering::Relaxed);
-            columns.map(Some)
+            let all = match self.measure {
+                Some(measure) => measure(point)?,
+                None => match one(&runs[index], how, index, follow)? {
+                    record if record.partial => return Ok(None),
+                    record => vec![figures(record)],
+                },
+            };
+            follow.share(index, 1.0);
+            let rows = self.rows(point, all);
+            wrong.fetch_or(rows.is_err(), Ordering::Relaxed);
+            rows.map(Some)
         });
         let mut rows = Vec::new();
         for outcome in measured {
-            match outcome.map_err(place)? {
-                Some(columns) => rows.push(columns),
+            match outcome? {
+                Some(more) => rows.extend(more),
                 None if wrong.load(Ordering::Relaxed) => {}
                 None => return Ok(None),
             }
         }
-        self.document(&self.over_seeds(&rows)).map(Some).map_err(place)
+        Ok(Some(rows))
     }
 
-    /// Values of the columns for a run.
-    fn columns(&self, record: Record) -> Result<Names, Failure> {
-        let mut names = self.file.names();
-        names.extend(figures(record));
-        let columns = self.file.columns(&names)?;
-        match columns.iter().find(|(_, value)| !f64::try_from((*value).clone()).is_ok_and(f64::is_finite)) {
-            Some((name, value)) => {
-                Err(Failure::usage(format_args!("columns.{name}: its value is {value}, not a number")))
+    /// The rows of a run that gave these figures: what columns and later expressions take of it.
+    fn rows(&self, point: &Point, measured: Vec<Names>) -> Result<Vec<Row>, Failure> {
+        let row = |(part, figures): (usize, Names)| {
+            let mut names = point.names.clone();
+            names.insert("part".into(), part.into());
+            names.extend(figures);
+            let columns = self.file.columns(&names)?;
+            let is_number = |value: &Value| f64::try_from(value.clone()).is_ok_and(f64::is_finite);
+            if let Some((name, value)) = columns.iter().find(|(_, value)| self.is_own() && !is_number(value)) {
+                return Err(Failure::usage(format_args!("columns.{name}: its value is {value}, not a number")));
             }
-            None => Ok(columns),
-        }
+            // Of a record the columns remain, and the parameters are known everywhere.
+            names.retain(|name, _| !self.names.contains_key(name));
+            if names.remove("record").is_some() {
+                names.retain(|name, _| point.names.contains_key(name));
+            }
+            names.extend(columns);
+            let value = |key| {
+                let own = point.keys.iter().find(|(own, _)| own == key);
+                own.map_or(Value::UNDEFINED, |(_, value)| value.clone())
+            };
+            Ok(Row { values: self.keys.iter().map(value).collect(), fields: names, hidden: point.hidden })
+        };
+        measured.into_iter().enumerate().map(row).collect()
     }
 
     /// A row for each point without its seed, with the median over seeds.
-    fn over_seeds(&self, measured: &[Names]) -> Rows {
-        let points = || self.plans.iter().map(|plan| &plan.point);
-        let keys = points().flatten().map(|setting| setting.key.as_str()).filter(|key| *key != "seed");
-        let mut of_rows: Vec<String> = Vec::new();
-        for key in keys {
-            if !of_rows.iter().any(|other| other == key) {
-                of_rows.push(key.to_owned());
-            }
-        }
-        let mut groups: Vec<(Vec<Value>, Vec<&Names>)> = Vec::new();
-        for (point, columns) in points().zip(measured) {
-            let value = |key: &String| point.iter().find(|setting| setting.key == *key).map(|one| one.value.as_str());
-            let values: Vec<Value> = of_rows.iter().map(|key| value(key).unwrap_or_default().into()).collect();
+    fn over_seeds(&self, rows: Vec<Row>) -> Vec<Row> {
+        let mut groups: Vec<(Vec<Value>, Vec<Names>)> = Vec::new();
+        for Row { values, fields, .. } in rows {
             match groups.iter_mut().find(|(other, _)| *other == values) {
-                Some((_, group)) => group.push(columns),
-                None => groups.push((values, vec![columns])),
+                Some((_, group)) => group.push(fields),
+                None => groups.push((values, vec![fields])),
             }
         }
-        let middle = |group: &[&Names], column: &String| {
-            let values = group.iter().filter_map(|columns| f64::try_from(columns[column].clone()).ok());
+        let middle = |group: &[Names], column: &String| {
+            let values = group.iter().filter_map(|fields| f64::try_from(fields.get(column)?.clone()).ok());
             (column.clone(), Value::from(median(&values.collect::<Vec<_>>()).unwrap_or_default()))
         };
-        let columns: Vec<String> = self.file.columns.iter().map(|column| column.name.clone()).collect();
-        let row = |(values, group): (_, Vec<&Names>)| {
-            let fields = columns.iter().map(|column| middle(&group, column)).collect();
+        let row = |(values, group): (_, Vec<Names>)| {
+            let fields = self.file.columns.iter().map(|column| middle(&group, &column.name)).collect();
             Row { values, fields, hidden: false }
         };
-        Rows { keys: of_rows, rows: Arc::new(groups.into_iter().map(row).collect()), columns }
+        groups.into_iter().map(row).collect()
     }
 
-    fn document(&self, rows: &Rows) -> Result<Experiment, Failure> {
-        let mut experiment = self.file.document(&self.name(), self.file.names(), rows.clone(), self.seed)?;
-        // What varies comes first.
-        let of_key = |key: &String| Column { name: short(key).to_owned(), doc: format!("{key}, as it is varied") };
-        experiment.columns.splice(0..0, rows.keys.iter().map(of_key));
-        for (cells, row) in experiment.rows.iter_mut().zip(rows.rows.iter()) {
-            cells.splice(0..0, row.values.iter().map(cell));
+    /// The document of these rows.
+    fn document(&self, rows: Vec<Row>) -> Result<Experiment, Failure> {
+        let rows = Arc::new(if self.is_own() { self.over_seeds(rows) } else { rows });
+        let columns = rows.first().map(|row| row.fields.keys().cloned().collect()).unwrap_or_default();
+        let table = Rows { keys: self.keys.clone(), columns, rows: Arc::clone(&rows) };
+        let mut experiment = self.file.document(&self.name, self.names.clone(), table, self.seed)?;
+        if self.is_own() {
+            // What varies comes first.
+            let of_key = |key: &String| Column { name: short(key).to_owned(), doc: format!("{key}, as it is varied") };
+            experiment.columns.splice(0..0, self.keys.iter().map(of_key));
+            for (cells, row) in experiment.rows.iter_mut().zip(rows.iter()) {
+                cells.splice(0..0, row.values.iter().map(cell));
+            }
         }
         Ok(experiment)
     }
+}
+
+/// All keys that vary, in their order.
+fn varying(points: &[Point]) -> Vec<String> {
+    let mut keys: Vec<String> = Vec::new();
+    for (key, _) in points.iter().flat_map(|point| &point.keys) {
+        if !keys.contains(key) {
+            keys.push(key.clone());
+        }
+    }
+    keys
 }
 
 /// The figures of a run by name, and its `record`.

@@ -1,24 +1,21 @@
-//! Experiments whose file says what each run is by expressions: every combination of the values on some axes.
+//! Runs that a file describes by expressions: every combination of the values on some axes.
 
-use super::expression::{Expression, Names, Row, Rows, filled};
-use super::sheet::File;
-use crate::many::{Follow, How, Ready, one};
+use super::expression::{Expression, Names, filled};
 use crate::sweep::plan::{PlanTable, Sweep};
-use crate::{Drive, Failure, Origin, Plan};
+use crate::{Drive, Failure, Plan};
 use minijinja::Value;
 use minijinja::value::{Serde, ValueKind};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use tidewater_report::experiment::Experiment;
 
 /// Runs: a combination of values each, the last axis changing fastest.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunsTable {
-    /// Axes: a name, and a list or its expression. A value that is a table has a `name`, settings of the drive in `set`,
-    /// and what else expressions take of it. The values of an axis called `seed` take the place of the seed.
+    /// Axes: a name, and a list or its expression. A value that is a table has a `name`, settings of the drive in
+    /// `set`, and what else expressions take of it. The values of an axis called `seed` take the place of the seed.
     axes: Vec<(String, toml::Value)>,
     /// Settings of the drive.
     #[serde(default)]
@@ -41,138 +38,26 @@ pub struct Asked {
     pub full: bool,
 }
 
-/// An experiment of a paper, as its file describes it.
-pub struct Paper {
-    name: String,
-    file: File<toml::Table>,
-    names: Names,
-    seed: u64,
-    points: Vec<Point>,
-    /// All that varies.
-    keys: Vec<String>,
-}
-
-/// Runs that are too short to tell how far they are.
-struct Silent;
-
-impl Follow for Silent {}
-
 /// One run of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Point {
-    names: Names,
-    /// Each axis, and the value here.
-    keys: Vec<(String, Value)>,
-    set: Vec<(String, Value)>,
-    run: Arc<toml::Table>,
-    hidden: bool,
-}
-
-impl Paper {
-    /// Reads the file. `more`: what its expressions know besides its parameters.
-    ///
-    /// # Errors
-    /// When it is no such file.
-    pub fn parse(
-        name: &str,
-        text: &str,
-        asked: Asked,
-        more: impl FnOnce(&Names) -> Result<Names, Failure>,
-    ) -> Result<Paper, Failure> {
-        let within =
-            |failure: Failure| Failure { message: format!("experiments/{name}.toml: {}", failure.message), ..failure };
-        let file: File<toml::Table> = toml::from_str(text).map_err(|error| within(Failure::usage(error)))?;
-        let mut names = file.names();
-        names.extend(more(&names)?);
-        let Asked { seed, quick, full } = asked;
-        names.extend(
-            [("seed", Value::from(seed)), ("quick", quick.into()), ("full", full.into())].map(|(n, v)| (n.into(), v)),
-        );
-        let run = Arc::new(file.run.clone().unwrap_or_default());
-        let mut paper = Paper { name: name.into(), points: Vec::new(), keys: Vec::new(), names, seed, file };
-        for runs in &paper.file.runs {
-            let set = runs.set.iter().map(|(key, value)| (key.clone(), Value::from(Serde(value)))).collect();
-            let first =
-                Point { names: paper.names.clone(), keys: Vec::new(), set, run: Arc::clone(&run), hidden: runs.hidden };
-            paper.points.extend(runs.points(first).map_err(|why| within(Failure::usage(format_args!("runs: {why}"))))?);
-        }
-        for (place, point) in paper.points.iter_mut().enumerate() {
-            point.names.insert("place".into(), place.into());
-        }
-        for (key, _) in paper.points.iter().flat_map(|point| &point.keys) {
-            if !paper.keys.contains(key) {
-                paper.keys.push(key.clone());
-            }
-        }
-        Ok(paper)
-    }
-
-    /// Its title.
-    pub fn title(&self) -> &str {
-        &self.file.title
-    }
-
-    /// Its source.
-    pub fn source(&self) -> &str {
-        &self.file.source
-    }
-
-    /// Why a check does not hold, where that is known.
-    pub fn loss(&self, check: &str) -> Option<String> {
-        self.file.loss(check)
-    }
-
-    /// Whether each parameter says what it is.
-    pub fn is_documented(&self) -> bool {
-        !self.file.description.trim().is_empty() && self.file.parameters.values().all(|given| !given.doc.is_empty())
-    }
-
-    /// Its runs.
-    pub fn points(&self) -> &[Point] {
-        &self.points
-    }
-
-    /// The rows of a run that gave these figures: what columns and later expressions take of it.
-    ///
-    /// # Errors
-    /// A column without a value.
-    pub fn rows(&self, point: &Point, measured: Vec<Names>) -> Result<Vec<Row>, Failure> {
-        let row = |(part, figures): (usize, Names)| {
-            let mut names = point.names.clone();
-            names.insert("part".into(), part.into());
-            names.extend(figures);
-            let columns = self.file.columns(&names)?;
-            // Of a record the columns remain, and the parameters are known everywhere.
-            names.retain(|name, _| !self.names.contains_key(name));
-            if names.remove("record").is_some() {
-                names.retain(|name, _| point.names.contains_key(name));
-            }
-            names.extend(columns);
-            let value = |key| {
-                let own = point.keys.iter().find(|(own, _)| own == key);
-                own.map_or(Value::UNDEFINED, |(_, value)| value.clone())
-            };
-            Ok(Row { values: self.keys.iter().map(value).collect(), fields: names, hidden: point.hidden })
-        };
-        measured.into_iter().enumerate().map(row).collect()
-    }
-
-    /// The document, of all [`Paper::rows`].
-    ///
-    /// # Errors
-    /// An expression without a value.
-    pub fn document(&self, rows: Vec<Row>) -> Result<Experiment, Failure> {
-        let columns = rows.first().map(|row| row.fields.keys().cloned().collect()).unwrap_or_default();
-        let rows = Rows { keys: self.keys.clone(), columns, rows: Arc::new(rows) };
-        let document = self.file.document(&self.name, self.names.clone(), rows, self.seed);
-        let within = |message| format!("experiments/{}.toml: {message}", self.name);
-        document.map_err(|failure| Failure { message: within(failure.message), ..failure })
-    }
+    pub(super) names: Names,
+    /// What varies, and the value here.
+    pub(super) keys: Vec<(String, Value)>,
+    pub(super) set: Vec<(String, Value)>,
+    pub(super) run: Arc<toml::Table>,
+    pub(super) hidden: bool,
 }
 
 impl RunsTable {
-    fn points(&self, first: Point) -> Result<Vec<Point>, String> {
-        let mut points = vec![first];
+    /// Its points, where expressions know these names and `[run]` says what each runs.
+    ///
+    /// # Errors
+    /// An expression without a value, and an axis that is no list.
+    pub fn points(&self, names: &Names, run: &Arc<toml::Table>) -> Result<Vec<Point>, String> {
+        let set = self.set.iter().map(|(key, value)| (key.clone(), Value::from(Serde(value)))).collect();
+        let names = names.clone();
+        let mut points = vec![Point { names, keys: Vec::new(), set, run: Arc::clone(run), hidden: self.hidden }];
         for (key, values) in &self.axes {
             let mut more = Vec::new();
             for point in &points {
@@ -311,18 +196,11 @@ impl Point {
         self.sweep()?.grid.drive.prepare()
     }
 
-    /// Makes the run, and gives the figures of its record. `None`: it was asked to end.
+    /// The run, where it is a load on its drive.
     ///
     /// # Errors
     /// When it can't be made.
-    pub fn run(&self, how: &How) -> Result<Option<Vec<Names>>, Failure> {
-        let Plan { load, drive, .. } = self.sweep()?.plans()?.remove(0);
-        let ready = Ready {
-            drive: drive.prepare()?,
-            origin: Arc::new(Origin::find(&load)?),
-            plan: Plan { label: String::new(), point: Vec::new(), load, drive },
-        };
-        let record = one(&ready, how, 0, &(Arc::new(Silent) as Arc<dyn Follow>))?;
-        Ok((!record.partial).then(|| vec![super::figures(record)]))
+    pub fn plan(&self) -> Result<Plan, Failure> {
+        Ok(self.sweep()?.plans()?.remove(0))
     }
 }

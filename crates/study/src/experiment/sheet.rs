@@ -12,23 +12,25 @@ use std::sync::Arc;
 use tidewater_report::experiment::{Cell, Check, Column, Experiment, Parameter, SCHEMA};
 use toml::Spanned;
 
-/// The file of an experiment; `R`: its runs.
+/// The file of an experiment.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct File<R> {
+pub struct File {
     pub title: String,
     #[serde(default)]
     pub source: String,
     #[serde(default)]
-    pub description: String,
+    description: String,
     #[serde(default)]
     fitted: Vec<String>,
     #[serde(default)]
     differences: Vec<String>,
     #[serde(default)]
-    pub parameters: BTreeMap<String, Documented>,
-    pub run: Option<R>,
-    pub quick: Option<super::Quick>,
+    parameters: BTreeMap<String, Documented>,
+    /// Runs: of a paper with expressions in the place of values, of one's own as a plan of a sweep.
+    pub run: Option<toml::Table>,
+    /// Changes made by `--quick` in one's own.
+    pub quick: Option<toml::Table>,
     #[serde(default)]
     pub runs: Vec<RunsTable>,
     #[serde(default)]
@@ -52,7 +54,7 @@ pub struct File<R> {
 #[serde(deny_unknown_fields)]
 pub struct Documented {
     value: toml::Value,
-    pub doc: String,
+    doc: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -145,7 +147,7 @@ fn with(names: &Names, it: &Value) -> Names {
     names
 }
 
-impl<R> File<R> {
+impl File {
     /// The parameters' values.
     pub fn names(&self) -> Names {
         self.parameters.iter().map(|(name, given)| (name.clone(), Value::from(Serde(&given.value)))).collect()
@@ -154,6 +156,11 @@ impl<R> File<R> {
     /// Why a check does not hold, where that is known.
     pub fn loss(&self, check: &str) -> Option<String> {
         self.losses.iter().find(|loss| loss.check == check).map(|loss| loss.because.trim().to_owned())
+    }
+
+    /// Whether it and each of its parameters say what they are.
+    pub fn is_documented(&self) -> bool {
+        !self.description.trim().is_empty() && self.parameters.values().all(|given| !given.doc.is_empty())
     }
 
     /// The columns of a run, from its figures.

@@ -2,30 +2,29 @@
 
 use super::sheet::rounded;
 use super::*;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use tidewater_report::experiment::Cell;
 
 #[derive(Default)]
-struct Ended(AtomicUsize);
+struct Begun(AtomicUsize);
 
-impl Follow for Ended {
-    fn ended(&self, _index: usize, _outcome: &Result<Record, Failure>) {
+impl Follow for Begun {
+    fn started(&self, _index: usize) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// The experiment of a text, run with so many jobs, and how many runs it made.
 fn run(text: &str, jobs: usize) -> (Result<Option<Experiment>, Failure>, usize) {
-    let own = match Own::parse(text, Path::new("folder/mine.toml"), 1, true) {
+    let asked = Asked { seed: 1, quick: true, full: false };
+    let own = match Planned::own(text, Path::new("folder/mine.toml"), asked) {
         Ok(own) => own,
         Err(failure) => return (Err(failure), 0),
     };
-    let ended = Arc::new(Ended::default());
+    let begun = Arc::new(Begun::default());
     let how = How::new(Some(jobs), Arc::new(AtomicBool::new(false)));
-    let options = Options { how: &how, follow: Arc::clone(&ended) as Arc<dyn Follow> };
-    let outcome = pool::with_jobs(jobs, || own.run(&options));
-    (outcome, ended.0.load(Ordering::Relaxed))
+    let outcome = pool::with_jobs(jobs, || own.run(&how, &(Arc::clone(&begun) as Arc<dyn Follow>)));
+    (outcome, begun.0.load(Ordering::Relaxed))
 }
 
 #[test]

@@ -174,8 +174,7 @@ impl Sweep {
     pub fn from_file(path: &Path) -> Result<Sweep, Failure> {
         let text = crate::read(path)?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        Sweep::parse(&text, folder)
-            .map_err(|failure| Failure { message: format!("{}: {}", path.display(), failure.message), ..failure })
+        Sweep::parse(&text, folder).map_err(|failure| failure.within(path.display()))
     }
 
     /// Reads the text of a plan; paths in it begin at `folder`.
