@@ -1,4 +1,4 @@
-//! `tidewater compare`: one load on several drives.
+//! `tidewater compare`: a sweep without a folder, whose runs are shown side by side.
 
 use crate::args;
 use crate::failure::Failure;
@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tidewater_report::compare::{self, Labelled};
 use tidewater_report::table::{self, Table};
-use tidewater_study::{self as study, Follow, Grid, How, Plan};
+use tidewater_study::sweep::Sweep;
+use tidewater_study::{self as study, Follow, How, Plan};
 use tidewater_tables::encode;
 
 /// The most runs of one comparison: more are not readable side by side.
@@ -104,12 +105,12 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
 /// # Errors
 /// A key that cannot be varied, and more runs than can be read side by side.
 pub fn plans(given: &args::Compare) -> Result<Vec<Plan>, Failure> {
-    let grid = Grid { load: given.load.spec(), drive: given.drive.spec(), vary: given.vary.clone() };
-    if let Some(runs) = grid.too_many(RUNS_MAX) {
+    let sweep = Sweep::of(given.load.spec(), given.drive.spec(), given.vary.clone());
+    if let Some(runs) = sweep.too_many(RUNS_MAX) {
         return Err(Failure::usage(format_args!("these --vary make {runs} runs; at most {RUNS_MAX} can be compared"))
             .help("vary fewer keys, or fewer values of each; `tidewater sweep` makes any number of runs"));
     }
-    Ok(grid.plans()?)
+    Ok(sweep.plans()?)
 }
 
 #[cfg(test)]

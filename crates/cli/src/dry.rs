@@ -9,7 +9,8 @@ use clap::{CommandFactory as _, Parser as _};
 use std::path::{Path, PathBuf};
 use tidewater_serve::engine::DriveSetup;
 use tidewater_study::Setting;
-use tidewater_study::{self as study, Grid, Origin};
+use tidewater_study::sweep::Sweep;
+use tidewater_study::{self as study, Origin};
 
 /// The words of a line, as a shell takes them: quotes keep words together, and what the shell does itself is left out.
 fn words(line: &str) -> Vec<String> {
@@ -56,8 +57,8 @@ fn checked(command: Command) -> Result<(), Failure> {
             }
         }
         Command::Sweep(given) if given.plan.is_none() => {
-            let grid = Grid { load: given.load.spec(), drive: given.drive.spec(), vary: given.vary.clone() };
-            for plan in grid.plans()? {
+            let sweep = Sweep::of(given.load.spec(), given.drive.spec(), given.vary.clone());
+            for plan in sweep.plans()? {
                 plan.drive.prepare()?;
             }
         }

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use tidewater_base::units::{self, plural};
 use tidewater_study::sweep::{self, Folder, Named, STATISTICS, Sweep, TABLE};
-use tidewater_study::{Follow, Grid, How};
+use tidewater_study::{Follow, How};
 use tidewater_tables::{Format, encode};
 
 /// `tidewater sweep`.
@@ -23,10 +23,7 @@ use tidewater_tables::{Format, encode};
 pub fn command(given: &Given) -> Result<(), Failure> {
     let plan = match &given.plan {
         Some(path) => Sweep::from_file(path)?,
-        None => {
-            let grid = Grid { load: given.load.spec(), drive: given.drive.spec(), vary: given.vary.clone() };
-            Sweep { grid, sample: None, skip: Vec::new() }
-        }
+        None => Sweep::of(given.load.spec(), given.drive.spec(), given.vary.clone()),
     };
     let runs = sweep::named(plan.plans()?, &build()?)?;
     let names: Vec<(String, String)> = runs.iter().map(|run| (run.name.clone(), run.plan.label.clone())).collect();

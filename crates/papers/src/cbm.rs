@@ -61,8 +61,7 @@ pub(super) fn traces(listed: &Value, folder: Option<&Path>) -> Result<Names, Fai
     }
     let missing = lines.len() - found.len();
     let skipped = format!(
-        "SKIPPED: {missing} of {} traces are not there; --traces FOLDER or TIDEWATER_TRACES names the folder that has \
-         them",
+        "SKIPPED: {missing} of {} traces are not there; --traces FOLDER or TIDEWATER_TRACES names their folder",
         lines.len()
     );
     let skipped = if missing > 0 { skipped } else { String::new() };

@@ -33,7 +33,7 @@ pub struct Info {
     pub source: String,
 }
 
-/// What experiments take besides their files.
+/// Inputs of experiments besides their files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Folders<'a> {
     /// A folder of traces, for experiments that take some.
@@ -50,7 +50,7 @@ struct Entry {
     file: &'static str,
     /// Measures a run; `None`: it is a load on a drive, and its figures those of the record.
     measure: Option<Measure>,
-    /// What several have in common, read as the end of their files.
+    /// Parts that several have in common, read as the end of their files.
     endings: &'static [&'static str],
 }
 

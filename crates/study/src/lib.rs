@@ -20,4 +20,4 @@ pub use one::{Listeners, One, RunFailure, memory_needed};
 pub use shared::{Opened, SharedDrives, SharedTraces};
 pub use trace::Reading;
 pub use values::{Range, Setting, Variation, factor};
-pub use vary::{Grid, OPTIONS, Plan};
+pub use vary::{OPTIONS, Plan};

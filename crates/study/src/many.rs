@@ -179,7 +179,8 @@ pub(crate) fn one(run: &Ready, how: &How, index: usize, follow: &Arc<dyn Follow>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DriveSpec, Grid, Reading};
+    use crate::sweep::Sweep;
+    use crate::{DriveSpec, Reading};
     use tidewater_core::ftl::Precondition;
 
     struct Silent;
@@ -202,7 +203,7 @@ mod tests {
             ..LoadSpec::default()
         };
         let vary = vec!["nand.channels=4,8".parse().unwrap(), "speedup=1,2".parse().unwrap()];
-        let runs = ready(Grid { load, drive, vary }.plans().unwrap()).unwrap();
+        let runs = ready(Sweep::of(load, drive, vary).plans().unwrap()).unwrap();
         let how = How::new(Some(2), Arc::default());
         let follow: Arc<dyn Follow> = Arc::new(Silent);
         let shared = run_all(&runs, &how, &follow);

@@ -1,6 +1,6 @@
 //! The grid of a study: every combination of values is a run.
 
-use crate::drive::{self, DriveSpec};
+use crate::drive::{DriveSpec, meant};
 use crate::load::LoadSpec;
 use crate::{Failure, Setting, Variation, factor};
 use tidewater_core::profile;
@@ -10,23 +10,12 @@ use tidewater_sim::run::parse_precondition;
 pub const OPTIONS: [&str; 8] =
     ["profile", "trace", "job", "queue-depth", "speedup", "precondition", "power-cut", "seed"];
 
-/// A load on a drive, and what is varied of both.
-#[derive(Clone, Debug)]
-pub struct Grid {
-    /// The load.
-    pub load: LoadSpec,
-    /// The drive.
-    pub drive: DriveSpec,
-    /// The variations; the last changes fastest.
-    pub vary: Vec<Variation>,
-}
-
 /// One run of a study.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The varied values, as `KEY=VALUE`, separated by blanks.
     pub label: String,
-    /// The varied keys and their values, in the order of the grid.
+    /// The varied keys and their values, in the order of the sweep.
     pub point: Vec<Setting>,
     /// Its load.
     pub load: LoadSpec,
@@ -50,76 +39,61 @@ impl Plan {
     }
 }
 
-impl Grid {
-    /// How many runs it has, in words, where these are more than `most`.
-    pub fn too_many(&self, most: usize) -> Option<String> {
-        let runs = self.vary.iter().try_fold(1usize, |runs, vary| runs.checked_mul(vary.values.len()));
-        match runs {
-            Some(runs) if runs <= most => None,
-            Some(runs) => Some(runs.to_string()),
-            None => Some("too many".to_owned()),
+/// Every combination; the last variation changes fastest.
+///
+/// # Errors
+/// When a key cannot be varied.
+pub(crate) fn combinations(load: &LoadSpec, drive: &DriveSpec, all: &[Variation]) -> Result<Vec<Plan>, Failure> {
+    let vary_names = |key: &str| all.iter().any(|vary| vary.key == key);
+    for (i, vary) in all.iter().enumerate() {
+        if all[..i].iter().any(|other| other.key == vary.key) {
+            return Err(Failure::usage(format_args!("--vary {} was given twice", vary.key))
+                .help(format_args!("give all its values at once: --vary {}=V1,V2,...", vary.key)));
         }
     }
-
-    /// Every combination; the last variation changes fastest.
-    ///
-    /// # Errors
-    /// When a key cannot be varied.
-    pub fn plans(&self) -> Result<Vec<Plan>, Failure> {
-        let vary_names = |key: &str| self.vary.iter().any(|vary| vary.key == key);
-        for (i, vary) in self.vary.iter().enumerate() {
-            if self.vary[..i].iter().any(|other| other.key == vary.key) {
-                return Err(Failure::usage(format_args!("--vary {} was given twice", vary.key))
-                    .help(format_args!("give all its values at once: --vary {}=V1,V2,...", vary.key)));
-            }
+    for vary in all {
+        if let Some(flag) = given_besides(load, drive, &vary.key) {
+            return Err(Failure::usage(format_args!("{} is varied, and given by {flag} too", vary.key))
+                .help("leave one of them out"));
         }
-        for vary in &self.vary {
-            if let Some(flag) = given_besides(self, &vary.key) {
-                return Err(Failure::usage(format_args!("{} is varied, and given by {flag} too", vary.key))
-                    .help("leave one of them out"));
-            }
-        }
-        // As for one run: --queue-depth ignores the times that --speedup divides.
-        let asked = |key: &str, given: bool| given || vary_names(key);
-        if asked("queue-depth", self.load.queue_depth.is_some()) && asked("speedup", self.load.speedup.is_some()) {
-            return Err(Failure::usage(
-                "a queue depth and a speedup cannot be used together, neither given nor varied",
-            )
+    }
+    // As for one run: --queue-depth ignores the times that --speedup divides.
+    let asked = |key: &str, given: bool| given || vary_names(key);
+    if asked("queue-depth", load.queue_depth.is_some()) && asked("speedup", load.speedup.is_some()) {
+        return Err(Failure::usage("a queue depth and a speedup cannot be used together, neither given nor varied")
             .help("a queue depth ignores the times that a speedup divides: leave one of them out"));
-        }
-        let first =
-            Plan { label: String::new(), point: Vec::new(), load: self.load.clone(), drive: self.drive.clone() };
-        self.vary.iter().try_fold(vec![first], |plans, vary| {
-            let mut more = Vec::new();
-            // Side by side, full keys are too long for a heading; where two end alike, both are given in full.
-            let short = vary.key.rsplit('.').next().unwrap_or_default();
-            let alike = self.vary.iter().filter(|other| other.key.rsplit('.').next() == Some(short)).count() > 1;
-            let name = if alike { vary.key.as_str() } else { short };
-            let several = self.vary.len() > 1;
-            for plan in plans {
-                for value in &vary.values {
-                    // Of several, a word speaks for itself.
-                    let word =
-                        vary.key == "profile" || several && !alike && !value.starts_with(|c: char| c.is_ascii_digit());
-                    let label = if word { value.clone() } else { format!("{name}={value}") };
-                    more.push(varied(&plan, vary, &label, value)?);
-                }
-            }
-            Ok(more)
-        })
     }
+    let first = Plan { label: String::new(), point: Vec::new(), load: load.clone(), drive: drive.clone() };
+    all.iter().try_fold(vec![first], |plans, vary| {
+        let mut more = Vec::new();
+        // Side by side, full keys are too long for a heading; where two end alike, both are given in full.
+        let short = vary.key.rsplit('.').next().unwrap_or_default();
+        let alike = all.iter().filter(|other| other.key.rsplit('.').next() == Some(short)).count() > 1;
+        let name = if alike { vary.key.as_str() } else { short };
+        let several = all.len() > 1;
+        for plan in plans {
+            for value in &vary.values {
+                // Of several, a word speaks for itself.
+                let word =
+                    vary.key == "profile" || several && !alike && !value.starts_with(|c: char| c.is_ascii_digit());
+                let label = if word { value.clone() } else { format!("{name}={value}") };
+                more.push(varied(&plan, vary, &label, value)?);
+            }
+        }
+        Ok(more)
+    })
 }
 
 /// The option that gives one value to what is varied, if one does: all runs would have that value, or none.
-fn given_besides(given: &Grid, key: &str) -> Option<&'static str> {
+fn given_besides(load: &LoadSpec, drive: &DriveSpec, key: &str) -> Option<&'static str> {
     let options = [
-        ("trace", !given.load.traces.is_empty() || given.load.job.is_some(), "--trace or --job"),
-        ("job", !given.load.traces.is_empty() || given.load.job.is_some(), "--trace or --job"),
-        ("queue-depth", given.load.queue_depth.is_some(), "--queue-depth"),
-        ("speedup", given.load.speedup.is_some(), "--speedup"),
-        ("power-cut", given.load.power_cut.is_some(), "--power-cut"),
-        ("drive.capacity", given.drive.capacity.is_some(), "--capacity"),
-        (key, given.drive.set.iter().any(|set| set.key == key), "--set"),
+        ("trace", !load.traces.is_empty() || load.job.is_some(), "--trace or --job"),
+        ("job", !load.traces.is_empty() || load.job.is_some(), "--trace or --job"),
+        ("queue-depth", load.queue_depth.is_some(), "--queue-depth"),
+        ("speedup", load.speedup.is_some(), "--speedup"),
+        ("power-cut", load.power_cut.is_some(), "--power-cut"),
+        ("drive.capacity", drive.capacity.is_some(), "--capacity"),
+        (key, drive.set.iter().any(|set| set.key == key), "--set"),
     ];
     options.into_iter().find(|(name, is_given, _)| *name == key && *is_given).map(|(.., flag)| flag)
 }
@@ -156,7 +130,7 @@ fn varied(plan: &Plan, vary: &Variation, label: &str, value: &str) -> Result<Pla
         _ if key.contains('.') => plan.drive.set.push(Setting { key: key.into(), value: value.into() }),
         _ => {
             let failure = Failure::usage(format_args!("--vary {key}: there is no such key"));
-            let meant = drive::meant(key, OPTIONS.into_iter()).map(str::to_owned);
+            let meant = meant(key, OPTIONS.into_iter()).map(str::to_owned);
             return Err(match meant.or_else(|| profile::suggestion(key)) {
                 Some(meant) => failure.help(format_args!("did you mean `{meant}`?")),
                 None => failure.help(format_args!(

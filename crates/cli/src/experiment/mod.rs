@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(list.lines().count(), papers::all().len());
         for (line, info) in list.lines().zip(papers::all()) {
             assert_eq!(line.split_whitespace().next(), Some(info.name));
-            assert!(line.ends_with(info.title));
+            assert!(line.ends_with(&info.title));
         }
     }
 

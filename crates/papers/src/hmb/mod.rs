@@ -56,7 +56,7 @@ impl Host {
         }
     }
 
-    /// Whatever is due next happens. False: nothing is, by then.
+    /// Handles the event that is due next. False: none is, by then.
     fn step(&mut self, until: Instant) -> bool {
         let event = self.device.deadline().unwrap_or(Instant::NEVER);
         let due = event.min(self.memory.next_at());

@@ -113,7 +113,7 @@ pub struct Rows {
 pub struct Row {
     /// The values of the keys.
     pub values: Vec<Value>,
-    /// The measurements, and the columns.
+    /// The figures that were measured, and the columns.
     pub fields: Names,
     /// No reader sees it.
     pub hidden: bool,
@@ -152,7 +152,7 @@ impl Rows {
             names.extend(self.names(row));
             names.insert("this".into(), self.map(row));
             names.extend(outer.clone().map(|outer| ("outer".to_owned(), outer)));
-            let (rows, of) = (self.clone(), row.values.clone());
+            let (rows, of) = (self.clone(), row.clone());
             names.insert("same".into(), Value::from_function(move |given: Kwargs| rows.same(&of, &given)));
             if when.as_ref().map_or(Ok(true), |when| when.eval(&names).map(|value| value.is_true()))? {
                 values.push(each.eval(&names)?);
@@ -161,13 +161,15 @@ impl Rows {
         Ok(values)
     }
 
-    fn same(&self, of: &[Value], given: &Kwargs) -> Result<Value, Error> {
-        let mut wanted = of.to_vec();
+    /// The row that differs from this one in the given keys alone; of a run with several, the one at its place.
+    fn same(&self, of: &Row, given: &Kwargs) -> Result<Value, Error> {
+        let mut wanted = of.values.clone();
         for name in given.args() {
             let at = self.key(name).ok_or_else(|| wrong(format!("`{name}` does not vary")))?;
             wanted[at] = given.get::<Value>(name)?;
         }
-        let row = self.rows.iter().find(|row| row.values == wanted);
+        let is_at = |row: &&Row| row.values == wanted && row.fields.get("part") == of.fields.get("part");
+        let row = self.rows.iter().find(is_at);
         row.map(|row| self.map(row)).ok_or_else(|| wrong(format!("no row has {given:?}, and else the same values")))
     }
 

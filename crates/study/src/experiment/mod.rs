@@ -38,7 +38,7 @@ pub struct Planned {
     /// Its file, as messages name it.
     place: String,
     file: File,
-    /// What every expression knows.
+    /// Names that every expression knows.
     names: Names,
     seed: u64,
     points: Vec<Point>,

@@ -42,7 +42,7 @@ pub struct Asked {
 #[derive(Clone, Debug, Default)]
 pub struct Point {
     pub(super) names: Names,
-    /// What varies, and the value here.
+    /// The keys that vary, with their values here.
     pub(super) keys: Vec<(String, Value)>,
     pub(super) set: Vec<(String, Value)>,
     pub(super) run: Arc<toml::Table>,
@@ -110,7 +110,7 @@ impl Point {
         Ok(point)
     }
 
-    /// The meaning of a name.
+    /// The value that a name stands for.
     ///
     /// # Errors
     /// When it stands for nothing.
@@ -163,7 +163,7 @@ impl Point {
         let text = toml::to_string(&run).map_err(|error| wrong(&error))?;
         let table: PlanTable = toml::from_str(&text).map_err(|error| wrong(&error))?;
         let mut sweep = table.sweep(Path::new(""))?;
-        sweep.grid.drive.seed = self.seed()?;
+        sweep.drive.seed = self.seed()?;
         Ok(sweep)
     }
 
@@ -193,7 +193,7 @@ impl Point {
     /// # Errors
     /// When there is no such drive.
     pub fn drive(&self) -> Result<Drive, Failure> {
-        self.sweep()?.grid.drive.prepare()
+        self.sweep()?.drive.prepare()
     }
 
     /// The run, where it is a load on its drive.

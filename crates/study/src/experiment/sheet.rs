@@ -1,4 +1,4 @@
-//! From measured rows to columns, checks, findings and figures.
+//! The document of rows that were measured: columns, checks, findings and figures.
 
 use super::expression::{Expression, Names, Rows, is_template, text};
 use super::figure::FigureTable;
@@ -103,7 +103,7 @@ struct Loss {
     because: String,
 }
 
-/// The part that is there for each value of an expression.
+/// A part of a file that is repeated for each value of an expression.
 pub trait Each {
     /// The expression.
     fn each(&self) -> Option<&str>;

@@ -80,7 +80,8 @@ impl Digests {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DriveSpec, Grid, LoadSpec, Setting};
+    use crate::sweep::Sweep;
+    use crate::{DriveSpec, LoadSpec, Setting};
     use tidewater_core::ftl::Precondition;
 
     fn name(change: impl FnOnce(&mut LoadSpec, &mut DriveSpec)) -> String {
@@ -93,7 +94,7 @@ mod tests {
             seed: 1,
         };
         change(&mut load, &mut drive);
-        let plan = Grid { load, drive, vary: Vec::new() }.plans().unwrap().remove(0);
+        let plan = Sweep::of(load, drive, Vec::new()).plans().unwrap().remove(0);
         let profile = plan.drive.prepare().unwrap().profile;
         digest(Digests::default().decided_by(&plan, Some(&profile), "b").unwrap().join("\n").as_bytes())
     }

@@ -3,7 +3,7 @@
 use crate::drive::DriveSpec;
 use crate::load::{LoadSpec, SynthLoad};
 use crate::trace::Reading;
-use crate::vary::{Grid, Plan};
+use crate::vary::{Plan, combinations};
 use crate::{Failure, Setting, Variation, factor};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -17,8 +17,12 @@ use toml::Spanned;
 /// A sweep.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// Load, drive and variations.
-    pub grid: Grid,
+    /// The load.
+    pub load: LoadSpec,
+    /// The drive.
+    pub drive: DriveSpec,
+    /// The variations; the last changes fastest.
+    pub vary: Vec<Variation>,
     /// A sampled design in place of every combination of some keys.
     pub sample: Option<Sample>,
     /// Combinations that are left out: each is one where all of its settings hold.
@@ -167,6 +171,21 @@ impl Default for PlanTable {
 }
 
 impl Sweep {
+    /// Every combination of these variations.
+    pub fn of(load: LoadSpec, drive: DriveSpec, vary: Vec<Variation>) -> Sweep {
+        Sweep { load, drive, vary, sample: None, skip: Vec::new() }
+    }
+
+    /// How many runs it has, in words, where these are more than `most`.
+    pub fn too_many(&self, most: usize) -> Option<String> {
+        let runs = self.vary.iter().try_fold(1usize, |runs, vary| runs.checked_mul(vary.values.len()));
+        match runs {
+            Some(runs) if runs <= most => None,
+            Some(runs) => Some(runs.to_string()),
+            None => Some("too many".to_owned()),
+        }
+    }
+
     /// Reads the file of a sweep. Paths in it begin at the file's folder.
     ///
     /// # Errors
@@ -191,22 +210,21 @@ impl Sweep {
     /// # Errors
     /// When a key cannot be varied.
     pub fn plans(&self) -> Result<Vec<Plan>, Failure> {
-        if self.grid.load.traces.is_empty()
-            && self.grid.load.job.is_none()
-            && self.grid.load.synth.is_none()
-            && !self.grid.vary.iter().any(|vary| ["trace", "job"].contains(&vary.key.as_str()))
+        if self.load.traces.is_empty()
+            && self.load.job.is_none()
+            && self.load.synth.is_none()
+            && !self.vary.iter().any(|vary| ["trace", "job"].contains(&vary.key.as_str()))
         {
             return Err(Failure::usage("the sweep has no load")
                 .help("give it a trace or a job: in [load], or several in [vary]"));
         }
         let mut plans = match &self.sample {
-            None => self.grid.plans()?,
+            None => combinations(&self.load, &self.drive, &self.vary)?,
             Some(sample) => {
                 let mut plans = Vec::new();
                 for point in sample.points()? {
-                    let mut grid = self.grid.clone();
-                    grid.vary = point.into_iter().chain(grid.vary).collect();
-                    plans.extend(grid.plans()?);
+                    let vary: Vec<Variation> = point.into_iter().chain(self.vary.clone()).collect();
+                    plans.extend(combinations(&self.load, &self.drive, &vary)?);
                 }
                 plans
             }
@@ -307,7 +325,7 @@ impl PlanTable {
         }
         let skip = file.skip.iter().map(|text| conditions(text).map_err(|why| wrong("skip", &why)));
         let skip = skip.collect::<Result<_, _>>()?;
-        Ok(Sweep { grid: Grid { load, drive, vary }, sample: file.sample, skip })
+        Ok(Sweep { load, drive, vary, sample: file.sample, skip })
     }
 }
 
