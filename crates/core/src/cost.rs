@@ -172,7 +172,7 @@ pub struct Traffic {
 impl MemoryPort {
     pub(crate) fn new(memory: &MemoryProfile) -> MemoryPort {
         MemoryPort {
-            rate: Rate::per_second(memory.bandwidth),
+            rate: Rate::per_second(memory.usable()),
             read_latency: memory.read_latency,
             write_latency: memory.write_latency,
             server: SharedServer::default(),

@@ -12,6 +12,8 @@ pub enum Owner {
     Command(u16),
     /// Padding of the write buffer: pages that leave it beside dirty ones of their block.
     Padding,
+    /// Read-ahead, by its place among the reads under way.
+    Ahead(u8),
     /// A page of a function's log.
     Log {
         /// The function, below 16.
@@ -38,6 +40,7 @@ const LOG_READ: u32 = LOG | 1 << 30;
 const WINDOW: u32 = 1 << 29;
 const WINDOW_RESTORE: u32 = WINDOW | 1 << 8;
 const DUMP: u32 = 1 << 28;
+const READ_AHEAD: u32 = 1 << 27;
 const PADDING: u32 = 1 << 16;
 
 impl Owner {
@@ -53,6 +56,7 @@ impl Owner {
             Owner::None => NONE,
             Owner::Command(slot) => slot.into(),
             Owner::Padding => PADDING,
+            Owner::Ahead(place) => READ_AHEAD | u32::from(place),
             Owner::Log { function, number } => LOG | u32::from(function) << LOG_NUMBER_BITS | number,
             Owner::LogRead(place) => LOG_READ | place,
             Owner::Window(place) => WINDOW | u32::from(place),
@@ -80,6 +84,7 @@ impl Owner {
             WINDOW_RESTORE => Owner::WindowRestore,
             WINDOW.. => Owner::Window(bits as u8),
             DUMP => Owner::Dump,
+            READ_AHEAD.. => Owner::Ahead(bits as u8),
             _ => Owner::Padding,
         }
     }
@@ -95,7 +100,7 @@ mod tests {
         let logs = (0..16).flat_map(|function| numbers.map(|number| Owner::Log { function, number }));
         let commands = [0, 1, 0x1234, u16::MAX].map(Owner::Command);
         let reads = [0, 1, 4_095].map(Owner::LogRead);
-        let entries = [0, 1, u8::MAX].map(Owner::Window);
+        let entries = [0, 1, u8::MAX].into_iter().flat_map(|place| [Owner::Window(place), Owner::Ahead(place)]);
         let rest = [Owner::None, Owner::Padding, Owner::WindowRestore, Owner::Dump];
         let all: Vec<_> = logs.chain(commands).chain(reads).chain(entries).chain(rest).collect();
         let bits: std::collections::BTreeSet<_> = all.iter().map(|owner| owner.pack()).collect();

@@ -1,10 +1,13 @@
 //! The block side: what each NVMe command does to logical pages, from the command pipeline to its completion.
 
+mod ahead;
 mod command;
 mod destage;
 mod lent;
 mod lookup;
 mod work;
+
+pub(crate) use ahead::Ahead;
 
 use crate::caches::Caches;
 use crate::host::{Permit, Slot};
@@ -25,6 +28,7 @@ pub(crate) struct Block {
     /// Commands that wait until what came before them is on flash.
     flushing: Vec<u16>,
     pub(crate) caches: Caches,
+    ahead: Ahead,
     /// More dirty pages than this are destaged in the background.
     destage_above: usize,
     /// Flash reads under way for pages that leave the write buffer beside dirty ones, and whether one has failed.
@@ -48,6 +52,7 @@ pub(crate) struct Parts {
     pub(crate) slots: usize,
     pub(crate) caches: Caches,
     pub(crate) memory: HostMemory,
+    pub(crate) ahead: Ahead,
     /// Share of the write buffer that may be dirty.
     pub(crate) watermark: f64,
     pub(crate) translates: bool,
@@ -56,11 +61,12 @@ pub(crate) struct Parts {
 
 impl Block {
     pub(crate) fn new(parts: Parts) -> Block {
-        let Parts { slots, caches, memory, watermark, translates, map_port } = parts;
+        let Parts { slots, caches, memory, ahead, watermark, translates, map_port } = parts;
         Block {
             work: vec![Work::default(); slots],
             stalled: VecDeque::with_capacity(slots),
             flushing: Vec::with_capacity(slots),
+            ahead,
             destage_above: (caches.write.capacity() as f64 * watermark) as usize,
             caches,
             padding_reads: 0,

@@ -42,6 +42,8 @@ pub struct BufferProfile {
     pub read_memory: String,
     /// Bytes of the read cache.
     pub read_size: u64,
+    /// Bytes that are read ahead of each sequential stream, into the read cache. 0: none.
+    pub read_ahead: u64,
     /// `cbm`: dirty pages of a block that make it one for the block region, 0 (dynamic) to 65,535.
     pub cbm_threshold: u32,
     /// `cbm`: bytes of a run of writes that is sequential.

@@ -77,6 +77,14 @@ impl Profile {
             let text = "priorities have no effect under round-robin arbitration".into();
             downgrades.push(Downgrade { key: "host.queue_priorities".into(), text });
         }
+        if self.buffer.read_ahead > 0 && self.buffer.read_policy == "none" {
+            let text = "without a read cache ([buffer] read_policy) there is no place for it: it has no effect".into();
+            downgrades.push(Downgrade { key: "buffer.read_ahead".into(), text });
+        }
+        if self.window.flush_buffered && !placement.survives(memory::Use::WriteBuffer) {
+            let text = "the write buffer does not outlive a power loss: a flush still ends on flash".into();
+            downgrades.push(Downgrade { key: "window.flush_buffered".into(), text });
+        }
         if self.flash.suspend && !self.flash.read_priority {
             let text =
                 "nothing is suspended where reads do not go first: it has no effect without read_priority".into();

@@ -15,7 +15,7 @@ pub use crate::context::Options;
 pub use outside::{with_policy, write_policy};
 pub use plan::{plan, reserved, resolve};
 
-use crate::block::{Block, Parts};
+use crate::block::{Ahead, Block, Parts};
 use crate::buffer::Outside;
 use crate::caches::Caches;
 use crate::content::PAST;
@@ -132,6 +132,7 @@ impl<M: Medium> Device<M> {
             slots: profile.host.outstanding_max as usize,
             caches,
             memory,
+            ahead: Ahead::new(&profile),
             watermark: profile.buffer.write_watermark,
             translates: ftl.map_cache().is_some(),
             map_port,
@@ -293,7 +294,8 @@ impl Ports<'_> {
             let link = &self.profile.link;
             memory.read_latency += link.latency * 2;
             memory.write_latency += link.latency;
-            memory.bandwidth = memory.bandwidth.min(lane_bytes_per_second(link.generation) * u64::from(link.lanes));
+            memory.bandwidth = memory.usable().min(lane_bytes_per_second(link.generation) * u64::from(link.lanes));
+            memory.efficiency = 1.0;
         }
         self.memories.push(MemoryPort::new(&memory));
         self.memories.len() - 1

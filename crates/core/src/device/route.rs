@@ -4,7 +4,7 @@
 use super::Device;
 use crate::border::{Input, Output};
 use crate::events::{Event, Kind};
-use crate::flash::{Operation, Source};
+use crate::flash::{NONE, Operation, Source};
 use crate::owner::Owner;
 use crate::window::{Gated, Progress};
 use std::hint::cold_path;
@@ -129,6 +129,7 @@ impl<M: Medium> Device<M> {
         match progress {
             Progress::None => {}
             Progress::Drains => self.go_on_draining(),
+            Progress::Buffered => self.block.background_destage(&mut self.cx, &mut self.ftl),
             Progress::Released(ending) => {
                 for slot in self.window.take_held() {
                     self.begin(slot); // Through the gate again.
@@ -166,10 +167,15 @@ impl<M: Medium> Device<M> {
     /// A read has brought what it was to bring.
     #[inline(always)]
     fn on_flash_read(&mut self, done: u32) {
-        let &Operation { source, tag, uncorrectable, .. } = self.ftl.flash.operation(done);
+        let &Operation { source, tag, uncorrectable, mut shared, .. } = self.ftl.flash.operation(done);
         match source {
             Source::HostRead => self.on_owner_read(Owner::unpack(tag), uncorrectable != 0),
             _ => self.on_own_done(Kind::Read, done),
+        }
+        while shared != NONE {
+            let (tag, units, next) = self.ftl.flash.take_shared(shared);
+            self.on_owner_read(Owner::unpack(tag), uncorrectable & units != 0);
+            shared = next;
         }
     }
 
@@ -177,27 +183,20 @@ impl<M: Medium> Device<M> {
     fn on_owner_read(&mut self, owner: Owner, failed: bool) {
         let Device { cx, ftl, host, block, fast, window, .. } = self;
         match owner {
-            Owner::Command(slot) => {
-                block.on_read_done(cx, ftl, host, slot, failed);
-                if ftl.flash.outstanding() == 0 {
-                    self.after_flash(); // No program or erase will come to do it.
-                }
-            }
-            Owner::Padding => {
-                if block.on_padding_read(failed) {
-                    self.after_flash();
-                }
-            }
-            Owner::LogRead(place) => fast.on_read(cx, place as usize, failed),
-            Owner::Window(place) => {
-                let progress = window.on_read(cx, ftl, Some(place.into()), failed);
-                self.on_progress(progress);
-            }
-            Owner::WindowRestore => {
-                let progress = window.on_read(cx, ftl, None, failed);
-                self.on_progress(progress);
+            Owner::Command(slot) => block.on_read_done(cx, ftl, host, slot, failed),
+            Owner::Ahead(place) => block.on_read_ahead(cx, ftl, place, failed),
+            Owner::Padding if !block.on_padding_read(failed) => return,
+            Owner::Padding => return self.after_flash(),
+            Owner::LogRead(place) => return fast.on_read(cx, place as usize, failed),
+            Owner::Window(_) | Owner::WindowRestore => {
+                let place = if let Owner::Window(place) = owner { Some(place.into()) } else { None };
+                let progress = window.on_read(cx, ftl, place, failed);
+                return self.on_progress(progress);
             }
             Owner::None | Owner::Log { .. } | Owner::Dump => unreachable!("{owner:?} waits for no read"),
+        }
+        if ftl.flash.outstanding() == 0 {
+            self.after_flash(); // No program or erase will come to do it.
         }
     }
 
@@ -215,7 +214,7 @@ impl<M: Medium> Device<M> {
             Owner::Log { function, .. } if failed => fast.on_page_rejected(cx, ftl, function.into()),
             Owner::Log { function, number } => fast.on_page_destaged(cx, ftl, function.into(), number),
             Owner::Window(place) => window.on_programmed(cx, place.into(), failed),
-            Owner::None | Owner::Padding | Owner::LogRead(_) | Owner::WindowRestore | Owner::Dump => {
+            Owner::None | Owner::Padding | Owner::Ahead(_) | Owner::LogRead(_) | Owner::WindowRestore | Owner::Dump => {
                 unreachable!("{owner:?} waits for no program")
             }
         }

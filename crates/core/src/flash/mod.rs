@@ -73,6 +73,7 @@ impl Flash {
             suspend_time: profile.suspend_time,
             resume_time: profile.resume_time,
             suspend_max: profile.suspend_max,
+            share_senses: profile.share_senses,
             cache: nand.cache,
             planes_in_turn,
             units_per_page: layout.units_per_page,
@@ -115,32 +116,8 @@ impl Flash {
         if self.log_only && source != Source::Destage {
             return;
         }
-        self.order += 1;
-        let operation = Operation {
-            source,
-            die,
-            superblock,
-            row,
-            units,
-            unit_count: count_units(units) as u8,
-            tag,
-            uncorrectable: 0,
-            suspensions: 0,
-            sensed: false,
-            order: self.order,
-            next: NONE,
-        };
+        let id = self.add(source, die, superblock, row, units, tag);
         let (d, shared) = (&mut self.dies[die as usize], &mut self.shared);
-        let id = match self.free.pop() {
-            Some(id) => {
-                shared.operations[id as usize] = operation;
-                id
-            }
-            None => {
-                shared.operations.push(operation);
-                (shared.operations.len() - 1) as u32
-            }
-        };
         let kind = source.kind();
         if kind == Kind::Program {
             *d.programs_of(source) += 1;
@@ -157,6 +134,77 @@ impl Flash {
         }
         shared.put(d, source, id);
         shared.kick(now, events, d);
+    }
+
+    /// A new operation, which is in no queue yet.
+    #[inline(always)]
+    fn add(&mut self, source: Source, die: u32, superblock: u32, row: u32, units: u64, tag: u32) -> u32 {
+        self.order += 1;
+        let operation = Operation {
+            source,
+            die,
+            superblock,
+            row,
+            units,
+            unit_count: count_units(units) as u8,
+            tag,
+            uncorrectable: 0,
+            shared: NONE,
+            suspensions: 0,
+            sensed: false,
+            order: self.order,
+            next: NONE,
+        };
+        let operations = &mut self.shared.operations;
+        match self.free.pop() {
+            Some(id) => {
+                operations[id as usize] = operation;
+                id
+            }
+            None => {
+                operations.push(operation);
+                (operations.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Whether host reads of one page share a sense.
+    #[inline]
+    pub fn shares_senses(&self) -> bool {
+        self.shared.share_senses
+    }
+
+    /// Lets a host read be served by another one of the same pages, instead of queueing it: one that waits, or whose
+    /// pages are in the array or the register; or one whose data, with all that is wanted here, is on its way over the
+    /// bus. False: there is none.
+    #[inline(never)]
+    pub fn share(&mut self, die: u32, superblock: u32, row: u32, units: u64, tag: u32) -> bool {
+        let Some(first) = self.shared.sense_of(&self.dies[die as usize], superblock, row, units) else {
+            return false;
+        };
+        let id = self.add(Source::HostRead, die, superblock, row, units, tag);
+        let operations = &mut self.shared.operations;
+        let sense = &mut operations[first as usize];
+        sense.units |= units;
+        sense.unit_count = count_units(sense.units) as u8;
+        if sense.shared == NONE {
+            sense.shared = id;
+            return true;
+        }
+        let mut last = sense.shared;
+        while operations[last as usize].next != NONE {
+            last = operations[last as usize].next;
+        }
+        operations[last as usize].next = id;
+        true
+    }
+
+    /// One of the reads that another's sense has served is done: its tag, its units, and the next of them, or [`NONE`].
+    #[cold]
+    pub fn take_shared(&mut self, id: u32) -> (u32, u64, u32) {
+        let Operation { tag, units, next, .. } = self.shared.operations[id as usize];
+        self.free.push(id);
+        (tag, units, next)
     }
 
     /// Programs queued or in flight on a die, but those of the log.
@@ -402,3 +450,6 @@ pub fn count_units(units: u64) -> u32 {
 fn count_many(units: u64) -> u32 {
     units.count_ones()
 }
+
+#[cfg(test)]
+mod tests;

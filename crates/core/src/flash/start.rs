@@ -123,6 +123,8 @@ pub(super) struct Shared {
     pub(super) suspend_time: Duration,
     pub(super) resume_time: Duration,
     pub(super) suspend_max: u32,
+    /// Host reads of one page share a sense.
+    pub(super) share_senses: bool,
     pub(super) cache: bool,
     pub(super) planes_in_turn: bool,
     pub(super) units_per_page: u32,
@@ -156,6 +158,33 @@ impl Shared {
     pub(super) fn put(&mut self, d: &mut Die, source: Source, id: u32) {
         let class = usize::from(self.classes[source as usize]) % CLASSES;
         d.put(&mut self.operations, class, id);
+    }
+
+    /// The host read of a die that can serve another one of these units.
+    pub(super) fn sense_of(&self, d: &Die, superblock: u32, row: u32, units: u64) -> Option<u32> {
+        let is_of_row = |id: u32| {
+            let Operation { source, superblock: s, row: r, .. } = self.operations[id as usize];
+            (source, s, r) == (Source::HostRead, superblock, row)
+        };
+        if d.leaving != NONE && is_of_row(d.leaving) && units & !self.operations[d.leaving as usize].units == 0 {
+            return Some(d.leaving);
+        }
+        // What ECC gave up on is found out once, of the units that were wanted then.
+        let covers = |operation: &Operation| {
+            operation.uncorrectable == 0 && units & !whole_pages(operation.units, self.units_per_page) == 0
+        };
+        let is_sense = |id: u32| is_of_row(id) && covers(&self.operations[id as usize]);
+        if let Cell::Busy { operation, .. } | Cell::Held { operation } = d.cell
+            && is_sense(operation)
+        {
+            return Some(operation);
+        }
+        let class = usize::from(self.classes[Source::HostRead as usize]) % CLASSES;
+        let mut id = if d.waiting >> class & 1 == 1 { d.queues[class].head } else { NONE };
+        while id != NONE && !is_sense(id) {
+            id = self.operations[id as usize].next;
+        }
+        (id != NONE).then_some(id)
     }
 
     /// An operation is done.
@@ -451,15 +480,21 @@ fn lane_of(first: usize, kind: usize) -> usize {
     }
 }
 
+/// All units of the pages that a set of units lies on.
+fn whole_pages(units: u64, units_per_page: u32) -> u64 {
+    let page = if units_per_page >= 64 { u64::MAX } else { (1u64 << units_per_page) - 1 };
+    let (mut left, mut whole) = (units, 0);
+    while left != 0 {
+        let pages = page << (left.trailing_zeros() / units_per_page * units_per_page);
+        whole |= pages;
+        left &= !pages;
+    }
+    whole
+}
+
 /// The planes that a set of units lies on.
 fn planes_of(units: u64, units_per_page: u32) -> u32 {
-    let page = if units_per_page >= 64 { u64::MAX } else { (1u64 << units_per_page) - 1 };
-    let (mut left, mut planes) = (units, 0);
-    while left != 0 {
-        planes += u32::from(left & page != 0);
-        left = left.checked_shr(units_per_page).unwrap_or(0);
-    }
-    planes
+    super::count_units(whole_pages(units, units_per_page)) / units_per_page
 }
 
 /// Reads every page that the operation touches: the slowest decides the retries. Returns the units that can't be read.

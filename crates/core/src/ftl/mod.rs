@@ -239,6 +239,11 @@ impl<M: Medium> Ftl<M> {
         self.store.read(&mut seen(&mut self.placed), &mut Clock { now, events }, lpns, owner)
     }
 
+    /// The superblock and the row that a logical page is read from; `None`: flash does not have it.
+    pub(crate) fn row_of(&self, lpn: u32) -> Option<(u32, u32)> {
+        self.store.row_of(lpn)
+    }
+
     /// Whether a host unit can be taken now. When not, ask again after a program or an erase is done.
     #[inline(always)]
     pub fn can_write(&mut self) -> bool {

@@ -52,6 +52,13 @@ impl<M: Medium> Store<M> {
         if lost { Err(queued) } else { Ok(queued) }
     }
 
+    /// The superblock and the row that a logical page is read from; `None`: flash does not have it.
+    pub(super) fn row_of(&self, lpn: u32) -> Option<(u32, u32)> {
+        let Entry::At(ppn) = self.map.get(lpn) else { return None };
+        let (superblock, row) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
+        (row < u32::from(self.space.programmed[superblock as usize])).then_some((superblock, row))
+    }
+
     fn queue_read(
         &mut self,
         seen: &mut impl FnMut(&mut Store<M>, &mut Clock, u32),
@@ -63,6 +70,9 @@ impl<M: Medium> Store<M> {
     ) {
         let die = self.layout.die_of(superblock);
         seen(self, clock, superblock);
+        if self.flash.shares_senses() && self.flash.share(die, superblock, row, units, owner.pack()) {
+            return;
+        }
         self.flash.enqueue(clock.now, clock.events, Source::HostRead, die, superblock, row, units, owner.pack());
     }
 
@@ -84,7 +94,10 @@ impl<M: Medium> Store<M> {
             self.space.programmed[*s as usize] > 0 && matches!(state, State::Open | State::Closed | State::Victim)
         };
         let Some(superblock) = on_die.into_iter().find(holds) else { return false };
-        self.queue_read(seen, clock, superblock, 0, 1 << (lpn % self.layout.units_per_row), owner);
+        // Never by another's sense: in truth the page has a place of its own.
+        let (units, tag) = (1 << (lpn % self.layout.units_per_row), owner.pack());
+        seen(self, clock, superblock);
+        self.flash.enqueue(clock.now, clock.events, Source::HostRead, die, superblock, 0, units, tag);
         true
     }
 }

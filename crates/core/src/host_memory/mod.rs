@@ -189,7 +189,7 @@ impl HostMemory {
             in_flight: vec![None; in_flight as usize].into_boxed_slice(),
             free: (0..in_flight).rev().collect(),
             waiting: VecDeque::with_capacity(2 * in_flight as usize),
-            rate: Rate::per_second(memory.map_or(0, |memory| memory.bandwidth)),
+            rate: Rate::per_second(memory.map_or(0, |memory| memory.usable())),
             read_latency: memory.map_or(Duration::ZERO, |memory| memory.read_latency),
             write_latency: memory.map_or(Duration::ZERO, |memory| memory.write_latency),
             memory: Server::default(),

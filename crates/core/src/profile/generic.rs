@@ -55,6 +55,7 @@ impl Profile {
                 read_policy: "none".into(),
                 read_memory: "dram".into(),
                 read_size: 16 * MIB,
+                read_ahead: 0,
                 cbm_threshold: 0,
                 cbm_sequential: 64 * KIB,
                 cbm_merge: CbmMerge::Always,
@@ -88,6 +89,7 @@ impl Profile {
                 gate: Gate::Refuse,
                 page_time: Duration::from_us(2),
                 dma_time: Duration::from_us(50),
+                flush_buffered: false,
                 energy: 0.16,
                 power: 3.0,
                 program_energy: 60e-6,
@@ -131,6 +133,7 @@ impl Profile {
                 suspend_time: Duration::from_us(20),
                 resume_time: Duration::from_us(20),
                 suspend_max: 8,
+                share_senses: false,
             },
             serve: ServeProfile {
                 timing: Timing::Model,
@@ -191,6 +194,7 @@ impl MemoryProfile {
             read_latency: read,
             write_latency: write,
             bandwidth,
+            efficiency: 1.0,
             survives,
         }
     }

@@ -231,8 +231,17 @@ pub struct MemoryProfile {
     pub write_latency: Duration,
     /// Bytes per second.
     pub bandwidth: u64,
+    /// Share of them that its port moves for its uses, above 0 to 1.
+    pub efficiency: f64,
     /// What is left after the power is lost.
     pub survives: Survives,
+}
+
+impl MemoryProfile {
+    /// Bytes per second that all its uses together get.
+    pub fn usable(&self) -> u64 {
+        (self.bandwidth as f64 * self.efficiency).round() as u64
+    }
 }
 
 /// Kinds of controller memory.
@@ -328,6 +337,8 @@ pub struct WindowProfile {
     pub page_time: Duration,
     /// Time of the firmware to set one transfer of the read DMA engine up.
     pub dma_time: Duration,
+    /// A flush ends in the write buffer, where that outlives a power loss, and not on flash.
+    pub flush_buffered: bool,
     /// Joules that the capacitors hold for the dump after a power loss.
     pub energy: f64,
     /// Watts that the controller draws while it runs on them, flash programs apart.
@@ -487,4 +498,6 @@ pub struct FlashProfile {
     pub resume_time: Duration,
     /// Suspensions of one operation before it runs to its end.
     pub suspend_max: u32,
+    /// Host reads of one flash page share a sense.
+    pub share_senses: bool,
 }

@@ -256,6 +256,11 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         read_size, bytes(0, 64 * GIB),
             "Bytes of the read cache.",
             "As large as the write buffer, once a policy turns it on.";
+        read_ahead, bytes(0, 16 << 20),
+            "Bytes that are read from flash into the read cache ahead of each of up to 16 sequential streams: no more \
+             than half of `read_size` is of use. With `[flash] share_senses` a command waits for pages that are on \
+             their way; else it reads them again. 0: none.",
+            "Drives have it, and publish no size. An option.";
         cbm_threshold, integer(0, 65_535),
             "`cbm`: dirty pages of a block that make it one for the block region, at most a whole block. 0: dynamic, \
              by the share that the block region has of the buffer.",
@@ -362,6 +367,10 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         dma_time, time(SECOND),
             "Time of the firmware to set one transfer of the read DMA engine up.",
             "A fit: 2B-SSD's BA_READ_DMA of 4 KiB takes 58 us, of which the link needs 1.";
+        flush_buffered, Kind::Switch,
+            "BA_FLUSH ends when its pages are in the write buffer, if that outlives a power loss. A page that finds no \
+             room there goes to flash, and is waited for.",
+            "2B-SSD's slides do not say whether a flush waits for flash. `false` is the stricter promise.";
         energy, Kind::Number { min: 0.0, max: 1_000.0 },
             "Joules that the capacitors hold for the dump after a power loss.",
             "2B-SSD has three of 270 uF and gives no voltage: at 28 V and half of the energy usable after conversion \
@@ -504,6 +513,11 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "Suspensions of one operation before it runs to its end.",
             "Keeps one operation from being suspended for ever in small pieces; while reads wait it still does not \
              resume. An assumption.";
+        share_senses, Kind::Switch,
+            "A host read of a flash page that waits for another one, or is being read for it, is served by the same \
+             array operation; what both want crosses the bus together.",
+            "The page register holds the whole page (ONFI 4.1, chapter 5). No drive publishes whether its firmware \
+             joins reads of different commands. An option.";
     }
     nand {
         channels, integer(1, 64),
@@ -647,6 +661,10 @@ pub(super) static MEMORY_KEYS: &[KeyInfo] = memory_keys! {
         "Bytes per second.",
         "SRAM: 128 bit at 250 MHz (X-SSD). DRAM: 32 bit of LPDDR4-3200. NVM: two 64-byte lines in 40 ns, an \
          assumption. Host: one channel of DDR4-2400. SLC flash: one channel.";
+    efficiency, Kind::Share { min: 0.01, max: 1.0 },
+        "Share of the bandwidth that refresh, bank conflicts and turns between reads and writes leave to all that \
+         lives in the memory.",
+        "Bandwidths of data sheets are peaks, and what is left of one depends on the accesses. An assumption.";
     survives, Kind::Choice(Survives::WORDS),
         "What survives power loss.",
         "Only NVM and flash keep their content by themselves; capacitors cost money, so no default has them.";

@@ -6,6 +6,7 @@
 use super::state::{Job, Kind};
 use super::{Ending, EntryState, Progress, Window};
 use crate::border::Output;
+use crate::buffer::Run;
 use crate::caches::Caches;
 use crate::content::{Content, PAST, Whereabouts};
 use crate::context::Context;
@@ -185,7 +186,12 @@ impl Window {
         }
         match self.jobs[place].kind {
             Kind::Pin => self.pin_page(cx, ftl, caches, place),
-            Kind::Flush => self.flush_page(cx, ftl, caches, place),
+            Kind::Flush => {
+                if self.flush_buffered && caches.survives && self.buffer_page(cx, ftl, caches, place) {
+                    return Progress::Buffered;
+                }
+                self.flush_page(cx, ftl, caches, place);
+            }
             Kind::ReadDma => {
                 let bytes = u64::from(self.jobs[place].bytes);
                 let read = cx.memories[self.port].read(cx.now, bytes);
@@ -254,6 +260,49 @@ impl Window {
         self.maybe_end_job(cx, place);
     }
 
+    /// Puts the next page of an entry into the write buffer. False: it has no room.
+    fn buffer_page<M: Medium>(
+        &mut self,
+        cx: &mut Context,
+        ftl: &mut Ftl<M>,
+        caches: &mut Caches,
+        place: usize,
+    ) -> bool {
+        let entry = *self.table.get(place).expect("a job has its entry");
+        let Job { next, tag, .. } = self.jobs[place];
+        let lpn = entry.first + next;
+        caches.uncache(lpn);
+        while !caches.write.write(lpn, tag, Run { first: entry.first, end: entry.end() }) {
+            if !caches.write.drop_clean() {
+                return false;
+            }
+        }
+        let unit = 1u64 << cx.shift.unit;
+        let read = cx.memories[self.port].read(cx.now, unit);
+        let there = cx.memories[caches.write_port].write(cx.now, unit).max(read);
+        self.flushed(cx, place, lpn, there);
+        if next + 1 < entry.pages {
+            self.next_page(cx, place);
+        } else if self.jobs[place].pending > 0 {
+            ftl.pad_host_row(cx.now, &mut cx.events);
+        }
+        self.maybe_end_job(cx, place);
+        true
+    }
+
+    /// A flush has taken a page out of the buffer, by `at`.
+    fn flushed(&mut self, cx: &mut Context, place: usize, lpn: u32, at: Instant) {
+        let job = &mut self.jobs[place];
+        let (next, version) = (job.next, job.tag);
+        job.next += 1;
+        job.ready_at = job.ready_at.max(at);
+        self.statistics.pages_flushed += 1;
+        if cx.options.stamps {
+            let offset = u64::from(self.table.get(place).expect("a job has its entry").page + next) << cx.shift.unit;
+            cx.outputs.push_back(Output::WindowStore { lpn, version, offset });
+        }
+    }
+
     /// Writes the next page of an entry.
     fn flush_page<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, caches: &mut Caches, place: usize) {
         let entry = *self.table.get(place).expect("a job has its entry");
@@ -269,18 +318,12 @@ impl Window {
             return;
         }
         let lpn = entry.first + next;
-        self.jobs[place].next += 1;
         self.jobs[place].pending += 1;
-        self.statistics.pages_flushed += 1;
         let read = cx.memories[self.port].read(cx.now, 1 << cx.shift.unit);
-        self.jobs[place].ready_at = self.jobs[place].ready_at.max(read);
         caches.uncache(lpn);
         caches.is_stuck &= !caches.write.remove(lpn);
         ftl.write(cx.now, &mut cx.events, lpn, tag, Owner::Window(place as u8));
-        if cx.options.stamps {
-            let offset = u64::from(entry.page + next) << cx.shift.unit;
-            cx.outputs.push_back(Output::WindowStore { lpn, version: tag, offset });
-        }
+        self.flushed(cx, place, lpn, read);
         if next + 1 < entry.pages {
             self.next_page(cx, place);
         } else {

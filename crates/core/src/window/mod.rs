@@ -92,6 +92,8 @@ pub(crate) enum Progress {
     None,
     /// A Pin waits for block commands: [`Window::go_on_draining`].
     Drains,
+    /// There is one more page in the write buffer.
+    Buffered,
     /// An entry was released: block commands that the gate has held go on, and then the command ends.
     Released(Ending),
     /// All that a dump holds is back, or lost: commands are taken.
@@ -128,6 +130,8 @@ pub struct Window {
     energy: Energy,
     page_time: Duration,
     dma_time: Duration,
+    /// A flush ends in the write buffer, if that outlives a power loss.
+    flush_buffered: bool,
     /// First byte in BAR2.
     bar_offset: u64,
     /// Where the dump areas begin among the logical pages.
@@ -185,6 +189,7 @@ impl Window {
             },
             page_time: window.page_time,
             dma_time: window.dma_time,
+            flush_buffered: window.flush_buffered,
             bar_offset: bar_offset(profile),
             dump_first,
             dump_area: 0,

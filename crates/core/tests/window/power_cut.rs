@@ -622,6 +622,15 @@ fn scenarios() -> Vec<(&'static str, Settings, FaultPlan)> {
         ("volatile write buffer, refusing gate", vec![], none()),
         ("no write buffer, holding gate", vec![("buffer.write_policy", "none"), ("window.gate", "hold")], none()),
         ("write buffer behind capacitors", vec![("memory.dram.survives", "by-capacitors")], none()),
+        (
+            "flushes that end in a small write buffer behind capacitors",
+            vec![
+                ("memory.dram.survives", "by-capacitors"),
+                ("buffer.write_size", "16KiB"),
+                ("window.flush_buffered", "true"),
+            ],
+            none(),
+        ),
         ("programs that fail", vec![("nand.blocks_per_plane", "48")], failing()),
         (
             "buffer in NVM",

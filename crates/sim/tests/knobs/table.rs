@@ -54,6 +54,8 @@ pub const SERVED: &[&str] = &[
 // Random reads, a few at a time, so that a latency is a sum; and many, so that something is the bottleneck.
 const READS: Load = load("rw=randread,bs=4k,iodepth=1,size=16m,number_ios=2000");
 const MANY_READS: Load = load("rw=randread,bs=4k,iodepth=32,size=16m,number_ios=4000");
+// Commands that lie beside each other on flash.
+const STREAM_READS: Load = load("rw=read,bs=4k,iodepth=8,size=16m,number_ios=2000");
 const LARGE_READS: Load = load("rw=read,bs=256k,iodepth=1,size=16m,number_ios=128");
 const WRITES: Load = load("rw=randwrite,bs=4k,iodepth=1,size=16m,number_ios=2000");
 const MANY_WRITES: Load = load("rw=randwrite,bs=4k,iodepth=32,size=16m,number_ios=16000,norandommap=1").steady();
@@ -141,6 +143,8 @@ pub const KNOBS: &[Knob] = knobs! {
     "link.tlp_overhead", &[], LARGE_READS => "64": Rise(READ_MEAN);
     "link.latency", &[], READS => "20us": Rise(READ_MEAN);
 
+    "buffer.read_ahead", &["buffer.read_policy=lru"], load("rw=read,bs=4k,iodepth=1,size=16m,number_ios=2000")
+        => "128KiB": Fall(READ_MEAN);
     "buffer.write_policy", &[], WRITES => "none": Rise(WRITE_MEAN);
     "buffer.write_memory", &["memory.sram.write_latency=1ms"], WRITES => "sram": Rise(WRITE_MEAN);
     "buffer.write_size", &[], SKEWED_WRITES => "4MiB": Rise(WRITE_HITS);
@@ -230,6 +234,7 @@ pub const KNOBS: &[Knob] = knobs! {
     "flash.suspend_time", &[], MIXED => "200us": Rise(READ_MEAN);
     "flash.resume_time", &["flash.resume_time=0"], MIXED => "200us": Fall(SUSPENSIONS), Rise(WRITE_MEAN);
     "flash.suspend_max", &[], MIXED => "0": Rise(READ_MEAN), Fall(SUSPENSIONS);
+    "flash.share_senses", &[], STREAM_READS => "true": Rise(IOPS), Fall(FLASH_READS);
 
     "nand.channels", &[], LARGE_WRITES => "4": Rise(WRITE_BANDWIDTH);
     "nand.ways", &[], MANY_READS => "4": Rise(IOPS);
@@ -268,4 +273,5 @@ pub const KNOBS: &[Knob] = knobs! {
         load("rw=randread,bs=4k,iodepth=1,size=128k,number_ios=1000,norandommap=1") => "100us": Rise(READ_MEAN);
     "memory.NAME.write_latency", &[], WRITES => "100us": Rise(WRITE_MEAN);
     "memory.NAME.bandwidth", &[], WRITES => "10MB/s": Rise(WRITE_MEAN);
+    "memory.NAME.efficiency", &["memory.dram.bandwidth=20MB/s"], WRITES => "50%": Rise(WRITE_MEAN);
 };

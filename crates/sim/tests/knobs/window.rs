@@ -26,6 +26,10 @@ pub const KEYS: &[(&str, Knob)] = &[
     ("window.gate", Knob { base: &[], to: "hold", measure: refused, rises: false }),
     ("window.page_time", Knob { base: &[], to: "20us", measure: time_to_pin, rises: true }),
     ("window.dma_time", Knob { base: &[], to: "80us", measure: time_to_read, rises: true }),
+    (
+        "window.flush_buffered",
+        Knob { base: &["memory.dram.survives=by-capacitors"], to: "true", measure: time_to_flush, rises: false },
+    ),
     ("window.energy", Knob { base: &[], to: "1", measure: buffer_that_it_lasts_for, rises: true }),
     ("window.power", Knob { base: &[], to: "9", measure: energy_of_a_cut, rises: true }),
     ("window.program_energy", Knob { base: &[], to: "0.0005", measure: energy_of_a_cut, rises: true }),
@@ -83,6 +87,12 @@ fn time_to_read(profile: &Profile) -> f64 {
     let mut rig = Rig::new(profile);
     assert!(rig.pin(1, 0, 1).0.is_success());
     rig.run(WindowCommand::ReadDma { entry: 1, offset: 0, bytes: 4096 }).1
+}
+
+fn time_to_flush(profile: &Profile) -> f64 {
+    let mut rig = Rig::new(profile);
+    assert!(rig.pin(1, 0, 1).0.is_success());
+    rig.run(WindowCommand::Flush { entry: 1 }).1
 }
 
 /// Reads of pinned blocks that end with an error.
