@@ -1,12 +1,13 @@
 //! The production medium: what every block and page holds, and how worn it is.
 
+use crate::ageing::Ageing;
 use crate::errors::ErrorModel;
 use crate::{Block, Config, Failed, Medium};
 use std::collections::BTreeMap;
 use std::hint::cold_path;
 use std::sync::Arc;
-use tidewater_base::Rng;
 use tidewater_base::rng::probability_threshold;
+use tidewater_base::{Instant, Rng};
 
 /// Out-of-band stamp of a unit, by which recovery and checks distinguish old from new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -148,6 +149,7 @@ pub struct Nand {
     stamps: Option<Vec<Option<BlockStamps>>>,
     own_payloads: BTreeMap<(u32, u32), Arc<[u32]>>,
     errors: ErrorModel,
+    ageing: Option<Box<Ageing>>,
     /// No block is so worn that one of its pages may need a retry, and torn pages, which only stamps tell, are none.
     clean: bool,
     program_fails: u64,
@@ -176,14 +178,16 @@ impl Nand {
             })
             .collect();
         let mut errors = ErrorModel::new(config);
+        let ageing = Ageing::new(config, count);
         Nand {
             units_per_page: config.page_size / unit_size,
-            clean: stamps == Stamps::LpnOnly && errors.is_clean(0),
+            clean: stamps == Stamps::LpnOnly && ageing.is_none() && errors.is_clean(0),
             blocks,
             erases: vec![0; count],
             stamps: (stamps == Stamps::Full).then(|| vec![None; count]),
             own_payloads: BTreeMap::new(),
             errors,
+            ageing,
             program_fails: probability_threshold(config.program_fail_rate),
             erase_fails: probability_threshold(config.erase_fail_rate),
             rng: Rng::new(seed, b"nand errors"),
@@ -242,6 +246,10 @@ impl Nand {
             Some(&Page { lpns: &[lpn], .. }) if units == 1 => lpns[0] = lpn,
             Some(content) => lpns.copy_from_slice(content.lpns),
             None => lpns.fill(Nand::NO_LPN),
+        }
+        if let Some(ageing) = &mut self.ageing {
+            cold_path();
+            ageing.on_program(index, page, pages);
         }
         if let Some(stamps) = &mut self.stamps {
             let block = stamps[index].get_or_insert_with(|| BlockStamps {
@@ -316,12 +324,22 @@ impl Medium for Nand {
                 return Read { retries: self.config.read_retries, uncorrectable: true };
             }
         }
-        for (retry, &threshold) in self.errors.attempts(self.erases[index]).iter().enumerate() {
-            if !self.rng.chance(threshold) {
-                return Read { retries: retry as u32, uncorrectable: false };
+        let erases = self.erases[index];
+        let failed = match &mut self.ageing {
+            None => self.errors.attempts(erases).iter().take_while(|&&threshold| self.rng.chance(threshold)).count(),
+            Some(ageing) => {
+                let above = ageing.on_read(index, page, erases);
+                self.errors.thresholds_at(erases, above).take_while(|&threshold| self.rng.chance(threshold)).count()
             }
+        } as u32;
+        Read { retries: failed.min(self.config.read_retries), uncorrectable: failed > self.config.read_retries }
+    }
+
+    #[inline]
+    fn set_time(&mut self, now: Instant) {
+        if let Some(ageing) = &mut self.ageing {
+            ageing.now = now;
         }
-        Read { retries: self.config.read_retries, uncorrectable: true }
     }
 
     #[inline]
@@ -339,6 +357,9 @@ impl Medium for Nand {
         let erases = self.erases[index] + 1;
         let fails = self.erase_fails(erases);
         self.set_erases(index, erases);
+        if let Some(ageing) = &mut self.ageing {
+            ageing.on_erase(index);
+        }
         let block = &mut self.blocks[index];
         block.programmed = 0;
         block.torn_erase = false;

@@ -71,6 +71,12 @@ pub struct Config {
     pub rber_fresh: f64,
     /// Raw bit error rate of a block at its endurance; between the two it grows exponentially, and goes on growing.
     pub rber_worn: f64,
+    /// Read disturb: a rate and two powers. Adds rate x erases^power x reads^power to the raw bit error rate of a page,
+    /// for the erases of its block and the page reads of its block since the last one. Rate 0: none.
+    pub rber_disturb: [f64; 3],
+    /// Retention: a rate and two powers. Adds rate x erases^power x days^power to the raw bit error rate of a page, for
+    /// the erases of its block and the days since it was programmed. Rate 0: none.
+    pub rber_retention: [f64; 3],
     /// Data bytes that one ECC code word covers.
     pub ecc_codeword: u32,
     /// Bit errors that ECC corrects in one code word.

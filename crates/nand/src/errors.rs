@@ -64,14 +64,16 @@ impl ErrorModel {
     #[cold]
     fn reach(&mut self, erases: u32) {
         let known = (self.thresholds.len() / self.attempts) as u32;
-        let more: Vec<u64> = (known..=erases).flat_map(|erases| self.thresholds_at(erases)).collect();
+        let more: Vec<u64> = (known..=erases).flat_map(|erases| self.thresholds_at(erases, 0.0)).collect();
         Arc::make_mut(&mut self.thresholds).extend(more);
     }
 
-    fn thresholds_at(&self, erases: u32) -> impl Iterator<Item = u64> {
+    /// Thresholds as of [`ErrorModel::attempts`], at a raw bit error rate that is so much above that of wear.
+    pub(crate) fn thresholds_at(&self, erases: u32, above: f64) -> impl Iterator<Item = u64> {
+        let erases = erases.min(self.erases_max);
         // Exponential growth with cycles: Cai et al., "Error patterns in MLC NAND flash memory", DATE 2012.
         let growth = (self.rber_worn / self.rber_fresh).powf(f64::from(erases) / self.endurance);
-        let mut rber = (self.rber_fresh * growth).min(0.5);
+        let mut rber = (self.rber_fresh * growth + above).min(0.5);
         (0..self.attempts).map(move |_| {
             let codeword_fails = poisson_tail(self.codeword_bits * rber, self.ecc_bits);
             let page_fails = 1.0 - (1.0 - codeword_fails).powf(self.codewords);
@@ -133,6 +135,8 @@ mod tests {
             erase_fail_rate: 0.0,
             rber_fresh: 1e-3,
             rber_worn: 1e-2,
+            rber_disturb: [0.0; 3],
+            rber_retention: [0.0; 3],
             ecc_codeword: 2_048,
             ecc_bits: 120,
             read_retries: 2,

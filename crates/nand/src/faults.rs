@@ -2,6 +2,7 @@
 
 use crate::{Block, Config, Failed, Medium, Page, PageHeader, Read, Stamp};
 use std::sync::Arc;
+use tidewater_base::Instant;
 
 /// A fault of the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +113,11 @@ impl<M: Medium> Medium for FaultyNand<M> {
             }
         }
         read
+    }
+
+    #[inline]
+    fn set_time(&mut self, now: Instant) {
+        self.inner.set_time(now);
     }
 
     fn erase(&mut self, at: Block) -> Result<(), Failed> {

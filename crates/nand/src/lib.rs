@@ -1,8 +1,10 @@
 //! The flash medium: geometry, cell timing, wear, errors and out-of-band stamps.
 //!
 //! It knows what each page holds (the logical page, and when asked for its version) but not the payload, which is held
-//! by the driver of the loop. It keeps no time: the scheduler in `core::flash` asks how long an operation takes, and
-//! applies its effect when that time has passed, so that an operation cut by a power loss can be torn instead.
+//! by the driver of the loop. It has no clock: the scheduler in `core::flash` asks how long an operation takes, and
+//! applies its effect when that time has passed, so that an operation cut by a power loss can be torn instead. It says
+//! what time it is ([`Medium::set_time`]), for pages whose age counts.
+mod ageing;
 mod array;
 pub mod config;
 mod errors;
@@ -15,7 +17,7 @@ pub use faults::{Fault, FaultPlan, FaultyNand};
 pub use recorder::{Change, Changes, Recorder, StoredUnit};
 
 use std::sync::Arc;
-use tidewater_base::Duration;
+use tidewater_base::{Duration, Instant};
 
 /// A block of one plane of one die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +51,9 @@ pub trait Medium: Clone {
 
     /// Reads a page from the array: how many retries ECC needed, or that it gave up.
     fn read(&mut self, at: Block, page: u32) -> Read;
+
+    /// The time of the operations that follow. Only a medium whose pages age needs it.
+    fn set_time(&mut self, _now: Instant) {}
 
     /// Whether no page would need a retry if it were read now: then the caller need not ask page
     /// by page, which takes a look at several tables.

@@ -4,6 +4,7 @@ use crate::{Block, Config, Failed, Medium, Nand, Origin, Page, PageHeader, Read,
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
+use tidewater_base::Instant;
 
 /// Something that has happened to the flash.
 #[derive(Clone, Debug, PartialEq)]
@@ -182,6 +183,11 @@ impl<M: Medium> Medium for Recorder<M> {
 
     fn read(&mut self, at: Block, page: u32) -> Read {
         self.inner.read(at, page)
+    }
+
+    #[inline]
+    fn set_time(&mut self, now: Instant) {
+        self.inner.set_time(now);
     }
 
     fn reads_cleanly(&self) -> bool {

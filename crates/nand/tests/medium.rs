@@ -1,7 +1,7 @@
 //! Rules and persistence of a flash medium.
 
 use std::sync::Arc;
-use tidewater_base::Duration;
+use tidewater_base::{Duration, Instant};
 use tidewater_nand::{
     Block, Cell, Change, Changes, Config, Failed, Fault, FaultPlan, FaultyNand, Medium, Nand, Origin, Page, PageHeader,
     PageKind, Place, Read, Recorder, Stamps, StoredUnit,
@@ -34,6 +34,8 @@ fn config() -> Config {
         erase_fail_rate: 0.0,
         rber_fresh: 0.0,
         rber_worn: 0.0,
+        rber_disturb: [0.0; 3],
+        rber_retention: [0.0; 3],
         ecc_codeword: 2_048,
         ecc_bits: 120,
         read_retries: 4,
@@ -191,6 +193,56 @@ fn worn_blocks_need_retries() {
     assert_eq!(retries(&mut nand), 0, "a fresh block needs none");
     nand.set_erase_count(AT, 1_100);
     assert!(retries(&mut nand) > 100);
+}
+
+/// Retries of so many reads of a page.
+fn retries_of(nand: &mut Nand, at: Block, reads: u32) -> u32 {
+    (0..reads).map(|_| nand.read(at, 0).retries).sum()
+}
+
+#[test]
+fn reads_of_a_block_add_bit_errors_until_its_erase() {
+    let disturbed = |rber_disturb| {
+        let config = Config { rber_fresh: 1e-4, rber_worn: 1e-4, endurance: 1_000, rber_disturb, ..config() };
+        Nand::new(&config, 4_096, Stamps::LpnOnly, 1)
+    };
+    let mut off = disturbed([0.0, 1.0, 1.0]);
+    assert!(off.reads_cleanly() && retries_of(&mut off, AT, 10_000) == 0);
+
+    // 120 of 16,384 bits are corrected: 7.3e-3.
+    let mut nand = disturbed([1e-6, 0.0, 1.0]);
+    assert!(!nand.reads_cleanly());
+    assert_eq!(retries_of(&mut nand, AT, 3_000), 0);
+    assert!(retries_of(&mut nand, AT, 7_000) > 1_000);
+    assert_eq!(retries_of(&mut nand, Block { block: 1, ..AT }, 3_000), 0, "reads of another block do not count");
+    nand.erase(AT).unwrap();
+    assert_eq!(retries_of(&mut nand, AT, 3_000), 0);
+
+    let mut worn = disturbed([1e-9, 1.0, 1.0]);
+    assert_eq!(retries_of(&mut worn, AT, 10_000), 0);
+    worn.set_erase_count(AT, 1_000);
+    assert!(retries_of(&mut worn, AT, 1_000) > 100, "10,000 reads came before");
+}
+
+#[test]
+fn time_since_its_program_adds_bit_errors_to_a_page() {
+    let day = |days: u64| Instant::from_ps(days * 86_400_000_000_000_000);
+    let config = Config { rber_fresh: 1e-4, rber_worn: 1e-4, ..config() };
+    for (rber_retention, ages) in [([0.0, 0.0, 0.5], false), ([1e-3, 0.0, 0.5], true)] {
+        let mut nand = Nand::new(&Config { rber_retention, ..config.clone() }, 4_096, Stamps::Full, 1);
+        program(&mut nand, 0).unwrap();
+        let mut old = nand.clone();
+        nand.set_time(day(100));
+        assert_eq!(retries_of(&mut nand, AT, 1_000) >= 1_000, ages, "1e-2 after 100 days");
+        old.set_time(day(25));
+        assert_eq!(retries_of(&mut old, AT, 1_000), 0, "5e-3 after 25 days");
+        program(&mut nand, 1).unwrap();
+        let retries = (0..1_000).map(|_| nand.read(AT, 1).retries).sum::<u32>();
+        assert_eq!(retries, 0, "a page of the same block is as old as its own program");
+        nand.erase(AT).unwrap();
+        program(&mut nand, 0).unwrap();
+        assert_eq!(retries_of(&mut nand, AT, 1_000), 0);
+    }
 }
 
 #[test]

@@ -22,7 +22,8 @@ use threshold::Threshold;
 ///   region is empty, the least recently written page of the page region leaves with its block's other pages.
 /// - With them go the block's pages in the read cache (merge-on-flush): all, or as `cbm_merge` reads the slides.
 /// - Beyond the slides, and off by default: runs judged for each block (`cbm_runs`), destaged pages kept in the read
-///   cache (`cbm_keep`), half-full blocks completed from flash (`cbm_padding`), ageing of popularity (`cbm_age`).
+///   cache (`cbm_keep`), blocks completed from flash (`cbm_merge = "pad"` all, `cbm_padding` those that are half full),
+///   ageing of popularity (`cbm_age`).
 ///
 /// O(log n) for a page: one tree finds the block of pages in both regions and in the read cache.
 #[derive(Clone, Debug)]
@@ -37,7 +38,8 @@ pub struct Cbm {
     going: Going,
     /// By block, if runs are looked for so.
     runs: Option<Vec<Going>>,
-    padding: bool,
+    /// Pages of a block that leave from which on it is completed from flash.
+    pads: usize,
     units: u32,
     /// Room for the pages of the block that leaves.
     leaving: Vec<Leaving>,
@@ -178,6 +180,11 @@ impl Cbm {
     pub(super) fn new(setting: &Setting) -> Cbm {
         let capacity = setting.capacity;
         let by_block = setting.profile.cbm_runs == CbmRuns::Block;
+        let pads = match (setting.profile.cbm_merge, setting.profile.cbm_padding) {
+            (CbmMerge::Pad, _) => 1,
+            (_, true) => setting.block.div_ceil(2) as usize,
+            (_, false) => usize::MAX,
+        };
         Cbm {
             regions: Regions::new(capacity, setting.cached, setting.block),
             threshold: Threshold::new(setting),
@@ -186,9 +193,9 @@ impl Cbm {
             keep: setting.profile.cbm_keep,
             going: Going::NONE,
             runs: by_block.then(|| vec![Going::NONE; capacity + setting.cached]),
-            padding: setting.profile.cbm_padding,
+            pads,
             units: setting.units,
-            leaving: Vec::with_capacity(if setting.profile.cbm_padding { setting.block as usize } else { 0 }),
+            leaving: Vec::with_capacity(if pads == usize::MAX { 0 } else { setting.block as usize }),
             age: (setting.profile.cbm_age * capacity as f64).ceil() as u64,
             written: 0,
         }
@@ -228,7 +235,7 @@ impl Cbm {
     fn complete(&self, first: u32, victim: &mut Victim, leaving: &mut Vec<Leaving>) {
         let size = self.regions.blocks.size();
         match self.merge {
-            CbmMerge::Always | CbmMerge::Off => {}
+            CbmMerge::Always | CbmMerge::Pad | CbmMerge::Off => {}
             CbmMerge::Whole if victim.rest().len() as u32 == size => {}
             CbmMerge::Whole => victim.retain(|page| page.part == Part::Dirty),
             CbmMerge::Run => {
@@ -239,7 +246,7 @@ impl Cbm {
                 victim.retain(|page| page.part == Part::Dirty || page.lpn < end);
             }
         }
-        if self.padding && victim.rest().len() as u32 * 2 >= size {
+        if victim.rest().len() >= self.pads {
             victim.pad(first, first.saturating_add(size).min(self.units), leaving);
         }
     }

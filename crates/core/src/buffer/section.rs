@@ -9,6 +9,8 @@ pub enum CbmMerge {
     Run,
     /// All, if the block is whole by that.
     Whole,
+    /// All, and pages that neither cache has are read from flash: the block is written whole.
+    Pad,
     /// None.
     Off,
 }

@@ -410,6 +410,7 @@ impl Flash {
             Cell::Busy { operation, .. } => operation,
             state => unreachable!("die {die} finished in state {state:?}"),
         };
+        medium.set_time(now);
         match kind {
             Kind::Read => {
                 if !medium.reads_cleanly() && shared.retries(now, events, d, id, medium, layout) {

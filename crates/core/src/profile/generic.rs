@@ -168,6 +168,8 @@ impl Profile {
                 erase_fail_rate: 1e-6,
                 rber_fresh: 1e-4,
                 rber_worn: 5.5e-3,
+                rber_disturb: [0.0, 1.0, 1.0],
+                rber_retention: [0.0, 1.0, 1.0],
                 ecc_codeword: (2 * KIB) as u32,
                 ecc_bits: 120,
                 read_retries: 8,

@@ -83,6 +83,8 @@ const SECOND: Duration = Duration::from_ms(1_000);
 const WEIGHT: Kind = integer(1, 256);
 const PRIORITY: Kind = Kind::Choice(QueuePriority::WORDS);
 const CELL_TIME: Kind = Kind::Time { min: Duration::from_ns(1), max: SECOND };
+/// A rate or a power of a law by powers.
+const POWER: Kind = Kind::Number { min: 0.0, max: 10.0 };
 const PROBABILITY: Kind = Kind::Number { min: 0.0, max: 1.0 };
 const RATE: Kind = Kind::Rate { min: 1_000, max: 1_000_000_000_000 };
 
@@ -274,7 +276,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "`cbm`: which of its clean pages in the read cache a block leaves with (merge-on-flush).",
             "What the slides say literally (CBM, MSST 2014): `the dirty pages and clean pages are merged`. `run` reads \
              it by its aim, `flush pages as sequential as possible`; `whole` by the abstract's, `to maximize the \
-             possibility of forming full block write`.";
+             possibility of forming full block write`. `pad` is beyond the slides, and ours: `merged and flushed \
+             sequentially`, with page padding after BPLRU, to which clean pages save the reads.";
         cbm_runs, Kind::Choice(CbmRuns::WORDS),
             "`cbm`: what a run of writes is looked for in.",
             "An assumption: the slides (CBM, MSST 2014) do not say whether writes to other blocks end a run.";
@@ -598,6 +601,19 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
              exponentially, and goes on growing.",
             "90 errors in a code word on average, so that about 1 % of the page reads of a worn-out block need a \
              retry.";
+        rber_disturb, list(&POWER, 3, 3),
+            "Read disturb, as `A/P/Q`: A x erases^P x reads^Q is added to the raw bit error rate of a page, with the \
+             erases of its block and the page reads of its block since the last one. A = 0: none. P = 0: the same at \
+             any wear, also of a block that was never erased.",
+            "Off: no data sheet gives it. The form is that of Kim et al., FAST 2019; SimpleSSD has it, for 2y-nm MLC, \
+             with 6.26e-13/1.76/0.47. That disturb grows with reads and with wear: Cai et al., DSN 2015.";
+        rber_retention, list(&POWER, 3, 3),
+            "Retention, as `A/P/Q`: A x erases^P x days^Q is added to the raw bit error rate of a page, with the \
+             erases of its block and the days (of the drive's clock) since the page was programmed. Pages of a \
+             preconditioned drive, and of an image that is opened, are as old as that clock. A = 0: none. P = 0: \
+             the same at any wear.",
+            "Off: no data sheet gives it. The form is that of Kim et al., FAST 2019; SimpleSSD has it, for 2y-nm MLC, \
+             with 5.56e-19/2.49/3.33. That retention errors dominate with age: Cai et al., HPCA 2015.";
         ecc_codeword, bytes(64, 64 * KIB),
             "Data bytes that one ECC code word covers; it divides the page.",
             "Usual for LDPC in TLC drives.";

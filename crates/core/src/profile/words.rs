@@ -30,6 +30,7 @@ choices!(CbmMerge {
     Always = "always": "all of them",
     Run = "run": "those that continue the run from the first page of the block, if that has a dirty page",
     Whole = "whole": "all of them, if the block is whole by that",
+    Pad = "pad": "all of them, and what is missing is read from flash: the block is written whole and in order",
     Off = "off": "none",
 });
 choices!(CbmRuns {

@@ -260,6 +260,9 @@ pub const KNOBS: &[Knob] = knobs! {
     "nand.erase_fail_rate", &[], MANY_WRITES => "2e-2": Rise(GROWN_BAD);
     "nand.rber_fresh", &[], MANY_READS => "5.5e-3": Rise(RETRIES), Rise(READ_MEAN);
     "nand.rber_worn", WORN, WEAR_OUT => "3e-2": Rise(RETRIES);
+    // A thousandth for each read of the block; and ten for the root of a day, of which a run is a tiny part.
+    "nand.rber_disturb", &[], MANY_READS => "1e-3/0/1": Rise(RETRIES), Rise(READ_MEAN);
+    "nand.rber_retention", &[], MANY_READS => "10/0/0.5": Rise(RETRIES), Rise(READ_MEAN);
     // As many correctable bits for a quarter of the data.
     "nand.ecc_codeword", &["nand.rber_fresh=5.5e-3"], MANY_READS => "512": Fall(RETRIES);
     "nand.ecc_bits", &["nand.rber_fresh=5.5e-3"], MANY_READS => "60": Rise(RETRIES);

@@ -209,7 +209,7 @@ pub fn cbm_scenarios(mapping: Mapping) -> Vec<Scenario> {
         (CbmMerge::Run, CbmRuns::Block, true, false, 0.25),
         (CbmMerge::Whole, CbmRuns::All, true, true, 0.0),
         (CbmMerge::Off, CbmRuns::Block, false, true, 1.0),
-        (CbmMerge::Always, CbmRuns::Block, true, true, 0.1),
+        (CbmMerge::Pad, CbmRuns::Block, true, false, 0.1),
     ];
     let mut all = Vec::new();
     for reading in readings {

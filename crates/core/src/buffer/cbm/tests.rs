@@ -223,6 +223,14 @@ fn a_block_that_is_half_full_is_completed_from_flash() {
 }
 
 #[test]
+fn padded_the_block_leaves_whole_and_in_order() {
+    let pad = |dirty: &[u32], cached: &[u32]| leaves(dirty, cached, |profile| profile.cbm_merge = CbmMerge::Pad);
+    assert_eq!(pad(&[11], &[]), "pppdpppp", "one of eight is enough");
+    assert_eq!(pad(&[9, 13], &[8, 14, 15]), "cdpppdcc", "of what the read cache has, nothing is read");
+    assert_eq!(pad(&[24], &[27]), "dppcp...", "the drive ends within the block");
+}
+
+#[test]
 fn a_run_may_be_looked_for_in_each_block() {
     for (runs, at_once) in [(CbmRuns::All, false), (CbmRuns::Block, true)] {
         let mut setting = Setting { sequential: 4, ..setting(40, 8) };
