@@ -76,8 +76,9 @@ fn policies_conform() {
 fn every_reading_of_cbm_conforms() {
     use CbmMerge::{Always, Off, Pad, Run, Whole};
     for (at, cbm_merge) in [Always, Run, Whole, Pad, Off].into_iter().cycle().take(40).enumerate() {
-        let (cbm_keep, cbm_padding) = (at / 5 & 1 > 0, at / 5 & 2 > 0);
-        let cbm_runs = if at / 5 & 4 > 0 { CbmRuns::Block } else { CbmRuns::All };
+        let others = at / 5;
+        let (cbm_keep, cbm_padding) = (others & 1 > 0, others & 2 > 0);
+        let cbm_runs = if others & 4 > 0 { CbmRuns::Block } else { CbmRuns::All };
         for (cbm_threshold, cbm_age) in [(0, 0.0), (2, 0.1), (3, 4.0)] {
             let profile = Profile::generic().buffer;
             let profile =
