@@ -7,6 +7,7 @@ pub mod oracle;
 pub mod pcie;
 pub mod pool;
 pub mod probe;
+mod request;
 pub mod run;
 pub mod trace;
 pub mod workload;

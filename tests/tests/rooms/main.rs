@@ -160,6 +160,16 @@ const PLACES: &[Place] = &[
         circle_max: 2,
     },
     Place {
+        folder: "crates/sim/src",
+        floors: &[
+            &["cluster", "host_memory", "oracle", "pcie", "pool", "request"],
+            &["metrics", "probe", "trace"],
+            &["workload"],
+            &["host", "run"],
+        ],
+        circle_max: 2,
+    },
+    Place {
         folder: "crates/cli/src",
         // `args` is the table of all commands; those of a floor do not call each other.
         floors: &[

@@ -6,7 +6,7 @@ use super::client::LogClient;
 use super::sink::{ConventionalSpec, DeviceSink, Memory, MemorySpec, NoLog, Sink};
 use super::workers::{Measured, Workers, WorkersSpec};
 use crate::pcie::{CpuSpec, CreditSpec, Drain, Mapping, PcieSpec};
-use crate::workload::SourceError;
+use crate::request::SourceError;
 use crate::workload::log::LogSource;
 use std::fmt;
 use tidewater_base::Instant;

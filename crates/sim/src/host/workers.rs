@@ -2,7 +2,7 @@
 //! when it has gathered enough it is committed as one, while they go on into the next.
 
 use crate::metrics::Histogram;
-use crate::workload::SourceError;
+use crate::request::SourceError;
 use crate::workload::log::{LogSource, LogWrite, Pace};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};

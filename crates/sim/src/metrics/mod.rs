@@ -10,7 +10,7 @@ pub use series::{FlashWork, Interval, Series};
 
 use tidewater_base::{Duration, Instant};
 
-use crate::workload::Op;
+use crate::request::Op;
 
 /// The figures of one run, by request.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use tidewater_base::{Duration, Instant};
 
-use crate::workload::Op;
+use crate::request::Op;
 
 /// Requests that ended in one interval, and the flash work in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

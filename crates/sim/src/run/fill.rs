@@ -18,7 +18,7 @@ use super::warnings::warnings;
 use super::world::Host;
 use super::{Pacing, QueueOf, RunOptions, precondition_text};
 use crate::metrics::{Histogram, Metrics};
-use crate::workload::{Op, Source};
+use crate::request::{Op, Source};
 
 const MIB: f64 = (1u64 << 20) as f64;
 /// Points of a latency distribution.

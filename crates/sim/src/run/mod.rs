@@ -28,7 +28,7 @@ use tidewater_report::record::Recovery;
 
 use crate::host_memory::{Lent, LentMemory};
 use crate::metrics::user_cpu_seconds;
-use crate::workload::Source;
+use crate::request::Source;
 use world::{Halt, Host};
 
 /// Outcome of a run.

@@ -15,7 +15,7 @@ use tidewater_gauges::Moment;
 use tidewater_report::record::Workload;
 use tidewater_report::requests::RequestSink;
 
-use crate::workload::{Op, SourceError};
+use crate::request::{Op, SourceError};
 
 /// When requests are submitted, and from when their latency counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

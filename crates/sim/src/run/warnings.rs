@@ -13,7 +13,7 @@ use super::world::Host;
 use super::{Pacing, precondition_text};
 use crate::host_memory::LentMemory;
 use crate::metrics::{FlashWork, Metrics};
-use crate::workload::Source;
+use crate::request::Source;
 
 /// Write amplification counts as steady when two quarters of a run differ by no more: SNIA's Performance Test
 /// Specification allows a slope of 10 % over its window.

@@ -25,7 +25,7 @@ use tidewater_wire::nvme::{DsmRange, Sqe, Status};
 use super::options::LAST_ARRIVAL;
 use super::{Pacing, RunError, RunOptions};
 use crate::metrics::{FlashWork, Metrics};
-use crate::workload::{Op, Request, Source};
+use crate::request::{Op, Request, Source};
 
 /// Commands outstanding at once, at most: identifiers are unique over all queues, and FFFFh stays unused.
 const COMMANDS_MAX: usize = 65_535;

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::events::{Asked, asked};
-use super::field::{Field, Fields, Record, Separator, Wrong};
-use super::format::{FILETIME, MICROSECOND, MILLISECOND, NANOSECOND, SECOND, SECTOR};
-use super::words::Words;
-use crate::workload::Op;
+use super::field::{
+    FILETIME, Field, Fields, MICROSECOND, MILLISECOND, NANOSECOND, Record, SECOND, SECTOR, Separator, Wrong,
+};
+use super::words::{Asked, Words, asked};
+use crate::request::Op;
 
 /// Content of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

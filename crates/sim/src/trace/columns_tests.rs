@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::request::{Request, Source};
 use crate::trace::{Format, Input, Options, Trace, info};
-use crate::workload::{Request, Source};
 use proptest::prelude::*;
 
 fn options(columns: &str) -> Options {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
 
-use crate::workload::{Op, Request, Source, SourceError};
+use crate::request::{Op, Request, Source, SourceError};
 
 /// Formats that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

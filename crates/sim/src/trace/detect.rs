@@ -7,7 +7,7 @@ use super::events::Action;
 use super::field::quote;
 use super::format::{Format, LineParser, VSCSI_BYTES, VSCSI_VERSION, is_comment};
 use super::input::{Input, Lines};
-use crate::workload::SourceError;
+use crate::request::SourceError;
 
 /// A format, and the columns that a first line names.
 type Found = (Format, Option<Arc<Columns>>);
@@ -73,7 +73,8 @@ pub(super) fn detect(input: &Input, lines: &mut Lines) -> Result<Found, SourceEr
             let first = sample.first().copied().unwrap_or(head);
             let printable = first.iter().take(64).filter(|b| matches!(b, b' '..=b'~' | b'\t' | b'\r')).count();
             let found = if printable == first.len().min(64) { quote(first.trim_ascii()) } else { "binary data".into() };
-            Err(SourceError::Unrecognized { file: input.name(), found })
+            let known = Format::ALL.iter().map(|format| format.name()).collect();
+            Err(SourceError::Unrecognized { file: input.name(), found, known })
         }
         _ => Err(SourceError::Ambiguous { file: input.name(), candidates: best.iter().map(|f| f.name()).collect() }),
     }

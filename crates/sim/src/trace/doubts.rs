@@ -2,7 +2,7 @@
 //! another one.
 
 use super::{Input, Options, Trace};
-use crate::workload::Op;
+use crate::request::Op;
 use tidewater_base::units::{bytes, grouped, plural_exact, seconds};
 
 /// Prefix of every doubt.

@@ -1,8 +1,9 @@
 //! Formats in which a line tells of an event: Event Tracing for Windows, blkparse, ftrace and perf, biosnoop.
 
-use super::field::{Field, Fields, Record, Wrong};
-use super::format::{LineParser, MICROSECOND, SECOND, SECTOR, flush, record};
-use crate::workload::Op;
+use super::field::{Field, Fields, MICROSECOND, Record, SECOND, SECTOR, Wrong, flush, record};
+use super::format::LineParser;
+use super::words::{Asked, asked};
+use crate::request::Op;
 
 /// Which event of a request stands for it. Of those that a recording has, the earliest in a request's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,32 +91,6 @@ fn pass_process(fields: &mut Fields<'_>) -> Result<(), Wrong> {
         }
         field = fields.next().ok_or_else(|| first.wrong(PROCESS))?;
     }
-}
-
-/// The requested operation, as blkparse and the block events write it (RWBS).
-pub(super) struct Asked {
-    /// The operation.
-    pub op: Op,
-    /// Force Unit Access.
-    pub fua: bool,
-    /// A flush comes before it.
-    pub flush_first: bool,
-}
-
-/// `None`: neither read nor write.
-pub(super) fn asked(kind: Field<'_>) -> Result<Option<Asked>, Wrong> {
-    let data = kind.bytes.iter().position(|b| matches!(b, b'R' | b'W' | b'D'));
-    let flush_first = kind.bytes.first() == Some(&b'F');
-    let op = match data.map(|at| kind.bytes[at]) {
-        Some(b'R') => Op::Read,
-        Some(b'W') => Op::Write,
-        Some(_) => Op::Deallocate,
-        None if flush_first => Op::Flush,
-        None if kind.bytes.contains(&b'N') => return Ok(None),
-        None => return Err(kind.wrong("what is asked for, such as R or WS")),
-    };
-    let fua = op == Op::Write && data.is_some_and(|at| kind.bytes[at + 1..].contains(&b'F'));
-    Ok(Some(Asked { op, fua, flush_first }))
 }
 
 /// The part of a field that stands behind `[cpu]`.

@@ -2,7 +2,14 @@
 
 use std::fmt::Write;
 
-use crate::workload::Op;
+use crate::request::Op;
+
+pub(super) const SECOND: u64 = 1_000_000_000_000;
+pub(super) const MILLISECOND: u64 = 1_000_000_000;
+pub(super) const MICROSECOND: u64 = 1_000_000;
+pub(super) const FILETIME: u64 = 100_000;
+pub(super) const NANOSECOND: u64 = 1_000;
+pub(super) const SECTOR: u64 = 512;
 
 /// A request as one line of a trace tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,6 +277,27 @@ impl<'a> Fields<'a> {
     pub fn span(&self, first: Field<'a>, last: Field<'a>) -> &'a [u8] {
         &self.line[first.column - 1..last.column - 1 + last.bytes.len()]
     }
+}
+
+/// A field with its unit in picoseconds and its description.
+pub(super) type Time<'a> = (Field<'a>, u64, &'static str);
+
+pub(super) fn record<'a>(
+    op: Op,
+    device: &'a [u8],
+    (stamp, unit_ps, expected): Time<'a>,
+    (offset_field, offset): (Field<'a>, u64),
+    (length_field, length): (Field<'a>, u64),
+) -> Result<Record<'a>, Wrong> {
+    let length = length_field.check_length(op, length)?;
+    let offset = offset_field.check_end(offset, length)?;
+    let time = stamp.time(unit_ps, expected)?;
+    Ok(Record { stamp: time, device, op, offset, length, fua: false, stamp_column: stamp.column })
+}
+
+pub(super) fn flush<'a>(device: &'a [u8], (stamp, unit_ps, expected): Time<'a>) -> Result<Record<'a>, Wrong> {
+    let time = stamp.time(unit_ps, expected)?;
+    Ok(Record { stamp: time, device, op: Op::Flush, offset: 0, length: 0, fua: false, stamp_column: stamp.column })
 }
 
 #[cfg(test)]

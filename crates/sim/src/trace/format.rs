@@ -6,15 +6,10 @@ use std::sync::Arc;
 
 use super::columns::Columns;
 use super::events::Action;
-use super::field::{Field, Fields, Record, Separator, Wrong};
-use crate::workload::Op;
-
-pub(super) const SECOND: u64 = 1_000_000_000_000;
-pub(super) const MILLISECOND: u64 = 1_000_000_000;
-pub(super) const MICROSECOND: u64 = 1_000_000;
-pub(super) const FILETIME: u64 = 100_000;
-pub(super) const NANOSECOND: u64 = 1_000;
-pub(super) const SECTOR: u64 = 512;
+use super::field::{
+    FILETIME, Field, Fields, MICROSECOND, MILLISECOND, NANOSECOND, Record, SECOND, SECTOR, Separator, Wrong, record,
+};
+use crate::request::Op;
 
 /// A trace format. `docs/reference/traces.md` tells the columns and units of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -345,27 +340,6 @@ fn is_heading(line: &[u8]) -> bool {
     };
     let named = |word: &[u8]| word.iter().any(u8::is_ascii_alphabetic) && !word[0].is_ascii_digit();
     words().count() >= 3 && words().all(|word| named(word) || !word.iter().any(u8::is_ascii_alphanumeric))
-}
-
-/// A field with its unit in picoseconds and its description.
-pub(super) type Time<'a> = (Field<'a>, u64, &'static str);
-
-pub(super) fn record<'a>(
-    op: Op,
-    device: &'a [u8],
-    (stamp, unit_ps, expected): Time<'a>,
-    (offset_field, offset): (Field<'a>, u64),
-    (length_field, length): (Field<'a>, u64),
-) -> Result<Record<'a>, Wrong> {
-    let length = length_field.check_length(op, length)?;
-    let offset = offset_field.check_end(offset, length)?;
-    let time = stamp.time(unit_ps, expected)?;
-    Ok(Record { stamp: time, device, op, offset, length, fua: false, stamp_column: stamp.column })
-}
-
-pub(super) fn flush<'a>(device: &'a [u8], (stamp, unit_ps, expected): Time<'a>) -> Result<Record<'a>, Wrong> {
-    let time = stamp.time(unit_ps, expected)?;
-    Ok(Record { stamp: time, device, op: Op::Flush, offset: 0, length: 0, fua: false, stamp_column: stamp.column })
 }
 
 /// `0` is a write and `1` a read, as in MQSim, SSDSim, FlashSim and FlashNet.

@@ -9,7 +9,7 @@ use super::locality::{self, Locality};
 use super::shape::{self, Shape};
 use super::skew::Places;
 use super::{Trace, TraceRequest};
-use crate::workload::{Op, Request, Source, SourceError};
+use crate::request::{Op, Request, Source, SourceError};
 
 /// Statistics of a trace. The figures of published trace tables: they count reads and writes; flushes, deallocations
 /// and the like are in [`Info::operations`] only.

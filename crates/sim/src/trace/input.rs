@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::unpack;
-use crate::workload::SourceError;
+use crate::request::SourceError;
 
 /// Bytes kept of the stream: the longest line, and what detection looks at.
 const BUFFER_BYTES: usize = 1 << 16;

@@ -41,7 +41,7 @@ use field::{Record, Wrong};
 use format::{LineParser, VSCSI_BYTES};
 use input::Lines;
 
-use crate::workload::{Op, Request, Source, SourceError};
+use crate::request::{Op, Request, Source, SourceError};
 
 /// How to read a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -163,7 +163,7 @@ fn thousands_of_volumes_fit_when_compact() {
     let options = Options { format: Some(Format::Tencent), ..Options::default() };
     let whole = Trace::open(&input, &options).unwrap();
     let mut compact = Trace::open(&input, &Options { compact: true, ..options }).unwrap();
-    use crate::workload::Source;
+    use crate::request::Source;
     let (all, touched) = (whole.extent().unwrap(), compact.extent().unwrap());
     assert!(all > 70 << 40 && touched < 40 << 30, "{all} {touched}");
     assert!(info(&mut compact, false).unwrap().footprint_mib < touched as f64 / 1_048_576.0);

@@ -1,7 +1,7 @@
 //! A whole trace in memory, for runs that share it: it is unpacked and parsed once.
 
 use super::{Format, Input, Options, Trace};
-use crate::workload::{Op, Request, Source, SourceError};
+use crate::request::{Op, Request, Source, SourceError};
 use std::sync::Arc;
 use tidewater_base::Instant;
 

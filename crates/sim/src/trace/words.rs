@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::workload::Op;
+use super::field::{Field, Wrong};
+use crate::request::Op;
 
 /// The names that words are mapped to, and what they ask for; `None`: a line that is no request.
 const OPERATIONS: [(&str, Option<Op>); 8] = [
@@ -72,4 +73,30 @@ impl fmt::Display for Words {
         }
         Ok(())
     }
+}
+
+/// The requested operation, as blkparse and the block events write it (RWBS).
+pub(super) struct Asked {
+    /// The operation.
+    pub op: Op,
+    /// Force Unit Access.
+    pub fua: bool,
+    /// A flush comes before it.
+    pub flush_first: bool,
+}
+
+/// `None`: neither read nor write.
+pub(super) fn asked(kind: Field<'_>) -> Result<Option<Asked>, Wrong> {
+    let data = kind.bytes.iter().position(|b| matches!(b, b'R' | b'W' | b'D'));
+    let flush_first = kind.bytes.first() == Some(&b'F');
+    let op = match data.map(|at| kind.bytes[at]) {
+        Some(b'R') => Op::Read,
+        Some(b'W') => Op::Write,
+        Some(_) => Op::Deallocate,
+        None if flush_first => Op::Flush,
+        None if kind.bytes.contains(&b'N') => return Ok(None),
+        None => return Err(kind.wrong("what is asked for, such as R or WS")),
+    };
+    let fua = op == Op::Write && data.is_some_and(|at| kind.bytes[at + 1..].contains(&b'F'));
+    Ok(Some(Asked { op, fua, flush_first }))
 }

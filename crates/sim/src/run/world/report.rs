@@ -1,9 +1,9 @@
 //! Reports during a run: each request, its progress, and the host's state.
 
 use super::{Host, InFlight};
+use crate::request::{Op, Source};
 use crate::run::world::Halt;
 use crate::run::{Progress, RunError};
-use crate::workload::{Op, Source};
 use std::time;
 use tidewater_base::Instant;
 use tidewater_core::Device;
