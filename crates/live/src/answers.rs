@@ -4,11 +4,14 @@ use crate::host::judge;
 use crate::pages::accept;
 use axum::Router;
 use axum::extract::Request;
+use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
 
 /// Answers from now on, on a thread of its own. `answer` has a status of HTTP and a text for a path; `None`: nothing is
 /// there. It is called for one request at a time. On loopback a request has to name an address, localhost or one of
@@ -23,29 +26,35 @@ pub fn serve_answers(
     answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static,
 ) -> io::Result<()> {
     let is_local = listener.local_addr()?.ip().is_loopback();
-    let shared = Arc::new((names, answer));
+    let shared = Arc::new((names, answer, Mutex::new(())));
     let router = Router::new().fallback(move |request: Request| {
         let shared = Arc::clone(&shared);
-        async move { respond(&shared.1, is_local.then_some(&shared.0), &request) }
+        async move {
+            // An answer may take its time: connections are served meanwhile.
+            let _turn = shared.2.lock().await;
+            let (of, head) = (Arc::clone(&shared), request.into_parts().0);
+            let made = spawn_blocking(move || respond(&of.1, is_local.then_some(&of.0), &head)).await;
+            made.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+        }
     });
     accept(listener, "answers", true, router)
 }
 
 /// `names`: those that are good in `Host`; `None`: any name is.
-fn respond(answer: &dyn Fn(&str) -> Option<(u16, String)>, names: Option<&Vec<String>>, request: &Request) -> Response {
-    let is_bare = request.version() == Version::HTTP_10 && !request.headers().contains_key(header::HOST);
-    let verdict = match *request.method() {
+fn respond(answer: &dyn Fn(&str) -> Option<(u16, String)>, names: Option<&Vec<String>>, request: &Parts) -> Response {
+    let is_bare = request.version == Version::HTTP_10 && !request.headers.contains_key(header::HOST);
+    let verdict = match request.method {
         // OPTIONS is what some load balancers ask with.
         Method::GET | Method::HEAD | Method::OPTIONS => match names.filter(|_| !is_bare) {
             Some(names) => {
-                judge(request.headers(), names).map_err(|why| (StatusCode::MISDIRECTED_REQUEST, format!("{why}\n")))
+                judge(&request.headers, names).map_err(|why| (StatusCode::MISDIRECTED_REQUEST, format!("{why}\n")))
             }
             None => Ok(()),
         },
         _ => Err((StatusCode::METHOD_NOT_ALLOWED, "this is read-only: use GET\n".to_owned())),
     };
     // As a proxy is asked: for another server.
-    let path = request.uri().authority().map_or(request.uri().path(), |_| "");
+    let path = request.uri.authority().map_or(request.uri.path(), |_| "");
     let (status, text) = match verdict.map(|()| answer(path)) {
         Ok(Some((status, text))) => (StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), text),
         Ok(None) => (StatusCode::NOT_FOUND, "nothing is here\n".to_owned()),

@@ -31,6 +31,9 @@ impl Ageing {
     }
 
     pub(crate) fn on_program(&mut self, block: usize, page: u32, pages: u32) {
+        if self.retention[0] == 0.0 {
+            return;
+        }
         let times = &mut self.programmed[block];
         if times.is_empty() {
             *times = vec![self.now; pages as usize].into_boxed_slice();

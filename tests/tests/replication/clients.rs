@@ -355,6 +355,24 @@ fn a_record_that_is_being_filled_keeps_a_log_where_it_is_and_a_waiter_by_descrip
 }
 
 #[test]
+fn a_record_is_begun_on_the_next_primary_as_one_is_appended_there() {
+    let cluster = Cluster::new(3);
+    cluster.form("quorum");
+    let log = open(&cluster);
+    let written = log.append(&[&0u64.to_le_bytes()]).expect("there is room");
+    log.wait(written.end, Level::RemoteRing, PATIENCE).expect("replicas acknowledge");
+    cluster.promote(1);
+    // Until the old one hears of it, its ring takes records.
+    wait::until(
+        || "the log stays".into(),
+        || {
+            drop(log.begin(8).expect("a primary's"));
+            log.moves() == 1
+        },
+    );
+}
+
+#[test]
 fn a_log_that_is_shared_stays_on_its_device() {
     let mut cluster = Cluster::new(3);
     cluster.form("quorum");

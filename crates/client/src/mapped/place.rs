@@ -52,6 +52,13 @@ impl Moving {
 
     /// Moves to the primary, unless another thread has done so since.
     fn follow(&self, moves: u64, why: LogError) -> Result<(), LogError> {
+        if self.moves() != moves {
+            return Ok(());
+        }
+        // In a child of the process a thread that only its parent has may hold the lock for ever.
+        if !self.on().may_move() {
+            return Err(why);
+        }
         let mut on = self.on.write().unwrap_or_else(PoisonError::into_inner);
         if self.moves() != moves {
             return Ok(());
@@ -69,8 +76,11 @@ impl Moving {
 
     /// Whether another device leads by now. They are asked once in a while.
     fn has_newer(&self) -> bool {
+        if self.stays() {
+            return false;
+        }
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if asked.elapsed() < SLICE || self.stays() {
+        if asked.elapsed() < SLICE {
             return false;
         }
         *asked = Instant::now();
@@ -87,17 +97,24 @@ impl Moving {
     }
 
     fn with<T>(&self, mut operation: impl FnMut(&Attached) -> Result<T, LogError>) -> Result<T, LogError> {
+        self.again(|| {
+            let on = self.on();
+            match operation(&on) {
+                // A ring that stays full may have no device any more; what has no connection does not know.
+                Err(full @ LogError::Full { .. }) => match on.is_there() {
+                    Ok(()) | Err(LogError::Joined) => Err(full),
+                    Err(why) => Err(why),
+                },
+                result => result,
+            }
+        })
+    }
+
+    /// Does something that looks for the place itself, and once more after each move.
+    fn again<T>(&self, mut operation: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
         loop {
             let moves = self.moves();
-            let result = {
-                let on = self.on();
-                match operation(&on) {
-                    // A ring that stays full has no device any more.
-                    Err(LogError::Full { waited }) => Err(on.is_there().err().unwrap_or(LogError::Full { waited })),
-                    result => result,
-                }
-            };
-            match result {
+            match operation() {
                 Err(why) if has_moved(&why) => self.follow(moves, why)?,
                 result => return result,
             }
@@ -110,11 +127,12 @@ impl Moving {
             let left = timeout.saturating_sub(start.elapsed());
             let moves = self.moves();
             match self.with(|on| on.wait(end, level, left.min(SLICE))) {
-                Err(why @ (LogError::TimedOut { .. } | LogError::ReplicasLate { .. } | LogError::Frozen { .. })) => {
-                    if self.has_newer() {
-                        self.follow(moves, why)?;
-                    } else if start.elapsed() >= timeout {
-                        return Err(why);
+                Err(why) if is_late(&why) => {
+                    let failed = if self.has_newer() { self.follow(moves, why).err() } else { Some(why) };
+                    match failed {
+                        // Something may keep the log where it is, and the device may still come back.
+                        Some(why) if !is_late(&why) || start.elapsed() >= timeout => return Err(why),
+                        _ => {}
                     }
                 }
                 result => return result,
@@ -127,6 +145,11 @@ impl Moving {
 fn has_moved(why: &LogError) -> bool {
     let is_disk = matches!(why, LogError::Store { .. });
     is_disk || matches!(why, LogError::Stale | LogError::Secondary | LogError::Gone | LogError::NoReply { .. })
+}
+
+/// Whether a wait ended before its device answered.
+fn is_late(why: &LogError) -> bool {
+    matches!(why, LogError::TimedOut { .. } | LogError::ReplicasLate { .. } | LogError::Frozen { .. })
 }
 
 impl Place {
@@ -153,6 +176,14 @@ impl Place {
         match self {
             Place::One(on) => operation(on),
             Place::Several(moving) => moving.with(operation),
+        }
+    }
+
+    /// Does something that looks for the place of the log itself, and once more where the log has moved.
+    pub(super) fn again<T>(&self, mut operation: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
+        match self {
+            Place::One(_) => operation(),
+            Place::Several(moving) => moving.again(operation),
         }
     }
 

@@ -29,8 +29,8 @@ pub(crate) struct Ahead {
     pages: u32,
     /// The newest first.
     streams: [Stream; STREAMS],
-    /// The pages of each read under way: the first, and the one behind the last.
-    reads: Vec<(u32, u32)>,
+    /// The pages of each read under way: the first, and the one behind the last; and the superblock and row.
+    reads: Vec<(u32, u32, (u32, u32))>,
     free: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ impl Ahead {
         Ahead {
             pages,
             streams: [Stream { next: u32::MAX, reached: 0 }; STREAMS],
-            reads: vec![(0, 0); reads.into()],
+            reads: vec![(0, 0, (0, 0)); reads.into()],
             free: (0..reads).rev().collect(),
         }
     }
@@ -84,7 +84,7 @@ impl Block {
             while lpn < to && self.row_ahead(ftl, lpn) == Some(row) {
                 lpn += 1;
             }
-            self.ahead.reads[usize::from(place)] = (begin, lpn);
+            self.ahead.reads[usize::from(place)] = (begin, lpn, row);
             let read = ftl.read(cx.now, &mut cx.events, begin..lpn, Owner::Ahead(place));
             assert_eq!(read, Ok(1), "pages {begin} to {lpn} are of one row");
         }
@@ -97,13 +97,13 @@ impl Block {
         if held { None } else { ftl.row_of(lpn) }
     }
 
-    /// A read ahead has ended: its pages are in the read cache, but those that were written or deallocated meanwhile.
+    /// A read ahead has ended: its pages are in the read cache, but those that have moved from there meanwhile.
     pub(crate) fn on_read_ahead<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, place: u8, failed: bool) {
-        let (first, end) = self.ahead.reads[usize::from(place)];
+        let (first, end, row) = self.ahead.reads[usize::from(place)];
         self.ahead.free.push(place);
         for lpn in first..end {
-            if !failed && self.row_ahead(ftl, lpn).is_some() {
-                self.keep_pages(cx, ftl, lpn, lpn + 1);
+            if !failed && self.caches.read.is_enabled() && self.row_ahead(ftl, lpn) == Some(row) {
+                self.cache_pages(cx, ftl, lpn, lpn + 1);
             }
         }
     }

@@ -125,7 +125,7 @@ impl Block {
         });
         let read = ftl.read(cx.now, &mut cx.events, wanted, Owner::Command(slot));
         let past = past + if self.caches.lent { self.read_host_hits(cx, slot) } else { 0 };
-        if self.ahead.is_enabled() {
+        if self.ahead.is_enabled() && self.caches.read.is_enabled() {
             self.read_ahead(cx, ftl, first, end);
         }
         let work = &mut self.work[slot as usize];

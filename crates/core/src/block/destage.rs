@@ -146,25 +146,31 @@ impl Block {
         while self.wants_to_destage() && self.destage(cx, ftl) {}
     }
 
+    /// Pages that were read from flash are in the read cache from now on.
+    #[inline(always)]
+    pub(super) fn cache_pages<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, first: u32, end: u32) {
+        let mut filled = 0u64;
+        for lpn in first..end {
+            if self.caches.write.contains(lpn) {
+                continue;
+            }
+            if self.caches.lent {
+                self.cache_on_host(cx, ftl, lpn);
+            } else {
+                self.caches.cache(lpn);
+                filled += 1;
+            }
+        }
+        if filled > 0 {
+            cx.memories[self.caches.read_port].write(cx.now, filled << cx.shift.unit);
+        }
+    }
+
     /// Pages that were read from flash or found in the read cache, and now go to the host, are kept in case they are
     /// read again.
     pub(crate) fn keep_pages<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, first: u32, end: u32) {
         if self.caches.read.is_enabled() {
-            let mut filled = 0u64;
-            for lpn in first..end {
-                if self.caches.write.contains(lpn) {
-                    continue;
-                }
-                if self.caches.lent {
-                    self.cache_on_host(cx, ftl, lpn);
-                } else {
-                    self.caches.cache(lpn);
-                    filled += 1;
-                }
-            }
-            if filled > 0 {
-                cx.memories[self.caches.read_port].write(cx.now, filled << cx.shift.unit);
-            }
+            self.cache_pages(cx, ftl, first, end);
         }
         if self.caches.write.keeps_clean() {
             let mut filled = 0u64;

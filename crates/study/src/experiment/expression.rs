@@ -9,6 +9,12 @@ use tidewater_base::units::{format_bytes, format_rate};
 
 /// Steps that an expression may take: far more than any that says something, and an end of those that say nothing.
 const STEPS_MAX: u64 = 1_000_000;
+/// How deep `of` may stand within the text of another `of`.
+const DEPTH_MAX: i64 = 8;
+/// The name by which an expression knows its depth; none that a file can use.
+const DEPTH: &str = "of()";
+/// Digits behind the point.
+const DIGITS_MAX: usize = 30;
 
 /// One expression, compiled.
 #[derive(Clone, Debug)]
@@ -139,6 +145,10 @@ impl Rows {
     /// `this`, and that of an expression around this one as `outer`; and `same(key=value)`: the row that differs from
     /// it in that key alone.
     fn of(&self, state: &State<'_, '_>, each: &str, when: Option<&str>) -> Result<Vec<Value>, Error> {
+        let depth = state.lookup(DEPTH).and_then(|depth| i64::try_from(depth).ok()).unwrap_or(0);
+        if depth >= DEPTH_MAX {
+            return Err(wrong(format!("`of` within `of` {DEPTH_MAX} times over")));
+        }
         let environment = environment_of(Some(self), &Names::new());
         let compile = |text: &str| environment.compile_expression_owned(text.to_owned());
         let (each, when) = (compile(each)?, when.map(compile).transpose()?);
@@ -151,6 +161,7 @@ impl Rows {
             let mut names = around.clone();
             names.extend(self.names(row));
             names.insert("this".into(), self.map(row));
+            names.insert(DEPTH.into(), (depth + 1).into());
             names.extend(outer.clone().map(|outer| ("outer".to_owned(), outer)));
             let (rows, of) = (self.clone(), row.clone());
             names.insert("same".into(), Value::from_function(move |given: Kwargs| rows.same(&of, &given)));
@@ -282,8 +293,8 @@ fn environment() -> Environment<'static> {
     environment.add_filter("ranked", |values: Vec<Value>| ranked(&values));
     environment.add_filter("percent_range", |values: Vec<f64>| percent_range(&values));
     environment.add_filter("below_or_above", |gains: Vec<f64>| below_or_above(&gains));
-    environment.add_filter("fixed", |value: f64, digits: usize| format!("{value:.digits$}"));
-    environment.add_filter("signed", |value: f64, digits: usize| format!("{value:+.digits$}"));
+    environment.add_filter("fixed", |value: f64, digits: usize| format!("{value:.*}", digits.min(DIGITS_MAX)));
+    environment.add_filter("signed", |value: f64, digits: usize| format!("{value:+.*}", digits.min(DIGITS_MAX)));
     environment
         .add_filter("times", |values: Vec<f64>, by: f64| values.iter().map(|value| by * value).collect::<Vec<_>>());
     environment
@@ -385,6 +396,7 @@ mod tests {
             ("waf".to_owned(), Value::from(1.5)),
             ("reads".to_owned(), Value::from(7)),
             ("least".to_owned(), Value::from(2.5)),
+            ("endless".to_owned(), Value::from("of(endless)")),
         ]);
         Ok(Expression::new(text)?.value(&names, Some(&rows()))?.to_string())
     }
@@ -409,6 +421,7 @@ mod tests {
                  \"profile == 'a'\")",
                 "[1, 1]",
             ),
+            ("7 | fixed(70000) | length", "32"),
             ("(row('7%', 'a').waf | fixed(2)) ~ (waf | signed(1)) ~ (2048 | bytes)", "6.00+1.52KiB"),
         ] {
             assert_eq!(value(text).as_deref(), Ok(expected), "{text}");
@@ -436,6 +449,7 @@ mod tests {
             ("row('7%', 'a').x + 1", "undefined"),
             ("waf +", "unexpected"),
             ("range(1000000) | list | length", "too many"),
+            ("of(endless)", "within `of`"),
         ] {
             let error = value(text).unwrap_err();
             assert!(error.contains(expected) && !error.contains('\n'), "{text}: {error}");

@@ -273,6 +273,11 @@ impl PlanTable {
         if !traces.is_empty() && load.job.is_some() {
             return Err(Failure::usage("load: a trace and a job").help("leave one of them out"));
         }
+        if load.synth.is_some() && (!traces.is_empty() || load.job.is_some()) {
+            return Err(
+                Failure::usage("load: a trace or a job, and one to be synthesized").help("leave one of them out")
+            );
+        }
         let power_cut = load
             .power_cut
             .map(|time| units::parse_duration(&time))

@@ -63,7 +63,7 @@ impl Log {
     /// # Errors
     /// As [`Log::append`].
     pub fn begin(&self, bytes: u32) -> Result<Begun<'_>, LogError> {
-        Begun::new(claim(self.held())?, bytes)
+        self.place.again(|| Begun::new(claim(self.held())?, bytes))
     }
 }
 
