@@ -309,7 +309,7 @@ impl Medium for Nand {
     }
 
     fn preset(&mut self, at: Block, page: u32, content: &Page<'_>) {
-        // It is as old as the drive, whenever the medium hears of it.
+        // It is as old as the drive, whenever it is asked for.
         let now = self.ageing.as_mut().map(|ageing| std::mem::take(&mut ageing.now));
         self.write_page(at, page, Some(content));
         if let (Some(ageing), Some(now)) = (&mut self.ageing, now) {

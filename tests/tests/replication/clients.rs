@@ -362,7 +362,7 @@ fn a_record_is_begun_on_the_next_primary_as_one_is_appended_there() {
     let written = log.append(&[&0u64.to_le_bytes()]).expect("there is room");
     log.wait(written.end, Level::RemoteRing, PATIENCE).expect("replicas acknowledge");
     cluster.promote(1);
-    // Until the old one hears of it, its ring takes records.
+    // Until the old one is a secondary its ring takes records.
     wait::until(
         || "the log stays".into(),
         || {

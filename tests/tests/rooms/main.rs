@@ -161,13 +161,14 @@ const PLACES: &[Place] = &[
     },
     Place {
         folder: "crates/sim/src",
+        // Jobs, logs and the modelled PCIe have their types beside what reads them.
         floors: &[
             &["cluster", "host_memory", "oracle", "pcie", "pool", "request"],
             &["metrics", "probe", "trace"],
             &["workload"],
             &["host", "run"],
         ],
-        circle_max: 2,
+        circle_max: 5,
     },
     Place {
         folder: "crates/cli/src",

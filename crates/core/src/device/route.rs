@@ -4,7 +4,7 @@
 use super::Device;
 use crate::border::{Input, Output};
 use crate::events::{Event, Kind};
-use crate::flash::{NONE, Operation, Source};
+use crate::flash::{Operation, Source};
 use crate::owner::Owner;
 use crate::window::{Gated, Progress};
 use std::hint::cold_path;
@@ -167,23 +167,14 @@ impl<M: Medium> Device<M> {
     /// A read has brought what it was to bring.
     #[inline(always)]
     fn on_flash_read(&mut self, done: u32) {
-        let &Operation { source, tag, uncorrectable, shared, .. } = self.ftl.flash.operation(done);
+        let &Operation { source, tag, uncorrectable, mut shared, .. } = self.ftl.flash.operation(done);
         match source {
             Source::HostRead => self.on_owner_read(Owner::unpack(tag), uncorrectable != 0),
             _ => self.on_own_done(Kind::Read, done),
         }
-        if shared != NONE {
-            self.on_shared_reads(shared, uncorrectable);
-        }
-    }
-
-    /// The reads that another's sense has served are done, too.
-    #[cold]
-    fn on_shared_reads(&mut self, mut shared: u32, uncorrectable: u64) {
-        while shared != NONE {
-            let (tag, units, next) = self.ftl.flash.take_shared(shared);
+        while let Some((tag, units)) = self.ftl.flash.take_shared(&mut shared) {
+            cold_path();
             self.on_owner_read(Owner::unpack(tag), uncorrectable & units != 0);
-            shared = next;
         }
     }
 

@@ -199,12 +199,16 @@ impl Flash {
         true
     }
 
-    /// One of the reads that another's sense has served is done: its tag, its units, and the next of them, or [`NONE`].
-    #[cold]
-    pub fn take_shared(&mut self, id: u32) -> (u32, u64, u32) {
-        let Operation { tag, units, next, .. } = self.shared.operations[id as usize];
-        self.free.push(id);
-        (tag, units, next)
+    /// One of the reads that another's sense has served is done: its tag and its units. `next`: that read, from then on
+    /// the one behind it, or [`NONE`].
+    #[inline(always)]
+    pub fn take_shared(&mut self, next: &mut u32) -> Option<(u32, u64)> {
+        if *next == NONE {
+            return None;
+        }
+        let Operation { tag, units, next: behind, .. } = self.shared.operations[*next as usize];
+        self.free.push(std::mem::replace(next, behind));
+        Some((tag, units))
     }
 
     /// Programs queued or in flight on a die, but those of the log.

@@ -33,8 +33,7 @@ pub struct Operation {
     pub tag: u32,
     /// The units whose pages ECC gave up on.
     pub uncorrectable: u64,
-    /// Of a host read: the first of those that its sense serves too ([`Flash::take_shared`](super::Flash::take_shared)),
-    /// or [`NONE`].
+    /// Of a host read: the first of those that its sense serves too, or [`NONE`].
     pub shared: u32,
     pub(super) suspensions: u32,
     pub(super) sensed: bool,

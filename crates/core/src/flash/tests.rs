@@ -46,10 +46,8 @@ impl Drive {
                 let id = self.flash.on_unloaded(now, events, channel);
                 let &Operation { tag, uncorrectable, mut shared, .. } = self.flash.operation(id);
                 let mut ended = vec![(tag, uncorrectable != 0)];
-                while shared != NONE {
-                    let (tag, units, next) = self.flash.take_shared(shared);
+                while let Some((tag, units)) = self.flash.take_shared(&mut shared) {
                     ended.push((tag, uncorrectable & units != 0));
-                    shared = next;
                 }
                 Some(ended)
             }
