@@ -5,7 +5,7 @@ use tidewater_base::Instant;
 
 const DAY_SECONDS: f64 = 86_400.0;
 
-/// The past of each block and page, as far as the two causes need it, kept only where the configuration has one of them.
+/// The past of each block and page, as far as the two causes need it: kept where the configuration has one of them.
 ///
 /// Each adds to the raw bit error rate of wear, as powers of its cause and of the erase count: Kim, Choi and Min,
 /// *Design tradeoffs for SSD reliability*, FAST 2019.
