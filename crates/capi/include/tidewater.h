@@ -269,7 +269,7 @@ struct tidewater_log *tidewater_join(const struct tidewater_shared *shared, cons
 // Message of this thread's last call that failed, in words. It stays until the next one fails.
 const char *tidewater_message(void);
 
-// The library's version, "0.2.0".
+// The library's version, "0.1.0".
 const char *tidewater_version(void);
 
 // Opens the lane at "vfio-user:SOCKET" for files of this process, and applies to its files what an earlier process

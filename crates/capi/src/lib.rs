@@ -609,7 +609,7 @@ pub extern "C" fn tidewater_message() -> *const c_char {
     report::message()
 }
 
-/// The library's version, "0.2.0".
+/// The library's version, "0.1.0".
 #[unsafe(no_mangle)]
 pub extern "C" fn tidewater_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");

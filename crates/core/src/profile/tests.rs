@@ -124,6 +124,9 @@ fn built_in_profiles_round_trip() {
     for name in names() {
         let profile = builtin(name).unwrap();
         assert_eq!(Profile::parse(&profile.show(), name).unwrap(), profile);
+        let stored = profile.stored();
+        assert_eq!(Profile::parse(&stored, name).unwrap(), profile);
+        assert!(!stored.contains("\nread_ahead") && !stored.contains("\nefficiency"), "{stored}");
         assert_eq!(Profile::from_settings(&profile.settings()).unwrap(), profile);
     }
 }

@@ -26,6 +26,16 @@ fn mistake(key: impl Into<String>, problem: Problem, span: Range<usize>) -> Mist
     Mistake(ProfileError::new(key, problem), span)
 }
 
+/// Keys that the last release, 0.1.0, does not know.
+const NEWER: [(&str, &str); 6] = [
+    ("buffer", "read_ahead"),
+    ("flash", "share_senses"),
+    ("memory", "efficiency"),
+    ("nand", "rber_disturb"),
+    ("nand", "rber_retention"),
+    ("window", "flush_buffered"),
+];
+
 impl Profile {
     /// Reads a profile file. What it does not say is taken from its `base`, a built-in profile, or from `generic` when
     /// it names none. `file` is for messages.
@@ -149,6 +159,17 @@ impl Profile {
     /// Writes the profile as TOML that [`Profile::parse`] reads back to the same profile, each key with what it is,
     /// what it may be, and why its default is what it is.
     pub fn show(&self) -> String {
+        self.written(&[])
+    }
+
+    /// As [`Profile::show`], for an image: keys that the last release does not know are left out where they have no
+    /// effect, so that a device can go back to it.
+    pub fn stored(&self) -> String {
+        self.written(&NEWER)
+    }
+
+    /// `less`: keys that are left out where they are as in the generic drive.
+    fn written(&self, less: &[(&str, &str)]) -> String {
         let generic = Profile::generic();
         let mut out = String::new();
         let _ = writeln!(out, "# {}: {}", self.name, self.description);
@@ -158,12 +179,15 @@ impl Profile {
             if info.section == "memory" {
                 break;
             }
+            let (now, default) = (self.value(info, None), generic.value(info, None));
+            if now == default && less.contains(&(info.section, info.name)) {
+                continue;
+            }
             if info.section != last {
                 let _ = write!(out, "\n[{}]", info.section);
                 last = info.section;
             }
             out.push('\n');
-            let (now, default) = (self.value(info, None), generic.value(info, None));
             comment(&mut out, &format!("{} Expects {}.", info.doc, info.kind.expected()));
             match (info.section, now == default) {
                 ("", _) => {}
@@ -175,8 +199,13 @@ impl Profile {
         for memory in &self.memories {
             let _ = writeln!(out, "\n[memory.{}]", memory.name);
             for info in keys::section_keys("memory") {
+                let now = self.value(info, Some(&memory.name));
+                let default = generic.memories.first().map(|other| generic.value(info, Some(&other.name)));
+                if Some(&now) == default.as_ref() && less.contains(&(info.section, info.name)) {
+                    continue;
+                }
                 comment(&mut out, info.doc);
-                let _ = writeln!(out, "{} = {}", info.name, self.value(info, Some(&memory.name)));
+                let _ = writeln!(out, "{} = {now}", info.name);
             }
         }
         for absent in generic.memories.iter().filter(|memory| self.memory(&memory.name).is_none()) {

@@ -129,7 +129,7 @@ impl Image {
                 (Some(new), Box::new(storage), name)
             }
         };
-        let text = profile.show();
+        let text = profile.stored();
         let mut image = Image::lay_out(storage, &name, &text, &device, image_options)?;
         image.fill(&text, &device)?;
         image.open_logs(&profile.fast)?;
