@@ -135,7 +135,7 @@ impl Function {
     }
 
     /// End of a lane's bytes that are synced on the backing store, of those that a peer or the host wanted there
-    /// ([`LogInput::Flushed`](crate::border::LogInput::Flushed)).
+    /// ([`LogInput::Flushed`]).
     pub fn flushed(&self, lane: usize) -> u64 {
         self.flushed.as_ref().map_or(0, |flushed| flushed[lane])
     }

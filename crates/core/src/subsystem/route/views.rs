@@ -107,8 +107,8 @@ impl<M: Medium> Subsystem<M> {
         }
     }
 
-    /// Where a command's data is at the host, from [`Output::Fetch`], [`Output::Gather`], [`Output::Data`] or
-    /// [`Output::Send`] until it is answered.
+    /// Where a command's data is at the host, from `Output::Fetch`, `Output::Gather`, `Output::Data` or
+    /// `Output::Send` until it is answered.
     #[inline]
     pub fn segments(&self, slot: Slot) -> Segments<'_> {
         let command = &self.slots[slot];
@@ -118,14 +118,14 @@ impl<M: Medium> Subsystem<M> {
         }
     }
 
-    /// The command of a slot, from its first output until its [`Output::Complete`]. `None`: the slot is free, or the
+    /// The command of a slot, from its first output until its `Output::Complete`. `None`: the slot is free, or the
     /// subsystem's own.
     pub fn command(&self, slot: Slot) -> Option<Outstanding> {
         let command = self.slots.get(slot).filter(|command| command.function != OWN)?;
         Some(command.outstanding())
     }
 
-    /// Slots, the subsystem's own included: [`Output::Sync`] may name any, all others only those of commands.
+    /// Slots, the subsystem's own included: `Output::Sync` may name any, all others only those of commands.
     pub fn slots(&self) -> u16 {
         self.options.slots + OWN_SLOTS
     }
@@ -177,7 +177,7 @@ impl<M: Medium> Subsystem<M> {
     }
 
     /// The subsystem's own state that outlives a power cut: namespaces, saved features, health. After each
-    /// [`Output::SaveState`], and at a clean end, it is stored beside the drive's content, for [`Options::state`].
+    /// `Output::SaveState`, and at a clean end, it is stored beside the drive's content, for [`Options::state`].
     pub fn state(&self) -> Vec<u8> {
         self.cx.state.to_bytes(self.cx.now)
     }
@@ -187,7 +187,7 @@ impl<M: Medium> Subsystem<M> {
         &self.cx.state.namespaces
     }
 
-    /// A sanitize operation runs: what is purged ([`Output::Purge`]) is all that hosts have stored, whatever holds it.
+    /// A sanitize operation runs: what is purged (`Output::Purge`) is all that hosts have stored, whatever holds it.
     pub fn is_sanitizing(&self) -> bool {
         self.cx.state.sanitize.is_running()
     }
