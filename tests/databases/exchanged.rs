@@ -373,6 +373,8 @@ impl Scene {
             Stands::OldRing => shell("cp -a \"$1\" \"$2\"", &[&self.saved("device.amid/ring"), &ring])?,
             _ => {}
         }
+        // A copy gives the folder its owner, too.
+        at.give(&at.device())?;
         for entry in fs::read_dir(at.device()).map_err(text)?.flatten() {
             at.give(&entry.path())?;
         }

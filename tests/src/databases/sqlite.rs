@@ -97,9 +97,12 @@ impl Database for Sqlite {
         let mut command = match around.device.filter(|_| matches!(self, Sqlite::Layer)) {
             Some(device) => {
                 let folder = place.folder().parent().unwrap_or(place.folder());
-                let layer = Installed::at(folder).layer("sqlite/tidewater_vfs.c", HEADER, folder);
-                let layer = layer.ok_or("no sqlite3ext.h")?;
-                let mut command = self.by_layer(place, &sqlite, layer.parent().unwrap_or(folder), device)?;
+                // Compiled when the first database is started.
+                if !folder.join("tidewater_vfs.so").is_file() {
+                    let layer = Installed::at(folder).layer("sqlite/tidewater_vfs.c", HEADER, folder);
+                    layer.ok_or("no sqlite3ext.h")?;
+                }
+                let mut command = self.by_layer(place, &sqlite, folder, device)?;
                 if let Some(witness) = around.witness {
                     witness.attach(&mut command, &place.shadows());
                 }
