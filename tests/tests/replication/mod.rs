@@ -18,6 +18,7 @@ use crate::cluster::{Cluster, PATIENCE, append, grows, numbers};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tidewater_client::{Level, LogError};
+use tidewater_serve::control::Request;
 use tidewater_tests::{run_refused, run_well, tidewater, wait};
 use tidewater_wire::log::RingHeader;
 
@@ -111,6 +112,19 @@ fn a_replica_that_was_away_catches_up_and_is_named_while_it_is() {
     log.wait(end, Level::RemoteRing, PATIENCE).expect("it has come back");
     append(&log, 2, PATIENCE).expect("replicas acknowledge");
     assert_eq!(numbers(&log), [0, 1, 2]);
+    cluster.kill(1);
+    // What the device has not taken from the ring yet counts: a program has appended it.
+    let more = vec![0; 48 << 10];
+    let end = (0..64).map(|_| log.append(&[&more]).expect("the ring accepts the record").end).last();
+    cluster.until(0, "its lag is that of the program's log", |status| {
+        let replica = &status["groups"][0]["replicas"][0];
+        replica["behind_bytes"].as_u64().zip(replica["shadow"][0].as_u64()).is_some_and(|(by, at)| Some(at + by) == end)
+    });
+    let is = crate::cluster::ask(&cluster.path(0), &Request::Status, PATIENCE).expect("it answers");
+    assert!(is["peers"]["groups"][0]["tail"][0].as_u64() < end, "the device has taken all of it: {is}");
+    assert_eq!(is["lanes"][0]["tail"].as_u64(), end, "{is}");
+    cluster.start(1);
+    cluster.all_in_step(0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A moment of a served device, for the live page.
 
 use super::group;
-use super::{About, queues, state_of};
+use super::{About, drive_of, queues, state_of};
 use crate::engine::{Engine, Firmware};
 use tidewater_base::units::format_duration;
 use tidewater_base::{Duration, Instant};
@@ -13,7 +13,7 @@ pub(crate) fn moment(firmware: Option<&Firmware>, engine: &Engine, about: &About
     let wall = Instant::ZERO + Duration::from_ns(about.wall.as_nanos() as u64);
     let subsystem = firmware.map(|firmware| &firmware.subsystem);
     let drive = subsystem.map(|of| {
-        let drive = Drive::of(of.device(), about.now);
+        let drive = drive_of(engine, of.device(), about.now);
         Drive { is_read_only: drive.is_read_only || engine.storage.has_failed(), ..drive }
     });
     let resets = subsystem.map_or(0, |of| (0..of.functions()).map(|function| u64::from(of.resets(function))).sum());

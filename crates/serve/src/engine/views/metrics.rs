@@ -1,6 +1,6 @@
 //! The page of metrics, for Prometheus.
 
-use super::{About, group, queues};
+use super::{About, drive_of, group, queues};
 use crate::engine::{Engine, Firmware};
 use crate::image::Disk;
 use crate::metrics::Page;
@@ -55,7 +55,7 @@ pub(crate) fn page(firmware: Option<&Firmware>, engine: &Engine, about: About) -
         in_progress(&mut page, queues(&firmware.subsystem));
         waits(&mut page, engine.rings.all().map(|(function, ring)| (function, &ring.waits)));
         let endurance = device.profile().nand.endurance;
-        drive(&mut page, &Drive::of(device, about.now), endurance);
+        drive(&mut page, &drive_of(engine, device, about.now), endurance);
         host_memory(&mut page, device.host_memory());
         group::metrics(engine, firmware, &mut page);
     }

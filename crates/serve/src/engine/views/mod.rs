@@ -10,8 +10,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidewater_base::Instant;
+use tidewater_core::device::Device;
 use tidewater_core::profile::Timing;
 use tidewater_core::subsystem::{Slot, Subsystem};
+use tidewater_gauges::{Drive, Lane};
 use tidewater_nand::Medium;
 
 /// What neither the drive nor its surroundings know.
@@ -35,6 +37,24 @@ fn state_of(firmware: Option<&Firmware>, engine: &Engine, about: &About) -> &'st
         }
         Some(_) => "serving",
     }
+}
+
+/// The lanes of all logs as programs have filled them: the device may not have taken all of a mapped ring yet.
+fn lanes<M: Medium>(engine: &Engine, device: &Device<M>) -> Vec<Lane> {
+    let mut lanes = Lane::all(device);
+    for lane in &mut lanes {
+        let function = lane.function as usize;
+        let Some(of) = device.fast().function(function) else { continue };
+        let more = engine.rings.appended(function, of)[lane.lane as usize].saturating_sub(lane.tail);
+        lane.tail += more;
+        lane.ring_used += more;
+    }
+    lanes
+}
+
+/// The drive at this moment.
+fn drive_of<M: Medium>(engine: &Engine, device: &Device<M>, now: Instant) -> Drive {
+    Drive { lanes: lanes(engine, device), ..Drive::of(device, now) }
 }
 
 /// Commands in progress of each submission queue, by controller and queue.
