@@ -2,7 +2,7 @@
 
 use crate::args::log_device::{CONTROL, SOCKET, folders_of};
 use crate::args::served::Served;
-use crate::failure::{Failure, without_number};
+use crate::failure::{Failure, printable, without_number};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, Uid, User, access};
 use serde_json::{Map, Value};
@@ -60,13 +60,13 @@ pub fn control_socket(served: &Served) -> PathBuf {
     }
 }
 
-/// Asks a served device.
+/// Asks a served device. Its texts go to a terminal, and the socket may be another user's: they are cleaned.
 ///
 /// # Errors
 /// When none answers, or it refuses.
 pub fn ask(served: &Served, request: &Request) -> Result<Map<String, Value>, Failure> {
     let path = control_socket(served);
-    control::ask(&path, request).map_err(|why| {
+    control::ask(&path, request).map(cleaned).map_err(|why| {
         let help = "give the folder of a log device, or the socket that `tidewater serve` printed, by --device";
         let failure = Failure::run(without_number(&why));
         // What the device itself refuses has nothing to do with its socket.
@@ -75,6 +75,19 @@ pub fn ask(served: &Served, request: &Request) -> Result<Map<String, Value>, Fai
         }
         failure.help(advice(&path).as_deref().unwrap_or(help))
     })
+}
+
+/// An answer without control characters.
+fn cleaned(answer: Map<String, Value>) -> Map<String, Value> {
+    fn clean(value: Value) -> Value {
+        match value {
+            Value::String(text) => printable(&text).into(),
+            Value::Array(all) => all.into_iter().map(clean).collect(),
+            Value::Object(all) => cleaned(all).into(),
+            other => other,
+        }
+    }
+    answer.into_iter().map(|(key, value)| (printable(&key), clean(value))).collect()
 }
 
 /// Asks a served device for its status.
@@ -91,7 +104,32 @@ pub fn whose(served: &Served) -> String {
     let answer = control::ask(&socket, &Request::Status).unwrap_or_default();
     match answer.get("image").and_then(|image| image.as_str()) {
         Some("memory") => format!("the drive in memory behind {}", socket.display()),
-        Some(image) => format!("the drive in {image} behind {}", socket.display()),
+        Some(image) => format!("the drive in {} behind {}", printable(image), socket.display()),
         None => format!("the drive behind {}", socket.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_another_users_device_do_not_steer_a_terminal() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let text = "\u{1b}]0;own\u{7}\n";
+        let answer = serde_json::json!({ "state": text, text: [{ "why": text }, 7] });
+        let answers = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            std::io::Write::write_all(&mut stream, format!("{answer}\n").as_bytes()).unwrap();
+            // Until its request was read, its end would be an error.
+            std::io::Read::read_to_end(&mut stream, &mut Vec::new()).unwrap();
+        });
+        let found = ask(&Served { device: Some(path) }, &Request::Status).unwrap();
+        answers.join().unwrap();
+        let clean = "\u{fffd}]0;own\u{fffd}\u{fffd}";
+        let wanted = serde_json::json!({ "state": clean, clean: [{ "why": clean }, 7] });
+        assert_eq!(Value::Object(found), wanted);
     }
 }

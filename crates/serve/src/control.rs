@@ -12,8 +12,10 @@ use tidewater_core::host_memory::HostFault;
 use tidewater_core::subsystem::Fault;
 use tidewater_ipc::socket_error;
 
-/// Bytes of a request or an answer.
+/// Bytes of a request.
 const LINE_MAX: u64 = 64 << 10;
+/// Bytes of an answer.
+const ANSWER_MAX: u64 = 16 << 20;
 /// How long no connection is taken after the system had no descriptor, or no memory, for one.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 /// Connections at once; one more waits.
@@ -357,7 +359,7 @@ pub fn ask(socket: &Path, request: &Request) -> Answer {
     let line = serde_json::to_string(request).expect("a request is an object of plain values");
     stream.write_all(format!("{line}\n").as_bytes()).map_err(wrong)?;
     let mut answer = String::new();
-    BufReader::new(&stream).read_line(&mut answer).map_err(wrong)?;
+    BufReader::new((&stream).take(ANSWER_MAX)).read_line(&mut answer).map_err(wrong)?;
     if answer.is_empty() {
         return Err(format!("{}: the device closed the connection without an answer", socket.display()));
     }

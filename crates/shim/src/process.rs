@@ -172,6 +172,9 @@ pub fn warn(what: Warning, text: std::fmt::Arguments<'_>) {
     let errno = Errno::last();
     let mut line = Text::<512>::new();
     let _ = writeln!(line, "tidewater: process {}: {text}", std::process::id());
+    // A file's name does not steer the terminal.
+    let len = line.as_bytes().len().saturating_sub(1);
+    line.buffer()[..len].iter_mut().filter(|byte| byte.is_ascii_control()).for_each(|byte| *byte = b'?');
     let bytes = line.as_bytes();
     // SAFETY: so many bytes are there. Whether they can be written does not matter any more.
     without_signal(|| unsafe { real::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) });
