@@ -52,7 +52,9 @@ fn job(of: &KeeperArgs) -> Result<Value, Failure> {
     }
     let mut job = match &of.what {
         KeeperCommand::Run(run) => json!({ "do": "run", "keep": keep(run, of.function) }),
-        KeeperCommand::Status { json } => json!({ "do": "status", "json": json }),
+        KeeperCommand::Status { served, json } => {
+            json!({ "do": "status", "json": json, "state": beside(&control(served), "keeper", "json", of.function) })
+        }
         KeeperCommand::Switchover { to, wait } => json!({ "do": "switchover", "to": to, "wait_ms": ms(*wait) }),
         KeeperCommand::Pause => json!({ "do": "pause" }),
         KeeperCommand::Resume => json!({ "do": "resume" }),

@@ -49,6 +49,9 @@ pub enum Job {
         at: At,
         /// As JSON.
         json: bool,
+        /// The file that a keeper remembers etcd by, if it is there.
+        #[serde(default)]
+        state: PathBuf,
     },
     /// Makes another member primary.
     Switchover {

@@ -31,6 +31,12 @@ pub struct Seen {
 }
 
 impl Known {
+    /// The memory of the keeper whose file this is, if there is one: for others than that keeper.
+    pub fn of(path: &Path) -> Option<Known> {
+        let text = path.is_file().then(|| std::fs::read(path).ok())??;
+        serde_json::from_slice(&text).ok()
+    }
+
     /// Takes in what etcd says of itself.
     ///
     /// # Errors

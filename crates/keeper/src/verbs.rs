@@ -2,10 +2,12 @@
 
 use crate::device::{Disk, Role};
 use crate::job::At;
+use crate::kept::Known;
 use crate::keys::{Cluster, Group, Intent, Member, list};
 use crate::store::Store;
 use serde_json::json;
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tidewater_base::units::printable;
 use tokio::time::sleep;
@@ -32,15 +34,19 @@ impl Operator {
         self.store.read_any(0).await.map(|(cluster, _)| cluster)
     }
 
-    /// How the cluster is, in words or as JSON.
+    /// How the cluster is, in words or as JSON. `state`: the file that a keeper remembers etcd by.
     ///
     /// # Errors
     /// In words.
-    pub async fn status(&mut self, as_json: bool) -> Result<String, String> {
-        let read = self.read().await;
-        let ailments = self.store.ailments().await;
+    pub async fn status(&mut self, as_json: bool, state: &Path) -> Result<String, String> {
+        let read = self.store.read_any(0).await;
+        let mut ailments = self.store.ailments().await;
         let mut cluster = match read {
-            Ok(cluster) => cluster,
+            Ok((cluster, seen)) => {
+                // Keepers that refuse an etcd write nothing to it: it does not say so itself.
+                ailments.extend(Known::of(state).and_then(|mut known| known.check(seen, &cluster).err()));
+                cluster
+            }
             Err(why) if ailments.is_empty() => return Err(why),
             Err(why) => return Err(format!("{why}; {}", ailments.join("; "))),
         };

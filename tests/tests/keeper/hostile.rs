@@ -15,7 +15,7 @@ use tidewater_tests::{run, wait};
 
 /// Sets a key by etcd's gateway.
 fn put(etcd: &Etcd, key: &str, value: &str) {
-    post(etcd, "put", &json!({ "key": base64(key), "value": base64(value) }));
+    post(etcd, "kv/put", &json!({ "key": base64(key), "value": base64(value) }));
 }
 
 /// An answer of etcd's gateway.
@@ -23,7 +23,7 @@ fn post(etcd: &Etcd, what: &str, body: &Value) -> Value {
     let (body, url) = (body.to_string(), etcd.url());
     let mut stream = TcpStream::connect(url.trim_start_matches("http://")).expect("the server listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    let head = format!("POST /v3/kv/{what} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head = format!("POST /v3/{what} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
     stream
         .write_all(head.as_bytes())
         .and_then(|()| stream.write_all(body.as_bytes()))
@@ -118,8 +118,39 @@ fn keepers_that_refuse_an_etcd_write_nothing_to_it() {
     let (mut kept, _) = Cluster::kept(2, "eager");
     kept.etcd[0].wipe();
     wait::until(|| kept.all_said(), || (0..2).all(|node| kept.said(node).contains("went back from")));
-    let all = post(&kept.etcd[0], "range", &json!({ "key": base64("\0"), "range_end": base64("\0") }));
+    let all = post(&kept.etcd[0], "kv/range", &json!({ "key": base64("\0"), "range_end": base64("\0") }));
     assert_eq!((&all["kvs"], &all["header"]["revision"]), (&Value::Null, &json!("1")), "{all}");
+    // So it does not say itself what became of it; what a keeper remembers does.
+    let until = |more: &[&str], is_so: &dyn Fn(&str) -> bool| {
+        let said = || kept.operate(&[&["status"], more].concat());
+        wait::until(said, || is_so(&said()));
+    };
+    until(&[], &|said| said.contains("no group yet") && !said.contains("went back"));
+    until(&["--device", "1"], &|said| said.contains("etcd's revision went back from") && said.contains("--new-etcd"));
+}
+
+#[test]
+fn an_etcd_that_is_full_or_has_no_quorum_is_named() {
+    if !is_installed() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut etcd = Etcd::three(folder.path());
+    let status = |etcd: &[Etcd]| {
+        let mut line = vec!["keeper".to_owned()];
+        line.extend(Etcd::access(etcd));
+        line.push("status".to_owned());
+        let output = run(folder.path(), &line.iter().map(String::as_str).collect::<Vec<_>>());
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let until = |etcd: &[Etcd], words: &str| wait::until(|| status(etcd), || status(etcd).contains(words));
+    assert!(!status(&etcd).contains("writes"), "{}", status(&etcd));
+    // As when its quota is used up.
+    post(&etcd[0], "maintenance/alarm", &json!({ "action": "ACTIVATE", "alarm": "NOSPACE" }));
+    until(&etcd, "takes no writes: its database is full (NOSPACE)");
+    etcd[0].kill();
+    etcd[1].kill();
+    until(&etcd, "has no quorum: too many members of etcd are away for it to take writes");
 }
 
 /// Bytes that an etcd which lies sends to each that connects.
@@ -235,11 +266,13 @@ fn programs_and_keepers_go_on_beside_an_etcd_that_lies_or_stop_in_words() {
     let (mut kept, first) = Cluster::kept(2, "eager");
     append(&kept.log(first), 0, PATIENCE).expect("both nodes acknowledge");
     let liars = LIES.map(|(name, lie)| (name, liar(lie)));
+    // A lane has one client at a time.
+    let lane = std::sync::Mutex::new(());
     let real = kept.etcd[0].url();
     let options = Options { level: Some(Level::RemoteRing), ..Options::default() };
     std::thread::scope(|scope| {
         for (name, address) in &liars {
-            let real = real.trim_start_matches("http://");
+            let (real, lane) = (real.trim_start_matches("http://"), &lane);
             scope.spawn(move || {
                 let begin = Instant::now();
                 let outcome = Log::open(&format!("cluster:etcd={address}/tidewater"), options);
@@ -249,6 +282,7 @@ fn programs_and_keepers_go_on_beside_an_etcd_that_lies_or_stop_in_words() {
                 // One that lies well is believed to be etcd; what it says of devices is not.
                 if !name.contains("device") && !name.contains("leader") && !name.contains("base64") {
                     let target = format!("cluster:etcd={address},{real}/tidewater");
+                    let _alone = lane.lock();
                     let log = Log::open(&target, options).unwrap_or_else(|why| panic!("{name}: {why}"));
                     drop(log);
                 }

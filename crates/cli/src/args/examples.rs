@@ -379,7 +379,10 @@ Examples:
 
 pub(super) const KEEPER_STATUS: &str = "\
 Examples:
-  tidewater cluster keeper status --json";
+  tidewater cluster keeper status --json
+
+  # Also says whether this is the etcd that the keeper of device a knew: its data may be lost, or older
+  tidewater cluster keeper status --device a";
 
 pub(super) const KEEPER_SWITCHOVER: &str = "\
 Examples:

@@ -68,6 +68,9 @@ pub enum KeeperCommand {
     /// Show the group, its members and what their keepers do
     #[command(after_help = examples::KEEPER_STATUS)]
     Status {
+        /// The device whose keeper remembers etcd.
+        #[command(flatten)]
+        served: Served,
         /// Print as JSON
         #[arg(long)]
         json: bool,
