@@ -39,6 +39,10 @@ impl fmt::Display for FilesError {
                 _ if number & UNREPLICATED != 0 => {
                     write!(f, "too few replicas have acknowledged within {} s", PATIENCE.as_secs())
                 }
+                _ if number & FROZEN != 0 => {
+                    let secs = PATIENCE.as_secs();
+                    write!(f, "the primary's leader deadline has passed, and it has acknowledged nothing for {secs} s")
+                }
                 errno if number & OF_STORE != 0 => LogError::Store { errno }.fmt(f),
                 errno => write!(f, "the log has failed: {}", errno.desc()),
             },
@@ -72,13 +76,16 @@ const OF_STORE: u64 = 1 << 32;
 const UNANSWERED: u64 = 1 << 33;
 /// It is that replicas do not.
 const UNREPLICATED: u64 = 1 << 34;
+/// It is that the primary may not acknowledge.
+const FROZEN: u64 = 1 << 35;
 
 /// Encodes a failure for its word in the table.
 pub(crate) fn number_of(error: &LogError) -> u64 {
     let kind = match error {
         LogError::Store { .. } => OF_STORE,
         LogError::NoReply { .. } | LogError::TimedOut { .. } => UNANSWERED,
-        LogError::ReplicasLate { .. } | LogError::Frozen { .. } => UNREPLICATED,
+        LogError::ReplicasLate { .. } => UNREPLICATED,
+        LogError::Frozen { .. } => FROZEN,
         _ => 0,
     };
     kind | u64::from(error.errno().unsigned_abs())
@@ -149,6 +156,18 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
+impl RunError {
+    /// Whether the log's group acknowledges nothing, and the device itself is well.
+    pub fn is_of_group(&self) -> bool {
+        let number = match self {
+            RunError::Log(error) | RunError::File { error: FilesError::Log(error), .. } => number_of(error),
+            RunError::File { error: FilesError::Failed(number), .. } => *number,
+            _ => 0,
+        };
+        number & (UNREPLICATED | FROZEN) != 0
+    }
+}
+
 impl From<LogError> for RunError {
     fn from(error: LogError) -> RunError {
         RunError::Log(error)
@@ -158,5 +177,27 @@ impl From<LogError> for RunError {
 impl From<FilesError> for RunError {
     fn from(error: FilesError) -> RunError {
         RunError::File { path: PathBuf::new(), error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_acknowledge_is_said_also_by_those_that_know_a_number_alone() {
+        let (at, wanted) = (1, 2);
+        for (error, words, is_of_group) in [
+            (LogError::ReplicasLate { at, wanted, late: "1".into() }, "too few replicas have acknowledged", true),
+            (LogError::Frozen { at, wanted }, "the primary's leader deadline has passed", true),
+            (LogError::TimedOut { at, wanted }, "the device has not answered for 30 s", false),
+            (LogError::Gone, "the device has disconnected", false),
+        ] {
+            let known = FilesError::Failed(number_of(&error));
+            assert!(known.to_string().starts_with(words), "{known}");
+            assert_eq!(known.errno(), Errno::EIO);
+            assert_eq!(RunError::from(known).is_of_group(), is_of_group, "{words}");
+            assert_eq!(RunError::Log(error).is_of_group(), is_of_group, "{words}");
+        }
     }
 }

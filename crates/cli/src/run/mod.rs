@@ -169,10 +169,14 @@ pub fn run(given: &Given) -> Result<(), Failure> {
             status
         }
         Err(error) => {
+            let next = match error.is_of_group() {
+                true => "see `tidewater cluster group status`; then",
+                false => "start the device again, then",
+            };
             Failure::run(format_args!("{}", printable(&error.to_string())))
                 .help(format_args!(
-                    "all acknowledged writes are in the ring and on the device: start the device again, then run \
-                     `tidewater recover --device {} --lane {}`",
+                    "all acknowledged writes are in the ring and on the device: {next} run `tidewater recover --device \
+                     {} --lane {}`",
                     given.log.shown(),
                     given.log.lane
                 ))
