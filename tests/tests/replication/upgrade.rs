@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, PATIENCE, append, numbers};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tidewater_client::Level;
-use tidewater_tests::{binary, install_bytes, root, run_well, skipped, tidewater, wait};
+use tidewater_tests::{binary, install_bytes, own_address, root, run_well, skipped, tidewater, wait};
 
 /// The last release.
 const LAST: &str = "0.1.0";
@@ -112,6 +112,38 @@ fn commands(page: &str, heading: &str) -> Vec<String> {
     let (_, section) = text.split_once(&format!("\n## {heading}\n")).expect("it has this section");
     let section = section.split("\n## ").next().expect("a split has a first piece");
     section.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
+}
+
+/// Three devices of a new image each, a group and a program, as a reader pastes them.
+#[test]
+fn the_first_commands_of_the_guide_make_a_group_that_outlives_its_primary() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = |port: u16| format!("{}:{}", own_address(), port + 11_000);
+    let mut script = String::from("set -eux\n");
+    for line in commands("docs/guide/replication.md", "In five minutes, on one machine") {
+        let line = (7420..7423).fold(line, |line, port| line.replace(&format!("127.0.0.1:{port}"), &at(port)));
+        // Before the promotion, the machine of `a` is gone.
+        script += if line.starts_with("tidewater cluster group promote") { "kill -9 $a\n" } else { "" };
+        script += &line;
+        script += if line.starts_with("tidewater log-device a ") { "\na=$!\n" } else { "\n" };
+    }
+    script += "grep commit app.log\necho to its end\n";
+    let path = format!("{}:{}", binary().parent().expect("a folder").display(), std::env::var("PATH").expect("a path"));
+    let said = std::fs::File::create(folder.path().join("said")).expect("a folder");
+    let mut command = Command::new("timeout");
+    command.args([&PATIENCE.as_secs().to_string(), "sh", "-c", &script]).env("PATH", &path).process_group(0);
+    command.current_dir(&folder).stdin(Stdio::null()).stdout(said.try_clone().expect("a descriptor")).stderr(said);
+    let mut shell = command.spawn().expect("it starts");
+    let status = shell.wait().expect("it is our child");
+    killpg(Pid::from_raw(shell.id() as i32), Signal::SIGKILL).expect("they are ours");
+    let said = std::fs::read_to_string(folder.path().join("said")).expect("a file");
+    assert!(status.success() && said.contains("\nto its end\n"), "{status}: {said}");
+    for words in ["waits for its primary", "peer 2 at", "this device is primary of epoch 2.1 (quorum of 2"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    // A connection is good news.
+    let connected: Vec<&str> = said.lines().filter(|line| line.contains(": connected (")).collect();
+    assert!(connected.len() >= 6 && connected.iter().all(|line| line.starts_with("note: peer ")), "{said}");
 }
 
 /// Commands of the guide, as printed there. A unit is restarted by the test, with the new program.
