@@ -381,7 +381,7 @@ pub(super) const KEEPER_STATUS: &str = "\
 Examples:
   tidewater cluster keeper status --json
 
-  # Also says whether this is the etcd that the keeper of device a knew: its data may be lost, or older
+  # Also says whether this is the etcd that the keeper of device a knew, or one that went back
   tidewater cluster keeper status --device a";
 
 pub(super) const KEEPER_SWITCHOVER: &str = "\
