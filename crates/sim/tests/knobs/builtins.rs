@@ -1,6 +1,6 @@
 //! Every built-in profile serves a mixed job, whatever its past, and ends at rest.
 
-use crate::knobs::rig::{Load, load, serve};
+use crate::knobs::rig::{Load, load, outcome, serve};
 use tidewater_core::profile::{Profile, builtin, names};
 use tidewater_testkit::profile::set;
 
@@ -41,5 +41,62 @@ fn they_serve_when_full_and_when_collecting() {
             assert_eq!(outcome.record.commands_failed, 0, "{name}");
             assert!(outcome.record.collections > 0 || !load.is_steady(), "{name}: a steady drive collects");
         }
+    }
+}
+
+/// The drives of three papers: how large they are there, how large in the experiments, and loads on a part and on all.
+const AS_LARGE: [(&str, [&str; 2], [Load; 3]); 3] = [
+    (
+        "villars",
+        ["2TiB", "8GiB"],
+        [
+            load("rw=randrw,bs=4k,iodepth=8,size=256m,number_ios=3000").fresh(),
+            load("rw=randrw,bs=4k,iodepth=8,size=2000g,number_ios=3000").fresh(),
+            load("rw=randrw,bs=4k,iodepth=16,size=2000g,number_ios=400000").fresh(),
+        ],
+    ),
+    (
+        "2b-ssd",
+        ["800GiB", "8GiB"],
+        [
+            load("rw=randrw,bs=4k,iodepth=8,size=256m,number_ios=3000").fresh(),
+            load("rw=randrw,bs=4k,iodepth=8,size=800g,number_ios=3000").fresh(),
+            load("rw=randrw,bs=4k,iodepth=16,size=800g,number_ios=400000").fresh(),
+        ],
+    ),
+    (
+        "slc-cbm",
+        ["320GiB", "512MiB"],
+        [
+            load("rw=randrw,bs=4k,iodepth=1,size=256m,number_ios=3000").fresh(),
+            load("rw=randrw,bs=4k,iodepth=1,size=320g,number_ios=3000").fresh(),
+            load("rw=randrw,bs=4k,iodepth=1,size=320g,number_ios=400000").fresh(),
+        ],
+    ),
+];
+
+fn of_size(name: &str, capacity: &str) -> Profile {
+    let mut profile = profile(name);
+    set(&mut profile, &[&format!("drive.capacity={capacity}"), "nand.blocks_per_plane=0"]);
+    profile
+}
+
+#[test]
+fn a_drive_as_large_as_its_papers_gives_what_a_small_one_does() {
+    for (name, sizes, [part, whole, _]) in AS_LARGE {
+        let run = |capacity, load| outcome(&of_size(name, capacity), load).expect("the load comes to its end").record;
+        let [large, small] = sizes.map(|capacity| run(capacity, &part));
+        assert_eq!(large.latency("all").map(|all| all.mean), small.latency("all").map(|all| all.mean), "{name}");
+        assert_eq!((large.erases, large.requests), (small.erases, small.requests), "{name}");
+        assert_eq!(run(sizes[0], &whole).commands_failed, 0, "{name}");
+    }
+}
+
+/// What they need at most is memory in proportion to what is written: `/usr/bin/time` says how much.
+#[test]
+#[ignore = "minutes, and the map of 2 TiB is looked through"]
+fn torture_drives_as_large_as_the_papers() {
+    for (name, sizes, [.., long]) in AS_LARGE {
+        assert_eq!(serve(&of_size(name, sizes[0]), &long).record.commands_failed, 0, "{name}");
     }
 }

@@ -76,8 +76,8 @@ pub fn small(settings: &[&str]) -> Profile {
     with(with(Profile::generic(), SMALL), settings)
 }
 
-/// Runs a load to its end, and checks the drive that it leaves behind.
-pub fn try_serve(profile: &Profile, load: &Load) -> Result<Outcome, RunError> {
+/// Runs a load to its end.
+pub fn outcome(profile: &Profile, load: &Load) -> Result<Outcome, RunError> {
     let spec = JobSpec::from_inline(load.job).unwrap_or_else(|e| panic!("{}: {e}", load.job));
     let source = spec.source(None, 1).unwrap_or_else(|e| panic!("{}: {e}", load.job));
     let mut options = RunOptions {
@@ -87,7 +87,12 @@ pub fn try_serve(profile: &Profile, load: &Load) -> Result<Outcome, RunError> {
     };
     options.device.precondition = load.past;
     options.device.stamps = load.stamps;
-    let outcome = run(profile, source, options)?;
+    run(profile, source, options)
+}
+
+/// Runs a load to its end, and checks the drive that it leaves behind.
+pub fn try_serve(profile: &Profile, load: &Load) -> Result<Outcome, RunError> {
+    let outcome = outcome(profile, load)?;
     assert_eq!(outcome.device.outstanding(), 0, "{}", outcome.device.describe_outstanding());
     outcome.device.ftl().assert_consistent();
     Ok(outcome)
