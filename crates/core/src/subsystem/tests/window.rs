@@ -328,6 +328,7 @@ fn every_field_of_the_window_at_its_boundaries_and_beyond() {
                 if status.is_success() {
                     let found = info(&mut rig, 0, 9).expect("it is pinned");
                     assert!(found.offset + found.bytes <= 32 << 10 && found.nsid == nsid && found.lba == lba);
+                    assert!(offset == ANYWHERE || found.offset == offset, "{command:?}: {found:?}");
                     for (at, bytes) in EDGES.iter().flat_map(|&at| [1, 8, 4096].map(|bytes| (at, bytes))) {
                         for command in [
                             WindowCommand::ReadDma { entry: 9, offset: at, bytes },
