@@ -13,13 +13,15 @@ pub(crate) struct Cell {
     pub class: &'static str,
     /// Address that the text links to on a page.
     pub link: Option<String>,
+    /// Name of the row on a page, by which others link to it.
+    pub anchor: String,
     /// The text is a name in a program.
     pub is_code: bool,
     /// The best of its row.
     pub is_best: bool,
     /// A smaller figure beside the text.
     pub beside: Option<String>,
-    /// Named remarks below the text.
+    /// Named remarks; on a page they stand below the row, as wide as the table.
     pub remarks: Vec<Remark>,
 }
 
@@ -48,6 +50,11 @@ impl Cell {
         Cell { class, ..self }
     }
 
+    /// The same at the head of a row that has this anchor, with a name beside it that links there.
+    pub(crate) fn anchor(self, anchor: String, name: &str) -> Cell {
+        Cell { anchor, beside: Some(name.to_owned()), ..self }
+    }
+
     /// The same with remarks.
     pub(crate) fn remarks(self, remarks: impl IntoIterator<Item = Remark>) -> Cell {
         Cell { remarks: remarks.into_iter().collect(), ..self }
@@ -74,11 +81,11 @@ impl Cell {
             out += " ★";
         }
         if let Some(beside) = &self.beside {
-            let _ = write!(out, "<small>{}</small>", escape(beside));
-        }
-        for (name, text) in &self.remarks {
-            let gap = if out.is_empty() { "" } else { "<br>" };
-            let _ = write!(out, "{gap}<b>{name}</b> {}", escape(text.trim()));
+            let beside = escape(beside);
+            let _ = match &*self.anchor {
+                "" => write!(out, "<small>{beside}</small>"),
+                anchor => write!(out, "<small><a href=\"#{}\">{beside}</a></small>", escape(anchor)),
+            };
         }
         out
     }
@@ -217,7 +224,15 @@ impl Table {
         for row in &self.rows {
             // A row is marked as a whole by a cell that says no.
             let broken = row.iter().any(|cell| cell.class == "no") && self.class.contains("checks");
-            let _ = write!(out, "<tr{}>", attribute("class", if broken { "broken" } else { "" }));
+            let remarks: Vec<&Remark> = row.iter().flat_map(|cell| &cell.remarks).collect();
+            let class = match (broken, remarks.is_empty()) {
+                (true, true) => "broken",
+                (true, false) => "broken remarked",
+                (false, true) => "",
+                (false, false) => "remarked",
+            };
+            let anchor = row.first().map_or("", |cell| &cell.anchor);
+            let _ = write!(out, "<tr{}{}>", attribute("id", anchor), attribute("class", class));
             for (i, cell) in row.iter().enumerate() {
                 let (kind, title) = self.columns.get(i).map_or((Kind::Value, ""), |(kind, title)| (*kind, &title.text));
                 if kind == Kind::Name {
@@ -229,6 +244,15 @@ impl Table {
                 let _ = write!(out, "<td{label}{class}>{}</td>", cell.html());
             }
             out.push_str("</tr>\n");
+            if !remarks.is_empty() {
+                let class = if broken { "broken remarks" } else { "remarks" };
+                let _ = write!(out, "<tr class=\"{class}\"><td colspan=\"{}\">", row.len());
+                for (i, (name, text)) in remarks.into_iter().enumerate() {
+                    let gap = if i > 0 { "<br>" } else { "" };
+                    let _ = write!(out, "{gap}<b>{name}</b> {}", with_code(text.trim()));
+                }
+                out.push_str("</td></tr>\n");
+            }
         }
         out.push_str(if self.columns.is_empty() { "</tbody></table>" } else { "</tbody></table></div>\n" });
     }
@@ -318,10 +342,14 @@ mod tests {
         assert_eq!(text, "no  it holds\n    because   of\n              <that>\n");
         let mut table = Table::of("checks", [(Kind::Words, "says"), (Kind::Value, "holds")]);
         table.row([Cell::from("it").remarks([remark]), Cell::from("no").class("no")]);
+        table.row([Cell::from("that").anchor("a-b".into(), "b"), "yes".into()]);
         let mut page = String::new();
         table.html(&mut page);
-        let row = "<tr class=\"broken\"><td class=\"words\">it<br><b>because</b> of &lt;that&gt;</td>\
-                   <td data-label=\"holds\" class=\"no\">no</td></tr>";
+        let row = "<tr class=\"broken remarked\"><td class=\"words\">it</td>\
+                   <td data-label=\"holds\" class=\"no\">no</td></tr>\n\
+                   <tr class=\"broken remarks\"><td colspan=\"2\"><b>because</b> of &lt;that&gt;</td></tr>";
         assert!(page.contains(row), "{page}");
+        let named = "<tr id=\"a-b\"><td class=\"words\">that<small><a href=\"#a-b\">b</a></small></td>";
+        assert!(page.contains(named), "{page}");
     }
 }

@@ -70,7 +70,7 @@ fn page_in(experiments: &[Experiment], lines: &[Line<'_>], words: &Words) -> Str
     let mut page = Page::new(words.kind, title, &lead);
     match experiments {
         [] => page.paragraph("No experiment was run."),
-        [one] => section(&mut page, one, words),
+        [one] => section(&mut page, one, &ids[0], words),
         _ => {
             if !lines.is_empty() {
                 page.table(&ledger::counted(lines));
@@ -79,7 +79,7 @@ fn page_in(experiments: &[Experiment], lines: &[Line<'_>], words: &Words) -> Str
             for (one, id) in experiments.iter().zip(&ids) {
                 page.section(id, &one.title);
                 page.muted(&origin(one));
-                section(&mut page, one, words);
+                section(&mut page, one, id, words);
             }
             if !lines.is_empty() {
                 ledger::every(&mut page, lines);
@@ -136,12 +136,12 @@ fn sentence_within(text: &str) -> String {
     letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }
 
-fn section(page: &mut Page, one: &Experiment, words: &Words) {
+fn section(page: &mut Page, one: &Experiment, id: &str, words: &Words) {
     for paragraph in one.description.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
         page.paragraph(&with_code(paragraph.trim()));
     }
     let tally = tally(std::slice::from_ref(one));
-    if !one.holds() {
+    if one.failures() > 0 {
         page.banner(words.missed, &tally);
     }
     page.few(&figures_of(one));
@@ -150,7 +150,8 @@ fn section(page: &mut Page, one: &Experiment, words: &Words) {
         let titles = [words.column, "expected", "measured", "holds"];
         let kinds = [Kind::Words, Kind::Words, Kind::Words, Kind::Value];
         let table = document::Table::of("top checks", kinds.into_iter().zip(titles));
-        page.table(&document::Table { caption: tally, ..table }.with(one.checks.iter().map(check)));
+        let rows = one.checks.iter().map(|of| check(of, id));
+        page.table(&document::Table { caption: tally, ..table }.with(rows));
     }
     for (title, list) in [
         ("Further findings", &one.found),
@@ -242,8 +243,8 @@ fn data(shown: &Shown) -> Table {
     table::named(columns)
 }
 
-/// A check as a row.
-fn check(check: &Check) -> Vec<Cell> {
+/// A check as a row, in the experiment of this anchor.
+fn check(check: &Check, of: &str) -> Vec<Cell> {
     let (class, mark) = match (check.ok, &check.because) {
         (true, _) if !check.fitted.is_empty() => ("yes", "✓ yes, by a fit"),
         (true, _) => ("yes", "✓ yes"),
@@ -251,7 +252,11 @@ fn check(check: &Check) -> Vec<Cell> {
         (false, None) => ("no", "✗ no"),
     };
     let measured = Cell::from(&*check.measured).remarks(remarks(check));
-    vec![(&*check.statement).into(), (&*check.expected).into(), measured, Cell::from(mark).class(class)]
+    let statement = match &*check.name {
+        "" => Cell::from(&*check.statement),
+        name => Cell::from(&*check.statement).anchor(format!("{of}-{name}"), name),
+    };
+    vec![statement, (&*check.expected).into(), measured, Cell::from(mark).class(class)]
 }
 
 fn parameters(one: &Experiment) -> document::Table {

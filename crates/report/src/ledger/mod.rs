@@ -35,6 +35,8 @@ pub struct Source {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Statement {
+    /// Its name within the source, by which it is cited: `dram-flat`. It stays when the words change.
+    pub id: String,
     /// Where it stands: section, figure or slide.
     pub at: String,
     /// The kind of statement.
@@ -59,6 +61,9 @@ pub struct Statement {
     /// Tests that show it: file and function, `crates/core/src/fast/lane.rs a_gap_stops_the_counter`.
     #[serde(default)]
     pub tests: Vec<String>,
+    /// The source leaves it to others, and it is here, as the evidence shows: how.
+    #[serde(default)]
+    pub beyond: Option<String>,
     /// Why it is not so here, where that is known without a measurement.
     #[serde(default)]
     pub differs: Option<String>,
@@ -68,6 +73,12 @@ pub struct Statement {
     /// Why it was not built.
     #[serde(default)]
     pub not_built: Option<String>,
+    /// The source does not have it either: how far the two agree.
+    #[serde(default)]
+    pub in_neither: Option<String>,
+    /// The statement of this source, by its `id`, that says the same already: both have its verdict, and count once.
+    #[serde(default)]
+    pub repeats: Option<String>,
     /// Remarks needed to read the verdict.
     #[serde(default)]
     pub note: Option<String>,
@@ -108,29 +119,43 @@ pub enum Verdict {
     Shown,
     /// It is so here, because something was fitted to it.
     ByFit,
+    /// The source leaves it to others, and it is here.
+    Beyond,
     /// It is not so here.
     Differs,
     /// The mechanism may be there; no measurement or test decides it.
     NotMeasured,
     /// There is no such mechanism here.
     NotBuilt,
+    /// Neither the source nor this drive has it.
+    InNeither,
     /// An experiment decides it, and was not run.
     NotRun,
 }
 
 impl Verdict {
     /// Every verdict, in the order in which they are counted.
-    pub const ALL: [Verdict; 6] =
-        [Verdict::Shown, Verdict::ByFit, Verdict::Differs, Verdict::NotMeasured, Verdict::NotBuilt, Verdict::NotRun];
+    pub const ALL: [Verdict; 8] = [
+        Verdict::Shown,
+        Verdict::ByFit,
+        Verdict::Beyond,
+        Verdict::Differs,
+        Verdict::NotMeasured,
+        Verdict::NotBuilt,
+        Verdict::InNeither,
+        Verdict::NotRun,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Shown => "shown",
             Verdict::ByFit => "shown by a fit",
+            Verdict::Beyond => "beyond the paper",
             Verdict::Differs => "differs",
             Verdict::NotMeasured => "not measured",
             Verdict::NotBuilt => "not built",
+            Verdict::InNeither => "in neither",
             Verdict::NotRun => "not run",
         }
     }
@@ -192,16 +217,22 @@ pub struct Line<'a> {
 }
 
 impl Line<'_> {
+    /// The anchor of the statement on pages.
+    pub fn anchor(&self) -> String {
+        format!("ledger-{}-{}", self.source.key, self.statement.id)
+    }
+
     /// Its remarks, in their order; with `one_fit` all that was fitted is one of them.
     fn remarks(&self, one_fit: bool) -> Vec<Remark> {
-        let Statement { value, follows, fitted, note, .. } = self.statement;
+        let Statement { value, follows, fitted, beyond, repeats, note, .. } = self.statement;
         let ours = Some(&self.ours).filter(|ours| !ours.is_empty());
         let fitted = match one_fit {
             true if !fitted.is_empty() => vec![fitted.join("; ")],
             _ => fitted.clone(),
         };
         let before = [("value", value), ("follows", follows)];
-        let after = [("ours", &ours.cloned()), ("because", &self.because), ("note", note)];
+        let because = ("because", &self.because);
+        let after = [("ours", &ours.cloned()), ("beyond", beyond), because, ("repeats", repeats), ("note", note)];
         let some = |(name, text): (&'static str, &Option<String>)| Some((name, text.clone()?));
         let before = before.into_iter().filter_map(some);
         before
@@ -211,16 +242,19 @@ impl Line<'_> {
     }
 }
 
-/// How many statements have each verdict, in the order of [`Verdict::ALL`].
+/// How many statements have each verdict, in the order of [`Verdict::ALL`], and how many say again what one of them
+/// does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally([usize; Verdict::ALL.len()]);
+pub struct Tally([usize; Verdict::ALL.len()], usize);
 
 impl Tally {
     /// Of these lines.
     pub fn of<'l>(lines: impl IntoIterator<Item = &'l Line<'l>>) -> Tally {
         let mut tally = Tally::default();
         for line in lines {
-            tally.0[line.verdict as usize] += 1;
+            let counter =
+                if line.statement.repeats.is_some() { &mut tally.1 } else { &mut tally.0[line.verdict as usize] };
+            *counter += 1;
         }
         tally
     }
@@ -230,9 +264,14 @@ impl Tally {
         self.0[verdict as usize]
     }
 
-    /// All of them.
+    /// All that have a verdict of their own.
     pub fn sum(&self) -> usize {
         self.0.iter().sum()
+    }
+
+    /// How many repeat others.
+    pub fn repeated(&self) -> usize {
+        self.1
     }
 }
 
@@ -248,6 +287,30 @@ pub fn setting(text: &str) -> Result<(&str, &str, &str), String> {
     parts.ok_or_else(|| format!("`{text}` is not `profile key = value`"))
 }
 
+impl Source {
+    /// Checks that each statement can be decided and cited.
+    ///
+    /// # Errors
+    /// In words, when one has no verdict, or none of its own name, or repeats one that is not there.
+    pub fn check(&self) -> Result<(), String> {
+        for (i, one) in self.statements.iter().enumerate() {
+            one.check()?;
+            let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            if one.id.is_empty() || !one.id.chars().all(is_word) {
+                return Err(format!("id `{}`: expected lower-case letters, digits and hyphens", one.id));
+            }
+            if self.statements[..i].iter().any(|other| other.id == one.id) {
+                return Err(format!("two statements have the id `{}`", one.id));
+            }
+            let is_own = |other: &Statement| other.repeats.is_none() && Some(&other.id) == one.repeats.as_ref();
+            if one.repeats.is_some() && !self.statements.iter().any(is_own) {
+                return Err(format!("`{}` repeats no statement with a verdict of its own", one.id));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Statement {
     /// Checks that the statement can be decided: one kind of evidence, or the reason why there is none.
     ///
@@ -255,12 +318,16 @@ impl Statement {
     /// In words, when nothing decides it, or more than one thing does.
     pub fn check(&self) -> Result<(), String> {
         let evidence = !(self.checks.is_empty() && self.settings.is_empty() && self.tests.is_empty());
-        let without = [&self.differs, &self.not_measured, &self.not_built].into_iter().flatten().count();
-        if usize::from(evidence) + without != 1 {
+        let without = [&self.differs, &self.not_measured, &self.not_built, &self.in_neither, &self.repeats];
+        if usize::from(evidence) + without.into_iter().flatten().count() != 1 {
             return Err(format!(
-                "`{}` needs checks, settings or tests, or one of differs, not_measured and not_built",
+                "`{}` needs checks, settings or tests, or one of differs, not_measured, not_built, in_neither and \
+                 repeats",
                 self.says
             ));
+        }
+        if self.beyond.is_some() && !evidence {
+            return Err(format!("`{}` is beyond the source: what shows it?", self.says));
         }
         for text in &self.settings {
             setting(text)?;
@@ -271,6 +338,7 @@ impl Statement {
     fn decide(&self, results: &Results) -> (Verdict, String, Option<String>) {
         for (verdict, why) in [
             (Verdict::NotBuilt, &self.not_built),
+            (Verdict::InNeither, &self.in_neither),
             (Verdict::NotMeasured, &self.not_measured),
             (Verdict::Differs, &self.differs),
         ] {
@@ -311,6 +379,7 @@ impl Statement {
         let verdict = match (is_run, holds, self.fitted.is_empty()) {
             (false, ..) => Verdict::NotRun,
             (true, false, _) => Verdict::Differs,
+            (true, true, _) if self.beyond.is_some() => Verdict::Beyond,
             (true, true, true) => Verdict::Shown,
             (true, true, false) => Verdict::ByFit,
         };
@@ -349,8 +418,12 @@ fn joined(reasons: &[(&str, &str)]) -> String {
 pub fn decide<'a>(sources: impl IntoIterator<Item = &'a Source>, results: &Results) -> Vec<Line<'a>> {
     let of_source = |source: &'a Source| {
         let line = move |statement: &'a Statement| {
-            let (verdict, ours, because) = statement.decide(results);
-            Line { source, statement, verdict, ours, because }
+            let first = source.statements.iter().find(|first| statement.repeats.as_ref() == Some(&first.id));
+            let (verdict, ours, because) = first.unwrap_or(statement).decide(results);
+            match first {
+                Some(_) => Line { source, statement, verdict, ours: String::new(), because: None },
+                None => Line { source, statement, verdict, ours, because },
+            }
         };
         source.statements.iter().map(line).collect::<Vec<_>>()
     };
@@ -365,7 +438,7 @@ fn tallies<'a>(lines: &[Line<'a>]) -> Vec<(&'a Source, &'static str, Tally)> {
     let of_source = |(source, of): (&'a Source, &[Line<'a>])| {
         let of_group = |(name, is_result): (&'static str, bool)| {
             let tally = Tally::of(of.iter().filter(|line| line.statement.kind.is_result() == is_result));
-            (tally.sum() > 0).then_some((source, name, tally))
+            (tally != Tally::default()).then_some((source, name, tally))
         };
         GROUPS.into_iter().filter_map(of_group).collect::<Vec<_>>()
     };
@@ -391,6 +464,7 @@ pub fn to_json(lines: &[Line<'_>]) -> String {
     #[derive(Serialize)]
     struct Shown<'l> {
         source: &'l str,
+        id: &'l str,
         at: &'l str,
         kind: Kind,
         says: &'l str,
@@ -400,16 +474,36 @@ pub fn to_json(lines: &[Line<'_>]) -> String {
         checks: &'l [String],
         settings: &'l [String],
         tests: &'l [String],
+        beyond: &'l Option<String>,
+        repeats: &'l Option<String>,
         ours: &'l str,
         verdict: Verdict,
         because: &'l Option<String>,
         note: &'l Option<String>,
     }
     let shown = lines.iter().map(|line| {
-        let Statement { at, kind, says, value, follows, fitted, checks, settings, tests, note, .. } = line.statement;
-        let (source, kind, verdict) = (&line.source.key, *kind, line.verdict);
-        let (ours, because) = (&line.ours, &line.because);
-        Shown { source, at, kind, says, value, follows, fitted, checks, settings, tests, ours, verdict, because, note }
+        let (source, verdict, ours, because) = (&line.source.key, line.verdict, &line.ours, &line.because);
+        let Statement { id, at, kind, says, value, follows, fitted, checks, settings, tests, .. } = line.statement;
+        let (kind, Statement { beyond, repeats, note, .. }) = (*kind, line.statement);
+        Shown {
+            source,
+            id,
+            at,
+            kind,
+            says,
+            value,
+            follows,
+            fitted,
+            checks,
+            settings,
+            tests,
+            beyond,
+            repeats,
+            ours,
+            verdict,
+            because,
+            note,
+        }
     });
     let mut text = serde_json::to_string_pretty(&shown.collect::<Vec<_>>()).unwrap_or_default();
     text.push('\n');
@@ -422,6 +516,7 @@ mod tests {
 
     fn statement(checks: &[&str], fitted: &[&str]) -> Statement {
         Statement {
+            id: "falls".into(),
             at: "figure 1".into(),
             kind: Kind::Trend,
             says: "It falls".into(),
@@ -431,9 +526,12 @@ mod tests {
             checks: checks.iter().map(|text| (*text).to_owned()).collect(),
             settings: Vec::new(),
             tests: Vec::new(),
+            beyond: None,
             differs: None,
             not_measured: None,
             not_built: None,
+            in_neither: None,
+            repeats: None,
             note: None,
         }
     }
@@ -473,6 +571,33 @@ mod tests {
         assert_eq!(verdict(&one), Verdict::NotRun);
         one.not_built = Some("no".into());
         assert_eq!(verdict(&one), Verdict::NotBuilt);
+        let beyond = Some("and more".to_owned());
+        assert_eq!(verdict(&Statement { beyond: beyond.clone(), ..statement(&["a/good"], &[]) }), Verdict::Beyond);
+        assert_eq!(verdict(&Statement { beyond, ..statement(&["a/bad"], &[]) }), Verdict::Differs);
+        let in_neither = Some("nor here".to_owned());
+        assert_eq!(verdict(&Statement { in_neither, ..statement(&[], &[]) }), Verdict::InNeither);
+    }
+
+    #[test]
+    fn what_is_said_again_counts_once_and_has_the_verdict_of_the_first() {
+        let again = Statement { id: "again".into(), repeats: Some("falls".into()), ..statement(&[], &[]) };
+        let mut source = source("a", true, vec![again, statement(&["a/bad"], &[])]);
+        assert_eq!(source.check(), Ok(()));
+        let sources = [source.clone()];
+        let lines = decide(&sources, &results());
+        assert_eq!([lines[0].verdict, lines[1].verdict], [Verdict::Differs; 2]);
+        assert_eq!((lines[0].because.as_deref(), lines[0].anchor().as_str()), (None, "ledger-a-again"));
+        assert!(text(&lines, false, 80).contains("1: 1 differs; 1 more says one of them again\n"));
+        let (json, list) = (to_json(&lines), markdown(&lines));
+        assert!(json.contains("\"id\": \"again\"") && json.contains("\"repeats\": \"falls\""), "{json}");
+        let wanted = "<a id=\"ledger-a-again\"></a>**differs** (`again`), figure 1: It falls. *Repeats:* falls.\n";
+        assert!(list.contains(wanted), "{list}");
+        source.statements[0].repeats = Some("again".into());
+        assert!(source.check().unwrap_err().contains("`again` repeats no statement"));
+        source.statements[0] = Statement { repeats: None, ..statement(&["a/good"], &[]) };
+        assert!(source.check().unwrap_err().contains("two statements"));
+        source.statements[0].id = "It falls".into();
+        assert!(source.check().unwrap_err().contains("`It falls`"));
     }
 
     fn source(key: &str, is_paper: bool, statements: Vec<Statement>) -> Source {
@@ -494,16 +619,19 @@ mod tests {
         assert!(counted.starts_with("A, results                  2: 1 shown, 1 differs\n"), "{counted}");
         assert!(counted.ends_with("B, results                  1: 1 by a fit\n"), "{counted}");
         let table = tally_table(&lines);
-        assert!(table.contains("| **all papers, results** | 2 | 1 | 0 | 1 | 0 | 0 |\n"), "{table}");
-        assert!(table.ends_with("| B, results | 1 | 0 | 1 | 0 | 0 | 0 |\n"), "{table}");
+        assert!(table.contains("| **all papers, results** | 2 | 1 | 0 | 0 | 1 | 0 | 0 | 0 | 0 |\n"), "{table}");
+        assert!(table.ends_with("| B, results | 1 | 0 | 1 | 0 | 0 | 0 | 0 | 0 | 0 |\n"), "{table}");
         let list = markdown(&lines);
-        assert!(list.contains("- **differs**, figure 1: It falls. *Ours:* 3 us. *Because:* of that.\n"), "{list}");
         assert!(
-            list.contains("- **shown by a fit**, figure 1: It falls. *Fitted:* x: to 3 us. *Ours:* 3 us.\n"),
+            list.contains("**differs** (`falls`), figure 1: It falls. *Ours:* 3 us. *Because:* of that.\n"),
+            "{list}"
+        );
+        assert!(
+            list.contains("**shown by a fit** (`falls`), figure 1: It falls. *Fitted:* x: to 3 us. *Ours:* 3 us.\n"),
             "{list}"
         );
         let whole = text(&lines, true, 80);
-        assert!(whole.contains("differs         figure 1: It falls\n"), "{whole}");
+        assert!(whole.contains("differs           falls, figure 1: It falls\n"), "{whole}");
         let json: serde_json::Value = serde_json::from_str(&to_json(&lines)).unwrap();
         assert_eq!(json[3]["verdict"], "by-fit");
         assert_eq!(json[1]["because"], "of that");
@@ -518,7 +646,9 @@ mod tests {
         assert!(one.check().is_err());
         one.checks.clear();
         assert!(one.check().is_ok());
-        one.not_measured = None;
+        one.beyond = Some("more".into());
+        assert!(one.check().unwrap_err().contains("what shows it"));
+        (one.beyond, one.not_measured) = (None, None);
         one.settings = vec!["drive window.entries: 8".into()];
         assert!(one.check().unwrap_err().contains("profile key = value"));
     }

@@ -1,24 +1,32 @@
 //! The ledger as text, as Markdown and on a page.
 
-use super::{GROUPS, Line, Source, Tally, Verdict, by_source, tallies, totals};
+use super::{GROUPS, Line, Source, Statement, Tally, Verdict, by_source, tallies, totals};
 use crate::document::{Cell, Kind, Remark, Table, capital, statement};
 use crate::html::Page;
 use std::fmt::Write;
 use tidewater_base::units::plural;
 
-/// Counts in words: `31 shown, 6 by a fit, 9 differ`; verdicts that none has are left out.
+/// Counts in words: `31 shown, 6 by a fit, 9 differ`; verdicts that none has are left out. Statements that repeat
+/// others are counted at the end.
 pub fn sentence(tally: &Tally) -> String {
     let words = |verdict| match (verdict, tally.count(verdict)) {
         (_, 0) => None,
         (Verdict::Shown, n) => Some(format!("{n} shown")),
         (Verdict::ByFit, n) => Some(format!("{n} by a fit")),
+        (Verdict::Beyond, n) => Some(format!("{n} beyond the paper")),
         (Verdict::Differs, 1) => Some("1 differs".to_owned()),
         (Verdict::Differs, n) => Some(format!("{n} differ")),
         (Verdict::NotMeasured, n) => Some(format!("{n} not measured")),
         (Verdict::NotBuilt, n) => Some(format!("{n} not built")),
+        (Verdict::InNeither, n) => Some(format!("{n} in neither")),
         (Verdict::NotRun, n) => Some(format!("{n} not run")),
     };
-    Verdict::ALL.into_iter().filter_map(words).collect::<Vec<_>>().join(", ")
+    let again = match tally.repeated() {
+        0 => String::new(),
+        1 => "; 1 more says one of them again".to_owned(),
+        n => format!("; {n} more say one of them again"),
+    };
+    Verdict::ALL.into_iter().filter_map(words).collect::<Vec<_>>().join(", ") + &again
 }
 
 /// Totals of all papers, results apart from mechanisms and set-ups.
@@ -43,8 +51,9 @@ pub fn text(lines: &[Line<'_>], is_whole: bool, width: usize) -> String {
         let _ = writeln!(out, "{}; read: {}", source.title, source.read);
         for line in of {
             out.push('\n');
-            let says = format!("{}: {}", line.statement.at, line.statement.says);
-            statement(&mut out, &format!("{:<16}", line.verdict.name()), &says, &line.remarks(false), width);
+            let Statement { id, at, says, .. } = line.statement;
+            let says = format!("{id}, {at}: {says}");
+            statement(&mut out, &format!("{:<18}", line.verdict.name()), &says, &line.remarks(false), width);
         }
         out.push('\n');
     }
@@ -59,11 +68,13 @@ pub fn text(lines: &[Line<'_>], is_whole: bool, width: usize) -> String {
 
 /// An empty table of counts by verdict, and what makes a row of it.
 fn by_verdict(columns: Vec<Verdict>) -> (Table, impl Fn(String, &Tally) -> Vec<Cell>) {
-    let titles = ["source", "statements"].into_iter().chain(columns.iter().map(|verdict| verdict.name()));
+    let verdicts = columns.iter().map(|verdict| verdict.name());
+    let titles = ["source", "statements"].into_iter().chain(verdicts).chain(["again"]);
     let table = Table::of("top", titles.map(|title| (Kind::Value, title)));
     let row = move |name: String, tally: &Tally| {
         let counts = columns.iter().map(|verdict| tally.count(*verdict));
-        let counts = [tally.sum()].into_iter().chain(counts).map(|count| count.to_string().into());
+        let counts =
+            [tally.sum()].into_iter().chain(counts).chain([tally.repeated()]).map(|count| count.to_string().into());
         [name.into()].into_iter().chain(counts).collect()
     };
     (table, row)
@@ -95,7 +106,8 @@ pub fn markdown(lines: &[Line<'_>]) -> String {
     let mut out = String::new();
     for line in lines {
         let says = plain(line.statement.says.trim().trim_end_matches('.'));
-        let _ = write!(out, "- **{}**, {}: {says}.", line.verdict.name(), plain(&line.statement.at));
+        let (anchor, verdict, Statement { id, at, .. }) = (line.anchor(), line.verdict.name(), line.statement);
+        let _ = write!(out, "- <a id=\"{anchor}\"></a>**{verdict}** (`{id}`), {}: {says}.", plain(at));
         for (name, text) in line.remarks(true) {
             let text = plain(&text);
             let stop = if text.ends_with(['.', '?', '!']) { "" } else { "." };
@@ -113,21 +125,21 @@ pub(crate) fn every(page: &mut Page, lines: &[Line<'_>]) {
     let kinds = [Kind::Words, Kind::Words, Kind::Words, Kind::Value];
     for (source, of) in by_source(lines) {
         page.heading(&source.name);
-        let table = Table::of("top checks", kinds.into_iter().zip(titles)).with(of.iter().map(row));
+        let table = Table::of("top checks ledger", kinds.into_iter().zip(titles)).with(of.iter().map(row));
         page.table(&Table { caption: format!("{}; read: {}", source.title, source.read), ..table });
     }
 }
 
 fn row(line: &Line<'_>) -> Vec<Cell> {
     let class = match line.verdict {
-        Verdict::Shown | Verdict::ByFit => "yes",
+        Verdict::Shown | Verdict::ByFit | Verdict::Beyond => "yes",
         Verdict::Differs => "no",
         _ => "muted",
     };
     let (value, others): (Vec<Remark>, Vec<Remark>) =
         line.remarks(true).into_iter().filter(|(name, _)| *name != "ours").partition(|(name, _)| *name == "value");
     vec![
-        (&*line.statement.at).into(),
+        Cell::from(&*line.statement.at).anchor(line.anchor(), &line.statement.id),
         Cell::from(&*line.statement.says).remarks(value),
         Cell::from(&*line.ours).remarks(others),
         Cell::from(line.verdict.name()).class(class),
