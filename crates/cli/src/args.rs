@@ -564,6 +564,10 @@ pub struct ExperimentRun {
     /// Seed of every random choice: the same seed gives the same result
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Change one value of built-in experiments: a parameter that their page lists (knees=[2000]), or a setting of
+    /// all their drives (host.outstanding_max=256); may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other)]
+    pub set: Vec<Setting>,
     /// Directory of public block traces, for the experiments that use them (cbm/real, cbm/sanity); missing traces are
     /// skipped and counted [default: the environment variable TIDEWATER_TRACES]
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]

@@ -75,27 +75,32 @@ pub fn lines_of(experiments: &[Experiment]) -> Vec<Line<'static>> {
     lines(Results::of(experiments))
 }
 
-/// Gives the checks of an experiment their statements, and what was fitted to each.
+/// Gives the checks of an experiment their statements, and what was fitted to each. With other values than its own an
+/// experiment may have other checks.
 ///
 /// # Errors
 /// When a check is not in the ledger, or one of this experiment that the ledger names is missing.
-pub(super) fn spell(experiment: &str, checks: &mut [Check]) -> Result<(), Failure> {
+pub(super) fn spell(experiment: &str, checks: &mut [Check], is_changed: bool) -> Result<(), Failure> {
     let of_ledger = || sources().iter().flat_map(|source| &source.statements);
     for check in checks.iter_mut() {
         let name = format!("{experiment}/{}", check.name);
         let statement = of_ledger().find(|statement| statement.checks.contains(&name));
-        let statement =
-            statement.ok_or_else(|| Failure::usage(format_args!("experiments/ledger: no statement has {name}")))?;
+        let Some(statement) = statement else {
+            if is_changed {
+                continue;
+            }
+            return Err(Failure::usage(format_args!("experiments/ledger: no statement has {name}")));
+        };
         check.statement = statement.says.trim().to_owned();
         check.fitted.clone_from(&statement.fitted);
     }
     let named = of_ledger().flat_map(|statement| &statement.checks);
     let mut of_this = named.filter_map(|name| name.rsplit_once('/').filter(|(of, _)| *of == experiment));
     match of_this.find(|(_, name)| !checks.iter().any(|check| check.name == *name)) {
-        Some((_, name)) => {
+        Some((_, name)) if !is_changed => {
             Err(Failure::usage(format_args!("experiments/ledger: {experiment} has no check named {name}")))
         }
-        None => Ok(()),
+        _ => Ok(()),
     }
 }
 

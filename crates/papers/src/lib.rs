@@ -20,7 +20,7 @@ use tidewater_core::profile::Profile;
 use tidewater_core::{Device, device};
 use tidewater_report::experiment::Experiment;
 use tidewater_study::experiment::{Asked, Measure, Names, Planned, Point, Value};
-use tidewater_study::{Failure, Follow, How, meant};
+use tidewater_study::{Failure, Follow, How, Setting, meant};
 
 /// Description of an experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct Folders<'a> {
     pub traces: Option<&'a Path>,
     /// A folder with the results of MQSim, for the experiment that compares with it.
     pub mqsim: Option<&'a Path>,
+    /// Values in place of the experiments' own: of parameters, and of the settings of their drives.
+    pub set: &'a [Setting],
 }
 
 /// Rows of the figures of a run.
@@ -101,7 +103,7 @@ const ENTRIES: &[Entry] = entries! {
 impl Entry {
     fn planned(&self, asked: Asked, folders: Folders<'_>) -> Result<Planned, Failure> {
         let text = self.endings.iter().fold(self.file.to_owned(), |text, ending| text + "\n" + ending);
-        Planned::of_paper(self.name, &text, asked, self.measure, |parameters| {
+        Planned::of_paper(self.name, &text, asked, folders.set, self.measure, |parameters| {
             let mut more = cbm::stand_ins()?;
             if let Some(listed) = parameters.get("traces") {
                 more.extend(cbm::traces(listed, folders.traces)?);
@@ -138,6 +140,9 @@ pub fn all() -> &'static [Info] {
 /// When there is no such experiment, or its file asks for what can't be.
 pub fn find(name: &str, asked: Asked, folders: Folders<'_>) -> Result<Planned, Failure> {
     if name.ends_with(".toml") {
+        if !folders.set.is_empty() {
+            return Err(Failure::usage("--set is for built-in experiments").help("change the values in the file"));
+        }
         return Planned::from_file(Path::new(name), asked);
     }
     match ENTRIES.iter().find(|entry| entry.name == name) {
@@ -156,7 +161,7 @@ pub fn find(name: &str, asked: Asked, folders: Folders<'_>) -> Result<Planned, F
 pub fn run(planned: &Planned, how: &How, follow: &Arc<dyn Follow>) -> Result<Option<Experiment>, Failure> {
     let mut experiment = planned.run(how, follow)?;
     if let Some(Experiment { name, checks, .. }) = experiment.as_mut().filter(|_| !planned.is_own()) {
-        ledger::spell(name, checks)?;
+        ledger::spell(name, checks, planned.is_changed())?;
     }
     Ok(experiment)
 }
@@ -264,6 +269,33 @@ mod tests {
         for name in ["x-ssd/movements", "x-ssd/fig11", "hmb/fig5", "cbm/threshold"] {
             assert_eq!(made(name, 1, &how), Ok(None), "{name}");
         }
+    }
+
+    #[test]
+    fn a_value_of_an_experiment_can_be_another() {
+        let planned = |name: &str, set: &[&str]| {
+            let set: Vec<Setting> = set.iter().map(|one| one.parse().unwrap()).collect();
+            let asked = Asked { seed: 1, quick: true, full: false };
+            let planned = find(name, asked, Folders { set: &set, ..Folders::default() });
+            planned.map(|planned| {
+                let how = How::new(None, Arc::default());
+                run(&planned, &how, &(Arc::new(Silent) as Arc<dyn Follow>)).unwrap().expect("it was not asked to end")
+            })
+        };
+        let of = |name: &str, set: &[&str]| planned(name, set).unwrap();
+        let plain = of("2b-ssd/read-latency", &["sizes=[8, 4096]"]);
+        assert!(
+            plain.rows.len() == 10 && plain.differences[0].contains("`sizes=[8, 4096]`"),
+            "{:?}",
+            plain.differences
+        );
+        let slow = of("2b-ssd/read-latency", &["sizes=[8, 4096]", "host.command_time=1ms"]);
+        assert_ne!(plain.rows, slow.rows);
+        let refused = |set| planned("2b-ssd/read-latency", &[set]).err().unwrap().to_string();
+        assert!(refused("size=8").contains("it has: sizes"), "{}", refused("size=8"));
+        assert!(refused("sizes=8").contains("expected a value such as [8, 64"), "{}", refused("sizes=8"));
+        assert!(refused("host.comand_time=8us").contains("host.command_time"), "{}", refused("host.comand_time=8us"));
+        assert!(planned("mine.toml", &["a=1"]).is_err());
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
         return Err(Failure::usage(format_args!("--mqsim {}: no such directory", folder.display())));
     }
     let asked = Asked { seed: given.seed, quick: given.quick, full: given.full };
-    let folders = Folders { traces: traces.as_deref(), mqsim: given.mqsim.as_deref() };
+    let folders = Folders { traces: traces.as_deref(), mqsim: given.mqsim.as_deref(), set: &given.set };
     // What can be found before the first run is found before it.
     let planned = names.iter().map(|name| papers::find(name, asked, folders)).collect::<Result<Vec<Planned>, _>>()?;
     let whole = Arc::new(Whole::new("experiments", names.len(), "experiment"));

@@ -10,10 +10,10 @@ pub use expression::Names;
 pub use minijinja::Value;
 pub use points::{Asked, Point};
 
-use crate::Failure;
 use crate::many::{Follow, How, one, ready};
 use crate::sweep::plan::{Given, LoadTable, PlanTable, Scalar};
 use crate::vary::Plan;
+use crate::{Failure, Setting};
 use expression::{Expression, Row, Rows, is_template, median, short};
 use minijinja::value::Serde;
 use serde::Deserialize;
@@ -83,21 +83,24 @@ impl Quick {
 }
 
 impl Planned {
-    /// An experiment of a paper. `measure`: how a run is measured that is no load on a drive. `more`: what its
+    /// An experiment of a paper. `set`: values in place of the file's, of parameters by their name and of the drives'
+    /// settings by their key. `measure`: how a run is measured that is no load on a drive. `more`: what its
     /// expressions know besides its parameters.
     ///
     /// # Errors
-    /// When the text is no such file.
+    /// When the text is no such file, and when a setting is none of a drive's, or a parameter none of the file's.
     pub fn of_paper(
         name: &str,
         text: &str,
         asked: Asked,
+        set: &[Setting],
         measure: Option<Measure>,
         more: impl FnOnce(&Names) -> Result<Names, Failure>,
     ) -> Result<Planned, Failure> {
         let place = format!("experiments/{name}.toml");
         let parse = || -> Result<Planned, Failure> {
-            let file: File = toml::from_str(text).map_err(Failure::usage)?;
+            let mut file: File = toml::from_str(text).map_err(Failure::usage)?;
+            file.change(set)?;
             let mut names = file.names();
             names.extend(more(&names)?);
             let Asked { seed, quick, full } = asked;
@@ -108,8 +111,11 @@ impl Planned {
             for runs in &file.runs {
                 points.extend(runs.points(&names, &run).map_err(|why| Failure::usage(format_args!("runs: {why}")))?);
             }
+            let keys = set.iter().filter(|one| one.key.contains('.'));
+            let keys: Vec<_> = keys.map(|one| (one.key.clone(), Value::from(one.value.as_str()))).collect();
             for (place, point) in points.iter_mut().enumerate() {
                 point.names.insert("place".into(), place.into());
+                point.set.extend(keys.iter().cloned());
             }
             let (name, place) = (name.to_owned(), place.clone());
             Ok(Planned { name, place, file, names, seed, keys: varying(&points), points, measure, own: None })
@@ -203,6 +209,11 @@ impl Planned {
     /// Whether it is one's own.
     pub fn is_own(&self) -> bool {
         self.own.is_some()
+    }
+
+    /// Whether values were set in place of its file's.
+    pub fn is_changed(&self) -> bool {
+        self.file.is_changed
     }
 
     /// How many runs it has.

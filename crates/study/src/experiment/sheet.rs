@@ -3,12 +3,13 @@
 use super::expression::{Expression, Names, Rows, is_template, text};
 use super::figure::FigureTable;
 use super::points::RunsTable;
-use crate::Failure;
+use crate::{Failure, Setting};
 use minijinja::Value;
 use minijinja::value::{Serde, ValueKind};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tidewater_core::profile::{Problem, Profile};
 use tidewater_report::experiment::{Cell, Check, Column, Experiment, Parameter, SCHEMA};
 use toml::Spanned;
 
@@ -47,6 +48,9 @@ pub struct File {
     /// Checks that do not hold, and the mechanism that was found.
     #[serde(default)]
     losses: Vec<Loss>,
+    /// Values were set in place of these.
+    #[serde(skip)]
+    pub is_changed: bool,
 }
 
 /// A value with its source, which expressions take by its name.
@@ -151,6 +155,44 @@ impl File {
     /// The parameters' values.
     pub fn names(&self) -> Names {
         self.parameters.iter().map(|(name, given)| (name.clone(), Value::from(Serde(&given.value)))).collect()
+    }
+
+    /// Takes these values in place of its own, and says so. A key with a dot is a setting of the runs' drives.
+    ///
+    /// # Errors
+    /// When there is no such parameter, or its value is of another kind; and when no drive has such a setting.
+    pub fn change(&mut self, set: &[Setting]) -> Result<(), Failure> {
+        let wrong = |one: &Setting, why: String| Err(Failure::usage(format_args!("--set {one}: {why}")));
+        for one in set {
+            if one.key.contains('.') {
+                // What fits together depends on the drive.
+                match Profile::generic().set(&one.key, &one.value) {
+                    Err(error) if !matches!(*error.problem, Problem::UnknownMemory { .. }) => {
+                        return wrong(one, error.to_string());
+                    }
+                    _ => continue,
+                }
+            }
+            let names = self.parameters.keys().cloned().collect::<Vec<_>>().join(", ");
+            let Some(parameter) = self.parameters.get_mut(&one.key) else {
+                return wrong(one, format!("no parameter of this experiment (it has: {names})"));
+            };
+            let given = toml::from_str::<toml::Table>(&format!("given = {}", one.value));
+            let given = given.ok().and_then(|mut table| table.remove("given"));
+            let given = given.unwrap_or_else(|| one.value.as_str().into());
+            let is_number = |value: &toml::Value| value.is_integer() || value.is_float();
+            if !given.same_type(&parameter.value) && !(is_number(&given) && is_number(&parameter.value)) {
+                return wrong(one, format!("expected a value such as {}", parameter.value));
+            }
+            parameter.value = given;
+        }
+        self.is_changed = !set.is_empty();
+        if self.is_changed {
+            let list = set.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", ");
+            let text = format!("Run with {list}: reasons and fits are those of the experiment without it.");
+            self.differences.insert(0, text);
+        }
+        Ok(())
     }
 
     /// Why a check does not hold, where that is known.
