@@ -508,7 +508,8 @@ pub enum ExperimentCommand {
     /// Print every statement of the papers with its verdict
     ///
     /// A statement is shown, shown by a fit, differs, was not measured, or has nothing here that it could be held
-    /// against. The results are those of the last whole run of all experiments that was recorded, or those of a file.
+    /// against; or it leaves to others what is here (beyond the paper), or what is not here either (in neither). The
+    /// results are those of the last whole run of all experiments that was recorded, or those of a file.
     #[command(after_help = examples::EXPERIMENT_LEDGER)]
     Ledger(ExperimentLedger),
     /// Run experiments and check each statement of the paper
