@@ -507,9 +507,7 @@ pub enum ExperimentCommand {
     List,
     /// Print every statement of the papers with its verdict
     ///
-    /// A statement is shown, shown by a fit, differs, was not measured, or has nothing here that it could be held
-    /// against; or it leaves to others what is here (beyond the paper), or what is not here either (in neither). The
-    /// results are those of the last whole run of all experiments that was recorded, or those of a file.
+    /// Verdicts follow from the last whole run of all experiments that was recorded, or from the results in a file.
     #[command(after_help = examples::EXPERIMENT_LEDGER)]
     Ledger(ExperimentLedger),
     /// Run experiments and check each statement of the paper
@@ -565,8 +563,7 @@ pub struct ExperimentRun {
     /// Seed of every random choice: the same seed gives the same result
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Change one value of built-in experiments: a parameter that their page lists (knees=[2000]), or a setting of
-    /// all their drives (host.outstanding_max=256); may be given several times
+    /// Change a parameter of built-in experiments (knees=[2000]), or a setting of all their drives (host.queues=4)
     #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other)]
     pub set: Vec<Setting>,
     /// Directory of public block traces, for the experiments that use them (cbm/real, cbm/sanity); missing traces are

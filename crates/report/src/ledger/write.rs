@@ -66,8 +66,10 @@ pub fn text(lines: &[Line<'_>], is_whole: bool, width: usize) -> String {
     out
 }
 
-/// An empty table of counts by verdict, and what makes a row of it.
-fn by_verdict(columns: Vec<Verdict>) -> (Table, impl Fn(String, &Tally) -> Vec<Cell>) {
+/// An empty table of counts by the verdicts that any of these lines has, and what makes a row of it.
+fn by_verdict(lines: &[Line<'_>]) -> (Table, impl Fn(String, &Tally) -> Vec<Cell>) {
+    let all = Tally::of(lines);
+    let columns: Vec<Verdict> = Verdict::ALL.into_iter().filter(|verdict| all.count(*verdict) > 0).collect();
     let verdicts = columns.iter().map(|verdict| verdict.name());
     let titles = ["source", "statements"].into_iter().chain(verdicts).chain(["again"]);
     let table = Table::of("top", titles.map(|title| (Kind::Value, title)));
@@ -80,17 +82,16 @@ fn by_verdict(columns: Vec<Verdict>) -> (Table, impl Fn(String, &Tally) -> Vec<C
     (table, row)
 }
 
-/// The counts by source, with the verdicts that any statement has.
+/// The counts by source.
 pub(crate) fn counted(lines: &[Line<'_>]) -> Table {
-    let all = Tally::of(lines);
-    let (table, row) = by_verdict(Verdict::ALL.into_iter().filter(|verdict| all.count(*verdict) > 0).collect());
+    let (table, row) = by_verdict(lines);
     let rows = tallies(lines);
     table.with(rows.iter().map(|(source, group, tally)| row(format!("{}, {group}", source.name), tally)))
 }
 
 /// How many statements of each source have which verdict, and of all papers together: a table of Markdown.
 pub fn tally_table(lines: &[Line<'_>]) -> String {
-    let (table, row) = by_verdict(Verdict::ALL.into_iter().filter(|verdict| *verdict != Verdict::NotRun).collect());
+    let (table, row) = by_verdict(lines);
     let rows = tallies(lines);
     let of = |is_paper: bool| {
         let of = rows.iter().filter(move |(source, ..)| source.is_paper == is_paper);

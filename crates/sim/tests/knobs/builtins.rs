@@ -92,7 +92,7 @@ fn a_drive_as_large_as_its_papers_gives_what_a_small_one_does() {
     }
 }
 
-/// What they need at most is memory in proportion to what is written: `/usr/bin/time` says how much.
+/// Memory grows with what is written, not with the drive: `/usr/bin/time` says how much.
 #[test]
 #[ignore = "minutes, and the map of 2 TiB is looked through"]
 fn torture_drives_as_large_as_the_papers() {
