@@ -355,8 +355,28 @@ fn loads_show_the_control_page_and_stores_into_a_lane_page_set_the_floor() {
     assert_eq!(found[1].1.to_le_bytes(), page[..8]);
     assert_eq!(found[2].1, u64::from(TransportStatus::OK.0));
     assert_eq!(found[3].1, 64);
-    assert_eq!(rig.device.load(0, bar::RINGS, 8), u64::MAX, "a ring is not read by loads");
     assert_eq!(rig.device.load(9, 0, 8), u64::MAX);
+}
+
+#[test]
+fn loads_find_the_newest_bytes_that_have_reached_the_ring() {
+    let mut rig = Rig::new();
+    let (ring, place) = (u64::from(rig.page().lane[0].ring_bytes), rig.device.fast().bar_layout(0).lane[0]);
+    let load = |rig: &Rig, offset: u64, len: usize| rig.device.load(0, place.address(offset), len).to_le_bytes();
+    assert_eq!(load(&rig, 0, 8), [0xff; 8], "nothing has been stored");
+    rig.append(0, 0, &bytes(0, 12));
+    assert_eq!(load(&rig, 0, 8), [0xff; 8], "it is in the queue, and not in the ring's memory yet");
+    rig.run_for(Duration::from_us(5));
+    assert_eq!(load(&rig, 0, 8), bytes(0, 8)[..]);
+    assert_eq!((load(&rig, 8, 4), load(&rig, 8, 8)[4..].to_vec()), (load(&rig, 8, 8), vec![0xff; 4]));
+    assert_eq!(load(&rig, 8, 4)[..4], bytes(8, 4)[..]);
+    for at in (12..ring + 100).step_by(1024) {
+        rig.append(0, at, &bytes(at, 1024));
+        rig.settle();
+    }
+    assert_eq!(load(&rig, ring + 40, 8), bytes(ring + 40, 8)[..], "the second round has overwritten the first");
+    let last = rig.device.load(0, place.address(ring - 4), 8).to_le_bytes();
+    assert_eq!((&last[..4], &last[4..]), (&bytes(ring - 4, 4)[..], &[0xff; 4][..]), "no load passes the window's end");
 }
 
 #[test]

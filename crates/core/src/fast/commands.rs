@@ -466,8 +466,8 @@ impl Fast {
             }
             bar::Target::LanePage { lane, at: 0 } => f.lanes[lane].floor().to_le_bytes(),
             bar::Target::LanePage { .. } => [0; 8],
-            // A ring is written, and read by commands: what a load found would depend on what has been overwritten.
-            bar::Target::Ring { .. } | bar::Target::Nothing => [0xff; 8],
+            bar::Target::Ring { lane, at } => f.lanes[lane].load(at, len),
+            bar::Target::Nothing => [0xff; 8],
         };
         u64::from_le_bytes(bytes)
     }

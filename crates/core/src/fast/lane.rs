@@ -439,6 +439,20 @@ impl Lane {
         self.ring.get(offset, bytes);
     }
 
+    /// Up to 8 bytes as a load from this place of the ring's window finds them: each is the newest that has reached the
+    /// ring's memory there. Ones where none has, and past the window's end.
+    pub(crate) fn load(&self, at: u64, len: usize) -> [u8; 8] {
+        let mut bytes = [0xff; 8];
+        for (byte, at) in bytes[..len.min(8)].iter_mut().zip(at..self.ring_size) {
+            let behind = self.persisted.wrapping_sub(at + 1) & (self.ring_size - 1);
+            let offset = self.persisted.checked_sub(behind + 1);
+            if let Some(offset) = offset.filter(|&offset| offset >= self.in_ring_from()) {
+                self.ring.get(offset, std::slice::from_mut(byte));
+            }
+        }
+        bytes
+    }
+
     /// A lane that has forgotten everything goes on at `at`.
     pub(crate) fn restart(&mut self, at: u64) {
         for offset in [
