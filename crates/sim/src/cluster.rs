@@ -75,6 +75,12 @@ pub struct LinkModel {
     pub duplicate: f64,
     /// It comes later by up to this, which lets others overtake it.
     pub jitter: Duration,
+    /// Bytes per second of a node's own link, which all that it sends shares, and so does all that comes to it; 0: no
+    /// limit.
+    pub port: u64,
+    /// A node's transport sends a counter that it was given at the next multiple of this time, and of several the
+    /// newest; zero: at once.
+    pub sends_every: Duration,
 }
 
 impl Default for LinkModel {
@@ -91,6 +97,8 @@ impl Default for LinkModel {
             drop: 0.0,
             duplicate: 0.0,
             jitter: Duration::ZERO,
+            port: 0,
+            sends_every: Duration::ZERO,
         }
     }
 }
@@ -114,10 +122,25 @@ struct Link {
     frames: u64,
 }
 
+/// Where something is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// A counter, until the sender's transport sends it.
+    Register,
+    /// Between the nodes.
+    Bridges,
+    /// On the receiver's own link.
+    Port,
+}
+
 /// Something on its way.
 #[derive(Clone, Debug)]
 struct InFlight {
+    stage: Stage,
+    from: usize,
     to: usize,
+    /// Bytes with framing.
+    wire: u64,
     frame: Frame,
     bytes: Rc<[u8]>,
 }
@@ -141,6 +164,8 @@ struct Node<M: Medium> {
     /// `None`: it has no power.
     device: Option<Device<M>>,
     bytes: LogBytes,
+    /// Its own link: what it sends, and what comes to it.
+    port: [Server; 2],
 }
 
 /// Drives, and links between all of them. Node `i` of the cluster is node `i` of its replication group.
@@ -166,7 +191,7 @@ impl<M: Medium> Cluster<M> {
             links: pairs.map(|pair| (pair, link.clone())).collect(),
             nodes: devices
                 .into_iter()
-                .map(|device| Node { device: Some(device), bytes: LogBytes::default() })
+                .map(|device| Node { device: Some(device), bytes: LogBytes::default(), port: Default::default() })
                 .collect(),
             in_flight: BTreeMap::new(),
             arrivals: BinaryHeap::new(),
@@ -244,7 +269,7 @@ impl<M: Medium> Cluster<M> {
     /// Takes what a drive says: keeps pages, sends frames, passes the rest on.
     fn absorb(&mut self, node: usize, now: Instant) {
         loop {
-            let Node { device, bytes } = &mut self.nodes[node];
+            let Node { device, bytes, .. } = &mut self.nodes[node];
             let Some(device) = device else { return };
             let Some(output) = device.poll() else { return };
             match output {
@@ -273,35 +298,82 @@ impl<M: Medium> Cluster<M> {
     }
 
     fn send(&mut self, now: Instant, from: usize, to: usize, frame: Frame, bytes: Rc<[u8]>) {
-        let Some(link) = self.links.get_mut(&(from, to)) else { return };
-        let size = match (link.model.carrier, &frame.body) {
+        let Some(Link { model, .. }) = self.links.get(&(from, to)) else { return };
+        let size = match (model.carrier, &frame.body) {
             (Carrier::Ntb, &Body::Data { len, .. }) => len,
             (Carrier::Ntb, Body::Report { .. }) => 8,
             (Carrier::Frames, &Body::Data { len, .. }) => frame.encode(&mut [0; FRAME_BYTES_MAX]) as u32 + len + 4,
             _ => frame.encode(&mut [0; FRAME_BYTES_MAX]) as u32,
         };
-        let wire = u64::from(size) + u64::from(size.div_ceil(link.model.payload_max) * link.model.overhead);
-        let left = link.wire.serve(now, Rate::per_second(link.model.bandwidth).time(wire));
+        let wire = u64::from(size) + u64::from(size.div_ceil(model.payload_max) * model.overhead);
+        let every = model.sends_every.as_ps();
+        let sent = InFlight { stage: Stage::Register, from, to, wire, frame, bytes };
+        match sent.frame.body {
+            Body::Report { lane, window: 0, .. } if every > 0 => {
+                let same = |waits: &&mut InFlight| {
+                    let of = matches!(waits.frame.body, Body::Report { lane: of, .. } if of == lane);
+                    of && (waits.stage, waits.from, waits.to) == (Stage::Register, from, to)
+                };
+                match self.in_flight.values_mut().find(same) {
+                    Some(waits) => *waits = sent,
+                    None => self.push(Instant::ZERO + model.sends_every * (now.as_ps() / every + 1), sent),
+                }
+            }
+            _ => self.leave(now, sent),
+        }
+    }
+
+    /// The sender's transport sends something.
+    fn leave(&mut self, now: Instant, sent: InFlight) {
+        let Some(link) = self.links.get_mut(&(sent.from, sent.to)) else { return };
+        let model = link.model;
+        let through = match model.port {
+            0 => now,
+            port => self.nodes[sent.from].port[0].serve(now, Rate::per_second(port).time(sent.wire)),
+        };
+        let left = link.wire.serve(through, Rate::per_second(model.bandwidth).time(sent.wire));
         link.frames += 1;
-        link.bytes += wire;
-        if !link.up || self.rng.chance(probability_threshold(link.model.drop)) {
+        link.bytes += sent.wire;
+        if !link.up || self.rng.chance(probability_threshold(model.drop)) {
             return;
         }
-        let copies = 1 + u32::from(self.rng.chance(probability_threshold(link.model.duplicate)));
+        let copies = 1 + u32::from(self.rng.chance(probability_threshold(model.duplicate)));
         for _ in 0..copies {
-            let late = match link.model.jitter.as_ps() {
+            let late = match model.jitter.as_ps() {
                 0 => Duration::ZERO,
                 most => Duration::from_ps(self.rng.below(most + 1)),
             };
-            self.sent += 1;
-            self.arrivals.push(Reverse((left + link.model.latency + late, self.sent)));
-            self.in_flight.insert(self.sent, InFlight { to, frame: frame.clone(), bytes: bytes.clone() });
+            self.push(left + model.latency + late, InFlight { stage: Stage::Bridges, ..sent.clone() });
         }
+    }
+
+    fn push(&mut self, at: Instant, sent: InFlight) {
+        self.sent += 1;
+        self.arrivals.push(Reverse((at, self.sent)));
+        self.in_flight.insert(self.sent, sent);
+    }
+
+    /// When so many bytes, framing included, that a node's host sends it at `now` have come through the node's own link
+    /// ([`LinkModel::port`]).
+    pub fn through_port(&mut self, now: Instant, node: usize, wire: u64) -> Instant {
+        let port = self.links.values().next().map_or(0, |link| link.model.port);
+        if port == 0 { now } else { self.nodes[node].port[1].serve(now, Rate::per_second(port).time(wire)) }
     }
 
     fn arrive(&mut self, now: Instant) {
         let Some(Reverse((_, number))) = self.arrivals.pop() else { return };
-        let InFlight { to, frame, bytes } = self.in_flight.remove(&number).expect("it is on its way");
+        let sent = self.in_flight.remove(&number).expect("it is on its way");
+        match sent.stage {
+            Stage::Register => return self.leave(now, sent),
+            Stage::Bridges => {
+                let at = self.through_port(now, sent.to, sent.wire);
+                if at > now {
+                    return self.push(at, InFlight { stage: Stage::Port, ..sent });
+                }
+            }
+            Stage::Port => {}
+        }
+        let InFlight { to, frame, bytes, .. } = sent;
         let Some(device) = &mut self.nodes[to].device else { return };
         let content = match frame.body {
             Body::Data { len, .. } if !self.keep_bytes => Content::Absent(len),

@@ -336,3 +336,92 @@ fn a_promotion_is_to_the_epoch_that_was_asked_for() {
     assert_eq!(run(&mut cluster, &mut now), Some(status::PROMOTION_EPOCH_LOW));
     assert_eq!(epoch(&cluster, 0), Epoch::new(30, 2));
 }
+
+/// A group in eager mode, a millisecond old.
+fn group(nodes: u8, links: LinkModel) -> (Cluster<tidewater_nand::Nand>, Instant) {
+    let profile = profile(&[]);
+    let mut cluster = Cluster::new((0..nodes).map(|_| device(&profile)).collect(), links, true, 1);
+    for node in (0..nodes).rev() {
+        let peers: Vec<u8> = (0..nodes).filter(|&peer| peer != node).collect();
+        let setup = TransportSetup {
+            role: if node == 0 { Role::Primary } else { Role::Secondary },
+            node,
+            mode: Mode::Eager,
+            peers: NodeList::new(&peers).unwrap(),
+            report_period_ns: 400,
+            stall_timeout_ns: 1_000_000,
+            ..TransportSetup::default()
+        };
+        let sqe = AdminCommand::TransportSetup { function: 0 }.emit(1);
+        capsule(&mut cluster, Instant::ZERO, node.into(), sqe, &setup.to_bytes());
+    }
+    let now = Instant::ZERO + Duration::from_ms(1);
+    run_until(&mut cluster, now);
+    (cluster, now)
+}
+
+/// The primary's host appends 3,000 bytes. From then until they are credited.
+fn credited_after(nodes: u8, links: LinkModel) -> Duration {
+    let (mut cluster, now) = group(nodes, links);
+    let epoch = cluster.device(0).unwrap().control_page(0).epoch;
+    let append = IoCommand::Append { lane: 0, epoch, offset: 0, bytes: 3000 };
+    capsule(&mut cluster, now, 0, append.emit(2), &[1; 3000]);
+    let mut at = now;
+    while cluster.device(0).unwrap().control_page(0).lane[0].credit < 3000 {
+        at = cluster.deadline().expect("it goes on");
+        run_until(&mut cluster, at);
+    }
+    at.since(now)
+}
+
+#[test]
+fn a_nodes_own_link_is_shared_by_all_that_it_sends() {
+    let links = |port| LinkModel { port, ..LinkModel::default() };
+    // 3,000 bytes in 12 TLPs are 3,288 bytes with framing.
+    let one_flow = Duration::from_ns(32_880);
+    let [one, three] = [1, 3].map(|secondaries| credited_after(secondaries + 1, links(100_000_000)));
+    // Frames of one flow fill gaps of another.
+    assert!(
+        three > one + Duration::from_ps(one_flow.as_ps() * 3 / 2),
+        "{three:?} with three flows over 100 MB/s, {one:?} with one"
+    );
+    let [one, three] = [1, 3].map(|secondaries| credited_after(secondaries + 1, links(0)));
+    assert!(three < one + one_flow, "{three:?} and {one:?} where each flow has a link of its own");
+}
+
+#[test]
+fn what_comes_to_a_node_shares_its_own_link_with_what_its_host_sends() {
+    let (mut cluster, now) = group(2, LinkModel { port: 1_000_000_000, ..LinkModel::default() });
+    let first = cluster.through_port(now, 0, 1000);
+    assert_eq!(first, now + Duration::from_us(1));
+    assert_eq!(cluster.through_port(now, 0, 500), first + Duration::from_ns(500));
+    assert_eq!(cluster.through_port(now, 1, 500), now + Duration::from_ns(500), "another node's is another");
+}
+
+#[test]
+fn a_transport_sends_the_newest_counter_when_its_own_timer_is_due() {
+    let every = Duration::from_us(10);
+    let at_once = credited_after(2, LinkModel::default());
+    let (mut cluster, began) = group(2, LinkModel { sends_every: every, ..LinkModel::default() });
+    // No keep-alive falls into what follows.
+    let now = began + Duration::from_us(30);
+    run_until(&mut cluster, now);
+    let epoch = cluster.device(0).unwrap().control_page(0).epoch;
+    let (frames, credit) = (
+        |cluster: &Cluster<tidewater_nand::Nand>| cluster.traffic(1, 0).0,
+        |cluster: &Cluster<tidewater_nand::Nand>| cluster.device(0).unwrap().control_page(0).lane[0].credit,
+    );
+    let before = frames(&cluster);
+    // Three counters within a period of the sender.
+    for i in 0..3 {
+        let at = now + Duration::from_us(i * 2);
+        run_until(&mut cluster, at);
+        let append = IoCommand::Append { lane: 0, epoch, offset: i * 1000, bytes: 1000 };
+        capsule(&mut cluster, at, 0, append.emit(2), &[1; 1000]);
+    }
+    let sent = every * (now.as_ps() / every.as_ps() + 1);
+    run_until(&mut cluster, Instant::ZERO + Duration::from_ps(sent.as_ps() - 1));
+    assert!(at_once < Duration::from_us(8) && credit(&cluster) == 0, "{at_once:?}: they wait for the timer");
+    run_until(&mut cluster, Instant::ZERO + sent + Duration::from_us(2));
+    assert_eq!((frames(&cluster) - before, credit(&cluster)), (1, 3000), "one counter stands for all three");
+}
