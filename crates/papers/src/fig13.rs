@@ -1,6 +1,7 @@
-//! Figure 13: how late the shadow counter is, and what its updates cost.
+//! Figure 13: how late the shadow counters of one secondary or several are, and what their updates cost.
 
 use super::{Measured, device, figures, refused};
+use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::Output;
 use tidewater_core::cost::lane_bytes_per_second;
@@ -15,31 +16,43 @@ const LINE: u32 = 64;
 /// Bytes of a counter in an update.
 const COUNTER: u32 = 8;
 /// Writes before the first that is measured: the flow has found its pace by then.
-const WARM_UP: u32 = 200;
+const WARM_UP: usize = 200;
 
-/// How late the counter was for writes that come every `write_every` ns, with updates of `update_bytes` (0: the usual)
-/// every `period` ns, microseconds, and the updates' share of bandwidth.
+/// How late the counters of all `secondaries` were for writes that come every `write_every` ns, with updates of
+/// `update` bytes (0: the usual), microseconds, and the updates' share of the primary's link. A secondary copies its
+/// counter every `period` ns, and with 2 `timers` its transport sends the copy by a timer of its own, which takes
+/// `apart_percent` longer. With a `write_every` of 0 writes come as fast as the primary's link and the credit of
+/// `mode` let them.
 pub(super) fn measure(point: &Point) -> Measured {
     let (profile, seed) = (point.drive()?.profile, point.seed()?);
     let latency = Duration::from_secs_f64(point.number("bridge_latency_us")? * 1e-6);
     let every = Duration::from_secs_f64(point.number("write_every")? * 1e-9);
     let period = point.number("period")?;
     let writes = (point.number("writes")? * super::part(point)?) as usize;
+    let sends_every = match point.number("timers")? as u32 {
+        1 => Duration::ZERO,
+        _ => Duration::from_secs_f64(period * (1.0 + point.number("apart_percent")? / 100.0) * 1e-9),
+    };
     let usual = LinkModel::default();
     let overhead = match point.number("update")? as u32 {
         0 => usual.overhead,
         bytes => bytes - COUNTER,
     };
-    let devices = vec![device(&profile, seed)?, device(&profile, seed.wrapping_add(1))?];
-    let mut cluster = Cluster::new(devices, LinkModel { latency, overhead, ..usual }, false, seed);
+    let port = lane_bytes_per_second(profile.link.generation) * u64::from(profile.link.lanes);
+    let nodes = point.number("secondaries")? as u8 + 1;
+    let mode = if point.text("mode")? == "lazy" { Mode::Lazy } else { Mode::Eager };
+    let devices: Result<Vec<_>, _> = (0..nodes).map(|node| device(&profile, seed.wrapping_add(node.into()))).collect();
+    let model = LinkModel { latency, overhead, port, sends_every, ..usual };
+    let mut cluster = Cluster::new(devices?, model, false, seed);
     let mut now = Instant::ZERO;
-    // The secondary first, so that the primary finds it.
-    for node in [1u8, 0] {
+    // The secondaries first, so that the primary finds them.
+    for node in (0..nodes).rev() {
+        let others: Vec<u8> = (0..nodes).filter(|&other| other != node).collect();
         let setup = TransportSetup {
             role: if node == 0 { Role::Primary } else { Role::Secondary },
             node,
-            mode: Mode::Eager,
-            peers: NodeList::new(&[1 - node]).expect("one peer"),
+            mode,
+            peers: NodeList::new(&others).ok_or_else(|| refused("so many secondaries are no group"))?,
             epoch: Epoch::ZERO,
             report_period_ns: period as u64,
             stall_timeout_ns: 1_000_000,
@@ -56,16 +69,18 @@ pub(super) fn measure(point: &Point) -> Measured {
         }
     }
     let place = cluster.device(0).expect("the node has power").fast().bar_layout(0).lane[0];
-    let mut next = now + Duration::from_ms(1); // The epoch is accepted by then.
-    let mut waiting: std::collections::VecDeque<(u64, Instant)> = Default::default();
+    let updates = |cluster: &Cluster<_>| (1..nodes.into()).map(|node| cluster.traffic(node, 0).1).sum::<u64>();
+    let mut next = Some(now + Duration::from_ms(1)); // The epoch is accepted by then.
+    let mut waiting: VecDeque<(u64, Instant)> = VecDeque::new();
     let (mut written, mut us) = (0u64, Vec::with_capacity(writes));
-    let (mut before, mut from) = ((0, 0), now);
-    let mut skipped = 0;
-    while us.len() < writes {
+    let (mut before, mut from, mut credited) = (0, now, 0);
+    let (mut count, mut room) = (0, true);
+    while count < WARM_UP + writes {
         let due = cluster.deadline().unwrap_or(Instant::NEVER);
-        if next < due {
-            now = next;
-            next = now + every;
+        // A store without credit waits for it.
+        if let Some(at) = next.filter(|&at| room && at < due) {
+            now = now.max(at);
+            next = (!every.is_zero()).then_some(now + every);
             let address = place.address(written);
             let store = Input::Store { function: 0, address, content: Content::Absent(LINE) };
             assert!(cluster.handle(now, (0, store)).is_ok(), "stores are never refused");
@@ -76,35 +91,46 @@ pub(super) fn measure(point: &Point) -> Measured {
             cluster.on_deadline(now);
         }
         let function = cluster.device(0).and_then(|d| d.fast().function(0)).expect("the node has a fast side");
-        let shadow = function.transport().shadows().next().map_or(0, |(_, counters)| counters[0]);
+        let lane = &function.lanes()[0];
+        let credit = lane.credit();
+        room = written + u64::from(LINE) <= credit + lane.queue_size();
+        let shadow = function.transport().shadows().map(|(_, counters)| counters[0]).min().unwrap_or(0);
+        // Without a pace of its own the log is as fast as what is credited.
+        let counted = if every.is_zero() { credit } else { shadow };
         while let Some((end, at)) = waiting.front().copied()
-            && end <= shadow
+            && end <= counted
         {
             waiting.pop_front();
-            if skipped < WARM_UP {
-                skipped += 1;
-                (before, from) = (cluster.traffic(1, 0), now);
-            } else {
+            count += 1;
+            if count == WARM_UP {
+                (before, from, credited) = (updates(&cluster), now, end);
+            } else if count > WARM_UP {
                 us.push(now.since(at).as_secs_f64() * 1e6);
             }
+        }
+        if next.is_none() && room {
+            next = Some(cluster.through_port(now, 0, (LINE + usual.overhead).into()));
         }
         if waiting.len() > 10_000 {
             return Err(refused("the shadow counter does not move"));
         }
     }
     let seconds = now.since(from).as_secs_f64();
-    let bytes = (cluster.traffic(1, 0).1 - before.1) as f64;
-    let link = (lane_bytes_per_second(profile.link.generation) * u64::from(profile.link.lanes)) as f64;
+    let last = waiting.front().map_or(written, |&(end, _)| end - u64::from(LINE));
     us.sort_by(f64::total_cmp);
     let quantile = |q: f64| us[((us.len() - 1) as f64 * q).round() as usize];
+    let ends = point.number("ends_percent")? / 100.0;
     Ok(figures([
         ("update_bytes", f64::from(overhead + COUNTER)),
-        ("lowest_us", quantile(0.0)),
+        ("least_us", us[0]),
+        ("lowest_us", quantile(ends)),
         ("lower_quartile_us", quantile(0.25)),
         ("median_us", quantile(0.5)),
         ("mean_us", us.iter().sum::<f64>() / us.len() as f64),
         ("upper_quartile_us", quantile(0.75)),
-        ("highest_us", quantile(1.0)),
-        ("share", bytes / seconds / link),
+        ("highest_us", quantile(1.0 - ends)),
+        ("most_us", us[us.len() - 1]),
+        ("share", (updates(&cluster) - before) as f64 / seconds / port as f64),
+        ("bytes_per_second", (last - credited) as f64 / seconds),
     ]))
 }
