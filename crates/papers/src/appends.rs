@@ -6,7 +6,7 @@ use tidewater_core::Device;
 use tidewater_core::cost::lane_bytes_per_second;
 use tidewater_core::drive::{VirtualClock, drive};
 use tidewater_core::profile::Profile;
-use tidewater_sim::host::{Appender, Application, Attached, Bursts, LogClient, client_of};
+use tidewater_sim::host::{Appender, Application, Attached, Bursts, Checks, LogClient, client_of};
 use tidewater_sim::pcie::Mapping;
 use tidewater_study::Failure;
 use tidewater_study::experiment::Point;
@@ -27,7 +27,13 @@ fn run<A: Application>(point: &Point, app: A) -> Result<(Device, Attached<A>), F
     let mut device = device(&point.drive()?.profile, seed)?;
     let mapping = if point.text("mapping")? == "UC" { Mapping::Uncached } else { Mapping::WriteCombining };
     let write_bytes = Some(point.number("write_bytes")? as u64).filter(|bytes| *bytes > 0);
-    let client = client_of(&device, mapping, write_bytes, seed);
+    let mut client = client_of(&device, mapping, write_bytes, seed);
+    let checked = || Ok::<_, Failure>(point.number("check_bytes")? as u64);
+    client.checks = match &*point.text("checks").unwrap_or_default() {
+        "each" => Checks::Each(checked()?),
+        "drained" => Checks::Drained(checked()?),
+        _ => Checks::UsedUp,
+    };
     let shift = device.profile().host.block_size.trailing_zeros();
     let mut host = Attached::new(app, Some(client), shift);
     drive(&mut device, &mut VirtualClock::default(), &mut host);
@@ -35,7 +41,8 @@ fn run<A: Application>(point: &Point, app: A) -> Result<(Device, Attached<A>), F
 }
 
 /// Appends of `append_bytes`, each waited for if it `syncs`, `every_us` on average or one after the other; or in bursts
-/// of `burst`. From `from_us` on they are measured. `loads` of the credit counter and groups that were credited are
+/// of `burst`. The counter is read when the credit is used up, and with `checks` after each `check_bytes`, too. From
+/// `from_us` on they are measured. `loads` of the credit counter and groups that were credited are
 /// counted from the start.
 pub(super) fn measure(point: &Point) -> Measured {
     let (bytes, syncs) = (point.number("append_bytes")? as u64, point.value("syncs")?.is_true());

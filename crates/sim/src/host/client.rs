@@ -22,9 +22,25 @@ enum Load {
     Status,
 }
 
+/// When a writer reads the credit counter during a write, besides when its credit is used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checks {
+    /// At no other time: the best of what the X-SSD paper tried (section 5.1).
+    #[default]
+    UsedUp,
+    /// After so many bytes each, until it has moved.
+    Each(u64),
+    /// After so many bytes each, until all of them are credited.
+    Drained(u64),
+}
+
 /// One writer on one core, with one lane.
 #[derive(Debug)]
 pub struct LogClient {
+    /// When it reads the counter.
+    pub checks: Checks,
+    /// Bytes that are left of a write which is cut for such checks.
+    left: u64,
     root: RootComplex,
     lane: Lane,
     /// Where the control page and the lane are, as the device publishes it.
@@ -65,6 +81,8 @@ impl LogClient {
     ) -> LogClient {
         let setup = Setup::attach(page, lane).expect("the function has the lane");
         LogClient {
+            checks: Checks::default(),
+            left: 0,
             root: RootComplex::new(spec),
             lane: Lane::stream(setup).expect("the lane is unused"),
             control: layout.control_page_offset,
@@ -88,8 +106,19 @@ impl LogClient {
     /// Begins `x_pwrite` of so many bytes. Asserts that nothing is under way.
     pub fn write(&mut self, now: Instant, bytes: u64) {
         assert!(self.call.is_none(), "one call at a time");
-        self.call = Some(Call::Write(Pwrite::new(&mut self.lane, bytes as usize, now)));
+        self.left = bytes;
+        self.write_piece(now);
         self.resume(now);
+    }
+
+    /// Begins the next piece of a write, up to where the counter is checked.
+    fn write_piece(&mut self, now: Instant) {
+        let piece = match self.checks {
+            Checks::UsedUp => self.left,
+            Checks::Each(bytes) | Checks::Drained(bytes) => bytes.max(1).min(self.left),
+        };
+        self.left -= piece;
+        self.call = Some(Call::Write(Pwrite::new(&mut self.lane, piece as usize, now)));
     }
 
     /// Begins `x_fsync`. Asserts that nothing is under way.
@@ -208,6 +237,12 @@ impl LogClient {
                     self.ops.push_back(Op::Read { offset, length: 8 });
                 }
                 Action::Wait { until } => self.waits_until = Some(until),
+                Action::Done(Ok(Outcome::Written { end, .. })) if self.left > 0 => {
+                    let end =
+                        if matches!(self.checks, Checks::Each(_)) { self.lane.credit() + 1 } else { end }.min(end);
+                    self.call = Some(Call::Sync(Fsync::to(&self.lane, end, now)));
+                }
+                Action::Done(Ok(Outcome::Durable { .. })) if self.left > 0 => self.write_piece(now),
                 Action::Done(Ok(Outcome::Written { .. } | Outcome::Durable { .. })) => {
                     self.call = None;
                     self.finished = Some(now);

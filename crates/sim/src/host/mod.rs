@@ -18,7 +18,7 @@ mod workers;
 pub use attached::{Appender, Application, Attached, BlockWrites, Database, is_full};
 pub use backlog::Backlog;
 pub use bursts::Bursts;
-pub use client::LogClient;
+pub use client::{Checks, LogClient};
 pub use log_run::{LogOutcome, LogRun, LogRunError, LogTo, client_of};
 pub use sink::{ConventionalSpec, DeviceSink, Durable, Memory, MemorySpec, NoLog, Request, Sink, WindowLogSpec};
 pub use window::{CallSpec, WindowClient, WindowRequest};
