@@ -3,7 +3,7 @@
 use super::attached::{Attached, Database};
 use super::backlog::Backlog;
 use super::client::LogClient;
-use super::sink::{ConventionalSpec, DeviceSink, Memory, MemorySpec, NoLog, Sink};
+use super::sink::{ConventionalSpec, DeviceSink, Memory, MemorySpec, NoLog, RdmaSpec, Sink};
 use super::workers::{Measured, Workers, WorkersSpec};
 use crate::pcie::{CpuSpec, CreditSpec, Drain, Mapping, PcieSpec};
 use crate::request::SourceError;
@@ -24,6 +24,8 @@ pub enum LogTo {
     Nowhere,
     /// The host's own persistent memory.
     Memory,
+    /// The same, and by RDMA another server's.
+    Shipped,
     /// The fast side of the drive.
     Fast,
     /// The conventional side of the drive.
@@ -32,9 +34,10 @@ pub enum LogTo {
 
 impl LogTo {
     /// All of them, by the names that a user gives.
-    pub const ALL: [(&'static str, LogTo); 4] = [
+    pub const ALL: [(&'static str, LogTo); 5] = [
         ("none", LogTo::Nowhere),
         ("memory", LogTo::Memory),
+        ("rdma", LogTo::Shipped),
         ("fast", LogTo::Fast),
         ("conventional", LogTo::Conventional),
     ];
@@ -115,6 +118,7 @@ impl LogRun {
         let outcome = match self.to {
             LogTo::Nowhere => self.on_host(workers, &mut NoLog::default()),
             LogTo::Memory => self.on_host(workers, &mut Memory::new(MemorySpec::default())),
+            LogTo::Shipped => self.on_host(workers, &mut Memory::shipped(MemorySpec::default(), RdmaSpec::default())),
             LogTo::Fast | LogTo::Conventional => self.on_device(profile, workers),
         };
         let (workers, outcome) = outcome?;

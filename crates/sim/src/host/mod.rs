@@ -20,7 +20,9 @@ pub use backlog::Backlog;
 pub use bursts::Bursts;
 pub use client::{Checks, LogClient};
 pub use log_run::{LogOutcome, LogRun, LogRunError, LogTo, client_of};
-pub use sink::{ConventionalSpec, DeviceSink, Durable, Memory, MemorySpec, NoLog, Request, Sink, WindowLogSpec};
+pub use sink::{
+    ConventionalSpec, DeviceSink, Durable, Memory, MemorySpec, NoLog, RdmaSpec, Request, Sink, WindowLogSpec,
+};
 pub use window::{CallSpec, WindowClient, WindowRequest};
 pub use workers::{Commit, Measured, Workers, WorkersSpec};
 

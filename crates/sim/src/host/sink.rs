@@ -100,11 +100,32 @@ impl MemorySpec {
     }
 }
 
+/// The way of a log to another server's persistent memory by RDMA: a write for each group, and its acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RdmaSpec {
+    /// Time of the core to post a write. Default 100 ns, an assumption.
+    pub post_time: Duration,
+    /// Bandwidth of the network, bytes per second. Default 12.5 GB/s: 100 Gb/s, ConnectX-5 (the X-SSD paper, section
+    /// 6).
+    pub bandwidth: u64,
+    /// From the last byte sent until its acknowledgement is seen. Default 3 us, an assumption: the order of a write
+    /// through one switch.
+    pub round_trip: Duration,
+}
+
+impl Default for RdmaSpec {
+    fn default() -> RdmaSpec {
+        RdmaSpec { post_time: Duration::from_ns(100), bandwidth: 12_500_000_000, round_trip: Duration::from_us(3) }
+    }
+}
+
 /// A log in the host's persistent memory.
 #[derive(Clone, Debug)]
 pub struct Memory {
     spec: MemorySpec,
     core: Server,
+    /// Where groups are shipped, too.
+    rdma: Option<(RdmaSpec, Server)>,
     waiting: VecDeque<Durable>,
     done: VecDeque<Durable>,
 }
@@ -112,13 +133,23 @@ pub struct Memory {
 impl Memory {
     /// An idle log.
     pub fn new(spec: MemorySpec) -> Memory {
-        Memory { spec, core: Server::default(), waiting: VecDeque::new(), done: VecDeque::new() }
+        Memory { spec, core: Server::default(), rdma: None, waiting: VecDeque::new(), done: VecDeque::new() }
+    }
+
+    /// An idle log that is shipped to another server by RDMA, whose memory is as this one: a group is durable when it
+    /// is in both. It is sent once it is durable here.
+    pub fn shipped(spec: MemorySpec, rdma: RdmaSpec) -> Memory {
+        Memory { rdma: Some((rdma, Server::default())), ..Memory::new(spec) }
     }
 }
 
 impl Sink for Memory {
     fn commit(&mut self, now: Instant, commit: Commit) {
-        let at = self.core.serve(now, self.spec.time(commit.bytes));
+        let post = self.rdma.as_ref().map_or(Duration::ZERO, |(rdma, _)| rdma.post_time);
+        let mut at = self.core.serve(now, self.spec.time(commit.bytes) + post);
+        if let Some((rdma, wire)) = &mut self.rdma {
+            at = wire.serve(at, Rate::per_second(rdma.bandwidth).time(commit.bytes)) + rdma.round_trip;
+        }
         self.waiting.push_back(Durable { at, sequence: commit.sequence });
     }
 

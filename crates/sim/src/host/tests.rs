@@ -337,3 +337,49 @@ fn what_is_told_of_the_lane_is_of_the_time_that_was_measured() {
     let state = outcome.state.unwrap();
     assert!(state.destaged > 2 * lane.bytes_destaged, "how it stands at the end is of all time: {state:?}");
 }
+
+#[test]
+fn a_group_that_is_shipped_is_durable_when_the_other_server_has_it_too() {
+    let (spec, rdma) = (MemorySpec::default(), RdmaSpec { bandwidth: 1_000_000_000, ..RdmaSpec::default() });
+    let last = |sink: &mut Memory| {
+        for sequence in 0..2 {
+            sink.commit(Instant::ZERO, Commit { bytes: 16 << 10, sequence, transactions: 1 });
+        }
+        while let Some(at) = sink.deadline() {
+            sink.advance(at);
+        }
+        std::iter::from_fn(|| sink.poll_durable()).map(|durable| durable.at).collect::<Vec<_>>()
+    };
+    let alone = last(&mut Memory::new(spec));
+    assert_eq!(alone, [spec.time(16 << 10), spec.time(16 << 10) * 2].map(|time| Instant::ZERO + time));
+    let shipped = last(&mut Memory::shipped(spec, rdma));
+    // 16 KiB take 16.4 us on this wire, longer than in memory: the second group waits for it.
+    let sent = Instant::ZERO + spec.time(16 << 10) + rdma.post_time + Duration::from_ns(16_384);
+    assert_eq!(shipped, [sent + rdma.round_trip, sent + Duration::from_ns(16_384) + rdma.round_trip]);
+}
+
+/// Loads of the counter for a write of 16 KiB through a queue of 32 KiB with a sync, and the time that both take.
+fn checked(checks: Checks) -> (f64, Duration) {
+    let villars = tidewater_core::profile::builtin("villars").unwrap();
+    let options = tidewater_core::Options { capacity: 8 << 30, ..tidewater_core::Options::default() };
+    let mut device = tidewater_core::Device::new(&villars, options).unwrap();
+    let mut client = client_of(&device, crate::pcie::Mapping::WriteCombining, None, 1);
+    client.checks = checks;
+    let app = Appender::new(16 << 10, true, us(100), Instant::ZERO, Instant::ZERO + us(2_000));
+    let mut host = Attached::new(app, Some(client), 12);
+    let mut clock = tidewater_core::drive::VirtualClock::default();
+    tidewater_core::drive::drive(&mut device, &mut clock, &mut host);
+    let appends = device.fast().function(0).unwrap().lanes()[0].credit() as f64 / f64::from(16 << 10);
+    (host.client.unwrap().loads() as f64 / appends, host.app.latency.mean())
+}
+
+#[test]
+fn checks_of_the_counter_in_between_are_loads_and_time() {
+    let [plain, each, drained] = [Checks::UsedUp, Checks::Each(4096), Checks::Drained(4096)].map(checked);
+    assert!((0.9..1.5).contains(&plain.0), "one to sync: {plain:?}");
+    assert!(
+        (3.9..5.0).contains(&each.0) && each.1 > plain.1,
+        "three more, one after each 4 KiB but the last: {each:?}"
+    );
+    assert!(drained.0 >= each.0 && drained.1 >= each.1, "{drained:?} where all is waited for, {each:?}");
+}
