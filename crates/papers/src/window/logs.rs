@@ -10,8 +10,8 @@ use tidewater_sim::host::{
 use tidewater_sim::pcie::Mapping;
 use tidewater_sim::workload::log::{Image, LogSource, LogSpec, Mix, YcsbA, mixes};
 
-/// Transactions a second of a database whose log goes `to` a place, and microseconds from a full group to its
-/// durability.
+/// Transactions a second of a database whose log goes `to` a place, microseconds from a full group to its durability,
+/// and for each MiB that has been destaged from a byte side the time and the commands of the host.
 pub(crate) fn measure(point: &Point) -> Measured {
     if point.number("count")? > 0.0 {
         return thrash(point);
@@ -58,7 +58,14 @@ pub(crate) fn measure(point: &Point) -> Measured {
         return Err(refused(failure));
     }
     let measured = host.app.workers.measured();
+    let on_flash = match device.fast().function(0).filter(|_| to == "fast side") {
+        Some(function) => function.lanes()[0].durable(),
+        None => device.window().statistics.pages_flushed * PAGE,
+    };
+    let mib = on_flash as f64 / f64::from(1 << 20);
     Ok(figures([
+        ("ms_per_mib", (warm + run).as_secs_f64() * 1e3 / mib),
+        ("commands_per_mib", host.commands as f64 / mib),
         ("rate", measured.transactions_per_second(at(warm + run))),
         ("commit_us", measured.commit.mean().as_secs_f64() * 1e6),
         ("misses", 0.0),

@@ -272,6 +272,8 @@ pub struct Attached<A> {
     pub backlog: Option<Backlog>,
     /// Whether to stop once the ring of the first lane has no room for another intake queue.
     pub stops_when_full: bool,
+    /// Commands that the application's requests have become, of the block side and of the window.
+    pub commands: u64,
     /// The commands of the application's block request that are to be submitted, and how many of it are under way.
     submissions: VecDeque<Submission>,
     /// Those that found the queue full.
@@ -292,6 +294,7 @@ impl<A: Application> Attached<A> {
             blocks: None,
             backlog: None,
             stops_when_full: false,
+            commands: 0,
             submissions: VecDeque::new(),
             waiting: VecDeque::new(),
             outstanding: 0,
@@ -393,12 +396,14 @@ impl<A: Application, M: Medium> World<Device<M>> for Attached<A> {
     fn submit(&mut self, now: Instant) -> Option<Input<'_>> {
         self.advance(now);
         if let Some(submission) = self.submissions.pop_front() {
+            self.commands += 1;
             return Some(Input::Submit { queue: 0, submission });
         }
         if let Some(input) = self.client.as_mut().and_then(|client| client.poll_arrival(now)) {
             return Some(input);
         }
         if let Some(input) = self.window.as_mut().and_then(|window| window.poll_arrival(now)) {
+            self.commands += u64::from(matches!(input, Input::Window { .. }));
             return Some(input);
         }
         let blocks = self.blocks.as_mut().filter(|blocks| blocks.due().is_some_and(|at| at <= now))?;
