@@ -556,8 +556,8 @@ pub struct ExperimentRun {
     /// Measure a tenth, for a first look: some checks that hold in a full run may fail
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// Measure all of cbm/map, cbm/openssd and cbm/setups, of which a part is measured otherwise: it takes an
-    /// hour and more
+    /// Measure all of cbm/map, cbm/openssd, cbm/setups, hmb/fig5, hmb/fig8 and hmb/fig10, of which a part is measured
+    /// otherwise: it takes hours
     #[arg(long)]
     pub full: bool,
     /// Seed of every random choice: the same seed gives the same result

@@ -12,7 +12,7 @@ use tidewater_core::host::Submission;
 use tidewater_sim::host_memory::LentMemory;
 use tidewater_study::Failure;
 use tidewater_study::experiment::{Point, Value};
-use tidewater_wire::nvme::Sqe;
+use tidewater_wire::nvme::{DsmRange, Sqe};
 
 /// The logical blocks of the six drives.
 const BLOCK: u64 = 512;
@@ -117,9 +117,21 @@ impl Host {
         self.wait(left);
     }
 
+    /// So many bytes from the start of the drive are deallocated.
+    fn deallocate(&mut self, bytes: u64) {
+        let mut left = 0;
+        let ranges = Some(Box::from([DsmRange::new(0, (bytes / BLOCK) as u32)]));
+        let sqe = Sqe::dataset_management(self.tag as u16, 0, true);
+        self.enter(Submission { sqe, tag: self.tag, ranges }, &mut left);
+        self.wait(left);
+    }
+
     fn submit(&mut self, sqe: Sqe, left: &mut u32) {
         self.tag += 1;
-        let submission = Submission::new(sqe, self.tag);
+        self.enter(Submission::new(sqe, self.tag), left);
+    }
+
+    fn enter(&mut self, submission: Submission, left: &mut u32) {
         // A full queue is waited for, as a host does.
         while self.device.handle(self.now, Input::Submit { queue: 0, submission: submission.clone() }).is_err() {
             self.poll(left);
@@ -137,9 +149,9 @@ impl Host {
     }
 }
 
-/// A place on the drive, at a multiple of 64 KiB, with room for so many bytes.
+/// A place on the drive, at a multiple of 64 KiB, with room for so many bytes, which it has.
 fn place(rng: &mut Rng, capacity: u64, length: u64) -> u64 {
-    rng.below((capacity - length) >> 16) << 16
+    rng.below(((capacity - length) >> 16).max(1)) << 16
 }
 
 /// Points on either side of a step that are compared.
@@ -158,7 +170,11 @@ fn knee(curve: &[(f64, f64)], share: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ENTRIES;
     use super::*;
+    use std::sync::Arc;
+    use tidewater_study::experiment::{Asked, Names, Planned};
+    use tidewater_study::{Follow, How};
 
     #[test]
     fn the_knee_is_before_the_first_step_that_lasts() {
@@ -167,5 +183,48 @@ mod tests {
         assert_eq!(knee(&curve, 5.0), None);
         assert_eq!(knee(&curve[..3], 0.5), None);
         assert_eq!(knee(&[], 0.5), None);
+    }
+
+    /// The parameters of an experiment's file, and the sizes that a run of it measures, less of each than it says.
+    fn probe(name: &str, less: &[(&str, &str)], full: bool) -> (impl Fn(&str) -> f64, Vec<f64>) {
+        let entry = ENTRIES.iter().find(|entry| entry.name == name).expect("it is built in");
+        let parameters: toml::Table = toml::from_str(entry.file).expect("built-in files are tested");
+        let number = move |name: &str| match &parameters["parameters"][name]["value"] {
+            toml::Value::Integer(number) => *number as f64,
+            other => panic!("{name}: {other}"),
+        };
+        let text = entry.endings.iter().fold(entry.file.to_owned(), |text, ending| text + "\n" + ending);
+        let text = less.iter().fold(text, |text, (now, less)| {
+            assert!(text.contains(now), "{name}: {now}");
+            text.replace(now, less)
+        });
+        let asked = Asked { seed: 1, quick: false, full };
+        let planned = Planned::of_paper(name, &text, asked, entry.measure, |_| Ok(Names::new())).expect("it is planned");
+        let made = planned.run(&How::new(None, Arc::default()), &(Arc::new(Silent) as Arc<dyn Follow>));
+        let experiment = made.expect("it runs").expect("it was not asked to end");
+        let first = &experiment.figures[0].series[0];
+        (number, first.points.iter().map(|point| point.x).collect())
+    }
+
+    struct Silent;
+    impl Follow for Silent {}
+
+    #[test]
+    fn the_probes_take_the_papers_parameters() {
+        let less = [("value = 2048", "value = 80"), ("value = 512", "value = 1")];
+        let (number, sizes) = probe("hmb/fig5", &less, true);
+        let given = ["s_min_kib", "s_max_kib", "s_inc_kib", "useless_full_mib"];
+        assert_eq!(given.map(&number), [8.0, 2_048.0, 2.0, 512.0]);
+        assert_eq!(sizes, (4..=40).map(|i| f64::from(2 * i)).collect::<Vec<_>>());
+        let less = [("value = 2048", "value = 80"), ("value = 512", "value = 1"), ("value = 10\n", "value = 1\n")];
+        let (number, sizes) = probe("hmb/fig8", &less, true);
+        assert_eq!(given.map(&number), [64.0, 2_048.0, 2.0, 512.0]);
+        assert_eq!(sizes, (32..=40).map(|i| f64::from(2 * i)).collect::<Vec<_>>());
+        assert_eq!(probe("hmb/fig8", &less, false).1, [64.0, 80.0]);
+        let less = [("value = 20000", "value = 300"), ("value = 80\n", "value = 0.25\n")];
+        let (number, sections) = probe("hmb/fig10", &less, true);
+        assert_eq!(["d_inc", "d_max"].map(&number), [100.0, 20_000.0]);
+        assert_eq!(sections, [100.0, 200.0, 300.0]);
+        assert_eq!(probe("hmb/fig10", &less, false).1, [200.0, 300.0]);
     }
 }
