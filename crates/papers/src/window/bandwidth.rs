@@ -10,7 +10,8 @@ pub(crate) fn measure(point: &Point) -> Measured {
     let size = point.number("bytes")? as u64;
     let total = (point.number("total_mib")? as u64) << if point.value("quick")?.is_true() { 16 } else { 20 };
     let write = point.text("op")? == "write";
-    let mut device = device(point)?;
+    // A drive reads ahead what it has written.
+    let mut device = device(point, if write { Precondition::Fresh } else { Precondition::Filled(1.0) })?;
     let window = device.window().is_enabled();
     let slots = SPAN / size.max(PAGE);
     let cycle = move |i: u64| {

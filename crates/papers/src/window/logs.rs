@@ -35,7 +35,7 @@ pub(crate) fn measure(point: &Point) -> Measured {
         let outcome = run.run(&point.drive()?.profile, source).map_err(refused)?;
         return Ok(figures([("rate", outcome.transactions_per_second()), ("misses", 0.0)]));
     }
-    let mut device = device(point)?;
+    let mut device = device(point, Precondition::Fresh)?;
     let sink = match &*to {
         "fast side" => DeviceSink::fast(),
         "window" => {
@@ -76,7 +76,7 @@ pub(crate) fn measure(point: &Point) -> Measured {
 /// time, and the share of them that had to bring their log in first.
 fn thrash(point: &Point) -> Measured {
     let (logs, seed) = (point.number("count")? as u64, point.seed()?);
-    let mut device = device(point)?;
+    let mut device = device(point, Precondition::Fresh)?;
     let entry_bytes = (point.number("entry_kib")? as u64) << 10;
     let cycles = if point.value("quick")?.is_true() { 50 } else { point.number("appends")? as u64 };
     let entries = u64::from(device.profile().window.entries);

@@ -8,6 +8,7 @@ use super::{Measured, figures, refused};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::drive::{VirtualClock, drive};
+use tidewater_core::ftl::Precondition;
 use tidewater_core::{Device, Options};
 use tidewater_sim::host::{Application, Attached, CallSpec, Request, WindowClient, WindowRequest};
 use tidewater_sim::metrics::Histogram;
@@ -21,8 +22,8 @@ const BLOCK: u64 = 512;
 const PAGE: u64 = 4096;
 
 /// A drive of 8 GiB, all of it written before.
-fn device(point: &Point) -> Result<Device, Failure> {
-    let options = Options { seed: point.seed()?, capacity: 8 << 30, premap: true, ..Options::default() };
+fn device(point: &Point, precondition: Precondition) -> Result<Device, Failure> {
+    let options = Options { seed: point.seed()?, capacity: 8 << 30, premap: true, precondition, ..Options::default() };
     Device::new(&point.drive()?.profile, options).map_err(refused)
 }
 
