@@ -122,6 +122,13 @@ pub fn scenarios() -> Vec<Scenario> {
             PLAIN,
             vec![step(&["fio 16"], "")],
         ),
+        scenario(
+            "caches",
+            "a probe that opens the block device with O_DIRECT finds the read cache of the HMB paper's drive A",
+            // Flash that takes longer than an emulated machine's way to the drive.
+            Setup { profile: "ssd-a", settings: &["nand.read_time=20ms"], ..PLAIN },
+            vec![step(&["caches"], "")],
+        ),
         file_system("ext4", "files that ext4 synced outlive a kill and a power cut", "ext4", PLAIN, 2),
         file_system("xfs", "files that xfs synced outlive a kill and a power cut", "xfs", large, 2),
         file_system(
