@@ -33,7 +33,8 @@ pub(crate) fn measure(point: &Point) -> Measured {
             vec![(request, true)]
         }
     };
-    let latency = run_timed(&mut device(point, Precondition::Fresh)?, Timed::new(prologue, cycles, Box::new(cycle)), seed)?;
+    let latency =
+        run_timed(&mut device(point, Precondition::Fresh)?, Timed::new(prologue, cycles, Box::new(cycle)), seed)?;
     let calls = CallSpec::default();
     Ok(figures([
         ("latency_us", latency.mean().as_secs_f64() * 1e6),
