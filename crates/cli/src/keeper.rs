@@ -53,7 +53,9 @@ fn job(of: &KeeperArgs) -> Result<Value, Failure> {
     let mut job = match &of.what {
         KeeperCommand::Run(run) => json!({ "do": "run", "keep": keep(run, of.function) }),
         KeeperCommand::Status { served, json } => {
-            json!({ "do": "status", "json": json, "state": beside(&control(served), "keeper", "json", of.function) })
+            // One that was not named may be another cluster's.
+            let state = served.device.as_ref().map(|_| beside(&control(served), "keeper", "json", of.function));
+            json!({ "do": "status", "json": json, "state": state })
         }
         KeeperCommand::Switchover { to, wait } => json!({ "do": "switchover", "to": to, "wait_ms": ms(*wait) }),
         KeeperCommand::Pause => json!({ "do": "pause" }),

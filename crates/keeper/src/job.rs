@@ -49,9 +49,9 @@ pub enum Job {
         at: At,
         /// As JSON.
         json: bool,
-        /// The file that a keeper remembers etcd by, if it is there.
+        /// The file that a keeper remembers etcd by.
         #[serde(default)]
-        state: PathBuf,
+        state: Option<PathBuf>,
     },
     /// Makes another member primary.
     Switchover {

@@ -36,7 +36,7 @@ fn work() -> Result<String, String> {
     runtime.block_on(async {
         match job {
             Job::Run { at, keep } => run(at, keep).await.map(|()| String::new()),
-            Job::Status { at, json, state } => Operator::new(&at).status(json, &state).await,
+            Job::Status { at, json, state } => Operator::new(&at).status(json, state.as_deref()).await,
             Job::Switchover { at, to, wait_ms } => {
                 Operator::new(&at).switchover(to, Duration::from_millis(wait_ms)).await
             }

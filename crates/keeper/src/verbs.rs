@@ -38,13 +38,13 @@ impl Operator {
     ///
     /// # Errors
     /// In words.
-    pub async fn status(&mut self, as_json: bool, state: &Path) -> Result<String, String> {
+    pub async fn status(&mut self, as_json: bool, state: Option<&Path>) -> Result<String, String> {
         let read = self.store.read_any(0).await;
         let mut ailments = self.store.ailments().await;
         let mut cluster = match read {
             Ok((cluster, seen)) => {
                 // Keepers that refuse an etcd write nothing to it: it does not say so itself.
-                ailments.extend(Known::of(state).and_then(|mut known| known.check(seen, &cluster).err()));
+                ailments.extend(state.and_then(Known::of).and_then(|mut known| known.check(seen, &cluster).err()));
                 cluster
             }
             Err(why) if ailments.is_empty() => return Err(why),
