@@ -52,7 +52,7 @@ target=${CARGO_TARGET_DIR:-target}
 case $profile in
 dev)
     built=$target/debug binary=$target/debug/tidewater
-    build_tested
+    [ -n "${TIDEWATER_BUILT:-}" ] || build_tested
     ;;
 *)
     built=$target/$profile binary=$target/release/tidewater

@@ -28,8 +28,13 @@ if [ "${#needed[@]}" -gt 0 ]; then
 fi
 
 target=${CARGO_TARGET_DIR:-target}
-# A debug build's packages are not kept: an eighth of the time to compress them.
-if [ "${PACKAGES_PROFILE:-}" = dev ]; then export DPKG_DEB_COMPRESSOR_LEVEL=0; fi
+if [ "${PACKAGES_PROFILE:-}" = dev ]; then
+    # Built here: with the compiler's options of a package in the environment, all C code, and all above it, is other.
+    [ -n "${TIDEWATER_BUILT:-}" ] || build_tested
+    export TIDEWATER_BUILT=1
+    # A debug build's packages are not kept: an eighth of the time to compress them.
+    export DPKG_DEB_COMPRESSOR_LEVEL=0
+fi
 CAPI_PROFILE=${PACKAGES_PROFILE:-abi} scripts/deb.sh
 say 'lintian'
 lintian --allow-root --fail-on error "$target"/deb/*.changes
