@@ -3,10 +3,10 @@
 #![allow(unsafe_code)]
 
 use crate::errors;
-use arrow::array::{RecordBatch, RecordBatchIterator};
-use arrow::datatypes::{Schema, SchemaRef};
-use arrow::ffi::FFI_ArrowSchema;
-use arrow::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+use arrow_array::ffi::FFI_ArrowSchema;
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_schema::{Schema, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use std::ffi::CStr;
@@ -43,7 +43,7 @@ pub fn read(capsule: &Bound<'_, PyCapsule>) -> PyResult<(SchemaRef, Vec<RecordBa
     // the capsule; the reader takes it, and leaves one there that is marked as released.
     let reader = unsafe { RecordBatchStreamReader::from_raw(place.as_ptr()) };
     let reader = reader.map_err(|error| errors::usage(py, &error))?;
-    let schema = arrow::array::RecordBatchReader::schema(&reader);
+    let schema = arrow_array::RecordBatchReader::schema(&reader);
     let pieces = reader.collect::<Result<Vec<RecordBatch>, _>>().map_err(|error| errors::usage(py, &error))?;
     Ok((schema, pieces))
 }

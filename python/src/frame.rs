@@ -1,9 +1,11 @@
 //! A trace from a data frame: its rows as lines of the text that the trace reader takes.
 
 use crate::{capsules, errors};
-use arrow::array::{Array as _, ArrayRef, AsArray as _, RecordBatch, StringArray};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::{Array as _, ArrayRef, RecordBatch, StringArray};
+use arrow_cast::cast;
+use arrow_schema::{DataType, TimeUnit};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use std::fmt::Write as _;

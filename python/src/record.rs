@@ -2,7 +2,7 @@
 
 use crate::errors;
 use crate::table::Table;
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use pyo3::prelude::*;
 use tidewater_report::compare::{self, Labelled};
 use tidewater_report::{Record, page, summary, table};

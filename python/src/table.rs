@@ -1,8 +1,10 @@
 //! Tables that other libraries read by the Arrow PyCapsule interface.
 
 use crate::{capsules, errors};
-use arrow::array::{Array as _, ArrayRef, AsArray as _, RecordBatch};
-use arrow::datatypes::{DataType, Float64Type, SchemaRef, UInt64Type};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Float64Type, UInt64Type};
+use arrow_array::{Array as _, ArrayRef, RecordBatch};
+use arrow_schema::{DataType, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 use std::path::PathBuf;

@@ -4,11 +4,9 @@ mod requests;
 
 pub use requests::{Batches, REQUEST_COLUMNS, Requests, request_schema};
 
-use arrow::array::{ArrayRef, BooleanArray, Float64Array, StringArray, UInt64Array};
-use arrow::datatypes::{DataType, Field, Schema};
-use arrow::error::ArrowError;
-use arrow::ipc::writer::FileWriter;
-use arrow::record_batch::RecordBatch;
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array};
+use arrow_ipc::writer::FileWriter;
+use arrow_schema::{ArrowError, DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
@@ -122,7 +120,7 @@ impl fmt::Display for Format {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::ipc::reader::FileReader;
+    use arrow_ipc::reader::FileReader;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
     fn table() -> Table {

@@ -1,10 +1,10 @@
 //! The requests of a run as Parquet or Arrow, a piece at a time: memory does not grow with their number.
 
 use super::{Format, parquet_writer};
-use arrow::array::{ArrayRef, Float64Builder, StringBuilder, UInt64Builder};
-use arrow::datatypes::{DataType, Field, Schema};
-use arrow::ipc::writer::FileWriter;
-use arrow::record_batch::RecordBatch;
+use arrow_array::builder::{Float64Builder, StringBuilder, UInt64Builder};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_ipc::writer::FileWriter;
+use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -209,8 +209,8 @@ pub fn request_schema() -> Arc<Schema> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::AsArray as _;
-    use arrow::datatypes::{Float64Type, UInt64Type};
+    use arrow_array::cast::AsArray as _;
+    use arrow_array::types::{Float64Type, UInt64Type};
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
     #[test]
