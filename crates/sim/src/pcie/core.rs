@@ -1,7 +1,7 @@
 //! A core: its operation, its write-combining buffers, and the one uncached access it may have under way.
 
 use super::port::Port;
-use super::{CpuSpec, LINE, Mapping, Op, TlpKind};
+use super::spec::{CpuSpec, LINE, Mapping, Op, TlpKind};
 use tidewater_base::{Duration, Instant};
 
 /// A write-combining buffer.

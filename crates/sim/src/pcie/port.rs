@@ -1,7 +1,7 @@
 //! The root port: what leaves next, whether it has credits, and how long it takes the wire.
 
 use super::core::{Core, slots};
-use super::{CreditSpec, Drain, LINE, PcieSpec, Tlp, TlpKind};
+use super::spec::{CreditSpec, Drain, LINE, PcieSpec, Tlp, TlpKind};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::cost::{Rate, Server, lane_bytes_per_second};

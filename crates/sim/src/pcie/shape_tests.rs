@@ -6,6 +6,7 @@ use crate::host::{Commit, Durable, Memory, MemorySpec, NoLog, Sink, Workers, Wor
 use crate::workload::log::{LogSource, LogSpec};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use tidewater_base::Duration;
 use tidewater_core::cost::{Rate, Server};
 
 /// A memory, a queue of bytes in front of it, and a counter of the contiguous bytes in it.

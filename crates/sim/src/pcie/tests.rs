@@ -1,5 +1,7 @@
 use super::*;
 use proptest::prelude::*;
+use tidewater_base::Duration;
+use tidewater_core::profile::LinkProfile;
 
 const NS: Duration = Duration::from_ns(1);
 

@@ -1,7 +1,8 @@
 //! Jobs on fio's own command line: `fio --name=a --rw=randwrite --bs=4k`.
 
 use super::parse::{Section, Setting, Variable, all_threads, is_switch};
-use super::{JobError, JobSpec, values};
+use super::spec::{JobError, JobSpec};
+use super::values;
 
 /// The beginning of such a line.
 pub(super) const PROGRAM: &str = "fio ";

@@ -6,7 +6,7 @@ use super::pace::Pace;
 use super::read_back::ReadBack;
 use super::scatter::Scatter;
 use super::sizes::Sizes;
-use super::{Access, Amount, JobError, Order, ThreadSpec};
+use super::spec::{Access, Amount, JobError, Order, ThreadSpec};
 use crate::workload::{Op, Request, Source, SourceError};
 
 /// The requests of all threads of a job.

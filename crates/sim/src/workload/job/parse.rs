@@ -1,7 +1,8 @@
 //! Job files (ini) and inline jobs.
 
 use super::keys::{self, Kind};
-use super::{Access, Amount, BlockSizes, Distribution, JobError, JobSpec, Order, ThreadSpec, units, values};
+use super::spec::{Access, Amount, BlockSizes, Distribution, JobError, JobSpec, Order, ThreadSpec};
+use super::{units, values};
 use crate::workload::Op;
 
 /// A key with its value, and where it stands.

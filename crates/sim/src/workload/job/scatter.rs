@@ -3,7 +3,7 @@
 use tidewater_base::Rng;
 use tidewater_base::rng::probability_threshold;
 
-use super::{Distribution, ThreadSpec, Zone};
+use super::spec::{Distribution, ThreadSpec, Zone};
 use crate::workload::permutation::Permutation;
 use crate::workload::zipf::Zipf;
 

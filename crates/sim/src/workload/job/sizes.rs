@@ -2,7 +2,7 @@
 
 use tidewater_base::Rng;
 
-use super::BlockSizes;
+use super::spec::BlockSizes;
 
 /// Sizes of requests, prepared: cumulative shares as thresholds of 64 random bits.
 #[derive(Clone)]

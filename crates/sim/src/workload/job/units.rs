@@ -3,7 +3,7 @@
 use tidewater_base::Duration;
 use tidewater_base::units::number_and_unit;
 
-use super::Amount;
+use super::spec::Amount;
 
 /// Bytes: a number with an optional `k`, `m`, `g`, `t` or `p`, powers of 1024, as fio has them by default; a `b` or
 /// `ib` may follow.

@@ -2,7 +2,8 @@
 
 use crate::workload::Op;
 
-use super::{Access, BlockSizes, Distribution, Order, Zone, units};
+use super::spec::{Access, BlockSizes, Distribution, Order, Zone};
+use super::units;
 
 /// `rw`: what, in which order, and what follows a colon: bytes that a sequential thread passes over between two
 /// requests, or requests that a random one makes in sequence from each place.

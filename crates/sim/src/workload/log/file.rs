@@ -3,7 +3,7 @@
 //! The unit of time stands in a header (`time_us,size`) or is given. Lines that are empty or start with `#` do not
 //! count. The first write arrives at zero; one that is stamped earlier than one before it arrives with that one.
 
-use super::{LogWrite, Pace};
+use super::write::{LogWrite, Pace};
 use crate::trace::Input;
 use crate::trace::field::{Field, Fields, Separator, Wrong};
 use crate::trace::input::Lines;

@@ -10,7 +10,7 @@
 //! | fsync after a create or rename | 25 % | 2 inode table blocks, both bitmaps, group descriptor, directory: 6 |
 //! | periodic commit of unrelated updates | 5 % | 20 to 100, uniform |
 
-use super::Kind;
+use super::write::Kind;
 use tidewater_base::Rng;
 
 pub(super) const KINDS: [Kind; 3] =

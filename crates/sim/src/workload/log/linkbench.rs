@@ -6,7 +6,7 @@
 //! a link also updates its count row. A deleted link is a row that is marked hidden, a deleted node a record without an
 //! image.
 
-use super::{Kind, RecordFormat};
+use super::write::{Kind, RecordFormat};
 use tidewater_base::Rng;
 
 pub(super) const KINDS: [Kind; 10] = [

@@ -2,6 +2,7 @@ use super::*;
 use crate::trace::Input;
 use proptest::prelude::*;
 use std::io::Write as _;
+use tidewater_base::Instant;
 
 fn summary(mix: Mix, transactions: u64) -> Summary {
     let mut summary = Summary::default();

@@ -12,7 +12,7 @@
 //! | Delivery | 4 % | in 10 districts: new-order (deleted), order, 5 to 15 order-lines, customer | 6,790 + 54 a line |
 //! | Stock-Level | 4 % | none | 0 |
 
-use super::{Kind, RecordFormat};
+use super::write::{Kind, RecordFormat};
 use tidewater_base::Rng;
 
 /// Clause 5.2.3: at least 43 % Payment and 4 % of each of the last three; New-Order is the rest.

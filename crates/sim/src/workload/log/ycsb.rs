@@ -4,7 +4,7 @@
 //! one field, as `workloads/workloada` and the default `writeallfields=false` say. What of it reaches the log is the
 //! database's choice: [`Image`].
 
-use super::{Kind, RecordFormat};
+use super::write::{Kind, RecordFormat};
 
 pub(super) const KINDS: [Kind; 2] = [Kind { name: "read", share: 0.5 }, Kind { name: "update", share: 0.5 }];
 
