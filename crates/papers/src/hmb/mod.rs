@@ -200,7 +200,7 @@ mod tests {
         });
         let asked = Asked { seed: 1, quick: false, full };
         let planned =
-            Planned::of_paper(name, &text, asked, entry.measure, |_| Ok(Names::new())).expect("it is planned");
+            Planned::of_paper(name, &text, asked, &[], entry.measure, |_| Ok(Names::new())).expect("it is planned");
         let made = planned.run(&How::new(None, Arc::default()), &(Arc::new(Silent) as Arc<dyn Follow>));
         let experiment = made.expect("it runs").expect("it was not asked to end");
         let first = &experiment.figures[0].series[0];
