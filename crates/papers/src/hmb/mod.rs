@@ -217,11 +217,13 @@ mod tests {
         let given = ["s_min_kib", "s_max_kib", "s_inc_kib", "useless_full_mib"];
         assert_eq!(given.map(&number), [8.0, 2_048.0, 2.0, 512.0]);
         assert_eq!(sizes, (4..=40).map(|i| f64::from(2 * i)).collect::<Vec<_>>());
-        let less = [("value = 2048", "value = 80"), ("value = 512", "value = 1"), ("value = 10\n", "value = 1\n")];
+        // Sizes beyond the knee, too: the spread there is compared.
+        let less = [("value = 2048", "value = 976"), ("value = 512", "value = 1"), ("value = 10\n", "value = 1\n")];
         let (number, sizes) = probe("hmb/fig8", &less, true);
         assert_eq!(given.map(&number), [64.0, 2_048.0, 2.0, 512.0]);
-        assert_eq!(sizes, (32..=40).map(|i| f64::from(2 * i)).collect::<Vec<_>>());
-        assert_eq!(probe("hmb/fig8", &less, false).1, [64.0, 80.0]);
+        assert_eq!(sizes, (32..=488).map(|i| f64::from(2 * i)).collect::<Vec<_>>());
+        let sizes = probe("hmb/fig8", &less, false).1;
+        assert_eq!(sizes, (4..=61).map(|i| f64::from(16 * i)).collect::<Vec<_>>());
         let less = [("value = 20000", "value = 300"), ("value = 80\n", "value = 0.25\n")];
         let (number, sections) = probe("hmb/fig10", &less, true);
         assert_eq!(["d_inc", "d_max"].map(&number), [100.0, 20_000.0]);

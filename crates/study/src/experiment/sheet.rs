@@ -181,7 +181,7 @@ impl File {
             let given = given.ok().and_then(|mut table| table.remove("given"));
             let given = given.unwrap_or_else(|| one.value.as_str().into());
             let is_number = |value: &toml::Value| value.is_integer() || value.is_float();
-            if !given.same_type(&parameter.value) && !(is_number(&given) && is_number(&parameter.value)) {
+            if !(given.same_type(&parameter.value) || is_number(&given) && is_number(&parameter.value)) {
                 return wrong(one, format!("expected a value such as {}", parameter.value));
             }
             parameter.value = given;
