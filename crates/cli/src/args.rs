@@ -563,7 +563,7 @@ pub struct ExperimentRun {
     /// Seed of every random choice: the same seed gives the same result
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Change a parameter of built-in experiments (knees=[2000]), or a setting of all their drives (host.queues=4)
+    /// Change a parameter of built-in experiments (repeats=20), or a setting of all their drives (host.queues=4)
     #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other)]
     pub set: Vec<Setting>,
     /// Directory of public block traces, for the experiments that use them (cbm/real, cbm/sanity); missing traces are

@@ -19,7 +19,7 @@ pub struct LogWrite {
     /// By whom, from 0. Synthesized mixes deal workers in turn; a closed loop may give the transaction to
     /// any worker that is free.
     pub worker: u32,
-    /// Its type: an index into [`LogSource::kinds`].
+    /// Its type: an index into the kinds of its source.
     pub kind: u8,
     /// Bytes of log, record headers included; 0 for a transaction that only reads.
     pub bytes: u64,
