@@ -126,7 +126,9 @@ fn built_in_profiles_round_trip() {
         assert_eq!(Profile::parse(&profile.show(), name).unwrap(), profile);
         let stored = profile.stored();
         assert_eq!(Profile::parse(&stored, name).unwrap(), profile);
-        assert!(!stored.contains("\nread_ahead") && !stored.contains("\nefficiency"), "{stored}");
+        // Those that have one of these give it to their images, which the last release does not open then.
+        let has_newer = ["dc-ssd", "villars"].contains(&name);
+        assert_eq!(stored.contains("\nread_ahead") || stored.contains("\nefficiency"), has_newer, "{stored}");
         assert_eq!(Profile::from_settings(&profile.settings()).unwrap(), profile);
     }
 }
