@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    struct Silent;
+    pub(crate) struct Silent;
 
     impl Follow for Silent {}
 

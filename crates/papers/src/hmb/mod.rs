@@ -171,6 +171,7 @@ fn knee(curve: &[(f64, f64)], share: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::super::ENTRIES;
+    use super::super::tests::Silent;
     use super::*;
     use std::sync::Arc;
     use tidewater_study::experiment::{Asked, Names, Planned};
@@ -206,9 +207,6 @@ mod tests {
         let first = &experiment.figures[0].series[0];
         (number, first.points.iter().map(|point| point.x).collect())
     }
-
-    struct Silent;
-    impl Follow for Silent {}
 
     #[test]
     fn the_probes_take_the_papers_parameters() {

@@ -94,7 +94,7 @@ fn a_drive_as_large_as_its_papers_gives_what_a_small_one_does() {
 
 /// Memory grows with what is written, not with the drive: `/usr/bin/time` says how much.
 #[test]
-#[ignore = "minutes, and the map of 2 TiB is looked through"]
+#[ignore = "a gigabyte of memory: the map of 2 TiB is looked through"]
 fn torture_drives_as_large_as_the_papers() {
     for (name, sizes, [.., long]) in AS_LARGE {
         assert_eq!(serve(&of_size(name, sizes[0]), &long).record.commands_failed, 0, "{name}");

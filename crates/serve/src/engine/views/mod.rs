@@ -39,9 +39,8 @@ fn state_of(firmware: Option<&Firmware>, engine: &Engine, about: &About) -> &'st
     }
 }
 
-/// The lanes of all logs as programs have filled them: the device may not have taken all of a mapped ring yet.
-fn lanes<M: Medium>(engine: &Engine, device: &Device<M>) -> Vec<Lane> {
-    let mut lanes = Lane::all(device);
+/// The device's lanes as programs have filled them: it may not have taken all of a mapped ring yet.
+fn as_appended<M: Medium>(engine: &Engine, device: &Device<M>, mut lanes: Vec<Lane>) -> Vec<Lane> {
     for lane in &mut lanes {
         let function = lane.function as usize;
         let Some(of) = device.fast().function(function) else { continue };
@@ -54,7 +53,9 @@ fn lanes<M: Medium>(engine: &Engine, device: &Device<M>) -> Vec<Lane> {
 
 /// The drive at this moment.
 fn drive_of<M: Medium>(engine: &Engine, device: &Device<M>, now: Instant) -> Drive {
-    Drive { lanes: lanes(engine, device), ..Drive::of(device, now) }
+    let mut drive = Drive::of(device, now);
+    drive.lanes = as_appended(engine, device, drive.lanes);
+    drive
 }
 
 /// Commands in progress of each submission queue, by controller and queue.

@@ -1,12 +1,12 @@
 //! The status of a served device, as an object for `tidewater status`.
 
-use super::{About, group, known, lanes, state_of};
+use super::{About, as_appended, group, known, state_of};
 use crate::engine::{Engine, Firmware, Storage};
 use serde_json::{Map, Value, json};
 use tidewater_base::units::format_bytes;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::profile::Timing;
-use tidewater_gauges::LEVELS;
+use tidewater_gauges::{LEVELS, Lane};
 
 /// How it is doing.
 pub(crate) fn status(firmware: Option<&Firmware>, engine: &Engine, about: About) -> Map<String, Value> {
@@ -67,7 +67,8 @@ pub(crate) fn status(firmware: Option<&Firmware>, engine: &Engine, about: About)
             put(&name, if ring.file().has_writer(lane) { "has a program" } else { "free" }.into());
         }
     }
-    let lanes = firmware.map(|firmware| lanes(engine, firmware.subsystem.device())).unwrap_or_default();
+    let device = firmware.map(|firmware| firmware.subsystem.device());
+    let lanes = device.map(|device| as_appended(engine, device, Lane::all(device))).unwrap_or_default();
     if !lanes.is_empty() {
         put("lanes", lanes.iter().map(|lane| json!(lane)).collect());
     }
