@@ -254,9 +254,11 @@ impl Campaign {
             seconds: 0.0,
             failure: None,
         };
-        while outcome.rounds < self.rounds && outcome.failure.is_none() {
+        // A control has to lose something, which one round may not.
+        let all = if cell.is_control() { self.rounds.max(2) } else { self.rounds };
+        while outcome.rounds < all && outcome.failure.is_none() {
             // A few crashes in a row on the same files, then new ones: they don't grow for ever.
-            let until = if outcome.rounds < self.rounds / 2 { self.rounds / 2 } else { self.rounds };
+            let until = if outcome.rounds < all / 2 { all / 2 } else { all };
             let rounds = (until - outcome.rounds).min(10);
             if let Err(why) = self.rounds_in_a_place(database, cell, rounds, &mut outcome) {
                 outcome.failure = Some(why);
@@ -304,7 +306,9 @@ impl Campaign {
         rounds: usize,
         outcome: &mut Outcome,
     ) -> Result<(), String> {
-        let is_copied = outcome.rounds < self.rounds / 2;
+        // Rounds take turns; where there is one alone, chance says which.
+        let turn = if self.rounds == 1 { self.rng.below(2) as usize } else { 0 };
+        let is_copied = turn == 1 || outcome.rounds < self.rounds / 2;
         let place = self.place(database)?;
         if cell.event == Event::Machine {
             let moment = Moment::new(&mut self.rng, outcome.rounds);
@@ -331,7 +335,7 @@ impl Campaign {
         let ledger = Ledger::new(database.writers());
         let mut bench = Bench { database, place, cell, device, ledger, witness: &self.witness };
         for round in 0..rounds {
-            let moment = Moment::new(&mut self.rng, round);
+            let moment = Moment::new(&mut self.rng, turn + round);
             bench.crash(&moment).map_err(|why| format!("round {round}: {why}"))?;
             bench.is_marked().map_err(|why| format!("round {round}: {why}"))?;
             if cell.event == Event::Power && matches!(cell.how, How::Tidewater(_)) {
