@@ -59,7 +59,7 @@ impl<M: Medium> Store<M> {
             };
             if self.rows.staged[to as usize].stream == failed.stream {
                 self.statistics.collected += 1;
-                last = self.rows.staged[to as usize].number;
+                last = last.max(self.rows.staged[to as usize].number);
             } else {
                 by.moved_again(self, die, self.rows.staged[to as usize].number);
             }

@@ -111,10 +111,16 @@ impl MapCache {
         None
     }
 
-    /// A row for mapping pages whose program has failed, wherever there is a superblock; `die` first.
+    /// A row for mapping pages whose program has failed, wherever there is a superblock; `die` first. The caller fills
+    /// and programs it now: rows that are opened behind it may be programmed at once. So the row that collection is
+    /// filling on a die is the caller's, too.
     pub(crate) fn any_mapping_row<M: Medium>(&mut self, store: &mut Store<M>, die: u32) -> Option<u32> {
         let dies = store.layout.dies;
         for die in (0..dies).map(|turn| (die + turn) % dies) {
+            let filled = std::mem::replace(&mut self.dies[die as usize].row, NONE);
+            if filled != NONE {
+                return Some(filled);
+            }
             if let Some(row) = self.open_mapping_row(store, die) {
                 return Some(row);
             }
@@ -245,6 +251,12 @@ impl MapCache {
             if full {
                 store.queue_program(clock, Source::Map, row);
             }
+        }
+        let row = self.dies[die as usize].row;
+        if row != NONE && store.layout.die_of(store.rows.staged[row as usize].superblock) != die {
+            // The other die does not know that a row of its superblock is being filled.
+            self.dies[die as usize].row = NONE;
+            store.queue_program(clock, Source::Map, row);
         }
         self.dies[die as usize].reads -= 1;
         self.collect_mapping(store, clock, die);
