@@ -35,11 +35,12 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("testkit", Some(&["base", "wire", "nand", "core", "driver", "sim", "serve"])),
     ("shim", Some(&["client", "files"])),
     ("keeper", Some(&["base", "live"])),
+    ("crash", Some(&["base"])),
     (
         "tidewater",
         Some(&[
             "base", "wire", "nand", "core", "driver", "client", "files", "report", "probe", "sim", "study", "papers",
-            "serve", "tables", "figures", "gauges", "live",
+            "serve", "tables", "figures", "gauges", "live", "crash",
         ]),
     ),
     ("python", Some(&["client", "core", "report", "sim", "study", "tables"])),

@@ -1,6 +1,7 @@
 //! The one table of commands and flags: help, man pages, completions and `docs/reference/cli.md` follow from it.
 
 pub mod cluster;
+pub mod crash;
 mod examples;
 pub mod files;
 mod groups;
@@ -8,6 +9,7 @@ pub mod hardware;
 pub mod keeper;
 mod load;
 pub mod log_device;
+mod pages;
 pub mod peers;
 mod profile;
 pub mod report;
@@ -27,6 +29,7 @@ use tidewater_sim::workload::JobSpec;
 pub use groups::command;
 use load::OF_TRACES;
 pub use load::{Drive, Load, Reading, Watch};
+pub use pages::{Completions, Man};
 pub use profile::ProfileCommand;
 pub use report::{Report, TableName};
 use tidewater_study::{LoadSpec, Setting, Variation};
@@ -109,9 +112,22 @@ pub enum Command {
     /// Show the state of a served device
     #[command(after_help = examples::STATUS)]
     Status(served::StatusOf),
-    /// Inject faults into a served device: errors, delays, lost completions, power cuts
+    /// Inject faults into a served device or a mount: errors, delays, stalls, power cuts
     #[command(after_help = examples::FAULT)]
     Fault(served::FaultArgs),
+    /// Mount a file system that forgets on a power cut what was not synced
+    ///
+    /// Any program can use DIR. `tidewater fault power-cut --device DIR` cuts the power: what no sync covered is lost,
+    /// and so it is when this command is killed. Ctrl-C or SIGTERM unmounts, and then nothing is lost.
+    #[command(after_help = examples::MOUNT)]
+    Mount(crash::Mount),
+    /// Prove that a program survives power cuts, by the states that they can leave
+    ///
+    /// Runs COMMAND once in a mount that records all operations. Then it makes the files that power cuts at many points
+    /// would have left, runs --check on each, and shrinks a failure to the smallest cut. The program acknowledges what
+    /// must survive by a line with an id on descriptor 3, or in the file that TIDEWATER_ACK names.
+    #[command(after_help = examples::CRASH_TEST)]
+    CrashTest(Box<crash::CrashTest>),
     /// Replicate logs between devices: groups, automatic failover, certificates
     #[command(subcommand, after_help = examples::CLUSTER)]
     Cluster(cluster::ClusterCommand),
@@ -647,22 +663,6 @@ pub struct Probe {
 /// Names of the stages of a probe.
 fn stages() -> PossibleValuesParser {
     PossibleValuesParser::new(tidewater_probe::STAGES.iter().map(|stage| stage.name))
-}
-
-/// `tidewater completions`.
-#[derive(Debug, Args)]
-pub struct Completions {
-    /// The shell
-    #[arg(value_name = "SHELL")]
-    pub shell: clap_complete::Shell,
-}
-
-/// `tidewater man`.
-#[derive(Debug, Args)]
-pub struct Man {
-    /// Write tidewater.1 and a page for each command into this existing directory
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub folder: Option<PathBuf>,
 }
 
 /// Names of experiments, as a list that help and completions can show, or the path of a file of one's own.

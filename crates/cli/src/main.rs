@@ -5,6 +5,7 @@ mod bench;
 mod cluster;
 mod compare;
 mod completions;
+mod crash_test;
 mod drive;
 #[cfg(test)]
 mod dry;
@@ -18,6 +19,8 @@ mod keeper;
 mod log;
 mod log_device;
 mod logging;
+mod mount;
+mod mounted;
 mod notify;
 mod nvme;
 mod output;
@@ -81,6 +84,8 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::LogDevice(of) => log_device::command(of),
         Command::Status(status) => status::command(status),
         Command::Fault(fault) => served::fault(fault),
+        Command::Mount(of) => mount::command(of),
+        Command::CrashTest(of) => crash_test::command(of),
         Command::Cluster(of) => cluster::command(of),
         Command::Group(of) => group::command(of),
         Command::Keeper(of) => keeper::command(of),

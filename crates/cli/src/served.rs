@@ -5,7 +5,7 @@ use crate::args::served::{FaultArgs, FaultCommand, Serve, Served};
 use crate::failure::{Failure, reason};
 use crate::page::Page;
 use crate::socket::{ask, whose};
-use crate::{interrupt, logging, notify, output};
+use crate::{interrupt, logging, mounted, notify, output};
 use std::fmt::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -372,6 +372,9 @@ fn how_to_watch(ready: &Ready, page: Option<&str>) -> String {
 /// # Errors
 /// When no device answers, or it refuses.
 pub fn fault(args: &FaultArgs) -> Result<(), Failure> {
+    if let Some(folder) = args.served.device.as_deref().filter(|device| mounted::is_mount(device)) {
+        return mounted::fault(folder, &args.what);
+    }
     let ns = |time: &tidewater_base::Duration| time.as_ps() / 1_000;
     let request = match &args.what {
         FaultCommand::Error { lba, nsid, code, count } => {
@@ -393,7 +396,15 @@ pub fn fault(args: &FaultArgs) -> Result<(), Failure> {
             Request::FaultHostMemory { what, by_ns: ns(by), count: *count }
         }
         FaultCommand::LinkLoss { function } => Request::LinkLoss { function: *function },
-        FaultCommand::PowerCut { off } => Request::PowerCut { off_ms: ns(off) / 1_000_000 },
+        FaultCommand::PowerCut { off, .. } => Request::PowerCut { off_ms: ns(off) / 1_000_000 },
+        FaultCommand::Stall { .. } | FaultCommand::Eio(_) | FaultCommand::Enospc(_) => {
+            let help = "give the directory of a mount by --device DIR; `tidewater mount DIR` mounts one";
+            return Err(Failure::usage(match &args.served.device {
+                Some(device) => format!("{} is no mount, and only mounts have this fault", device.display()),
+                None => "only mounts have this fault".into(),
+            })
+            .help(help));
+        }
         FaultCommand::List { .. } => Request::FaultList,
         FaultCommand::Clear => Request::FaultClear,
     };

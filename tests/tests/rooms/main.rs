@@ -161,14 +161,26 @@ const PLACES: &[Place] = &[
         ],
     },
     Place {
+        folder: "crates/crash/src",
+        // `content` holds the bytes of files: a store of blocks can stand in its place.
+        floors: &[
+            &["content", "operation"],
+            &["tree"],
+            &["image", "unpack", "volume"],
+            &["state"],
+            &["control", "shrink"],
+            &["mount"],
+        ],
+    },
+    Place {
         folder: "crates/cli/src",
         // `args` is the table of all commands; those of a floor do not call each other.
         floors: &[
             &["args", "failure", "notify", "profile_schema"],
             &["output", "socket", "text"],
-            &["completions", "drive", "figure", "generate", "group", "interrupt", "logging", "nvme", "page"],
-            &["bench", "keeper", "progress", "run", "served", "status", "tail"],
-            &["cluster", "experiment", "log", "log_device", "probe", "replay", "sweep", "trace"],
+            &["completions", "drive", "figure", "generate", "group", "interrupt", "logging", "mounted", "nvme", "page"],
+            &["bench", "keeper", "mount", "progress", "run", "served", "status", "tail"],
+            &["cluster", "crash_test", "experiment", "log", "log_device", "probe", "replay", "sweep", "trace"],
             &["compare", "report"],
             &["dry"],
         ],

@@ -298,8 +298,39 @@ Examples:
   # Data held only in volatile memory is lost, and the drive powers up a second later
   tidewater fault power-cut --off 1s
 
+  # The power of a mount fails, and all that was not synced is lost
+  tidewater fault power-cut --device DIR
+
   tidewater fault list
   tidewater fault clear";
+
+pub(super) const MOUNT: &str = "\
+Examples:
+  # In memory, until Ctrl-C
+  mkdir disk
+  tidewater mount disk
+
+  # What was synced is kept, also when the command is killed
+  tidewater mount disk --image disk.img
+
+  # In another terminal: the power fails; each fsync takes five seconds; the next one fails
+  tidewater fault power-cut --device disk
+  tidewater fault stall --for 5s --device disk
+  tidewater fault eio --on sync --device disk";
+
+pub(super) const CRASH_TEST: &str = "\
+Examples:
+  # A log of your own, and a check that reads it again
+  tidewater crash-test --check 'python3 ../check.py' -- python3 ../write.py
+
+  # Every operation, sectors, what ext4 promises; the result for a CI system
+  tidewater crash-test --cuts 2000 --at every --tear sector --rules ext4 --junit crash.xml \\
+    --check './app --verify' -- ./app --load 1000
+
+  # A failure, again
+  tidewater crash-test --replay crash-test.failure
+
+Exit status: 0 every state passes, 1 a state fails or the program did, 2 wrong command line.";
 
 pub(super) const GROUP: &str = "\
 Examples:
@@ -479,7 +510,23 @@ Examples:
 pub(super) const FAULT_POWER_CUT: &str = "\
 Examples:
   tidewater fault power-cut
-  tidewater fault power-cut --off 500ms";
+  tidewater fault power-cut --off 500ms
+
+  # Of a mount: parts of what was not synced survive
+  tidewater fault power-cut --device DIR --lose random --tear sector --seed 7";
+
+pub(super) const FAULT_STALL: &str = "\
+Examples:
+  tidewater fault stall --for 5s --device DIR";
+
+pub(super) const FAULT_EIO: &str = "\
+Examples:
+  tidewater fault eio --on sync --device DIR";
+
+pub(super) const FAULT_ENOSPC: &str = "\
+Examples:
+  tidewater fault enospc --count 0 --device DIR
+  tidewater fault clear --device DIR";
 
 pub(super) const FAULT_LIST: &str = "\
 Examples:

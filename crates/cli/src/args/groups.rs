@@ -5,9 +5,10 @@ use clap::CommandFactory as _;
 use std::fmt::Write as _;
 
 /// Every command, by what it is for.
-const GROUPS: [(&str, &[&str]); 4] = [
+const GROUPS: [(&str, &[&str]); 5] = [
     ("Simulate", &["replay", "compare", "sweep", "log", "experiment", "report", "profile", "trace"]),
     ("Serve a device", &["serve", "log-device", "status", "fault", "cluster", "rerun"]),
+    ("Test programs against power cuts", &["crash-test", "mount"]),
     ("Databases and programs", &["run", "bench", "recover", "drain", "check", "tail"]),
     ("Devices and tools", &["probe", "nvme", "completions", "man"]),
 ];

@@ -1,5 +1,6 @@
 //! The commands of a served device: serving it, its status, fault injection, and its NVMe data.
 
+use super::crash::{LoseName, MountError, TearName};
 use super::hardware::{FastCommand, WindowCommand};
 use super::peers::PeerArgs;
 use super::{examples, values};
@@ -151,7 +152,7 @@ impl std::str::FromStr for NamespaceSize {
 #[derive(Clone, Debug, Args)]
 pub struct Served {
     /// The folder of a log device, or the control socket of `tidewater serve` [default: control.sock in the runtime
-    /// directory]
+    /// directory]; for `fault`, also the directory of a mount
     #[arg(long, alias = "control", global = true, value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     pub device: Option<PathBuf>,
 }
@@ -246,13 +247,35 @@ pub enum FaultCommand {
         #[arg(long, value_name = "N", default_value_t = 0)]
         function: u8,
     },
-    /// The power fails inside the drive; sockets stay open
+    /// The power fails inside the drive; sockets stay open. Of a mount: it is back at once, and open files fail
     #[command(after_help = examples::FAULT_POWER_CUT)]
     PowerCut {
         /// How long the power is off, with its unit (ns, us, ms or s)
         #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time_or_none)]
         off: Duration,
+        /// Of a mount: what is lost of the changes that are not durable
+        #[arg(long, value_enum, default_value_t = LoseName::Unsynced)]
+        lose: LoseName,
+        /// Of a mount: where writes are torn
+        #[arg(long, value_enum, default_value_t = TearName::Page)]
+        tear: TearName,
+        /// Of a mount: seed of what is drawn
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        seed: u64,
     },
+    /// Of a mount: every sync waits
+    #[command(after_help = examples::FAULT_STALL)]
+    Stall {
+        /// For how long from now on, such as 5s
+        #[arg(long = "for", value_name = "TIME", value_parser = values::time)]
+        time: Duration,
+    },
+    /// Of a mount: calls fail with EIO, an I/O error
+    #[command(after_help = examples::FAULT_EIO)]
+    Eio(MountError),
+    /// Of a mount: calls fail with ENOSPC, no space left
+    #[command(after_help = examples::FAULT_ENOSPC)]
+    Enospc(MountError),
     /// The host memory buffer fails at the next accesses
     #[command(after_help = examples::FAULT_HOST_MEMORY)]
     HostMemory {

@@ -1,0 +1,107 @@
+//! One run of the program in a mount that records it, and folders for the time of a test.
+
+use crate::failure::{Failure, reason};
+use crate::{interrupt, mount};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tidewater_crash::{ACKNOWLEDGE, Mount, Options, Rules, Volume};
+
+/// Bytes of changes that a run may record.
+const LOG_MAX: u64 = 1 << 30;
+/// How often it is looked whether a program has ended.
+const LOOK: Duration = Duration::from_millis(2);
+/// Memory of this machine as a folder: states are made and forgotten there without a disk.
+const MEMORY: &str = "/dev/shm";
+
+/// A folder of this process, removed when it is dropped.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    fn new(parent: &Path, name: &str) -> std::io::Result<Folder> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let (id, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = parent.join(format!("tidewater-{name}-{id}-{count}"));
+        DirBuilder::new().mode(0o700).create(&path).map(|()| Folder(path))
+    }
+
+    /// A folder for states, in memory where that can be.
+    ///
+    /// # Errors
+    /// When none can be made.
+    pub fn for_states() -> Result<Folder, Failure> {
+        let temporary = std::env::temp_dir();
+        let made = Folder::new(Path::new(MEMORY), "states").or_else(|_| Folder::new(&temporary, "states"));
+        made.map_err(|error| Failure::run(format_args!("{}: {}", temporary.display(), reason(&error))))
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What can't be removed is in a folder for temporary files.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs `command` in a fresh mount, and returns the volume with its log.
+///
+/// # Errors
+/// When there is no mount, or the program does not end well.
+pub fn record(command: &[OsString], rules: Rules) -> Result<Volume, Failure> {
+    let temporary = std::env::temp_dir();
+    let folder = Folder::new(&temporary, "mount")
+        .map_err(|error| Failure::run(format_args!("{}: {}", temporary.display(), reason(&error))))?;
+    let options = Options { folder: folder.path().to_path_buf(), rules, image: None, keep_log: true, log_max: LOG_MAX };
+    // Dropped before the folder that it is mounted on.
+    let mounted = Mount::new(&options).map_err(mount::refused)?;
+    let _running = interrupt::Running::begin();
+    let place = mounted.folder().to_path_buf();
+    let program = command.first().map(|program| program.display().to_string()).unwrap_or_default();
+    // The shell opens descriptor 3, and becomes the program.
+    let mut child = Command::new("sh")
+        .args(["-c", "exec \"$@\" 3>>\"$TIDEWATER_ACK\"", "sh"])
+        .args(command)
+        .current_dir(&place)
+        .env("TIDEWATER_MOUNT", &place)
+        .env("TIDEWATER_ACK", place.join(ACKNOWLEDGE))
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr())
+        .spawn()
+        .map_err(|error| Failure::run(format_args!("sh: {}", reason(&error))))?;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if interrupt::requested() => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(Failure::run("ended early: the program was still running"));
+            }
+            Ok(None) => std::thread::sleep(LOOK),
+            Err(error) => return Err(Failure::run(format_args!("{program}: {}", reason(&error)))),
+        }
+    };
+    let volume = mounted.end().map_err(|error| Failure::run(format_args!("{}: {error}", place.display())))?;
+    if !status.success() {
+        return Err(Failure::run(format_args!("{program} ended with {status} before any power cut"))
+            .help("run in an empty directory, it has to succeed; it starts in the mount, so give its path in full"));
+    }
+    if volume.logged() >= LOG_MAX {
+        return Err(Failure::run("the program wrote more than 1 GiB: that is more than a run records")
+            .help("give it less to do"));
+    }
+    if volume.operations().next().is_none() {
+        return Err(Failure::run(format_args!("{program} wrote nothing in the mount"))
+            .help("it has to work in its current directory, which is also in TIDEWATER_MOUNT"));
+    }
+    Ok(volume)
+}

@@ -1,0 +1,60 @@
+//! `tidewater mount`: a file system that forgets on a power cut what was not synced.
+
+use crate::args::crash::{Mount, RulesName};
+use crate::failure::Failure;
+use crate::{interrupt, notify, output};
+use std::time::Duration;
+use tidewater_crash as crash;
+
+/// How often the command looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+/// Bytes of changes that are not durable, at most: beyond, everything becomes durable, as memory pressure would do.
+const LOG_MAX: u64 = 256 << 20;
+
+/// `tidewater mount`.
+///
+/// # Errors
+/// A directory that can't be mounted on, an image that can't be used, an unmount that failed.
+pub fn command(of: &Mount) -> Result<(), Failure> {
+    let options = crash::Options {
+        folder: of.folder.clone(),
+        rules: of.rules.into(),
+        image: of.image.clone(),
+        keep_log: false,
+        log_max: LOG_MAX,
+    };
+    let mount = crash::Mount::new(&options).map_err(refused)?;
+    let _running = interrupt::Running::silent();
+    let folder = of.folder.display();
+    let kept = match &of.image {
+        Some(image) => format!("what is durable is in {}", image.display()),
+        None => "in memory: its files are gone when this command ends (--image FILE keeps them)".into(),
+    };
+    let rules = match of.rules {
+        RulesName::Strict => "strict: a file's bytes by fsync of the file, its name by fsync of its directory",
+        RulesName::Ext4 => "ext4: names and sizes in order, a new file's name by its own fsync",
+    };
+    output::print(&format!(
+        "mounted on {folder}; {kept}\nRules: {rules}\n\
+         Cut the power: tidewater fault power-cut --device {folder}\nUnmount: Ctrl-C or SIGTERM\n"
+    ))?;
+    notify::ready();
+    while !interrupt::requested() && !mount.is_gone() {
+        std::thread::sleep(LOOK);
+    }
+    mount.sync().map_err(|error| Failure::run(format_args!("{folder}: {error}; what was not synced is lost")))?;
+    mount.end().map(drop).map_err(|error| Failure::run(format_args!("{folder} can't be unmounted: {error}")))
+}
+
+/// Why there is no mount, and what to do about it.
+pub fn refused(error: crash::MountError) -> Failure {
+    let failure = Failure::run(&error);
+    match &error {
+        crash::MountError::NoFuse(_) => failure
+            .help("install fuse3, and modprobe fuse; a container needs --device /dev/fuse and --cap-add SYS_ADMIN"),
+        crash::MountError::Image(_, crash::ImageError::Damaged { .. } | crash::ImageError::NoImage) => {
+            failure.help("give another file, or move this one away")
+        }
+        _ => failure,
+    }
+}

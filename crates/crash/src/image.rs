@@ -1,0 +1,210 @@
+//! The durable part of a volume, in a file of this machine.
+//!
+//! Batches, each of them a line `batch LENGTH CHECKSUM` and so many bytes of lines, an operation with its number each.
+//! A batch is written at once: one that the end of its process cut short is left out when the file is read.
+
+use crate::operation::Operation;
+use crate::tree::{Fate, Tree};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use tidewater_base::checksum::crc32c;
+
+/// First line of the file.
+const HEAD: &str = "tidewater volume 1\n";
+
+/// Why an image can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The system refused.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Another mount has it.
+    #[error("another mount uses this image")]
+    InUse,
+    /// The file holds something else.
+    #[error("this is no image of a mount: it does not begin with `{}`", HEAD.trim_end())]
+    NoImage,
+    /// An operation can't be read, though its batch is whole.
+    #[error("byte {at}: {why}")]
+    Damaged {
+        /// Where the batch begins.
+        at: usize,
+        /// The fault.
+        why: String,
+    },
+}
+
+/// An image that this process alone uses.
+#[derive(Debug)]
+pub struct Image {
+    path: PathBuf,
+    file: File,
+}
+
+impl Image {
+    /// Opens an image, or makes a new one, and returns what is durable in it. The file is written anew: without what
+    /// was overwritten since, and without a batch that was cut short.
+    ///
+    /// # Errors
+    /// When it can't be read or written, or holds something else.
+    pub fn open(path: &Path) -> Result<(Image, Tree), ImageError> {
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        lock(&file)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let tree = if bytes.is_empty() { Tree::default() } else { read(&bytes)? };
+        let mut image = Image { path: path.to_path_buf(), file };
+        image.replace(&tree)?;
+        Ok((image, tree))
+    }
+
+    /// Adds operations that have become durable.
+    ///
+    /// # Errors
+    /// When they can't be written: then none of them counts.
+    pub fn append(&mut self, operations: &[(u64, &Operation)]) -> io::Result<()> {
+        if operations.is_empty() {
+            return Ok(());
+        }
+        self.file.write_all(&batch(operations)?)
+    }
+
+    /// Makes the image that of `tree`.
+    ///
+    /// # Errors
+    /// When it can't be written: then the old one stays.
+    pub fn replace(&mut self, tree: &Tree) -> Result<(), ImageError> {
+        let mut name = self.path.clone().into_os_string();
+        name.push(".new");
+        let mut file = File::create(&name)?;
+        lock(&file)?;
+        file.write_all(HEAD.as_bytes())?;
+        let operations = tree.operations();
+        // What a tree begins with comes before all that is added.
+        let numbered: Vec<(u64, &Operation)> = operations.iter().map(|operation| (0, operation)).collect();
+        file.write_all(&batch(&numbered)?)?;
+        std::fs::rename(&name, &self.path)?;
+        self.file = file;
+        Ok(())
+    }
+}
+
+fn lock(file: &File) -> Result<(), ImageError> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => ImageError::InUse,
+        TryLockError::Error(error) => error.into(),
+    })
+}
+
+fn batch(operations: &[(u64, &Operation)]) -> io::Result<Vec<u8>> {
+    let mut lines = Vec::new();
+    for one in operations {
+        serde_json::to_writer(&mut lines, one)?;
+        lines.push(b'\n');
+    }
+    let mut bytes = format!("batch {} {:08x}\n", lines.len(), crc32c(&lines)).into_bytes();
+    bytes.append(&mut lines);
+    Ok(bytes)
+}
+
+/// The tree in an image. Operations became durable in another order than they were made in.
+fn read(bytes: &[u8]) -> Result<Tree, ImageError> {
+    let mut rest = bytes.strip_prefix(HEAD.as_bytes()).ok_or(ImageError::NoImage)?;
+    let mut operations: Vec<(u64, Operation)> = Vec::new();
+    while let Some((lines, behind)) = whole(rest) {
+        let damaged = |why: String| ImageError::Damaged { at: bytes.len() - rest.len(), why };
+        for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let one: (u64, Operation) = serde_json::from_slice(line).map_err(|error| damaged(error.to_string()))?;
+            if !one.1.is_sound() {
+                return Err(damaged("an offset is beyond the end of any file".into()));
+            }
+            operations.push(one);
+        }
+        rest = behind;
+    }
+    operations.sort_by_key(|(number, _)| *number);
+    let mut tree = Tree::default();
+    operations.iter().for_each(|(_, operation)| tree.apply(operation, Fate::Kept));
+    tree.prune();
+    Ok(tree)
+}
+
+/// The first batch and what is behind it; `None`: there is none that is whole.
+fn whole(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let mut words = std::str::from_utf8(&bytes[..end]).ok()?.strip_prefix("batch ")?.split(' ');
+    let length: usize = words.next()?.parse().ok()?;
+    let sum = u32::from_str_radix(words.next()?, 16).ok()?;
+    let (lines, behind) = bytes[end + 1..].split_at_checked(length)?;
+    (crc32c(lines) == sum).then_some((lines, behind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Entry, ROOT, Rules, Volume};
+
+    fn write(volume: &mut Volume, name: &str, text: &str) -> u64 {
+        let at = Entry::new(ROOT, name);
+        let ino = volume.seen().find(&at).unwrap_or_else(|| {
+            let ino = volume.new_ino();
+            let create = Operation::Create { at, ino, mode: 0o100_644, uid: 1, gid: 2, rdev: 0, target: Vec::new() };
+            volume.record(create);
+            ino
+        });
+        volume.record(Operation::Write { ino, offset: 0, data: text.into() });
+        ino
+    }
+
+    fn text(tree: &Tree, name: &str) -> Option<String> {
+        let content = tree.node(tree.find(&Entry::new(ROOT, name))?)?.bytes()?;
+        String::from_utf8(content.read(0, 100)).ok()
+    }
+
+    #[test]
+    fn an_image_has_what_was_durable_and_a_torn_batch_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        let (mut image, tree) = Image::open(&path).unwrap();
+        assert!(matches!(Image::open(&path), Err(ImageError::InUse)));
+        let mut volume = Volume::of(tree, Rules::Strict);
+        let a = write(&mut volume, "a", "one");
+        volume.record(Operation::Sync { ino: a, data_only: false });
+        image.append(&volume.take_durable()).unwrap();
+        // Its name becomes durable behind its bytes.
+        volume.record(Operation::Sync { ino: ROOT, data_only: false });
+        image.append(&volume.take_durable()).unwrap();
+        volume.fold();
+        write(&mut volume, "b", "never synced");
+        drop(image);
+        let whole = std::fs::read(&path).unwrap();
+        let (_, tree) = Image::open(&path).unwrap();
+        assert_eq!((text(&tree, "a").as_deref(), text(&tree, "b")), (Some("one"), None));
+        assert_eq!(tree.node(a).map(|node| (node.uid, node.gid, node.links)), Some((1, 2, 1)));
+        // Without its last byte the batch with the name is none.
+        std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        assert_eq!(text(&Image::open(&path).unwrap().1, "a"), None);
+        std::fs::write(&path, b"some other file").unwrap();
+        assert!(matches!(Image::open(&path), Err(ImageError::NoImage)));
+    }
+
+    #[test]
+    fn foreign_operations_are_refused_by_words() {
+        for line in ["[1,{}]", "[0,{\"do\":\"resize\",\"ino\":1,\"size\":18446744073709551615}]", "[1,{\"do\":\"x\"}]"]
+        {
+            let line = format!("{line}\n");
+            let bytes = format!("{HEAD}batch {} {:08x}\n{line}", line.len(), crc32c(line.as_bytes()));
+            assert!(matches!(read(bytes.as_bytes()), Err(ImageError::Damaged { .. })), "{line}");
+        }
+        let name = |name: &str| {
+            let line = format!("[1,{{\"do\":\"remove\",\"at\":{{\"folder\":1,\"name\":\"{name}\"}}}}]\n");
+            let bytes = format!("{HEAD}batch {} {:08x}\n{line}", line.len(), crc32c(line.as_bytes()));
+            read(bytes.as_bytes())
+        };
+        assert!(name("a").is_ok());
+        for wrong in ["", ".", "..", "a/b", "\\u0000", "\\u0100"] {
+            assert!(matches!(name(wrong), Err(ImageError::Damaged { .. })), "{wrong}");
+        }
+    }
+}

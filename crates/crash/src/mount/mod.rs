@@ -1,0 +1,184 @@
+//! A volume as a file system of this machine, by FUSE.
+//!
+//! The kernel's write-back cache is off: each `write` reaches the volume before it returns. Pages that are stored into
+//! by `mmap` reach it when the kernel writes them back: at `msync`, `fsync`, the last `close`, or when it chooses.
+
+mod files;
+mod live;
+
+use crate::image::{Image, ImageError};
+use crate::operation::Operation;
+use crate::tree::Tree;
+use crate::volume::{Rules, Volume};
+use files::Files;
+use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use live::Live;
+use nix::errno::Errno;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A file in the topmost folder, in no listing: each line that is written to it is an acknowledged id.
+pub const ACKNOWLEDGE: &str = ".tidewater-ack";
+/// A file in the topmost folder, in no listing: it takes a [`crate::control::Request`], and gives the answer.
+pub const CONTROL: &str = ".tidewater-control";
+
+/// How a volume is mounted.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where: a folder that is there.
+    pub folder: PathBuf,
+    /// Rules of the volume.
+    pub rules: Rules,
+    /// The file that keeps what is durable; `None`: memory.
+    pub image: Option<PathBuf>,
+    /// Keep the whole log, for [`Mount::end`]; otherwise its durable beginning is forgotten.
+    pub keep_log: bool,
+    /// Bytes that the log may hold. Beyond that, a volume that keeps its log is full, and another becomes durable as by
+    /// `sync`.
+    pub log_max: u64,
+}
+
+/// Why a volume can't be mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The image.
+    #[error("{}: {}", .0.display(), .1)]
+    Image(PathBuf, ImageError),
+    /// There is no FUSE here.
+    #[error("{0}")]
+    NoFuse(&'static str),
+    /// The system refused.
+    #[error("{}: {}", .0.display(), .1)]
+    Refused(PathBuf, io::Error),
+}
+
+/// A mounted volume. It is unmounted when this is dropped.
+pub struct Mount {
+    session: Option<BackgroundSession>,
+    live: Arc<Shared>,
+    folder: PathBuf,
+}
+
+/// Shared by the file system's thread and [`Mount`].
+#[derive(Debug)]
+struct Shared {
+    live: Mutex<Live>,
+    /// A stall ends.
+    moved: std::sync::Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Mount {
+    /// Mounts a volume. What an earlier mount left here, whose process was killed, is unmounted first.
+    ///
+    /// # Errors
+    /// Where FUSE is missing, the folder or the image can't be used.
+    pub fn new(options: &Options) -> Result<Mount, MountError> {
+        let folder = &options.folder;
+        let refused = |error: io::Error| MountError::Refused(folder.clone(), error);
+        if std::fs::metadata(folder).is_err_and(|error| error.raw_os_error() == Some(Errno::ENOTCONN as i32)) {
+            unmount_lazily(folder).map_err(refused)?;
+        }
+        let folder = folder.canonicalize().map_err(refused)?;
+        if !Path::new("/dev/fuse").exists() {
+            return Err(MountError::NoFuse("/dev/fuse is not there: the kernel or the container has no FUSE"));
+        }
+        let (image, tree) = match &options.image {
+            Some(path) => Image::open(path).map(|(image, tree)| (Some(image), tree)),
+            None => Ok((None, Tree::default())),
+        }
+        .map_err(|error| MountError::Image(options.image.clone().unwrap_or_default(), error))?;
+        let live = Live::new(Volume::of(tree, options.rules), image, options.keep_log, options.log_max);
+        let live = Arc::new(Shared { live: Mutex::new(live), moved: std::sync::Condvar::new() });
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName("tidewater".into()),
+            MountOption::Subtype("tidewater".into()),
+            MountOption::DefaultPermissions,
+        ];
+        // A database's own user uses the mount of root, too; other users' mounts are theirs alone.
+        config.acl = if nix::unistd::geteuid().is_root() { SessionACL::All } else { SessionACL::Owner };
+        let session =
+            fuser::spawn_mount(Files(Arc::clone(&live)), &folder, &config).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => {
+                    MountError::NoFuse("fusermount3 is missing, and only root mounts without it")
+                }
+                io::ErrorKind::PermissionDenied => {
+                    MountError::NoFuse("this user may not mount: /dev/fuse or fusermount3 refuses it")
+                }
+                _ => MountError::Refused(folder.clone(), error),
+            })?;
+        Ok(Mount { session: Some(session), live, folder })
+    }
+
+    /// Where it is mounted.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Whether it was unmounted from outside.
+    pub fn is_gone(&self) -> bool {
+        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
+    }
+
+    /// Number of operations so far.
+    pub fn operations(&self) -> u64 {
+        self.live.lock().volume.end()
+    }
+
+    /// Makes everything durable, as an orderly unmount does.
+    ///
+    /// # Errors
+    /// When the image can't be written.
+    pub fn sync(&self) -> io::Result<()> {
+        self.live
+            .lock()
+            .record(Operation::SyncAll)
+            .map(drop)
+            .map_err(|_| io::Error::other("the image can't be written"))
+    }
+
+    /// Unmounts, and returns the volume with its log. Programs that still have files open lose them.
+    ///
+    /// # Errors
+    /// When the system refuses the unmount.
+    pub fn end(mut self) -> io::Result<Volume> {
+        self.unmount()?;
+        Ok(std::mem::take(&mut self.live.lock().volume))
+    }
+
+    fn unmount(&mut self) -> io::Result<()> {
+        let Some(session) = self.session.take().filter(|session| !session.guard.is_finished()) else { return Ok(()) };
+        // A lazy unmount succeeds also while files are open; the session ends when the last is closed.
+        unmount_lazily(&self.folder)?;
+        drop(session);
+        Ok(())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Its process ends; what can't be unmounted is said by the next mount there.
+        let _ = self.unmount();
+    }
+}
+
+/// Unmounts a folder even while files there are open.
+///
+/// # Errors
+/// When the system refuses it.
+pub fn unmount_lazily(folder: &Path) -> io::Result<()> {
+    if nix::mount::umount2(folder, nix::mount::MntFlags::MNT_DETACH).is_ok() {
+        return Ok(());
+    }
+    let done = Command::new("fusermount3").arg("-uz").arg("--").arg(folder).output()?;
+    let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+    if done.status.success() { Ok(()) } else { Err(io::Error::other(said)) }
+}
