@@ -87,7 +87,15 @@ fn the_guide_finds_a_log_without_a_sync_and_accepts_it_with_its_syncs() {
     let found = test(&[]);
     assert_eq!(found.status.code(), Some(1), "{}", text(&found.stderr));
     assert!(text(&found.stdout).contains("#0 create log (never made durable)"), "{}", text(&found.stdout));
-    assert_eq!(test(&["--rules", "ext4", "--cuts", "30"]).status.code(), Some(0));
+    for durable in [["--rules", "ext4"], ["--setup", "touch log"]] {
+        let passed = test(&[&durable[..], &["--cuts", "30"]].concat());
+        assert_eq!(passed.status.code(), Some(0), "{durable:?} {}", text(&passed.stdout));
+    }
+    // A file of the set-up is in the file of a failure.
+    write(log);
+    assert_eq!(test(&["--setup", "echo before > log"]).status.code(), Some(1));
+    let again = run(folder, &["crash-test", "--replay", "crash-test.failure", "--check", "cat log; exit 1"]);
+    assert!(text(&again.stdout).ends_with("\nbefore\n"), "{}", text(&again.stdout));
 
     write(synced);
     let passed = test(&["--json", "--cuts", "60", "--tear", "sector"]);

@@ -1,6 +1,6 @@
 //! `tidewater mount`: a file system that forgets on a power cut what was not synced.
 
-use crate::args::crash::{Mount, RulesName};
+use crate::args::crash::Mount;
 use crate::failure::Failure;
 use crate::{interrupt, notify, output};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const LOG_MAX: u64 = 256 << 20;
 pub fn command(of: &Mount) -> Result<(), Failure> {
     let options = crash::Options {
         folder: of.folder.clone(),
-        rules: of.rules.into(),
+        rules: of.rules,
         image: of.image.clone(),
         keep_log: false,
         log_max: LOG_MAX,
@@ -31,8 +31,8 @@ pub fn command(of: &Mount) -> Result<(), Failure> {
         None => "in memory: its files are gone when this command ends (--image FILE keeps them)".into(),
     };
     let rules = match of.rules {
-        RulesName::Strict => "strict: a file's bytes by fsync of the file, its name by fsync of its directory",
-        RulesName::Ext4 => "ext4: names and sizes in order, a new file's name by its own fsync",
+        crash::Rules::Strict => "strict: a file's bytes by fsync of the file, its name by fsync of its directory",
+        crash::Rules::Ext4 => "ext4: names and sizes in order, a new file's name by its own fsync",
     };
     output::print(&format!(
         "mounted on {folder}; {kept}\nRules: {rules}\n\
@@ -42,7 +42,6 @@ pub fn command(of: &Mount) -> Result<(), Failure> {
     while !interrupt::requested() && !mount.is_gone() {
         std::thread::sleep(LOOK);
     }
-    mount.sync().map_err(|error| Failure::run(format_args!("{folder}: {error}; what was not synced is lost")))?;
     mount.end().map(drop).map_err(|error| Failure::run(format_args!("{folder} can't be unmounted: {error}")))
 }
 

@@ -24,7 +24,7 @@ pub fn is_mount(folder: &Path) -> bool {
 pub fn fault(folder: &Path, what: &FaultCommand) -> Result<(), Failure> {
     let error = |error, of: &crate::args::crash::MountError| Request::Error {
         error,
-        on: of.on.into(),
+        on: of.on,
         count: of.count,
         keep_dirty: of.keep_dirty,
     };
@@ -32,9 +32,7 @@ pub fn fault(folder: &Path, what: &FaultCommand) -> Result<(), Failure> {
         FaultCommand::PowerCut { off, .. } if !off.is_zero() => {
             return Err(Failure::usage("the power of a mount is back at once").help("leave --off away"));
         }
-        FaultCommand::PowerCut { lose, tear, seed, .. } => {
-            Request::PowerCut { lose: (*lose).into(), tear: (*tear).into(), seed: *seed }
-        }
+        FaultCommand::PowerCut { lose, tear, seed, .. } => Request::PowerCut { lose: *lose, tear: *tear, seed: *seed },
         FaultCommand::Stall { time } => Request::Stall { ms: time.as_ps() / 1_000_000_000 },
         FaultCommand::Eio(of) => error(ErrorKind::Eio, of),
         FaultCommand::Enospc(of) => error(ErrorKind::Enospc, of),

@@ -52,12 +52,13 @@ pub enum ErrorKind {
 /// Which calls fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum On {
-    /// `fsync`, `fdatasync`, also of a folder, and what waits for it: `O_SYNC`, `msync`.
+    /// fsync, fdatasync, msync, and writes with O_SYNC
     Sync,
-    /// Writes, and what makes a name, a file or its size.
+    /// Writes, new names and sizes
     Write,
-    /// Reads that reach the drive.
+    /// Reads that the page cache does not answer
     Read,
 }
 

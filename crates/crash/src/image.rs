@@ -43,17 +43,17 @@ pub struct Image {
 }
 
 impl Image {
-    /// Opens an image, or makes a new one, and returns what is durable in it. The file is written anew: without what
-    /// was overwritten since, and without a batch that was cut short.
+    /// Opens an image, or makes a new one of `empty`, and returns what is durable in it. The file is written anew:
+    /// without what was overwritten since, and without a batch that was cut short.
     ///
     /// # Errors
     /// When it can't be read or written, or holds something else.
-    pub fn open(path: &Path) -> Result<(Image, Tree), ImageError> {
+    pub fn open(path: &Path, empty: Tree) -> Result<(Image, Tree), ImageError> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         lock(&file)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        let tree = if bytes.is_empty() { Tree::default() } else { read(&bytes)? };
+        let tree = if bytes.is_empty() { empty } else { read(&bytes)? };
         let mut image = Image { path: path.to_path_buf(), file };
         image.replace(&tree)?;
         Ok((image, tree))
@@ -166,8 +166,8 @@ mod tests {
     fn an_image_has_what_was_durable_and_a_torn_batch_is_none() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
-        let (mut image, tree) = Image::open(&path).unwrap();
-        assert!(matches!(Image::open(&path), Err(ImageError::InUse)));
+        let (mut image, tree) = Image::open(&path, Tree::default()).unwrap();
+        assert!(matches!(Image::open(&path, Tree::default()), Err(ImageError::InUse)));
         let mut volume = Volume::of(tree, Rules::Strict);
         let a = write(&mut volume, "a", "one");
         volume.record(Operation::Sync { ino: a, data_only: false });
@@ -179,14 +179,14 @@ mod tests {
         write(&mut volume, "b", "never synced");
         drop(image);
         let whole = std::fs::read(&path).unwrap();
-        let (_, tree) = Image::open(&path).unwrap();
+        let (_, tree) = Image::open(&path, Tree::default()).unwrap();
         assert_eq!((text(&tree, "a").as_deref(), text(&tree, "b")), (Some("one"), None));
         assert_eq!(tree.node(a).map(|node| (node.uid, node.gid, node.links)), Some((1, 2, 1)));
         // Without its last byte the batch with the name is none.
         std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-        assert_eq!(text(&Image::open(&path).unwrap().1, "a"), None);
+        assert_eq!(text(&Image::open(&path, Tree::default()).unwrap().1, "a"), None);
         std::fs::write(&path, b"some other file").unwrap();
-        assert!(matches!(Image::open(&path), Err(ImageError::NoImage)));
+        assert!(matches!(Image::open(&path, Tree::default()), Err(ImageError::NoImage)));
     }
 
     #[test]

@@ -9,40 +9,43 @@ use tidewater_base::Rng;
 
 /// Where cuts are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum At {
-    /// Before and after each sync and each acknowledged id.
+    /// Before and after each sync and each acknowledged id
     Sync,
-    /// After each change.
+    /// After each change
     Write,
-    /// After each operation.
+    /// After each operation
     Every,
 }
 
 /// Which of the changes that are not durable a cut loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Lose {
-    /// All of them.
+    /// All
     Unsynced,
-    /// None: a crash of the program alone leaves that.
+    /// None, as a crash of the program alone
     Nothing,
-    /// All but one, drawn by the seed.
+    /// All but one, drawn by the seed
     AllBut,
-    /// One, drawn by the seed.
+    /// One, drawn by the seed
     One,
-    /// Each, or parts of it, by the seed.
+    /// Each, or pieces of it, by the seed
     Random,
 }
 
 /// Where a write that was under way is torn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Tear {
-    /// Nowhere: it is there or not.
+    /// Nowhere
     None,
-    /// At sectors of 512 bytes, the most that NVMe and SCSI drives promise to write as one.
+    /// At sectors of 512 bytes, the most that NVMe and SCSI drives promise to write as one
     Sector,
-    /// At pages of 4 KiB, as the page cache writes back.
+    /// At pages of 4 KiB, as the page cache writes back
     Page,
 }
 

@@ -88,13 +88,18 @@ pub struct Tree {
 
 impl Default for Tree {
     fn default() -> Tree {
-        let root =
-            Node { mode: FOLDER | 0o755, uid: 0, gid: 0, rdev: 0, links: 1, body: Body::Folder(BTreeMap::new()) };
-        Tree { nodes: BTreeMap::from([(ROOT, Arc::new(root))]) }
+        Tree::of(0, 0)
     }
 }
 
 impl Tree {
+    /// An empty tree whose topmost folder is this user's and group's.
+    pub fn of(uid: u32, gid: u32) -> Tree {
+        let body = Body::Folder(BTreeMap::new());
+        let root = Node { mode: FOLDER | 0o755, uid, gid, rdev: 0, links: 1, body };
+        Tree { nodes: BTreeMap::from([(ROOT, Arc::new(root))]) }
+    }
+
     /// The node of this number.
     pub fn node(&self, ino: Ino) -> Option<&Node> {
         self.nodes.get(&ino).map(Arc::as_ref)

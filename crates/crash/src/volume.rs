@@ -8,20 +8,25 @@ use std::collections::{HashMap, HashSet};
 /// Rules of durability: the effect of a sync, and the order in which changes survive a power cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Rules {
-    /// The promises of POSIX and no more. `fsync` of a file: its bytes and attributes, not its name; `fsync` of a
-    /// folder: the names in it. All else may be lost, or survive in any order.
+    /// The promises of POSIX and no more: a file's name by fsync of its directory, no order
+    ///
+    /// `fsync` of a file: its bytes and attributes, not its name; of a folder: the names in it. All else may be lost,
+    /// or survive in any order.
     ///
     /// Sources: POSIX.1-2024, `fsync`; Linux, `fsync(2)`: "Calling fsync() does not necessarily ensure that the entry
     /// in the directory containing the file has also reached disk"; Pillai et al., "All File Systems Are Not Created
-    /// Equal" (OSDI 2014), table 1: directory operations reordered (btrfs), appends and renames reordered (ext4,
+    /// Equal" (OSDI 2014), table 1: directory operations reordered (btrfs), appends reordered with what follows (ext4,
     /// btrfs), overwrites not atomic beyond a sector; renames atomic in all but ext2.
     #[default]
     Strict,
-    /// As ext4 does by default (`data=ordered`, delayed allocation). Names, sizes and attributes go to one journal:
-    /// they survive in order, and a sync of anything whose metadata changed makes all metadata before it durable, a new
-    /// file's own name included. A rename onto a file that is there comes with the bytes of the renamed file
-    /// (`auto_da_alloc`). Bytes are otherwise ordered by nothing.
+    /// As ext4 does by default: names and sizes in order, a new file's name by its own fsync
+    ///
+    /// `data=ordered`, delayed allocation. Names, sizes and attributes go to one journal: they survive in order, and a
+    /// sync of anything whose metadata changed makes all metadata before it durable, a new file's own name included. A
+    /// rename onto a file that is there comes with the bytes of the renamed file (`auto_da_alloc`). Bytes are otherwise
+    /// ordered by nothing.
     ///
     /// Sources: Linux, `Documentation/admin-guide/ext4.rst`: `data=ordered`, `auto_da_alloc`; `fs/ext4/fsync.c`; the
     /// same table of Pillai et al., ext4-ordered.
@@ -94,6 +99,11 @@ impl Volume {
     /// Number that the next operation gets: a cut there is a cut now.
     pub fn end(&self) -> u64 {
         self.first + self.log.len() as u64
+    }
+
+    /// The tree that the log begins with.
+    pub fn base(&self) -> &Tree {
+        &self.base
     }
 
     /// Bytes of data that the log holds.

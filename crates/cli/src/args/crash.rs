@@ -1,11 +1,12 @@
 //! `tidewater mount` and `tidewater crash-test`: files across a power cut.
 
 use super::values;
-use clap::{ArgAction, Args, ValueEnum, ValueHint};
+use clap::{ArgAction, Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use tidewater_base::Duration;
-use tidewater_crash as crash;
+use tidewater_crash::control::On;
+use tidewater_crash::{At, Lose, Rules, Tear};
 
 /// `tidewater mount`.
 #[derive(Debug, Args)]
@@ -17,8 +18,8 @@ pub struct Mount {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub image: Option<PathBuf>,
     /// Rules by which changes become durable
-    #[arg(long, value_enum, default_value_t = RulesName::Strict)]
-    pub rules: RulesName,
+    #[arg(long, value_enum, default_value_t = Rules::Strict)]
+    pub rules: Rules,
 }
 
 /// `tidewater crash-test`.
@@ -27,8 +28,11 @@ pub struct CrashTest {
     /// Command and arguments of the program, run in the mount
     #[arg(value_name = "COMMAND", last = true, required_unless_present = "replay", conflicts_with = "replay")]
     pub command: Vec<OsString>,
-    /// Shell command that checks what a cut left, in a directory that holds it: acknowledged ids come on standard input,
-    /// exit status 0 says that all is well, and a line `lost ID` names an acknowledged id that is gone
+    /// Shell command that runs in the mount first; what it makes is durable before the program starts
+    #[arg(long, value_name = "COMMAND", conflicts_with = "replay")]
+    pub setup: Option<String>,
+    /// Shell command that checks what a cut left, in a directory that holds it. Acknowledged ids come on standard
+    /// input; exit status 0 says that all is well; a line `lost ID` names an acknowledged id that is gone
     #[arg(long, value_name = "COMMAND", required_unless_present = "replay", help_heading = "Check")]
     pub check: Option<String>,
     /// A check that takes longer has failed
@@ -42,8 +46,8 @@ pub struct CrashTest {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Cuts")]
     pub seed: u64,
     /// Where the power is cut
-    #[arg(long, value_enum, default_value_t = AtName::Sync, help_heading = "Cuts")]
-    pub at: AtName,
+    #[arg(long, value_enum, default_value_t = At::Sync, help_heading = "Cuts")]
+    pub at: At,
     /// Changes that a cut loses of those that are not durable; several choices, separated by commas
     #[arg(
         long,
@@ -52,13 +56,13 @@ pub struct CrashTest {
         default_value = "unsynced,all-but,one,random",
         help_heading = "Cuts"
     )]
-    pub lose: Vec<LoseName>,
+    pub lose: Vec<Lose>,
     /// Where writes are torn
-    #[arg(long, value_enum, default_value_t = TearName::Page, help_heading = "Cuts")]
-    pub tear: TearName,
+    #[arg(long, value_enum, default_value_t = Tear::Page, help_heading = "Cuts")]
+    pub tear: Tear,
     /// Rules by which changes become durable
-    #[arg(long, value_enum, default_value_t = RulesName::Strict, help_heading = "Cuts")]
-    pub rules: RulesName,
+    #[arg(long, value_enum, default_value_t = Rules::Strict, help_heading = "Cuts")]
+    pub rules: Rules,
     /// Checks that run at once [default: the number of processors]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Check")]
     pub jobs: Option<u16>,
@@ -87,120 +91,12 @@ pub struct CrashTest {
     pub json: Option<PathBuf>,
 }
 
-/// Rules by which changes become durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum RulesName {
-    /// The promises of POSIX and no more: a file's name by fsync of its directory, no order
-    Strict,
-    /// As ext4 does by default: names and sizes in order, a new file's name by its own fsync
-    Ext4,
-}
-
-impl From<RulesName> for crash::Rules {
-    fn from(name: RulesName) -> crash::Rules {
-        match name {
-            RulesName::Strict => crash::Rules::Strict,
-            RulesName::Ext4 => crash::Rules::Ext4,
-        }
-    }
-}
-
-/// Where the power is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum AtName {
-    /// Before and after each sync and each acknowledged id
-    Sync,
-    /// After each change
-    Write,
-    /// After each operation
-    Every,
-}
-
-impl From<AtName> for crash::At {
-    fn from(name: AtName) -> crash::At {
-        match name {
-            AtName::Sync => crash::At::Sync,
-            AtName::Write => crash::At::Write,
-            AtName::Every => crash::At::Every,
-        }
-    }
-}
-
-/// Changes that a cut loses of those that are not durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LoseName {
-    /// All
-    Unsynced,
-    /// None, as a crash of the program alone
-    Nothing,
-    /// All but one, drawn by the seed
-    AllBut,
-    /// One, drawn by the seed
-    One,
-    /// Each, or pieces of it, by the seed
-    Random,
-}
-
-impl From<LoseName> for crash::Lose {
-    fn from(name: LoseName) -> crash::Lose {
-        match name {
-            LoseName::Unsynced => crash::Lose::Unsynced,
-            LoseName::Nothing => crash::Lose::Nothing,
-            LoseName::AllBut => crash::Lose::AllBut,
-            LoseName::One => crash::Lose::One,
-            LoseName::Random => crash::Lose::Random,
-        }
-    }
-}
-
-/// Where writes are torn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TearName {
-    /// Nowhere
-    None,
-    /// At sectors of 512 bytes
-    Sector,
-    /// At pages of 4 KiB
-    Page,
-}
-
-impl From<TearName> for crash::Tear {
-    fn from(name: TearName) -> crash::Tear {
-        match name {
-            TearName::None => crash::Tear::None,
-            TearName::Sector => crash::Tear::Sector,
-            TearName::Page => crash::Tear::Page,
-        }
-    }
-}
-
-/// Calls on a mount that fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OnName {
-    /// fsync, fdatasync, msync, and writes with O_SYNC
-    Sync,
-    /// Writes, new names and sizes
-    Write,
-    /// Reads that the page cache does not answer
-    Read,
-}
-
-impl From<OnName> for crash::control::On {
-    fn from(name: OnName) -> crash::control::On {
-        match name {
-            OnName::Sync => crash::control::On::Sync,
-            OnName::Write => crash::control::On::Write,
-            OnName::Read => crash::control::On::Read,
-        }
-    }
-}
-
 /// An error of calls on a mount.
 #[derive(Clone, Debug, Args)]
 pub struct MountError {
     /// Which calls fail
-    #[arg(long, value_enum, default_value_t = OnName::Write)]
-    pub on: OnName,
+    #[arg(long, value_enum, default_value_t = On::Write)]
+    pub on: On,
     /// Number of calls; 0: until cleared
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub count: u32,

@@ -1,6 +1,6 @@
 //! The commands of a served device: serving it, its status, fault injection, and its NVMe data.
 
-use super::crash::{LoseName, MountError, TearName};
+use super::crash::MountError;
 use super::hardware::{FastCommand, WindowCommand};
 use super::peers::PeerArgs;
 use super::{examples, values};
@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 use tidewater_base::Duration;
+use tidewater_crash::{Lose, Tear};
 use tidewater_study::Setting;
 
 /// `tidewater serve`.
@@ -254,11 +255,11 @@ pub enum FaultCommand {
         #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time_or_none)]
         off: Duration,
         /// Of a mount: what is lost of the changes that are not durable
-        #[arg(long, value_enum, default_value_t = LoseName::Unsynced)]
-        lose: LoseName,
+        #[arg(long, value_enum, default_value_t = Lose::Unsynced)]
+        lose: Lose,
         /// Of a mount: where writes are torn
-        #[arg(long, value_enum, default_value_t = TearName::Page)]
-        tear: TearName,
+        #[arg(long, value_enum, default_value_t = Tear::Page)]
+        tear: Tear,
         /// Of a mount: seed of what is drawn
         #[arg(long, value_name = "N", default_value_t = 1)]
         seed: u64,

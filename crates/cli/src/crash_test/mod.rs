@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
-use tidewater_crash::{Lose, State, Tear, Volume, plan, shrink};
+use tidewater_crash::{State, Tear, Volume, plan, shrink};
 
 /// Checks that a failure may take to be shrunk, and the time for them.
 const SHRINK_TRIES: usize = 200;
@@ -40,12 +40,12 @@ pub fn command(of: &CrashTest) -> Result<(), Failure> {
     let check =
         Check { text, time: Duration::from_nanos(of.check_time.as_ps() / 1_000), folder: states.path().to_path_buf() };
     let begun = Instant::now();
-    let volume = record::record(&of.command, of.rules.into())?;
+    let volume = record::record(of)?;
     let recorded = begun.elapsed();
     let outcome = try_states(of, &volume, &check)?;
     let outcome = Outcome { recorded, ..outcome };
     if let Some(found) = &outcome.smallest {
-        failure.write(&Kept::text(&volume, found, &check, of.tear.into())?)?;
+        failure.write(&Kept::text(&volume, found, &check, of.tear)?)?;
     }
     if let Some(target) = junit {
         target.write(&outcome.junit())?;
@@ -70,9 +70,8 @@ pub fn command(of: &CrashTest) -> Result<(), Failure> {
 /// Checks the planned states on all processors, each tree once, and shrinks the first failure.
 fn try_states(of: &CrashTest, volume: &Volume, check: &Check) -> Result<Outcome, Failure> {
     let begun = Instant::now();
-    let kinds: Vec<Lose> = of.lose.iter().map(|name| (*name).into()).collect();
-    let cuts = plan(volume, of.at.into(), &kinds, of.cuts as usize, of.seed);
-    let tear: Tear = of.tear.into();
+    let cuts = plan(volume, of.at, &of.lose, of.cuts as usize, of.seed);
+    let tear = of.tear;
     let progress = Whole::new("crash-test", cuts.len(), "state");
     progress.keep();
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -92,6 +91,8 @@ fn try_states(of: &CrashTest, volume: &Volume, check: &Check) -> Result<Outcome,
                 continue;
             }
             match check.run(volume, &state, &tree, worker) {
+                // The check was ended with the command.
+                Ok(_) if interrupt::requested() => {}
                 Ok(verdict) => {
                     progress.one_ended(index, !verdict.passed);
                     stop.fetch_or(!verdict.passed && !of.keep_going, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 use tidewater_base::units::plural_exact;
-use tidewater_crash::{Lose, Operation, Rules, State, Tear, Volume};
+use tidewater_crash::{Fate, Lose, Operation, Rules, State, Tear, Tree, Volume};
 
 /// Lost operations that are listed.
 const LISTED: usize = 20;
@@ -197,6 +197,7 @@ struct File {
     check: String,
     said: String,
     state: State,
+    base: Vec<Operation>,
     operations: Vec<Operation>,
 }
 
@@ -206,6 +207,9 @@ impl Kept {
     /// # Errors
     /// When it can't be written as JSON.
     pub fn text(volume: &Volume, found: &Found, check: &Check, tear: Tear) -> Result<String, Failure> {
+        // Up to the syncs that came too late.
+        let syncs = found.state.lost.keys().filter_map(|number| volume.durable_by(*number));
+        let end = syncs.map(|by| by + 1).chain([found.state.cut]).max().unwrap_or_default();
         let file = File {
             kind: KIND.into(),
             version: VERSION,
@@ -214,12 +218,8 @@ impl Kept {
             check: check.text.clone(),
             said: found.verdict.said.clone(),
             state: found.state.clone(),
-            // The sync that is missing at the cut is shown with what it would have made durable.
-            operations: volume
-                .operations()
-                .take_while(|(at, _)| *at < found.state.cut)
-                .map(|(_, it)| it.clone())
-                .collect(),
+            base: volume.base().operations(),
+            operations: volume.operations().take_while(|(at, _)| *at < end).map(|(_, it)| it.clone()).collect(),
         };
         Ok(serde_json::to_string(&file).map_err(Failure::run)? + "\n")
     }
@@ -233,11 +233,13 @@ impl Kept {
         if file.kind != KIND || file.version != VERSION {
             return Err(format!("no failure of a crash test of version {VERSION}"));
         }
-        let mut volume = Volume::new(file.rules);
+        if !file.base.iter().chain(&file.operations).all(Operation::is_sound) {
+            return Err("no failure of a crash test: an offset is beyond the end of any file".into());
+        }
+        let mut base = Tree::default();
+        file.base.iter().for_each(|operation| base.apply(operation, Fate::Kept));
+        let mut volume = Volume::of(base, file.rules);
         for operation in file.operations {
-            if !operation.is_sound() {
-                return Err("no failure of a crash test: an offset is beyond the end of any file".into());
-            }
             volume.record(operation);
         }
         if file.state.cut > volume.end() {

@@ -1,5 +1,6 @@
 //! One run of the program in a mount that records it, and folders for the time of a test.
 
+use crate::args::crash::CrashTest;
 use crate::failure::{Failure, reason};
 use crate::{interrupt, mount};
 use std::ffi::OsString;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use tidewater_crash::{ACKNOWLEDGE, Mount, Options, Rules, Volume};
+use tidewater_crash::{ACKNOWLEDGE, Mount, Options, Volume};
 
 /// Bytes of changes that a run may record.
 const LOG_MAX: u64 = 1 << 30;
@@ -53,48 +54,27 @@ impl Drop for Folder {
     }
 }
 
-/// Runs `command` in a fresh mount, and returns the volume with its log.
+/// Runs the program in a fresh mount, and returns the volume with its log.
 ///
 /// # Errors
 /// When there is no mount, or the program does not end well.
-pub fn record(command: &[OsString], rules: Rules) -> Result<Volume, Failure> {
+pub fn record(of: &CrashTest) -> Result<Volume, Failure> {
     let temporary = std::env::temp_dir();
     let folder = Folder::new(&temporary, "mount")
         .map_err(|error| Failure::run(format_args!("{}: {}", temporary.display(), reason(&error))))?;
-    let options = Options { folder: folder.path().to_path_buf(), rules, image: None, keep_log: true, log_max: LOG_MAX };
+    let options =
+        Options { folder: folder.path().to_path_buf(), rules: of.rules, image: None, keep_log: true, log_max: LOG_MAX };
     // Dropped before the folder that it is mounted on.
     let mounted = Mount::new(&options).map_err(mount::refused)?;
     let _running = interrupt::Running::begin();
-    let place = mounted.folder().to_path_buf();
-    let program = command.first().map(|program| program.display().to_string()).unwrap_or_default();
-    // The shell opens descriptor 3, and becomes the program.
-    let mut child = Command::new("sh")
-        .args(["-c", "exec \"$@\" 3>>\"$TIDEWATER_ACK\"", "sh"])
-        .args(command)
-        .current_dir(&place)
-        .env("TIDEWATER_MOUNT", &place)
-        .env("TIDEWATER_ACK", place.join(ACKNOWLEDGE))
-        .stdin(Stdio::null())
-        .stdout(std::io::stderr())
-        .spawn()
-        .map_err(|error| Failure::run(format_args!("sh: {}", reason(&error))))?;
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if interrupt::requested() => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(Failure::run("ended early: the program was still running"));
-            }
-            Ok(None) => std::thread::sleep(LOOK),
-            Err(error) => return Err(Failure::run(format_args!("{program}: {}", reason(&error)))),
-        }
-    };
-    let volume = mounted.end().map_err(|error| Failure::run(format_args!("{}: {error}", place.display())))?;
-    if !status.success() {
-        return Err(Failure::run(format_args!("{program} ended with {status} before any power cut"))
-            .help("run in an empty directory, it has to succeed; it starts in the mount, so give its path in full"));
+    if let Some(setup) = &of.setup {
+        run(&mounted, "--setup", &["sh".into(), "-c".into(), setup.into()])?;
+        mounted.settle();
     }
+    let program = of.command.first().map(|program| program.display().to_string()).unwrap_or_default();
+    run(&mounted, &program, &of.command)?;
+    let place = mounted.folder().to_path_buf();
+    let volume = mounted.end().map_err(|error| Failure::run(format_args!("{}: {error}", place.display())))?;
     if volume.logged() >= LOG_MAX {
         return Err(Failure::run("the program wrote more than 1 GiB: that is more than a run records")
             .help("give it less to do"));
@@ -104,4 +84,40 @@ pub fn record(command: &[OsString], rules: Rules) -> Result<Volume, Failure> {
             .help("it has to work in its current directory, which is also in TIDEWATER_MOUNT"));
     }
     Ok(volume)
+}
+
+/// Runs a command in the mount until it ends.
+///
+/// # Errors
+/// When it does not end well, or Ctrl-C ends it.
+fn run(mounted: &Mount, name: &str, command: &[OsString]) -> Result<(), Failure> {
+    let place = mounted.folder();
+    // The shell opens descriptor 3, and becomes the program.
+    let mut child = Command::new("sh")
+        .args(["-c", "exec \"$@\" 3>>\"$TIDEWATER_ACK\"", "sh"])
+        .args(command)
+        .current_dir(place)
+        .env("TIDEWATER_MOUNT", place)
+        .env("TIDEWATER_ACK", place.join(ACKNOWLEDGE))
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr())
+        .spawn()
+        .map_err(|error| Failure::run(format_args!("sh: {}", reason(&error))))?;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => {
+                return Err(Failure::run(format_args!("{name} ended with {status} before any power cut")).help(
+                    "run in an empty directory, it has to succeed; it starts in the mount, so give its path in full",
+                ));
+            }
+            Ok(None) if interrupt::requested() => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(Failure::run(format_args!("ended early: {name} was still running")));
+            }
+            Ok(None) => std::thread::sleep(LOOK),
+            Err(error) => return Err(Failure::run(format_args!("{name}: {}", reason(&error)))),
+        }
+    }
 }

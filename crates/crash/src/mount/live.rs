@@ -35,7 +35,7 @@ struct Armed {
 pub(super) struct Live {
     pub volume: Volume,
     image: Option<Image>,
-    keep_log: bool,
+    pub keep_log: bool,
     log_max: u64,
     /// Power cuts so far.
     epoch: u64,

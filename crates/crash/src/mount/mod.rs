@@ -90,11 +90,15 @@ impl Mount {
         if !Path::new("/dev/fuse").exists() {
             return Err(MountError::NoFuse("/dev/fuse is not there: the kernel or the container has no FUSE"));
         }
+        let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
+        let empty = Tree::of(uid.as_raw(), gid.as_raw());
         let (image, tree) = match &options.image {
-            Some(path) => Image::open(path).map(|(image, tree)| (Some(image), tree)),
-            None => Ok((None, Tree::default())),
-        }
-        .map_err(|error| MountError::Image(options.image.clone().unwrap_or_default(), error))?;
+            Some(path) => {
+                let opened = Image::open(path, empty).map_err(|error| MountError::Image(path.clone(), error))?;
+                (Some(opened.0), opened.1)
+            }
+            None => (None, empty),
+        };
         let live = Live::new(Volume::of(tree, options.rules), image, options.keep_log, options.log_max);
         let live = Arc::new(Shared { live: Mutex::new(live), moved: std::sync::Condvar::new() });
         let mut config = Config::default();
@@ -104,7 +108,7 @@ impl Mount {
             MountOption::DefaultPermissions,
         ];
         // A database's own user uses the mount of root, too; other users' mounts are theirs alone.
-        config.acl = if nix::unistd::geteuid().is_root() { SessionACL::All } else { SessionACL::Owner };
+        config.acl = if uid.is_root() { SessionACL::All } else { SessionACL::Owner };
         let session =
             fuser::spawn_mount(Files(Arc::clone(&live)), &folder, &config).map_err(|error| match error.kind() {
                 io::ErrorKind::NotFound => {
@@ -128,30 +132,26 @@ impl Mount {
         self.session.as_ref().is_none_or(|session| session.guard.is_finished())
     }
 
-    /// Number of operations so far.
-    pub fn operations(&self) -> u64 {
-        self.live.lock().volume.end()
+    /// Makes everything durable, and begins the log anew with what is there.
+    pub fn settle(&self) {
+        let mut live = self.live.lock();
+        live.volume = Volume::of(live.volume.seen().clone(), live.volume.rules());
     }
 
-    /// Makes everything durable, as an orderly unmount does.
+    /// Unmounts, and returns the volume. One that does not keep its log becomes durable first, as by any orderly
+    /// unmount.
     ///
     /// # Errors
-    /// When the image can't be written.
-    pub fn sync(&self) -> io::Result<()> {
-        self.live
-            .lock()
-            .record(Operation::SyncAll)
-            .map(drop)
-            .map_err(|_| io::Error::other("the image can't be written"))
-    }
-
-    /// Unmounts, and returns the volume with its log. Programs that still have files open lose them.
-    ///
-    /// # Errors
-    /// When the system refuses the unmount.
+    /// When the system refuses the unmount, or the image can't be written.
     pub fn end(mut self) -> io::Result<Volume> {
+        // The kernel writes back what is dirty in mapped pages.
         self.unmount()?;
-        Ok(std::mem::take(&mut self.live.lock().volume))
+        let mut live = self.live.lock();
+        if !live.keep_log {
+            let failed = |_| io::Error::other("the image can't be written: what was not synced is lost");
+            live.record(Operation::SyncAll).map_err(failed)?;
+        }
+        Ok(std::mem::take(&mut live.volume))
     }
 
     fn unmount(&mut self) -> io::Result<()> {
