@@ -2,7 +2,7 @@
 
 use crate::operation::Operation;
 use crate::tree::{Fate, Tree};
-use crate::volume::{Rules, Volume};
+use crate::volume::{Rules, STEP, Volume};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use tidewater_base::Rng;
@@ -184,8 +184,12 @@ impl Volume {
 
     /// The tree that a state leaves.
     pub fn build(&self, state: &State, tear: Tear) -> Tree {
-        let mut tree = self.base.clone();
-        for (number, logged) in (self.first..state.cut).zip(&self.log) {
+        // Up to the first lost operation all of them are kept.
+        let kept = state.lost.keys().next().map_or(state.cut, |first| state.cut.min(*first)).saturating_sub(self.first);
+        let step = (kept as usize / STEP).min(self.steps.len().saturating_sub(1));
+        let mut tree = self.steps.get(step).unwrap_or(&self.base).clone();
+        let done = step * STEP;
+        for (number, logged) in (self.first..state.cut).zip(&self.log).skip(done) {
             let fate = match (state.lost.get(&number), tear.grain()) {
                 (None, _) => Fate::Kept,
                 (Some(pieces), Some(grain)) if !pieces.is_empty() => Fate::Torn(grain, pieces),

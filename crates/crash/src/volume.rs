@@ -33,6 +33,9 @@ pub enum Rules {
     Ext4,
 }
 
+/// Operations between two trees that are kept.
+pub(crate) const STEP: usize = 256;
+
 /// An operation in the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Logged {
@@ -55,6 +58,8 @@ pub struct Volume {
     /// Number of the first operation in the log.
     pub(crate) first: u64,
     pub(crate) log: Vec<Logged>,
+    /// The tree after each [`STEP`] operations, from the base on; none before [`Volume::prepare`].
+    pub(crate) steps: Vec<Tree>,
     next: Ino,
     /// Bytes that the log holds.
     logged: u64,
@@ -266,6 +271,16 @@ impl Volume {
         newly.into_iter().filter_map(|number| Some((number, this.operation(number)?))).collect()
     }
 
+    /// Keeps trees along the log, from which [`Volume::build`] begins. Called once the log is complete.
+    pub fn prepare(&mut self) {
+        let mut tree = self.base.clone();
+        self.steps.clear();
+        for logged in self.log.chunks(STEP) {
+            self.steps.push(tree.clone());
+            logged.iter().for_each(|logged| tree.apply(&logged.operation, Fate::Kept));
+        }
+    }
+
     /// Shortens the log by its durable beginning, which no cut can lose. Bytes of a file that is gone for good count as
     /// durable.
     pub fn fold(&mut self) {
@@ -289,6 +304,7 @@ impl Volume {
             self.base.apply(&logged.operation, if logged.dropped { Fate::Lost } else { Fate::Kept });
         }
         self.first += count as u64;
+        self.steps.clear();
         if self.log.is_empty() {
             self.base.forget_all_but(&self.seen);
             for list in [&mut self.bytes, &mut self.attributes, &mut self.names] {

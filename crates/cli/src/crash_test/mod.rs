@@ -5,7 +5,7 @@ mod outcome;
 mod record;
 
 use crate::args::crash::CrashTest;
-use crate::failure::{Failure, reason};
+use crate::failure::{Failure, Status, reason};
 use crate::output::Target;
 use crate::progress::Whole;
 use crate::{interrupt, output};
@@ -58,7 +58,7 @@ pub fn command(of: &CrashTest) -> Result<(), Failure> {
         output::print(&outcome.text(&volume, &of.failure))?;
     }
     if interrupt::requested() {
-        return Err(Failure { status: crate::failure::Status::Interrupted, ..Failure::run("ended early by a signal") });
+        return Err(Failure { status: Status::Interrupted, ..Failure::run("ended early by a signal") });
     }
     match outcome.failed() {
         0 => Ok(()),

@@ -1,7 +1,7 @@
 //! One run of the program in a mount that records it, and folders for the time of a test.
 
 use crate::args::crash::CrashTest;
-use crate::failure::{Failure, reason};
+use crate::failure::{Failure, Status, reason};
 use crate::{interrupt, mount};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
@@ -74,7 +74,7 @@ pub fn record(of: &CrashTest) -> Result<Volume, Failure> {
     let program = of.command.first().map(|program| program.display().to_string()).unwrap_or_default();
     run(&mounted, &program, &of.command)?;
     let place = mounted.folder().to_path_buf();
-    let volume = mounted.end().map_err(|error| Failure::run(format_args!("{}: {error}", place.display())))?;
+    let mut volume = mounted.end().map_err(|error| Failure::run(format_args!("{}: {error}", place.display())))?;
     if volume.logged() >= LOG_MAX {
         return Err(Failure::run("the program wrote more than 1 GiB: that is more than a run records")
             .help("give it less to do"));
@@ -83,6 +83,7 @@ pub fn record(of: &CrashTest) -> Result<Volume, Failure> {
         return Err(Failure::run(format_args!("{program} wrote nothing in the mount"))
             .help("it has to work in its current directory, which is also in TIDEWATER_MOUNT"));
     }
+    volume.prepare();
     Ok(volume)
 }
 
@@ -114,7 +115,8 @@ fn run(mounted: &Mount, name: &str, command: &[OsString]) -> Result<(), Failure>
             Ok(None) if interrupt::requested() => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(Failure::run(format_args!("ended early: {name} was still running")));
+                let failure = Failure::run(format_args!("ended early: {name} was still running"));
+                return Err(Failure { status: Status::Interrupted, ..failure });
             }
             Ok(None) => std::thread::sleep(LOOK),
             Err(error) => return Err(Failure::run(format_args!("{name}: {}", reason(&error)))),

@@ -421,6 +421,28 @@ fn a_folded_log_leaves_what_a_whole_one_does() {
 }
 
 #[test]
+fn states_of_a_prepared_volume_are_the_same() {
+    let mut disk = Disk::new(Rules::Strict);
+    disk.create("a");
+    disk.sync(".");
+    for round in 0..1_000 {
+        disk.write("a", round % 90, &round.to_string());
+        if round % 50 == 0 {
+            disk.sync("a");
+        }
+    }
+    let states: Vec<State> = (0..60)
+        .map(|seed| disk.0.state(disk.0.end() * seed / 60, Lose::Random, Tear::None, &mut Rng::new(seed, b"")))
+        .chain([State { cut: 0, ..State::default() }, State { cut: disk.0.end(), ..State::default() }])
+        .collect();
+    let digests = |disk: &Disk| -> Vec<u64> { states.iter().map(|it| disk.0.build(it, Tear::None).digest()).collect() };
+    let before = digests(&disk);
+    disk.0.prepare();
+    assert!(disk.0.steps.len() > 3);
+    assert_eq!(digests(&disk), before);
+}
+
+#[test]
 fn a_tree_is_made_again_by_its_operations() {
     let mut disk = Disk::new(Rules::Strict);
     disk.make("d", 0o040_700);
