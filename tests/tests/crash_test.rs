@@ -107,6 +107,24 @@ fn the_guide_finds_a_log_without_a_sync_and_accepts_it_with_its_syncs() {
     assert!(number("tried") >= 10 && json["smallest"].is_null(), "{json}");
 }
 
+/// A failure of version 1, as it was written then: later versions replay it.
+const FAILURE_1: &str = r#"{"kind":"tidewater crash-test failure","version":1,"rules":"strict","tear":"page","check":"test -e log",
+"said":"the check ended with exit status 1",
+"state":{"cut":2,"lost":{"0":[]}},
+"base":[{"do":"attributes","ino":1,"mode":16877,"uid":0,"gid":0}],
+"operations":[
+{"do":"create","at":{"folder":1,"name":"log"},"ino":2,"mode":33261,"uid":0,"gid":0,"rdev":0},
+{"do":"write","ino":2,"offset":0,"data":"cmVjb3JkIDAK"}]}"#;
+
+#[test]
+fn a_failure_of_version_1_is_replayed_without_a_mount() {
+    let home = TempDir::new().expect("a temporary folder");
+    fs::write(home.path().join("old"), FAILURE_1).expect("the folder is writable");
+    let again = run(home.path(), &["crash-test", "--replay", "old"]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stdout).contains("1 operation lost:\n  #0 create log"), "{}", text(&again.stdout));
+}
+
 /// Transactions on SQLite: each row's id is acknowledged when its commit has returned.
 const SQLITE: &str = "\
 import os, sqlite3, sys
@@ -281,6 +299,8 @@ fn a_killed_mount_loses_what_a_power_cut_loses_and_nothing_else() {
     write(&mounted);
     let refused = run_refused(home.path(), &["mount", ".", "--image", "disk.img"]);
     assert!(refused.contains("another mount uses this image"), "{refused}");
+    let refused = run_refused(home.path(), &["mount", "disk"]);
+    assert!(refused.contains("disk is mounted by another command"), "{refused}");
     let mut open = File::open(mounted.path("kept")).expect("it is there");
     assert!(mounted.fault(&["power-cut"]).contains("the power failed"));
     let after_cut = (mounted.listed(), fs::read_to_string(mounted.path("kept")).expect("it is there"));

@@ -2,7 +2,7 @@
 
 use crate::args::crash::Mount;
 use crate::failure::Failure;
-use crate::{interrupt, notify, output};
+use crate::{interrupt, mounted, notify, output};
 use std::time::Duration;
 use tidewater_crash as crash;
 
@@ -23,6 +23,10 @@ pub fn command(of: &Mount) -> Result<(), Failure> {
         keep_log: false,
         log_max: LOG_MAX,
     };
+    if mounted::is_mount(&of.folder) {
+        return Err(Failure::usage(format_args!("{} is mounted by another command", of.folder.display()))
+            .help("give another directory, or end that command"));
+    }
     let mount = crash::Mount::new(&options).map_err(refused)?;
     let _running = interrupt::Running::silent();
     let folder = of.folder.display();

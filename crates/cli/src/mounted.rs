@@ -6,8 +6,8 @@ use crate::output;
 use std::fs::OpenOptions;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
-use tidewater_crash::CONTROL;
 use tidewater_crash::control::{Answer, ErrorKind, Request};
+use tidewater_crash::{CONTROL, Lose, Tear};
 
 /// Bytes of an answer at most.
 const ANSWER_MAX: u64 = 1 << 20;
@@ -32,11 +32,17 @@ pub fn fault(folder: &Path, what: &FaultCommand) -> Result<(), Failure> {
         FaultCommand::PowerCut { off, .. } if !off.is_zero() => {
             return Err(Failure::usage("the power of a mount is back at once").help("leave --off away"));
         }
-        FaultCommand::PowerCut { lose, tear, seed, .. } => Request::PowerCut { lose: *lose, tear: *tear, seed: *seed },
+        FaultCommand::PowerCut { lose, tear, seed, .. } => {
+            let (lose, tear) = (lose.unwrap_or(Lose::Unsynced), tear.unwrap_or(Tear::Page));
+            Request::PowerCut { lose, tear, seed: seed.unwrap_or(1) }
+        }
         FaultCommand::Stall { time } => Request::Stall { ms: time.as_ps() / 1_000_000_000 },
         FaultCommand::Eio(of) => error(ErrorKind::Eio, of),
         FaultCommand::Enospc(of) => error(ErrorKind::Enospc, of),
         FaultCommand::List { json: false } => Request::List,
+        FaultCommand::List { json: true } => {
+            return Err(Failure::usage("the faults of a mount are listed as text alone").help("leave --json away"));
+        }
         FaultCommand::Clear => Request::Clear,
         _ => {
             return Err(Failure::usage("a mount has no such fault")

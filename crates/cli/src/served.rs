@@ -396,8 +396,10 @@ pub fn fault(args: &FaultArgs) -> Result<(), Failure> {
             Request::FaultHostMemory { what, by_ns: ns(by), count: *count }
         }
         FaultCommand::LinkLoss { function } => Request::LinkLoss { function: *function },
-        FaultCommand::PowerCut { off, .. } => Request::PowerCut { off_ms: ns(off) / 1_000_000 },
-        FaultCommand::Stall { .. } | FaultCommand::Eio(_) | FaultCommand::Enospc(_) => {
+        FaultCommand::PowerCut { off, lose: None, tear: None, seed: None } => {
+            Request::PowerCut { off_ms: ns(off) / 1_000_000 }
+        }
+        FaultCommand::PowerCut { .. } | FaultCommand::Stall { .. } | FaultCommand::Eio(_) | FaultCommand::Enospc(_) => {
             let help = "give the directory of a mount by --device DIR; `tidewater mount DIR` mounts one";
             return Err(Failure::usage(match &args.served.device {
                 Some(device) => format!("{} is no mount, and only mounts have this fault", device.display()),

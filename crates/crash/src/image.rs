@@ -189,6 +189,29 @@ mod tests {
         assert!(matches!(Image::open(&path, Tree::default()), Err(ImageError::NoImage)));
     }
 
+    /// An image of version 1, as it was written then: later versions open it.
+    const VERSION_1: &str = r#"tidewater volume 1
+batch 61 5ec1f028
+[0,{"do":"attributes","ino":1,"mode":16877,"uid":0,"gid":0}]
+batch 56 272f6b2c
+[2,{"do":"write","ino":3,"offset":0,"data":"a2VwdAo="}]
+batch 95 ecfa0dcc
+[1,{"do":"create","at":{"folder":2,"name":"a"},"ino":3,"mode":33188,"uid":0,"gid":0,"rdev":0}]
+batch 261 68ba447e
+[0,{"do":"create","at":{"folder":1,"name":"d"},"ino":2,"mode":16877,"uid":0,"gid":0,"rdev":0}]
+[3,{"do":"link","ino":3,"at":{"folder":1,"name":"h"}}]
+[4,{"do":"create","at":{"folder":1,"name":"s"},"ino":4,"mode":41471,"uid":0,"gid":0,"rdev":0,"target":"ZC9h"}]
+"#;
+
+    #[test]
+    fn an_image_of_version_1_is_opened() {
+        assert!(VERSION_1.starts_with(HEAD), "a new version: keep this one, and add an image of the new one");
+        let tree = read(VERSION_1.as_bytes()).unwrap();
+        assert_eq!(text(&tree, "h").as_deref(), Some("kept\n"));
+        assert_eq!(tree.node(3).map(|node| node.links), Some(2));
+        assert_eq!(tree.node(4).map(crate::Node::target), Some(b"d/a".to_vec()));
+    }
+
     #[test]
     fn foreign_operations_are_refused_by_words() {
         for line in ["[1,{}]", "[0,{\"do\":\"resize\",\"ino\":1,\"size\":18446744073709551615}]", "[1,{\"do\":\"x\"}]"]

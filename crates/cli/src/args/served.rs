@@ -254,15 +254,15 @@ pub enum FaultCommand {
         /// How long the power is off, with its unit (ns, us, ms or s)
         #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time_or_none)]
         off: Duration,
-        /// Of a mount: what is lost of the changes that are not durable
-        #[arg(long, value_enum, default_value_t = Lose::Unsynced)]
-        lose: Lose,
-        /// Of a mount: where writes are torn
-        #[arg(long, value_enum, default_value_t = Tear::Page)]
-        tear: Tear,
-        /// Of a mount: seed of what is drawn
-        #[arg(long, value_name = "N", default_value_t = 1)]
-        seed: u64,
+        /// Of a mount: what is lost of the changes that are not durable [default: unsynced]
+        #[arg(long, value_enum)]
+        lose: Option<Lose>,
+        /// Of a mount: where writes are torn [default: page]
+        #[arg(long, value_enum)]
+        tear: Option<Tear>,
+        /// Of a mount: seed of what is drawn [default: 1]
+        #[arg(long, value_name = "N")]
+        seed: Option<u64>,
     },
     /// Of a mount: every sync waits
     #[command(after_help = examples::FAULT_STALL)]
