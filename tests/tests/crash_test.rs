@@ -108,8 +108,10 @@ fn the_guide_finds_a_log_without_a_sync_and_accepts_it_with_its_syncs() {
 }
 
 /// A failure of version 1, as it was written then: later versions replay it.
-const FAILURE_1: &str = r#"{"kind":"tidewater crash-test failure","version":1,"rules":"strict","tear":"page","check":"test -e log",
+const FAILURE_1: &str = r#"{"kind":"tidewater crash-test failure",
+"version":1,"rules":"strict","tear":"page","check":"test -e log",
 "said":"the check ended with exit status 1",
+
 "state":{"cut":2,"lost":{"0":[]}},
 "base":[{"do":"attributes","ino":1,"mode":16877,"uid":0,"gid":0}],
 "operations":[
@@ -439,6 +441,35 @@ fn a_mount_is_a_file_system_like_any_other() {
         assert_eq!(ours, theirs, "round {round}: call {what} of {one}, {two}");
         assert!(state(&mounted.folder) == state(&plain), "round {round}: call {what} of {one}, {two}");
     }
+}
+
+/// Exchanges and ranges that the system has beside POSIX.
+#[test]
+fn names_change_places_and_ranges_are_punched_on_a_mount() {
+    use nix::fcntl::{AT_FDCWD, FallocateFlags, RenameFlags, fallocate, renameat2};
+    if !has_fuse(1) {
+        return;
+    }
+    let home = TempDir::new().expect("a temporary folder");
+    let mounted = Mounted::start(home.path(), &[]);
+    mounted.keep("one", "first");
+    mounted.keep("two", "second");
+    let rename = |flags| renameat2(AT_FDCWD, &mounted.path("one"), AT_FDCWD, &mounted.path("two"), flags);
+    assert_eq!(rename(RenameFlags::RENAME_NOREPLACE), Err(nix::errno::Errno::EEXIST));
+    rename(RenameFlags::RENAME_EXCHANGE).expect("both are there");
+    let read = |name: &str| fs::read_to_string(mounted.path(name)).expect("it is there");
+    assert_eq!((read("one"), read("two")), ("second".to_owned(), "first".to_owned()));
+
+    let file = File::options().read(true).write(true).open(mounted.path("one")).expect("it is there");
+    let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    fallocate(&file, punch, 1, 3).expect("it can be punched");
+    fallocate(&file, FallocateFlags::empty(), 0, 8).expect("it can grow");
+    assert_eq!(read("one"), "s\0\0\0nd\0\0");
+    let collapse = fallocate(&file, FallocateFlags::FALLOC_FL_COLLAPSE_RANGE, 0, 4_096);
+    assert_eq!(collapse, Err(nix::errno::Errno::EOPNOTSUPP));
+    mounted.fault(&["power-cut"]);
+    // Neither was synced.
+    assert_eq!((read("one"), read("two")), ("first".to_owned(), "second".to_owned()));
 }
 
 /// A page that is stored into by `mmap` is durable by `msync`; with O_DSYNC a write is durable at once; a hole is one.

@@ -72,13 +72,14 @@ pub fn record(of: &CrashTest) -> Result<Volume, Failure> {
         mounted.settle();
     }
     let program = of.command.first().map(|program| program.display().to_string()).unwrap_or_default();
-    run(&mounted, &program, &of.command)?;
-    let place = mounted.folder().to_path_buf();
-    let mut volume = mounted.end().map_err(|error| Failure::run(format_args!("{}: {error}", place.display())))?;
-    if volume.logged() >= LOG_MAX {
-        return Err(Failure::run("the program wrote more than 1 GiB: that is more than a run records")
+    let ended = run(&mounted, &program, &of.command);
+    if mounted.is_full() {
+        return Err(Failure::run(format_args!("{program} wrote more than 1 GiB: that is more than a run records"))
             .help("give it less to do"));
     }
+    ended?;
+    let place = mounted.folder().to_path_buf();
+    let mut volume = mounted.end().map_err(|error| Failure::run(format_args!("{}: {error}", place.display())))?;
     if volume.operations().next().is_none() {
         return Err(Failure::run(format_args!("{program} wrote nothing in the mount"))
             .help("it has to work in its current directory, which is also in TIDEWATER_MOUNT"));

@@ -36,7 +36,7 @@ pub(super) struct Live {
     pub volume: Volume,
     image: Option<Image>,
     pub keep_log: bool,
-    log_max: u64,
+    pub log_max: u64,
     /// Power cuts so far.
     epoch: u64,
     begun: SystemTime,

@@ -132,6 +132,12 @@ impl Mount {
         self.session.as_ref().is_none_or(|session| session.guard.is_finished())
     }
 
+    /// Whether the log holds as much as it may.
+    pub fn is_full(&self) -> bool {
+        let live = self.live.lock();
+        live.volume.logged() > live.log_max
+    }
+
     /// Makes everything durable, and begins the log anew with what is there.
     pub fn settle(&self) {
         let mut live = self.live.lock();
