@@ -12,7 +12,7 @@ fn sections(knees: &[f64], most: f64, quick: bool, every: Option<f64>) -> Vec<f6
     }
     let around = if quick { &[0.9, 1.0, 1.1][..] } else { &[0.8, 0.9, 0.96, 0.98, 1.0, 1.02, 1.04, 1.06, 1.1, 1.2] };
     let mut all: Vec<f64> = knees.iter().flat_map(|knee| around.iter().map(move |x| knee * x)).collect();
-    all.extend([200.0, 500.0, 1_000.0, 12_000.0, most]);
+    all.extend([100.0, 200.0, 500.0, 1_000.0, 12_000.0, most]);
     all.retain(|&d| d <= most);
     all.sort_by(f64::total_cmp);
     all.dedup();
