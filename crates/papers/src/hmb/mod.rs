@@ -226,6 +226,6 @@ mod tests {
         let (number, sections) = probe("hmb/fig10", &less, true);
         assert_eq!(["d_inc", "d_max"].map(&number), [100.0, 20_000.0]);
         assert_eq!(sections, [100.0, 200.0, 300.0]);
-        assert_eq!(probe("hmb/fig10", &less, false).1, [200.0, 300.0]);
+        assert_eq!(probe("hmb/fig10", &less, false).1, [100.0, 200.0, 300.0]);
     }
 }
