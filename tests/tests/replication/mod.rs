@@ -168,8 +168,8 @@ fn a_programs_files_are_recovered_on_the_new_primary() {
     let _ = program.wait();
     std::fs::remove_dir_all(cluster.path(0)).expect("the folder can be removed");
     cluster.promote(1);
-    // Its machine's memory is gone with it: the disk has the lines that the log has not, each of which is a record. Those
-    // are the first run's, and those that a checkpoint of the second synced, where it took a second and more.
+    // Its machine's memory is gone with it: the disk has the lines that the log has not, each of which is a record.
+    // Those are the first run's, and those that a checkpoint of the second synced, where it took a second and more.
     let dry = run_well(&folder, &["recover", "--device", "1", "--dry-run"]);
     let of_file = dry.lines().find_map(|line| line.split_once("app.log: ")).map_or("0", |(_, said)| said);
     let records = of_file.split(' ').next().and_then(|count| count.parse().ok());
