@@ -31,6 +31,7 @@ from tidewater_ssd.runs import Comparison, Grid, Runs, compare, sweep
 from tidewater_ssd.table import Table
 
 if TYPE_CHECKING:
+    from tidewater_ssd.crash import CrashTest, crash_test
     from tidewater_ssd.live import Device, serve
     from tidewater_ssd.log import Log, LogRecord, Written
     from tidewater_ssd.study import Experiment, Finding, Probe, experiment, experiments, probe
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrowStream",
     "Comparison",
+    "CrashTest",
     "Device",
     "Drive",
     "Experiment",
@@ -72,6 +74,7 @@ __all__ = [
     "__version__",
     "check_policy",
     "compare",
+    "crash_test",
     "experiment",
     "experiments",
     "keys",
@@ -86,6 +89,7 @@ __version__ = _native.version()
 
 #: What is imported when it is first used: it takes modules that few programs need.
 _LATER = {
+    "crash": ["CrashTest", "crash_test"],
     "live": ["Device", "serve"],
     "log": ["Log", "LogRecord", "Written"],
     "study": ["Experiment", "Finding", "Probe", "experiment", "experiments", "probe"],

@@ -38,6 +38,14 @@ def main() -> NoReturn:
 
 def call(arguments: Sequence[str], *, accept: Sequence[int] = (0,)) -> str:
     """Runs the program; what it prints. Its errors are exceptions; Ctrl-C ends it."""
+    printed, said, code = run(arguments)
+    if code not in accept:
+        raise failure(said, code)
+    return printed
+
+
+def run(arguments: Sequence[str]) -> tuple[str, str, int]:
+    """Runs the program; what it prints, what it says of errors, and its exit status. Ctrl-C ends it."""
     child = subprocess.Popen([program(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         printed, said = child.communicate()
@@ -49,9 +57,7 @@ def call(arguments: Sequence[str], *, accept: Sequence[int] = (0,)) -> str:
             child.kill()
             child.wait()
         raise
-    if child.returncode not in accept:
-        raise failure(said, child.returncode)
-    return printed
+    return printed, said, child.returncode
 
 
 def failure(said: str, code: int) -> PlanError | RunError:

@@ -190,6 +190,7 @@ _COMMANDS = [
     (r"(?:^|(?<= ))--vary ([\w.-]+): ", r"\1 in vary: "),
     (r"^vary\.([\w.-]+): (?:\1: )?", r"\1 in vary: "),
     (r"\bqueue-depth, speedup, precondition, power-cut\b", "queue_depth, speedup, precondition, power_cut"),
+    (r"needs --device /dev/fuse and --cap-add SYS_ADMIN", "needs /dev/fuse and the capability SYS_ADMIN"),
     (r" \(os error \d+\)", ""),
 ]
 
