@@ -69,10 +69,16 @@ awk -v to="$system/tmp/door-" '
     /^### For /{ name = $3 }
     /^## /{ name = "" }
     /^    / && name { print substr($0, 5) >(to name) }' README.md
-doors=0
+doors=0 skipped=0
 for door in "$system"/tmp/door-*; do
     name=${door##*/}
-    say "${name#door-}: $(grep -c . "$door") commands"
+    doors=$((doors + 1))
+    if [ "$name" = door-authors ] && ! (: <>/dev/fuse) 2>/dev/null; then
+        echo 'SKIPPED (1): the README has commands that mount, and there is no FUSE here'
+        skipped=1
+        continue
+    fi
+    say "${name#door-}: $(grep -c '^[^ ]' "$door") commands"
     # What is started in the background is waited for, until its last line, and ended behind the last command.
     ready='until grep -qs Ctrl-C served; do kill -0 $!; sleep 0.1; done; cat served'
     printf 'set -eu\nmkdir -p /tmp/work-%s\ncd /tmp/work-%s\n%s\nkill $(jobs -p) 2>/dev/null || true\nwait\n' \
@@ -83,10 +89,9 @@ for door in "$system"/tmp/door-*; do
         cat "$target/deb/$name.log" >&2
         exit 1
     }
-    doors=$((doors + 1))
 done
-[ "$doors" = 3 ] || {
-    echo "packages: the README has commands for $doors kinds of users, and not for 3" >&2
+[ "$doors" = 4 ] || {
+    echo "packages: the README has commands for $doors kinds of users, and not for 4" >&2
     exit 1
 }
 
@@ -100,7 +105,7 @@ inside dpkg --purge libtidewater-dev libtidewater0 tidewater >/dev/null 2>&1
 files >"$system/tmp/after"
 # The user of the service stays, as Debian has it: its files may be anywhere.
 if ! diff "$system/tmp/before" "$system/tmp/after" | grep -v '/etc/.*-$' | grep '^[<>]'; then
-    echo '3 kinds of users, the library and the removal: 5 passed, 0 failed'
+    echo "4 kinds of users, the library and the removal: $((6 - skipped)) passed, 0 failed"
 else
     echo 'packages: these files came or went' >&2
     exit 1
