@@ -3,7 +3,8 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -333,6 +334,39 @@ fn a_killed_mount_loses_what_a_power_cut_loses_and_nothing_else() {
     assert_eq!(fs::metadata(last.path("name")).expect("it is there").nlink(), 2);
     std::mem::forget(mounted);
     std::mem::forget(mounted_again);
+}
+
+/// In root's mount others have what permissions allow them; its faults are for root alone.
+#[test]
+fn faults_of_a_mount_are_for_its_owner_and_files_as_permitted() {
+    if !has_fuse(1) {
+        return;
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return skipped(1, "another user's view takes root");
+    }
+    let home = TempDir::new().expect("a temporary folder");
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let mounted = Mounted::start(home.path(), &[]);
+    mounted.keep("secret", "root's");
+    mounted.keep("open", "everyone's");
+    fs::set_permissions(mounted.path("secret"), fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let other = |line: &str| {
+        let mut shell = Command::new("sh");
+        let done = shell.args(["-c", line]).current_dir(&mounted.folder).uid(65_534).gid(65_534).output();
+        let done = done.expect("the shell starts");
+        (done.status.success(), text(&done.stdout))
+    };
+    assert_eq!(other("cat open"), (true, "everyone's".into()));
+    for refused in ["cat secret", "touch new", "echo '{\"do\":\"list\"}' >.tidewater-control", "cat .tidewater-control"]
+    {
+        assert_eq!(other(refused), (false, String::new()), "{refused}");
+    }
+    let mounts = fs::read_to_string("/proc/mounts").expect("it can be read");
+    let folder = mounted.folder.to_str().expect("UTF-8");
+    let options = mounts.lines().find(|line| line.contains(folder)).expect("it is mounted");
+    let has = |name: &str| options.split([' ', ',']).any(|option| option == name);
+    assert!(["nosuid", "nodev", "default_permissions"].into_iter().all(has), "{options}");
 }
 
 #[test]
