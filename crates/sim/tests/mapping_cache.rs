@@ -1,7 +1,7 @@
 //! The mapping cache against closed forms, and under loads that read, write and collect.
 
 use tidewater_core::ftl::Precondition;
-use tidewater_core::profile::Profile;
+use tidewater_core::profile::{Profile, builtin};
 use tidewater_report::Record;
 use tidewater_sim::workload::JobSpec;
 use tidewater_sim::{Outcome, Pacing, RunOptions, run};
@@ -31,11 +31,15 @@ fn profile(settings: &[&str]) -> Profile {
 }
 
 fn serve(settings: &[&str], job: &str, past: Precondition) -> Outcome {
+    serve_on(&profile(settings), job, past)
+}
+
+fn serve_on(profile: &Profile, job: &str, past: Precondition) -> Outcome {
     let source =
         JobSpec::from_inline(job).and_then(|spec| spec.source(None, 1)).unwrap_or_else(|e| panic!("{job}: {e}"));
     let mut options = RunOptions { pacing: Pacing::Depth(source.iodepth()), ..RunOptions::default() };
     options.device.precondition = past;
-    let outcome = run(&profile(settings), source, options).unwrap_or_else(|e| panic!("{job}: {e}"));
+    let outcome = run(profile, source, options).unwrap_or_else(|e| panic!("{job}: {e}"));
     assert_eq!(outcome.device.outstanding(), 0, "{}", outcome.device.describe_outstanding());
     outcome.device.ftl().assert_consistent();
     outcome
@@ -130,4 +134,18 @@ fn writes_and_collection_go_on_with_a_cache_of_any_size() {
     // Where all are at hand, only checkpoints program them. Fewer at hand need not mean more programs: changes wait for
     // each other.
     assert!(written[..3].iter().all(|&more| more > 4 * written[3]) && written[3] > 0, "{written:?}");
+}
+
+/// Rows that failed one after the other went to a die whose collection was filling a row: it was programmed behind them.
+/// And where they took a die's last superblock for mapping pages, nothing was ever collected there again.
+#[test]
+fn mapping_pages_whose_programs_fail_find_places() {
+    for channels in ["nand.channels=2", "nand.channels=1"] {
+        let drive = builtin("ssd-a").expect("the profile is there");
+        let small = ["drive.capacity=512MiB", "nand.ways=2", "nand.pages_per_block=12", channels];
+        let fails = ["hmb.enabled=false", "nand.program_fail_rate=2e-4", "ftl.spare_blocks=20%"];
+        let job = "rw=randwrite,bs=128k,blockalign=64k,iodepth=256,size=512m,number_ios=20000";
+        let outcome = serve_on(&with(with(drive, &small), &fails), job, Precondition::Fresh);
+        assert!(outcome.record.flash.grown_bad_blocks > 20, "{:?}", outcome.record.flash);
+    }
 }

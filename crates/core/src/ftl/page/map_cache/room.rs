@@ -100,6 +100,11 @@ impl MapCache {
         for turn in 0..dies {
             let die = (self.next_die + turn) % dies;
             let room = &self.dies[die as usize];
+            if room.victim == NONE && room.open == NONE && room.spare.is_empty() {
+                // Programs that failed have used its last one. One more, and collection has a place to go to.
+                self.give_to_pool(store, die);
+            }
+            let room = &self.dies[die as usize];
             if room.victim == NONE && (room.open != NONE || room.spare.len() > 1) {
                 self.next_die = (die + 1) % dies;
                 let row = self.open_mapping_row(store, die);
