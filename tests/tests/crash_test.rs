@@ -298,8 +298,16 @@ fn a_killed_mount_loses_what_a_power_cut_loses_and_nothing_else() {
         fs::write(mounted.path("kept"), "overwritten").expect("the mount is writable");
         fs::hard_link(mounted.path("kept"), mounted.path("name")).expect("the mount is writable");
     };
+    // What is its owner's alone in the mount is so in the image, and no link leads elsewhere.
+    fs::write(home.path().join("other"), "another's").expect("there is room");
+    std::os::unix::fs::symlink("other", home.path().join("disk.img.new")).expect("there is room");
     let mounted = Mounted::start(home.path(), &image);
+    assert_eq!(fs::metadata(home.path().join("disk.img")).expect("it is there").mode() & 0o777, 0o600);
+    assert_eq!(fs::read_to_string(home.path().join("other")).expect("it is there"), "another's");
+    let before = std::time::SystemTime::now();
     write(&mounted);
+    let made = fs::metadata(mounted.path("lost")).and_then(|file| file.accessed()).expect("files have times");
+    assert!(made + std::time::Duration::from_secs(1) > before, "{made:?}");
     let refused = run_refused(home.path(), &["mount", ".", "--image", "disk.img"]);
     assert!(refused.contains("another mount uses this image"), "{refused}");
     let refused = run_refused(home.path(), &["mount", "disk"]);

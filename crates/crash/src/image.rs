@@ -5,13 +5,16 @@
 
 use crate::operation::Operation;
 use crate::tree::{Fate, Tree};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use tidewater_base::checksum::crc32c;
 
 /// First line of the file.
 const HEAD: &str = "tidewater volume 1\n";
+/// The file holds what may be its owner's alone in the mount.
+const MODE: u32 = 0o600;
 
 /// Why an image can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +52,7 @@ impl Image {
     /// # Errors
     /// When it can't be read or written, or holds something else.
     pub fn open(path: &Path, empty: Tree) -> Result<(Image, Tree), ImageError> {
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(MODE).open(path)?;
         lock(&file)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
@@ -77,7 +80,12 @@ impl Image {
     pub fn replace(&mut self, tree: &Tree) -> Result<(), ImageError> {
         let mut name = self.path.clone().into_os_string();
         name.push(".new");
-        let mut file = File::create(&name)?;
+        // What lies there may be a link to a file of somebody else.
+        match fs::remove_file(&name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&name)?;
         lock(&file)?;
         file.write_all(HEAD.as_bytes())?;
         let operations = tree.operations();
