@@ -80,7 +80,7 @@ impl Image {
     pub fn replace(&mut self, tree: &Tree) -> Result<(), ImageError> {
         let mut name = self.path.clone().into_os_string();
         name.push(".new");
-        // What lies there may be a link to a file of somebody else.
+        // A link that lies there may lead to another user's file.
         match fs::remove_file(&name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
             _ => {}

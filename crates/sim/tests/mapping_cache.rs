@@ -136,8 +136,8 @@ fn writes_and_collection_go_on_with_a_cache_of_any_size() {
     assert!(written[..3].iter().all(|&more| more > 4 * written[3]) && written[3] > 0, "{written:?}");
 }
 
-/// Rows that failed one after the other went to a die whose collection was filling a row: it was programmed behind them.
-/// And where they took a die's last superblock for mapping pages, nothing was ever collected there again.
+/// Rows that failed one after the other went to a die whose collection was filling a row, which came behind them. And
+/// where they took a die's last superblock for mapping pages, nothing was ever collected there again.
 #[test]
 fn mapping_pages_whose_programs_fail_find_places() {
     for channels in ["nand.channels=2", "nand.channels=1"] {

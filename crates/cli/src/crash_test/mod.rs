@@ -149,7 +149,7 @@ fn replay(file: &Path, of: &CrashTest) -> Result<(), Failure> {
     let kept = Kept::read(&text).map_err(|why| Failure::usage(format_args!("{name}: {why}")))?;
     let states = Folder::for_states()?;
     let text = of.check.clone().unwrap_or(kept.check);
-    // It is run now, and may come from somebody else.
+    // The file may come from another user, and its command is run now.
     output::print(&format!("the check: {}\n", crate::failure::printable(&text)))?;
     let check =
         Check { text, time: Duration::from_nanos(of.check_time.as_ps() / 1_000), folder: states.path().to_path_buf() };
