@@ -36,7 +36,7 @@ pub fn fault(folder: &Path, what: &FaultCommand) -> Result<(), Failure> {
             let (lose, tear) = (lose.unwrap_or(Lose::Unsynced), tear.unwrap_or(Tear::Page));
             Request::PowerCut { lose, tear, seed: seed.unwrap_or(1) }
         }
-        FaultCommand::Stall { time } => Request::Stall { ms: time.as_ps() / 1_000_000_000 },
+        FaultCommand::Stall { time } => Request::Stall { ms: time.as_ps().div_ceil(1_000_000_000) },
         FaultCommand::Eio(of) => error(ErrorKind::Eio, of),
         FaultCommand::Enospc(of) => error(ErrorKind::Enospc, of),
         FaultCommand::List { json: false } => Request::List,

@@ -402,8 +402,8 @@ pub fn fault(args: &FaultArgs) -> Result<(), Failure> {
         FaultCommand::PowerCut { .. } | FaultCommand::Stall { .. } | FaultCommand::Eio(_) | FaultCommand::Enospc(_) => {
             let help = "give the directory of a mount by --device DIR; `tidewater mount DIR` mounts one";
             return Err(Failure::usage(match &args.served.device {
-                Some(device) => format!("{} is no mount, and only mounts have this fault", device.display()),
-                None => "only mounts have this fault".into(),
+                Some(device) => format!("{} is no mount, and this fault is for mounts alone", device.display()),
+                None => "this fault is for mounts alone".into(),
             })
             .help(help));
         }

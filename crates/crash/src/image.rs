@@ -125,7 +125,7 @@ fn read(bytes: &[u8]) -> Result<Tree, ImageError> {
         for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let one: (u64, Operation) = serde_json::from_slice(line).map_err(|error| damaged(error.to_string()))?;
             if !one.1.is_sound() {
-                return Err(damaged("an offset is beyond the end of any file".into()));
+                return Err(damaged("a number, an offset or a size that no file has".into()));
             }
             operations.push(one);
         }
@@ -222,8 +222,15 @@ batch 261 68ba447e
 
     #[test]
     fn foreign_operations_are_refused_by_words() {
-        for line in ["[1,{}]", "[0,{\"do\":\"resize\",\"ino\":1,\"size\":18446744073709551615}]", "[1,{\"do\":\"x\"}]"]
-        {
+        let create = |ino| {
+            let (at, target) = (Entry::new(ROOT, "a"), Vec::new());
+            let create = Operation::Create { at, ino, mode: 0o100_644, uid: 0, gid: 0, rdev: 0, target };
+            serde_json::to_string(&(1, create)).unwrap()
+        };
+        // One more would be no number any more.
+        let [last, beyond] = [create(u64::MAX), create(1 << 40)];
+        let resize = "[0,{\"do\":\"resize\",\"ino\":1,\"size\":18446744073709551615}]";
+        for line in ["[1,{}]", resize, "[1,{\"do\":\"x\"}]", &last, &beyond] {
             let line = format!("{line}\n");
             let bytes = format!("{HEAD}batch {} {:08x}\n{line}", line.len(), crc32c(line.as_bytes()));
             assert!(matches!(read(bytes.as_bytes()), Err(ImageError::Damaged { .. })), "{line}");

@@ -8,6 +8,11 @@ pub type Ino = u64;
 /// The topmost folder.
 pub const ROOT: Ino = 1;
 
+/// Bits of such a number.
+pub(crate) const INO_BITS: u32 = 40;
+/// Bytes of memory that an operation takes in the log, besides its data; about.
+const LOGGED: u64 = 256;
+
 /// A name in a folder.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Entry {
@@ -161,8 +166,20 @@ impl Operation {
         )
     }
 
-    /// Whether its offsets and sizes are ones that a file can have; asked of operations that were read from a file.
+    /// Bytes that it takes in the log, about.
+    pub(crate) fn weight(&self) -> u64 {
+        let data = if let Operation::Write { data, .. } = self { data.len() as u64 } else { 0 };
+        LOGGED + data
+    }
+
+    /// Whether its numbers, offsets and sizes are ones that a file can have; asked of operations that were read from a
+    /// file.
     pub fn is_sound(&self) -> bool {
+        if let Operation::Create { ino, .. } = self
+            && ino >> INO_BITS != 0
+        {
+            return false;
+        }
         let (offset, length) = match self {
             Operation::Write { offset, data, .. } => (*offset, data.len() as u64),
             Operation::Zero { offset, length, .. } => (*offset, *length),

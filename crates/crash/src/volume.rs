@@ -111,7 +111,7 @@ impl Volume {
         &self.base
     }
 
-    /// Bytes of data that the log holds.
+    /// Bytes that the log holds, about.
     pub fn logged(&self) -> u64 {
         self.logged
     }
@@ -128,6 +128,10 @@ impl Volume {
 
     pub(crate) fn logged_at(&self, number: u64) -> Option<&Logged> {
         self.log.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    fn logged_at_mut(&mut self, number: u64) -> Option<&mut Logged> {
+        self.log.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
     /// A number for a new file or folder.
@@ -150,9 +154,7 @@ impl Volume {
         if let Operation::Create { ino, .. } = operation {
             self.next = self.next.max(ino.saturating_add(1));
         }
-        if let Operation::Write { data, .. } = &operation {
-            self.logged += data.len() as u64;
-        }
+        self.logged += operation.weight();
         match &operation {
             Operation::Sync { ino, data_only } => self.sync(*ino, *data_only, number),
             Operation::SyncFailed { ino } => self.drop_bytes(*ino),
@@ -243,8 +245,7 @@ impl Volume {
     /// Bytes of a file that a failed sync left are never written.
     fn drop_bytes(&mut self, ino: Ino) {
         for number in self.bytes.remove(&ino).unwrap_or_default() {
-            let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
-            if let Some(logged) = index.and_then(|index| self.log.get_mut(index)) {
+            if let Some(logged) = self.logged_at_mut(number) {
                 logged.dropped = logged.durable.is_none();
             }
         }
@@ -253,8 +254,7 @@ impl Volume {
     /// Marks operations as durable, with all that they need.
     fn settle(&mut self, mut durable: Vec<u64>, by: u64) {
         while let Some(number) = durable.pop() {
-            let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
-            let Some(logged) = index.and_then(|index| self.log.get_mut(index)) else { continue };
+            let Some(logged) = self.logged_at_mut(number) else { continue };
             if logged.durable.is_none() && !logged.dropped && logged.operation.is_change() {
                 logged.durable = Some(by);
                 durable.extend(&logged.needs);
@@ -298,9 +298,7 @@ impl Volume {
         let is_settled = |logged: &&Logged| logged.durable.is_some() || logged.dropped || is_moot(&logged.operation);
         let count = self.log.iter().take_while(is_settled).count();
         for logged in self.log.drain(..count) {
-            if let Operation::Write { data, .. } = &logged.operation {
-                self.logged -= data.len() as u64;
-            }
+            self.logged -= logged.operation.weight();
             self.base.apply(&logged.operation, if logged.dropped { Fate::Lost } else { Fate::Kept });
         }
         self.first += count as u64;
@@ -314,6 +312,8 @@ impl Volume {
             self.resized.clear();
             self.unnamed.clear();
             self.journal.clear();
+            self.changed.clear();
+            self.changed_data.clear();
         }
     }
 

@@ -234,7 +234,7 @@ impl Kept {
             return Err(format!("no failure of a crash test of version {VERSION}"));
         }
         if !file.base.iter().chain(&file.operations).all(Operation::is_sound) {
-            return Err("no failure of a crash test: an offset is beyond the end of any file".into());
+            return Err("no failure of a crash test: a number, an offset or a size that no file has".into());
         }
         let mut base = Tree::default();
         file.base.iter().for_each(|operation| base.apply(operation, Fate::Kept));

@@ -75,7 +75,7 @@ impl Live {
         let (ino, parent) = (self.volume.new_ino(), at.folder);
         self.record(Operation::Create { at, ino, mode, uid: who.uid(), gid, rdev, target: target.to_vec() })?;
         self.modified(parent);
-        self.touch(ino, |times, now| *times = Times { accessed: now, modified: now, changed: now });
+        self.touch(ino, |times, now| *times = Times::all(now));
         Ok(ino)
     }
 

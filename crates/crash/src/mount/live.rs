@@ -2,7 +2,7 @@
 
 use crate::control::{Answer, ErrorKind, On, Request};
 use crate::image::Image;
-use crate::operation::{Ino, Operation, ROOT};
+use crate::operation::{INO_BITS, Ino, Operation, ROOT};
 use crate::tree::Node;
 use crate::volume::Volume;
 use fuser::{Errno, FileAttr, FileType, INodeNo};
@@ -10,8 +10,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 use tidewater_base::Rng;
 
-/// Bits of an inode number below those that count power cuts: a file from before a cut is not the one behind it.
-const EPOCH_SHIFT: u32 = 40;
+/// Bits of the kernel's number of a file above these count power cuts: a file from before a cut is not the one behind
+/// it.
+const EPOCH_SHIFT: u32 = INO_BITS;
 
 /// Times of a file. They are no part of the model: a power cut keeps none.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,13 @@ pub(super) struct Times {
     pub accessed: SystemTime,
     pub modified: SystemTime,
     pub changed: SystemTime,
+}
+
+impl Times {
+    /// All of them this one.
+    pub fn all(time: SystemTime) -> Times {
+        Times { accessed: time, modified: time, changed: time }
+    }
 }
 
 /// An armed error.
@@ -112,8 +120,7 @@ impl Live {
     }
 
     pub fn touch(&mut self, ino: Ino, set: impl FnOnce(&mut Times, SystemTime)) {
-        let begun = self.begun;
-        let times = self.times.entry(ino).or_insert(Times { accessed: begun, modified: begun, changed: begun });
+        let times = self.times.entry(ino).or_insert(Times::all(self.begun));
         set(times, SystemTime::now());
     }
 
@@ -125,9 +132,7 @@ impl Live {
     pub fn attributes(&self, ino: Ino) -> Result<FileAttr, Errno> {
         let node = self.node(ino)?;
         let size = node.bytes().map_or(4096, crate::Content::size);
-        let begun = self.begun;
-        let times = self.times.get(&ino).copied();
-        let times = times.unwrap_or(Times { accessed: begun, modified: begun, changed: begun });
+        let times = self.times.get(&ino).copied().unwrap_or(Times::all(self.begun));
         Ok(FileAttr {
             ino: self.outer(ino),
             size,
@@ -135,7 +140,7 @@ impl Live {
             atime: times.accessed,
             mtime: times.modified,
             ctime: times.changed,
-            crtime: begun,
+            crtime: self.begun,
             kind: kind(node.mode),
             perm: (node.mode & 0o7777) as u16,
             // As btrfs says of folders: names below are not counted.

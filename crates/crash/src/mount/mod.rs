@@ -35,8 +35,8 @@ pub struct Options {
     pub image: Option<PathBuf>,
     /// Keep the whole log, for [`Mount::end`]; otherwise its durable beginning is forgotten.
     pub keep_log: bool,
-    /// Bytes that the log may hold. Beyond that, a volume that keeps its log is full, and another becomes durable as by
-    /// `sync`.
+    /// Bytes that the log may hold, about. Beyond that, a volume that keeps its log is full, and another becomes
+    /// durable as by `sync`.
     pub log_max: u64,
 }
 

@@ -495,3 +495,20 @@ fn a_failure_shrinks_to_the_first_cut_and_one_lost_write() {
     assert_eq!(smallest.lost.keys().copied().collect::<Vec<_>>(), [writes[0]]);
     assert!(asked <= 102, "{asked}");
 }
+
+/// Names alone made a log that no bound held, since only data was counted.
+#[test]
+fn operations_without_data_count_in_the_log_and_leave_it() {
+    for rules in [Rules::Strict, Rules::Ext4] {
+        let mut disk = Disk::new(rules);
+        for _ in 0..1_000 {
+            let ino = disk.create("file");
+            disk.0.record(Operation::Remove { at: disk.at("file") });
+            disk.0.forget(ino);
+        }
+        assert!(disk.0.logged() > 2_000 * 64, "{}", disk.0.logged());
+        disk.0.record(Operation::SyncAll);
+        disk.0.fold();
+        assert_eq!((disk.0.logged(), disk.0.pending(disk.0.end()).len()), (0, 0));
+    }
+}
