@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tidewater_tests::{root, run, run_refused, run_well, skipped, tidewater, wait};
 
 /// Whether file systems can be mounted here; otherwise `cases` are left out, in words.
-fn has_fuse(cases: usize) -> bool {
+pub(crate) fn has_fuse(cases: usize) -> bool {
     // The kernel answers only where it has FUSE, and this user may use it.
     let opened = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     if let Err(error) = &opened {
@@ -23,7 +23,7 @@ fn has_fuse(cases: usize) -> bool {
 }
 
 /// The interpreter itself: what is found in PATH may be a script that looks for it each time.
-fn python(cases: usize) -> Option<PathBuf> {
+pub(crate) fn python(cases: usize) -> Option<PathBuf> {
     let found = Command::new("python3").args(["-c", "import sqlite3, sys; print(sys.executable)"]).output();
     let path = found.ok().filter(|found| found.status.success());
     let path = path.map(|found| String::from_utf8(found.stdout).expect("a path is UTF-8"));
@@ -43,12 +43,12 @@ fn crash_test(folder: &Path, python: &Path, options: &[&str], check: &str, progr
     command.args(&program[1..]).output().expect("the binary starts")
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The blocks of code of a kind in a page.
-fn blocks(page: &str, kind: &str) -> Vec<String> {
+pub(crate) fn blocks(page: &str, kind: &str) -> Vec<String> {
     let fence = format!("```{kind}\n");
     page.split(&fence).skip(1).filter_map(|rest| Some(rest.split_once("```")?.0.to_owned())).collect()
 }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod capi;
+mod crash_languages;
 mod crash_test;
 mod deferred;
 mod layers;

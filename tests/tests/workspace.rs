@@ -36,6 +36,7 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("shim", Some(&["client", "files"])),
     ("keeper", Some(&["base", "live"])),
     ("crash", Some(&["base"])),
+    ("crash-test", Some(&[])),
     (
         "tidewater",
         Some(&[

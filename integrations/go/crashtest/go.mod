@@ -1,0 +1,3 @@
+module tidewater/crashtest
+
+go 1.21
