@@ -2,7 +2,7 @@
 
 use crate::operation::Operation;
 use crate::tree::{Fate, Tree};
-use crate::volume::{Rules, STEP, Volume};
+use crate::volume::{STEP, Volume};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use tidewater_base::Rng;
@@ -159,7 +159,7 @@ impl Volume {
         while let Some(number) = next.pop() {
             let Some(logged) = self.logged_at(number).filter(|_| kept.insert(number)) else { continue };
             next.extend(&logged.needs);
-            if self.rules() == Rules::Ext4 && logged.operation.is_metadata() {
+            if logged.is_journaled {
                 let is_before =
                     |other: &&u64| **other < number && self.operation(**other).is_some_and(Operation::is_metadata);
                 next.extend(pending.iter().filter(is_before));
@@ -173,12 +173,13 @@ impl Volume {
         let mut is_journal_over = false;
         for number in self.pending(state.cut) {
             let Some(logged) = self.logged_at(number) else { continue };
-            let is_in_journal = self.rules() == Rules::Ext4 && logged.operation.is_metadata();
             let has_lost = logged.needs.iter().any(|need| state.lost.contains_key(need));
-            if has_lost || is_in_journal && is_journal_over {
+            if has_lost || logged.is_journaled && is_journal_over {
                 state.lost.insert(number, Vec::new());
             }
-            is_journal_over |= is_in_journal && state.lost.contains_key(&number);
+            // What a write adds to a file may come later than metadata behind it: its blocks are allocated late.
+            is_journal_over |=
+                logged.is_journaled && logged.operation.is_metadata() && state.lost.contains_key(&number);
         }
     }
 

@@ -25,8 +25,9 @@ pub enum Rules {
     ///
     /// `data=ordered`, delayed allocation. Names, sizes and attributes go to one journal: they survive in order, and a
     /// sync of anything whose metadata changed makes all metadata before it durable, a new file's own name included. A
-    /// rename onto a file that is there comes with the bytes of the renamed file (`auto_da_alloc`). Bytes are otherwise
-    /// ordered by nothing.
+    /// rename onto a file that is there comes with the bytes of the renamed file (`auto_da_alloc`). What a write adds to
+    /// a file survives only with the metadata before it, since the size is metadata; it may come later than metadata
+    /// behind it (delayed allocation). Bytes are otherwise ordered by nothing.
     ///
     /// Sources: Linux, `Documentation/admin-guide/ext4.rst`: `data=ordered`, `auto_da_alloc`; `fs/ext4/fsync.c`; the
     /// same table of Pillai et al., ext4-ordered.
@@ -42,6 +43,8 @@ pub(crate) struct Logged {
     pub operation: Operation,
     /// Earlier operations without which it can't survive.
     pub needs: Vec<u64>,
+    /// It survives only with all metadata before it: its own is in the same journal.
+    pub is_journaled: bool,
     /// Number of the operation that made it durable.
     pub durable: Option<u64>,
     /// A sync of it failed, and the system will not write it again.
@@ -150,6 +153,7 @@ impl Volume {
     pub fn record(&mut self, operation: Operation) -> u64 {
         let number = self.end();
         let needs = if operation.is_change() { self.enlist(number, &operation) } else { Vec::new() };
+        let is_journaled = self.rules == Rules::Ext4 && self.has_metadata(&operation);
         self.seen.apply(&operation, Fate::Kept);
         if let Operation::Create { ino, .. } = operation {
             self.next = self.next.max(ino.saturating_add(1));
@@ -158,11 +162,14 @@ impl Volume {
         match &operation {
             Operation::Sync { ino, data_only } => self.sync(*ino, *data_only, number),
             Operation::SyncFailed { ino } => self.drop_bytes(*ino),
-            Operation::WrittenThrough { write } => self.settle(vec![*write], number),
-            Operation::SyncAll => self.settle((self.first..number).collect(), number),
+            Operation::WrittenThrough { write } => self.written_through(*write, number),
+            Operation::SyncAll => {
+                self.commit();
+                self.settle((self.first..number).collect(), number);
+            }
             _ => {}
         }
-        self.log.push(Logged { operation, needs, durable: None, dropped: false });
+        self.log.push(Logged { operation, needs, is_journaled, durable: None, dropped: false });
         number
     }
 
@@ -218,6 +225,11 @@ impl Volume {
         needs
     }
 
+    /// Whether a change is one of metadata, or of bytes of a file whose size the journal has still to get.
+    fn has_metadata(&self, change: &Operation) -> bool {
+        change.is_metadata() || matches!(change, Operation::Write { ino, .. } if self.changed_data.contains(ino))
+    }
+
     fn is_pending(&self, number: u64) -> bool {
         self.logged_at(number).is_some_and(|logged| logged.durable.is_none())
     }
@@ -231,15 +243,30 @@ impl Volume {
                     durable.extend(self.attributes.remove(&ino).unwrap_or_default());
                 }
             }
-            Rules::Ext4 => {
-                if self.changed_data.contains(&ino) || !data_only && self.changed.contains(&ino) {
-                    durable.append(&mut self.journal);
-                    self.changed.clear();
-                    self.changed_data.clear();
-                }
+            Rules::Ext4 if self.changed_data.contains(&ino) || !data_only && self.changed.contains(&ino) => {
+                durable.append(&mut self.commit());
             }
+            Rules::Ext4 => {}
         }
         self.settle(durable, number);
+    }
+
+    /// A write with O_DSYNC commits the journal where `fdatasync` does.
+    fn written_through(&mut self, write: u64, number: u64) {
+        let mut durable = vec![write];
+        if let (Rules::Ext4, Some(Operation::Write { ino, .. })) = (self.rules, self.operation(write))
+            && self.changed_data.contains(ino)
+        {
+            durable.append(&mut self.commit());
+        }
+        self.settle(durable, number);
+    }
+
+    /// Ends the journal's open transaction, and returns the metadata in it.
+    fn commit(&mut self) -> Vec<u64> {
+        self.changed.clear();
+        self.changed_data.clear();
+        std::mem::take(&mut self.journal)
     }
 
     /// Bytes of a file that a failed sync left are never written.

@@ -1,7 +1,7 @@
 //! Rules of what survives, each with where it comes from.
 
 use super::*;
-use crate::{Entry, Ino, ROOT};
+use crate::{Entry, Ino, ROOT, Rules};
 
 /// A volume that names files by their paths.
 struct Disk(Volume);
@@ -350,6 +350,48 @@ fn a_sync_commits_the_journal_of_ext4_when_metadata_of_the_file_changed() {
     disk.write("db", 4, "more");
     disk.sync("db");
     assert_eq!(disk.cut(), ["db=PAGEmore", "other="]);
+}
+
+/// The size is in the journal: what is appended comes with the names before it, and may come later than those behind it.
+/// POSIX orders neither. An overwrite changes no metadata.
+#[test]
+fn an_append_survives_on_ext4_only_with_the_metadata_before_it() {
+    for (rules, is_ordered) in [(Rules::Strict, false), (Rules::Ext4, true)] {
+        let mut disk = Disk::new(rules);
+        disk.create("log");
+        disk.write("log", 0, "one");
+        disk.0.record(Operation::SyncAll);
+        disk.create("object");
+        disk.write("log", 3, "two");
+        disk.write("log", 3, "TWO");
+        disk.create("later");
+        let left: HashSet<_> = (0..200).map(|seed| disk.left(disk.0.end(), Lose::Random, Tear::None, seed)).collect();
+        let has = |files: &[&str]| left.iter().any(|left| left.iter().map(String::as_str).eq(files.iter().copied()));
+        assert_eq!(has(&["log=onetwo"]) || has(&["log=oneTWO"]), !is_ordered, "{left:?}");
+        assert!(has(&["log=oneTWO", "object="]) && has(&["later=", "log=one", "object="]), "{left:?}");
+        // The same with a single survivor.
+        let alone = (0..50).map(|seed| disk.left(disk.0.end(), Lose::AllBut, Tear::None, seed));
+        assert_eq!(alone.into_iter().any(|left| left == ["log=onetwo"]), !is_ordered);
+        disk.0.record(Operation::SyncAll);
+        disk.create("last");
+        disk.write("log", 0, "ONE");
+        let kept = (0..50).map(|seed| disk.left(disk.0.end(), Lose::AllBut, Tear::None, seed));
+        assert!(kept.into_iter().any(|left| left == ["later=", "log=ONETWO", "object="]));
+    }
+}
+
+/// O_DSYNC writes the size of a file as `fdatasync` does, by a commit of the journal.
+#[test]
+fn an_append_that_goes_through_commits_the_journal_of_ext4() {
+    for (rules, expected) in [(Rules::Strict, vec!["log=one"]), (Rules::Ext4, vec!["log=one", "other="])] {
+        let mut disk = Disk::new(rules);
+        disk.create("log");
+        disk.0.record(Operation::SyncAll);
+        disk.create("other");
+        let write = disk.write("log", 0, "one");
+        disk.0.record(Operation::WrittenThrough { write });
+        assert_eq!(disk.cut(), expected);
+    }
 }
 
 #[test]
