@@ -129,7 +129,7 @@ fn a_failure_of_version_1_is_replayed_without_a_mount() {
 }
 
 /// Transactions on SQLite: each row's id is acknowledged when its commit has returned.
-const SQLITE: &str = "\
+pub(crate) const SQLITE: &str = "\
 import os, sqlite3, sys
 mode, sync, rows = sys.argv[1], sys.argv[2], int(sys.argv[3])
 db = sqlite3.connect('app.db', isolation_level=None)
@@ -145,7 +145,7 @@ for row in range(rows):
 ";
 
 /// Exit status 2: the database is corrupt; 1: rows are gone.
-const SQLITE_CHECK: &str = "\
+pub(crate) const SQLITE_CHECK: &str = "\
 import sqlite3, sys
 ids = {int(line) for line in sys.stdin}
 db = sqlite3.connect('app.db')
@@ -183,21 +183,6 @@ fn sqlite_passes_with_its_syncs_and_is_found_without_them() {
         // Its own documentation: the folder is synced behind the removal of the journal by EXTRA alone.
         let expected = if sync == "FULL" { "unlink app.db-journal" } else { "app.db" };
         assert!(lost.contains(expected), "{mode} {sync} {json}");
-    }
-}
-
-/// 2,000 cuts of each, at every operation and torn at sectors: no false alarm.
-#[test]
-#[ignore = "a campaign of minutes"]
-fn torture_sqlite_passes_thousands_of_cuts() {
-    let (true, Some(python)) = (has_fuse(4), python(4)) else { return };
-    for rules in ["strict", "ext4"] {
-        for (mode, sync) in [("WAL", "FULL"), ("DELETE", "EXTRA")] {
-            let options = ["--cuts", "2000", "--at", "every", "--tear", "sector", "--keep-going", "--rules", rules];
-            let (_, json) = sqlite(&python, mode, sync, "30", &options);
-            println!("{rules} {mode} {sync}: {json}");
-            assert_eq!(json["failed"].as_u64(), Some(0), "{json}");
-        }
     }
 }
 

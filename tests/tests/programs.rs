@@ -3,6 +3,7 @@
 mod calls;
 mod capi;
 mod crash_languages;
+mod crash_proof;
 mod crash_test;
 mod deferred;
 mod layers;

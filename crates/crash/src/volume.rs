@@ -25,9 +25,9 @@ pub enum Rules {
     ///
     /// `data=ordered`, delayed allocation. Names, sizes and attributes go to one journal: they survive in order, and a
     /// sync of anything whose metadata changed makes all metadata before it durable, a new file's own name included. A
-    /// rename onto a file that is there comes with the bytes of the renamed file (`auto_da_alloc`). What a write adds to
-    /// a file survives only with the metadata before it, since the size is metadata; it may come later than metadata
-    /// behind it (delayed allocation). Bytes are otherwise ordered by nothing.
+    /// rename onto a file that is there comes with the bytes of the renamed file (`auto_da_alloc`). Bytes that a file
+    /// grows by survive only with the metadata before them, since the size is metadata, and perhaps later than metadata
+    /// behind them (delayed allocation). Bytes are otherwise ordered by nothing.
     ///
     /// Sources: Linux, `Documentation/admin-guide/ext4.rst`: `data=ordered`, `auto_da_alloc`; `fs/ext4/fsync.c`; the
     /// same table of Pillai et al., ext4-ordered.

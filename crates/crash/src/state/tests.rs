@@ -352,7 +352,7 @@ fn a_sync_commits_the_journal_of_ext4_when_metadata_of_the_file_changed() {
     assert_eq!(disk.cut(), ["db=PAGEmore", "other="]);
 }
 
-/// The size is in the journal: what is appended comes with the names before it, and may come later than those behind it.
+/// The size is in the journal: what is appended comes with the names before it, and maybe later than those behind it.
 /// POSIX orders neither. An overwrite changes no metadata.
 #[test]
 fn an_append_survives_on_ext4_only_with_the_metadata_before_it() {
