@@ -195,7 +195,7 @@ fn what_can_not_be_tested_is_said_in_words() {
     fs::write(home.path().join("other"), "{}").expect("the folder is writable");
     assert!(refused(&["--replay", "other"]).contains("no failure of a crash test"));
     let missing = run_refused(home.path(), &["fault", "stall", "--for", "1s", "--device", "other"]);
-    assert!(missing.contains("other is no mount"), "{missing}");
+    assert!(missing.contains("is a device served there?"), "{missing}");
     assert!(run_refused(home.path(), &["mount", "nowhere"]).contains("nowhere"));
     if has_fuse(3) {
         let failing = refused(&["--check", "true", "--", "sh", "-c", "exit 3"]);
@@ -213,6 +213,8 @@ fn what_can_not_be_tested_is_said_in_words() {
 struct Mounted {
     child: Child,
     folder: PathBuf,
+    /// Lines behind the first.
+    said: Option<std::thread::JoinHandle<Vec<String>>>,
 }
 
 impl Mounted {
@@ -226,8 +228,14 @@ impl Mounted {
         let first = lines.next().expect("it says that it is mounted").expect("it is UTF-8");
         assert!(first.starts_with("mounted on disk"), "{first}");
         // The rest is read so that it can write.
-        std::thread::spawn(move || lines.for_each(drop));
-        Mounted { child, folder: home.join("disk") }
+        let said = std::thread::spawn(move || lines.map_while(Result::ok).collect());
+        Mounted { child, folder: home.join("disk"), said: Some(said) }
+    }
+
+    /// Its last line, once it has ended.
+    fn last(&mut self) -> String {
+        let said = self.said.take().expect("it is asked once").join().expect("it does not panic");
+        said.last().cloned().unwrap_or_default()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -393,7 +401,7 @@ fn faults_of_a_mount_end_calls_as_the_system_would() {
     mounted.fault(&["enospc", "--count", "0"]);
     assert_eq!(errno(fs::write(mounted.path("more"), "x")), Some(28));
     assert_eq!(errno(fs::create_dir(mounted.path("folder"))), Some(28));
-    assert!(mounted.fault(&["list"]).contains("writes fail with ENOSPC until cleared"));
+    assert!(mounted.fault(&["list"]).contains("enospc on write, until cleared; struck 2 times"));
     mounted.fault(&["clear"]);
     fs::write(mounted.path("more"), "x").expect("the fault is cleared");
     assert!(mounted.fault(&["list"]).contains("no faults are armed"));
@@ -403,7 +411,7 @@ fn faults_of_a_mount_end_calls_as_the_system_would() {
     let path = mounted.path("file");
     let waiting = std::thread::spawn(move || File::open(path).and_then(|file| file.sync_all()));
     fs::write(mounted.path("while"), "x").expect("writes go on");
-    assert!(mounted.fault(&["list"]).contains("syncs wait for another"));
+    assert!(mounted.fault(&["list"]).contains("stall on sync, 3"));
     assert!(!waiting.is_finished());
     mounted.fault(&["clear"]);
     waiting.join().expect("it does not panic").expect("the sync succeeds");
@@ -411,6 +419,96 @@ fn faults_of_a_mount_end_calls_as_the_system_would() {
     let folder = mounted.folder.to_str().expect("UTF-8");
     let refused = run_refused(home.path(), &["fault", "lose", "--device", folder]);
     assert!(refused.contains("a mount has no such fault"), "{refused}");
+}
+
+/// What a fault does to bytes is seen by the next program that opens the file, and by none once it is cleared.
+#[test]
+fn faults_of_a_mount_lose_misplace_and_change_bytes() {
+    if !has_fuse(1) {
+        return;
+    }
+    let home = TempDir::new().expect("a temporary folder");
+    let mut mounted = Mounted::start(home.path(), &[]);
+    let pages = |fill: u8| vec![fill; 4 * 4_096];
+    mounted.keep("file", &String::from_utf8(pages(b'-')).expect("UTF-8"));
+    let write = |offset: u64, bytes: &[u8]| {
+        let file = File::options().write(true).open(mounted.path("file")).expect("it is there");
+        file.write_all_at(bytes, offset).and_then(|()| file.sync_all()).expect("it is acknowledged");
+    };
+    let read = || fs::read(mounted.path("file")).expect("it is there");
+
+    mounted.fault(&["lost-write", "--after", "1"]);
+    write(0, b"first");
+    write(4_096, b"second");
+    let mut expected = pages(b'-');
+    expected[..5].copy_from_slice(b"first");
+    assert!(read() == expected, "the second is lost");
+    mounted.fault(&["clear"]);
+    write(4_096, b"second");
+    expected[4_096..4_102].copy_from_slice(b"second");
+    assert!(read() == expected);
+
+    mounted.fault(&["misdirected-write", "--seed", "3"]);
+    write(8_192, b"third");
+    let found = read();
+    let place = found.windows(5).position(|bytes| bytes == b"third").expect("it lies somewhere");
+    assert!(place != 8_192 && place % 4_096 == 0, "{place}");
+    expected[place..place + 5].copy_from_slice(b"third");
+    assert!(found == expected, "nothing else has changed");
+
+    mounted.fault(&["bit-flip", "--count", "1"]);
+    let wrong: u32 = read().iter().zip(&expected).map(|(found, right)| (found ^ right).count_ones()).sum();
+    assert_eq!(wrong, 1);
+    assert!(read() == expected, "what is kept is right");
+
+    let listed: Value = serde_json::from_str(&mounted.fault(&["list", "--json"])).expect("JSON");
+    let struck = |at: usize| (listed[at]["fault"]["kind"].as_str(), listed[at]["struck"].as_u64());
+    assert_eq!((struck(0), struck(1)), ((Some("misdirected-write"), Some(1)), (Some("bit-flip"), Some(1))));
+    mounted.signal(nix::sys::signal::Signal::SIGTERM);
+    assert!(wait::end(&mut mounted.child).success());
+    let last = mounted.last();
+    assert!(last.contains("faults that struck: lost-write 1, misdirected-write 1, bit-flip 1"), "{last}");
+}
+
+/// A call is late by a distribution, and the power is cut at the n-th call or at a time.
+#[test]
+fn calls_on_a_mount_are_late_and_the_power_is_cut_at_one() {
+    if !has_fuse(1) {
+        return;
+    }
+    let home = TempDir::new().expect("a temporary folder");
+    let mounted = Mounted::start(home.path(), &[]);
+    mounted.keep("file", "old");
+    let open = || File::options().write(true).open(mounted.path("file")).expect("it is there");
+    let sync = |text: &str| {
+        let file = open();
+        file.write_all_at(text.as_bytes(), 0).and_then(|()| file.sync_all())
+    };
+
+    mounted.fault(&["slow", "--p50", "20ms", "--p99", "50ms", "--seed", "2"]);
+    let begin = std::time::Instant::now();
+    (0..10).for_each(|_| sync("old").expect("it is late, and succeeds"));
+    assert!(begin.elapsed() > std::time::Duration::from_millis(50), "{:?}", begin.elapsed());
+    assert!(mounted.fault(&["list"]).contains("p99 50ms, p99.9 50ms, p99.99 50ms, until cleared; struck 10 times"));
+    mounted.fault(&["clear"]);
+
+    for (at, lives) in [("write:2", 1), ("sync:3", 2)] {
+        mounted.fault(&["power-cut", "--at", at]);
+        (0..lives).for_each(|_| sync("new").expect("it is before the cut"));
+        assert!(sync("not").is_err(), "{at}");
+        assert_eq!(fs::read_to_string(mounted.path("file")).expect("it is there"), "new", "{at}");
+        sync("old").expect("the power is back");
+    }
+    // By the clock it comes when no program calls. A file that is open tells.
+    mounted.fault(&["power-cut", "--at", "time:20ms"]);
+    let file = open();
+    wait::until(|| "no cut".into(), || file.sync_all().is_err());
+    mounted.fault(&["power-cut", "--at", "sync:1"]);
+    mounted.fault(&["clear"]);
+    sync("end").expect("the cut was cleared");
+    let folder = mounted.folder.to_str().expect("UTF-8");
+    let refused = run_refused(home.path(), &["fault", "power-cut", "--at", "event:3", "--device", folder]);
+    assert!(refused.contains("events are those of a served drive"), "{refused}");
 }
 
 /// Calls on a mount do what they do on the file system below this test, one after another.

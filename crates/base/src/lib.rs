@@ -1,6 +1,7 @@
-//! Foundation of all other crates: time, units, seeded random numbers, checksums, bounded queues, and the
-//! numbers that a drive counts. A closed list: a new module here needs an ADR.
+//! Foundation of all other crates: time, units, seeded random numbers, checksums, bounded queues, the
+//! numbers that a drive counts, and the faults that a user arms. A closed list: a new module here needs an ADR.
 pub mod checksum;
+pub mod faults;
 pub mod numbers;
 pub mod queue;
 pub mod rng;

@@ -3,6 +3,7 @@
 pub mod cluster;
 pub mod crash;
 mod examples;
+pub mod faults;
 pub mod files;
 mod groups;
 pub mod hardware;
@@ -114,11 +115,10 @@ pub enum Command {
     Status(served::StatusOf),
     /// Inject faults into a served device or a mount: errors, delays, stalls, power cuts
     #[command(after_help = examples::FAULT)]
-    Fault(served::FaultArgs),
+    Fault(faults::FaultArgs),
     /// Mount a file system that forgets on a power cut what was not synced
     ///
-    /// Any program can use DIR. `tidewater fault power-cut --device DIR` cuts the power: what no sync covered is lost,
-    /// and so it is when this command is killed. Ctrl-C or SIGTERM unmounts, and then nothing is lost.
+    /// `tidewater fault power-cut --device DIR` or a kill cuts the power; Ctrl-C and SIGTERM unmount, and lose nothing.
     #[command(after_help = examples::MOUNT)]
     Mount(crash::Mount),
     /// Prove that a program survives power cuts, by the states that they can leave

@@ -11,6 +11,7 @@ mod drive;
 mod dry;
 mod experiment;
 mod failure;
+mod fault;
 mod figure;
 mod generate;
 mod group;
@@ -20,7 +21,6 @@ mod log;
 mod log_device;
 mod logging;
 mod mount;
-mod mounted;
 mod notify;
 mod nvme;
 mod output;
@@ -83,7 +83,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Serve(serve) => served::serve(serve),
         Command::LogDevice(of) => log_device::command(of),
         Command::Status(status) => status::command(status),
-        Command::Fault(fault) => served::fault(fault),
+        Command::Fault(of) => fault::command(of),
         Command::Mount(of) => mount::command(of),
         Command::CrashTest(of) => crash_test::command(of),
         Command::Cluster(of) => cluster::command(of),

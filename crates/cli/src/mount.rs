@@ -2,7 +2,7 @@
 
 use crate::args::crash::Mount;
 use crate::failure::Failure;
-use crate::{interrupt, mounted, notify, output};
+use crate::{fault, interrupt, notify, output};
 use std::time::Duration;
 use tidewater_crash as crash;
 
@@ -23,7 +23,7 @@ pub fn command(of: &Mount) -> Result<(), Failure> {
         keep_log: false,
         log_max: LOG_MAX,
     };
-    if mounted::is_mount(&of.folder) {
+    if fault::is_mount(&of.folder) {
         return Err(Failure::usage(format_args!("{} is mounted by another command", of.folder.display()))
             .help("give another directory, or end that command"));
     }
@@ -46,7 +46,10 @@ pub fn command(of: &Mount) -> Result<(), Failure> {
     while !interrupt::requested() && !mount.is_gone() {
         std::thread::sleep(LOOK);
     }
-    mount.end().map(drop).map_err(|error| Failure::run(format_args!("{folder} can't be unmounted: {error}")))
+    let struck = mount.struck();
+    mount.end().map_err(|error| Failure::run(format_args!("{folder} can't be unmounted: {error}")))?;
+    let struck = struck.map_or_else(String::new, |struck| format!("; faults that struck: {struck}"));
+    output::print(&format!("unmounted {folder}{struck}\n"))
 }
 
 /// Why there is no mount, and what to do about it.

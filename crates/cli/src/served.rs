@@ -1,11 +1,11 @@
 //! Serving the drive as a real device, and talking to one that is served.
 
 use crate::args::peers::CLUSTER;
-use crate::args::served::{FaultArgs, FaultCommand, Serve, Served};
+use crate::args::served::{Serve, Served};
 use crate::failure::{Failure, reason};
 use crate::page::Page;
-use crate::socket::{ask, whose};
-use crate::{interrupt, logging, mounted, notify, output};
+use crate::socket::whose;
+use crate::{interrupt, logging, notify, output};
 use std::fmt::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,6 @@ use tidewater_core::profile::Profile;
 use tidewater_driver::vfio_user::SOCKET_PATH_MAX;
 use tidewater_live::{About, Kind};
 use tidewater_serve::commands::{self, Form};
-use tidewater_serve::control::{HostMemoryFault, Request};
 use tidewater_serve::engine::{
     Backing, Event, MetricsSetup, NamespaceSetup, Ready, SERVE_TIME, Server, Setup, TcpSetup,
 };
@@ -365,96 +364,6 @@ fn how_to_watch(ready: &Ready, page: Option<&str>) -> String {
     let metrics = ready.metrics.map(|address| format!("Metrics: http://{address}/metrics\n"));
     let page = page.map(|page| format!("Watch it: {page}\n"));
     metrics.into_iter().chain(page).collect()
-}
-
-/// `tidewater fault`.
-///
-/// # Errors
-/// When no device answers, or it refuses.
-pub fn fault(args: &FaultArgs) -> Result<(), Failure> {
-    if let Some(folder) = args.served.device.as_deref().filter(|device| mounted::is_mount(device)) {
-        return mounted::fault(folder, &args.what);
-    }
-    let ns = |time: &tidewater_base::Duration| time.as_ps() / 1_000;
-    let request = match &args.what {
-        FaultCommand::Error { lba, nsid, code, count } => {
-            Request::FaultStatus { nsid: *nsid, first: lba.start, end: lba.end, status: *code, count: *count }
-        }
-        FaultCommand::Delay { by, next } => {
-            Request::FaultDelay { function: next.function, by_ns: ns(by), count: next.count }
-        }
-        FaultCommand::Lose { next } => Request::FaultLose { function: next.function, count: next.count },
-        FaultCommand::Duplicate { next } => Request::FaultDuplicate { function: next.function, count: next.count },
-        FaultCommand::Fatal { function } => Request::FaultFatal { function: *function },
-        FaultCommand::StuckShutdown { function } => Request::FaultStuckShutdown { function: *function },
-        FaultCommand::HostMemory { what, by, count } => {
-            let what = match what.as_str() {
-                "withdrawn" => HostMemoryFault::Withdrawn,
-                "corrupted" => HostMemoryFault::Corrupted,
-                _ => HostMemoryFault::Slow,
-            };
-            Request::FaultHostMemory { what, by_ns: ns(by), count: *count }
-        }
-        FaultCommand::LinkLoss { function } => Request::LinkLoss { function: *function },
-        FaultCommand::PowerCut { off, lose: None, tear: None, seed: None } => {
-            Request::PowerCut { off_ms: ns(off) / 1_000_000 }
-        }
-        FaultCommand::PowerCut { .. } | FaultCommand::Stall { .. } | FaultCommand::Eio(_) | FaultCommand::Enospc(_) => {
-            let help = "give the directory of a mount by --device DIR; `tidewater mount DIR` mounts one";
-            return Err(Failure::usage(match &args.served.device {
-                Some(device) => format!("{} is no mount, and this fault is for mounts alone", device.display()),
-                None => "this fault is for mounts alone".into(),
-            })
-            .help(help));
-        }
-        FaultCommand::List { .. } => Request::FaultList,
-        FaultCommand::Clear => Request::FaultClear,
-    };
-    let answer = ask(&args.served, &request)?;
-    if let FaultCommand::List { json } = args.what {
-        let faults = answer.get("faults").cloned().unwrap_or_default();
-        if json {
-            return output::print(&format!("{}\n", serde_json::to_string_pretty(&faults).map_err(Failure::run)?));
-        }
-        let armed: Vec<Request> = serde_json::from_value(faults).map_err(Failure::run)?;
-        return output::print(&listed(&armed));
-    }
-    let whose = whose(&args.served);
-    let done = match (answer.get("text").and_then(|text| text.as_str()), &args.what) {
-        (Some(text), _) => text,
-        (None, FaultCommand::Clear) => "all faults cleared",
-        (None, FaultCommand::LinkLoss { .. }) => "the link went down",
-        (None, _) => "the fault is set",
-    };
-    output::print(&format!("{whose}: {done}\n"))
-}
-
-/// Armed faults, a line each.
-fn listed(armed: &[Request]) -> String {
-    if armed.is_empty() {
-        return "no faults are armed\n".into();
-    }
-    let left = |count: u32| if count == 0 { "until cleared".into() } else { format!("{count} left") };
-    let time = |ns: u64| format_duration(tidewater_base::Duration::from_ns(ns));
-    let line = |fault: &Request| match *fault {
-        Request::FaultStatus { nsid, first, end, status, count } => {
-            format!("status {status:#05x} on blocks {first}..{end} of namespace {nsid}, {}", left(count))
-        }
-        Request::FaultDelay { function, by_ns, count } => {
-            format!("delay completions of function {function} by {}, {}", time(by_ns), left(count))
-        }
-        Request::FaultLose { function, count } => format!("lose completions of function {function}, {}", left(count)),
-        Request::FaultDuplicate { function, count } => {
-            format!("duplicate completions of function {function}, {}", left(count))
-        }
-        Request::FaultStuckShutdown { function } => format!("stuck shutdown of function {function}"),
-        Request::FaultHostMemory { what, count, .. } => {
-            let accesses = if count == 1 { "access" } else { "accesses" };
-            format!("host memory {}, {count} {accesses} left", format!("{what:?}").to_lowercase())
-        }
-        ref other => format!("{other:?}"),
-    };
-    armed.iter().map(|fault| line(fault) + "\n").collect()
 }
 
 /// `tidewater rerun`.

@@ -3,6 +3,7 @@
 
 use crate::state::{Lose, Tear};
 use serde::{Deserialize, Serialize};
+use tidewater_base::faults::{At, Fault, Listed};
 
 /// A request, as one JSON object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,57 +17,28 @@ pub enum Request {
         tear: Tear,
         /// Seed of what is drawn.
         seed: u64,
+        /// When; `None`: now.
+        at: Option<At>,
     },
-    /// Syncs, and writes that are synchronous, wait.
-    Stall {
-        /// So many milliseconds from now on.
-        ms: u64,
-    },
-    /// Calls fail.
-    Error {
-        /// With which error.
-        error: ErrorKind,
-        /// Which calls.
-        on: On,
-        /// How many; 0: until cleared.
-        count: u32,
-        /// A file whose sync failed stays dirty, and the next sync writes it.
-        keep_dirty: bool,
+    /// Calls are late, fail, or have their data lost, misplaced or changed.
+    Fault {
+        /// The fault.
+        fault: Fault,
     },
     /// The faults that are armed.
     List,
-    /// Ends a stall and all errors.
+    /// Forgets all that are armed.
     Clear,
 }
 
-/// The error that a call ends with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ErrorKind {
-    /// `EIO`.
-    Eio,
-    /// `ENOSPC`.
-    Enospc,
-}
-
-/// Which calls fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-pub enum On {
-    /// fsync, fdatasync, msync, and writes with O_SYNC
-    Sync,
-    /// Writes, new names and sizes
-    Write,
-    /// Reads that the page cache does not answer
-    Read,
-}
-
 /// An answer: what was done, or why not.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// Whether it was done.
     pub done: bool,
     /// Words for the user.
     pub text: String,
+    /// Of [`Request::List`]: the faults that are remembered.
+    #[serde(default)]
+    pub faults: Vec<Listed>,
 }

@@ -8,6 +8,7 @@ pub use drive::{Drive, Entry, Fill, Lane, Units, Wear};
 pub use latency::{KINDS, Latencies, Spread};
 
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// One moment.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -30,6 +31,8 @@ pub struct Moment {
     pub power_cuts: u64,
     /// Faults that wait for their commands, in words.
     pub faults: Vec<String>,
+    /// How often power cuts and faults on commands have struck, by kind.
+    pub faults_struck: BTreeMap<String, u64>,
     /// Resets of controllers.
     pub resets: u64,
     /// The drive; none without power.

@@ -379,6 +379,7 @@ function figures(now, rates) {
     ["Write, 99 %", seconds(rates.wp99), `median ${seconds(rates.wp50)}`],
     ["Data a second", bytes(sum(rates.out, rates.into)), `${clocked}${bytes(now.bytes[0] + now.bytes[1])} in all`],
     ["Errors", count(now.errors), now.faults.length ? `${now.faults.length} faults armed` : "no faults armed"],
+    ...Object.entries(now.faults_struck).map(([kind, times]) => [`Struck: ${kind}`, count(times), "injected faults"]),
   ];
   if (drive) {
     const units = SOURCES.reduce((total, [name]) => total + drive.units[name], 0);

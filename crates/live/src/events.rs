@@ -47,6 +47,15 @@ pub(crate) fn between(before: &Moment, now: &Moment) -> Vec<Event> {
     for fault in now.faults.iter().filter(|fault| !before.faults.contains(fault)) {
         add(Level::Note, format!("fault: {fault}"));
     }
+    for (kind, count) in now.faults_struck.iter().filter(|(kind, _)| *kind != "power-cut") {
+        let strikes = count.saturating_sub(before.faults_struck.get(kind).copied().unwrap_or(0));
+        if strikes > 0 {
+            add(
+                Level::Bad,
+                format!("{kind} struck {}", if strikes == 1 { "once".into() } else { format!("{strikes} times") }),
+            );
+        }
+    }
     let errors = now.errors.saturating_sub(before.errors);
     if errors > 0 {
         add(
@@ -128,6 +137,12 @@ mod tests {
         let broken = Moment { errors: 2, resets: 1, faults: vec!["delay".into()], ..quiet.clone() };
         assert_eq!(told(&quiet, &broken), ["a controller was reset", "fault: delay", "2 commands ended with an error"]);
         assert!(told(&broken, &broken).is_empty());
+        let struck = |eio, cuts| Moment {
+            faults_struck: [("eio".to_owned(), eio), ("power-cut".to_owned(), cuts)].into(),
+            ..quiet.clone()
+        };
+        assert_eq!(told(&quiet, &struck(1, 1)), ["eio struck once"]);
+        assert_eq!(told(&struck(1, 1), &struck(4, 2)), ["eio struck 3 times"]);
         let full = Moment { drive: Some(Drive { is_read_only: true, ..Drive::default() }), ..quiet.clone() };
         assert_eq!(told(&quiet, &full), ["the drive takes no more writes"]);
         let run =

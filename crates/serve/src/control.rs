@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use tidewater_base::Duration;
+use tidewater_base::faults::{At, Fault as CommandFault};
 use tidewater_core::host_memory::HostFault;
 use tidewater_core::subsystem::Fault;
 use tidewater_ipc::socket_error;
@@ -36,6 +37,19 @@ pub enum Request {
         /// Milliseconds without power.
         #[serde(default)]
         off_ms: u64,
+    },
+    /// As `power-cut`, later.
+    PowerCutAt {
+        /// When, as `write:100`.
+        at: At,
+        /// Milliseconds without power.
+        #[serde(default)]
+        off_ms: u64,
+    },
+    /// Commands of hosts are late, fail, or have their data lost, misplaced or changed.
+    Fault {
+        /// The fault.
+        fault: CommandFault,
     },
     /// The link of a function goes down: its client is disconnected.
     LinkLoss {
@@ -246,10 +260,12 @@ impl Request {
             }
             Request::FaultClear => Fault::Clear,
             Request::Status
+            | Request::Fault { .. }
             | Request::FaultList
             | Request::Metrics
             | Request::Stop
             | Request::PowerCut { .. }
+            | Request::PowerCutAt { .. }
             | Request::GroupForm { .. }
             | Request::GroupPromote { .. }
             | Request::GroupDemote { .. }

@@ -85,7 +85,7 @@ const PLACES: &[Place] = &[
             &["clock", "mail", "setup"],
             &["events", "firmware"],
             &["context", "rerun"],
-            &["record", "storage"],
+            &["faults", "record", "storage"],
             &["group", "hosts"],
             &["rings"],
             &["route"],

@@ -5,7 +5,6 @@ use clap::{ArgAction, Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use tidewater_base::Duration;
-use tidewater_crash::control::On;
 use tidewater_crash::{At, Lose, Rules, Tear};
 
 /// `tidewater mount`.
@@ -89,19 +88,4 @@ pub struct CrashTest {
         help_heading = "Results"
     )]
     pub json: Option<PathBuf>,
-}
-
-/// An error of calls on a mount.
-#[derive(Clone, Debug, Args)]
-pub struct MountError {
-    /// Which calls fail
-    #[arg(long, value_enum, default_value_t = On::Write)]
-    pub on: On,
-    /// Number of calls; 0: until cleared
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub count: u32,
-    /// After a failed sync the file stays dirty, and the next sync writes it; otherwise it is taken for clean, as Linux
-    /// does since 4.13
-    #[arg(long)]
-    pub keep_dirty: bool,
 }

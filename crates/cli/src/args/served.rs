@@ -1,15 +1,12 @@
 //! The commands of a served device: serving it, its status, fault injection, and its NVMe data.
 
-use super::crash::MountError;
 use super::hardware::{FastCommand, WindowCommand};
 use super::peers::PeerArgs;
 use super::{examples, values};
 use clap::{ArgAction, Args, Subcommand, ValueEnum, ValueHint};
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::path::PathBuf;
 use tidewater_base::Duration;
-use tidewater_crash::{Lose, Tear};
 use tidewater_study::Setting;
 
 /// `tidewater serve`.
@@ -173,146 +170,6 @@ pub struct StatusOf {
     pub watch: Option<Duration>,
 }
 
-/// `tidewater fault`.
-#[derive(Debug, Args)]
-pub struct FaultArgs {
-    /// The device.
-    #[command(flatten)]
-    pub served: Served,
-    /// The subcommand.
-    #[command(subcommand)]
-    pub what: FaultCommand,
-}
-
-/// Subcommands of `tidewater fault`.
-#[derive(Debug, Subcommand)]
-pub enum FaultCommand {
-    /// Commands on these blocks fail with a status
-    #[command(alias = "status", after_help = examples::FAULT_ERROR)]
-    Error {
-        /// Blocks A up to but not including B
-        #[arg(long, value_name = "A..B", value_parser = blocks)]
-        lba: Range<u64>,
-        /// Namespace
-        #[arg(long, value_name = "N", default_value_t = 1)]
-        nsid: u32,
-        /// Status code type and status code, such as 0x281 (Unrecovered Read Error) or 0x006 (Internal Error)
-        #[arg(long, value_name = "CODE", default_value = "0x281", value_parser = status_code)]
-        code: u16,
-        /// Number of commands; 0: until cleared
-        #[arg(long, value_name = "N", default_value_t = 0)]
-        count: u32,
-    },
-    /// The next completions are delayed
-    #[command(after_help = examples::FAULT_DELAY)]
-    Delay {
-        /// By how much: a number with its unit (ns, us, ms or s), such as 3s or 500us
-        #[arg(long, value_name = "TIME", value_parser = values::time)]
-        by: Duration,
-        /// Which.
-        #[command(flatten)]
-        next: Next,
-    },
-    /// The next completions are lost
-    #[command(after_help = examples::FAULT_LOSE)]
-    Lose {
-        /// Which.
-        #[command(flatten)]
-        next: Next,
-    },
-    /// The next completions are posted twice
-    #[command(after_help = examples::FAULT_DUPLICATE)]
-    Duplicate {
-        /// Which.
-        #[command(flatten)]
-        next: Next,
-    },
-    /// Controller Fatal Status is set and the controller stops until reset
-    #[command(after_help = examples::FAULT_FATAL)]
-    Fatal {
-        /// The function
-        #[arg(long, value_name = "N", default_value_t = 0)]
-        function: u8,
-    },
-    /// The next shutdown never completes
-    #[command(after_help = examples::FAULT_STUCK_SHUTDOWN)]
-    StuckShutdown {
-        /// The function
-        #[arg(long, value_name = "N", default_value_t = 0)]
-        function: u8,
-    },
-    /// The link of a function goes down and its client is disconnected
-    #[command(after_help = examples::FAULT_LINK_LOSS)]
-    LinkLoss {
-        /// The function
-        #[arg(long, value_name = "N", default_value_t = 0)]
-        function: u8,
-    },
-    /// The power fails inside the drive; sockets stay open. Of a mount: it is back at once, and open files fail
-    #[command(after_help = examples::FAULT_POWER_CUT)]
-    PowerCut {
-        /// How long the power is off, with its unit (ns, us, ms or s)
-        #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time_or_none)]
-        off: Duration,
-        /// Of a mount: what is lost of the changes that are not durable [default: unsynced]
-        #[arg(long, value_enum)]
-        lose: Option<Lose>,
-        /// Of a mount: where writes are torn [default: page]
-        #[arg(long, value_enum)]
-        tear: Option<Tear>,
-        /// Of a mount: seed of what is drawn [default: 1]
-        #[arg(long, value_name = "N")]
-        seed: Option<u64>,
-    },
-    /// Of a mount: every sync waits
-    #[command(after_help = examples::FAULT_STALL)]
-    Stall {
-        /// For how long from now on, such as 5s
-        #[arg(long = "for", value_name = "TIME", value_parser = values::time)]
-        time: Duration,
-    },
-    /// Of a mount: calls fail with EIO, an I/O error
-    #[command(after_help = examples::FAULT_EIO)]
-    Eio(MountError),
-    /// Of a mount: calls fail with ENOSPC, no space left
-    #[command(after_help = examples::FAULT_ENOSPC)]
-    Enospc(MountError),
-    /// The host memory buffer fails at the next accesses
-    #[command(after_help = examples::FAULT_HOST_MEMORY)]
-    HostMemory {
-        /// Kind of failure
-        #[arg(long, value_name = "WHAT", value_parser = ["withdrawn", "corrupted", "slow"])]
-        what: String,
-        /// For slow: by how much, with its unit (ns, us, ms or s)
-        #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = values::time)]
-        by: Duration,
-        /// Number of accesses
-        #[arg(long, value_name = "N", default_value_t = 1)]
-        count: u32,
-    },
-    /// List the armed faults
-    #[command(after_help = examples::FAULT_LIST)]
-    List {
-        /// Print as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Clear all armed faults
-    #[command(after_help = examples::FAULT_CLEAR)]
-    Clear,
-}
-
-/// Which completions.
-#[derive(Clone, Debug, Args)]
-pub struct Next {
-    /// The function
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub function: u8,
-    /// Number of completions
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub count: u32,
-}
-
 /// `tidewater nvme`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -379,46 +236,15 @@ pub enum NvmeWhat {
     FastLayout,
 }
 
-fn time_or_none(text: &str) -> Result<Duration, String> {
-    if matches!(text, "0" | "0s") { Ok(Duration::ZERO) } else { values::time(text) }
-}
-
-fn blocks(text: &str) -> Result<Range<u64>, String> {
-    let number = |text: &str| text.parse::<u64>().map_err(|error| format!("`{text}`: {error}"));
-    match text.split_once("..") {
-        Some((first, end)) => {
-            let range = number(first)?..number(end)?;
-            if range.is_empty() { Err("the range is empty".into()) } else { Ok(range) }
-        }
-        None => number(text).map(|block| block..block + 1),
-    }
-}
-
-fn status_code(text: &str) -> Result<u16, String> {
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u16::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    match parsed {
-        Ok(code @ 1..=0x7ff) => Ok(code),
-        _ => Err("expected a status code type (3 bits) and a status code (8 bits), as in 0x281".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn namespaces_ranges_and_codes_are_read() {
+    fn namespaces_are_read() {
         assert_eq!("1g:4k".parse(), Ok(NamespaceSize { bytes: Some(1 << 30), block_shift: Some(12) }));
         assert_eq!("1g:512".parse(), Ok(NamespaceSize { bytes: Some(1 << 30), block_shift: Some(9) }));
         assert_eq!("rest".parse(), Ok(NamespaceSize { bytes: None, block_shift: None }));
         assert!("1g:3k".parse::<NamespaceSize>().is_err());
-        assert_eq!(blocks("3..5"), Ok(3..5));
-        assert_eq!(blocks("7"), Ok(7..8));
-        assert!(blocks("5..5").is_err() && blocks("x").is_err());
-        assert_eq!(status_code("0x281"), Ok(0x281));
-        assert!(status_code("0").is_err() && status_code("0x800").is_err());
     }
 }

@@ -2,7 +2,6 @@
 
 use super::live::{Live, Times, kind};
 use super::{ACKNOWLEDGE, CONTROL, Shared};
-use crate::control::On;
 use crate::operation::{Entry, Ino, Operation, ROOT};
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
@@ -13,7 +12,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+use tidewater_base::faults::On;
 
 /// How long the kernel keeps a name: not at all, since a power cut changes what it stands for.
 const NAME_TIME: Duration = Duration::ZERO;
@@ -130,23 +130,28 @@ impl Live {
         Ok(())
     }
 
-    fn write(&mut self, ino: Ino, offset: u64, data: &[u8], through: bool) -> Outcome<u32> {
+    fn write(&mut self, ino: Ino, offset: u64, data: Vec<u8>, through: bool) -> Outcome<u32> {
+        let length = data.len() as u32;
         self.check(On::Write)?;
         if !self.node(ino)?.is_file() {
             return Err(Errno::EBADF);
         }
         if through {
+            self.cut_at(On::Sync)?;
             self.check(On::Sync)?;
         }
-        let write = self.record(Operation::Write { ino, offset, data: data.to_vec() })?;
-        if through {
-            self.record(Operation::WrittenThrough { write })?;
+        for (offset, data) in self.as_written(ino, offset, data) {
+            let write = self.record(Operation::Write { ino, offset, data })?;
+            if through {
+                self.record(Operation::WrittenThrough { write })?;
+            }
         }
         self.modified(ino);
-        Ok(data.len() as u32)
+        Ok(length)
     }
 
     fn sync(&mut self, ino: Ino, data_only: bool) -> Outcome<()> {
+        self.cut_at(On::Sync)?;
         if let Some((error, keep_dirty)) = self.fails(On::Sync) {
             if !keep_dirty {
                 self.record(Operation::SyncFailed { ino })?;
@@ -210,21 +215,37 @@ fn empty(reply: ReplyEmpty, done: Outcome<()>) {
 }
 
 impl Files {
-    /// Carries out what waits while the drive stalls: now, or on a thread of its own once the stall is over.
-    fn after_stall(&self, job: impl FnOnce(&mut Live) + Send + 'static) {
+    /// Carries out a call of this kind: now, or, if it is to be late, on a thread of its own.
+    fn in_time(&self, on: On, job: impl FnOnce(&mut Live) + Send + 'static) {
         let mut live = self.0.lock();
-        if live.stall().is_none() {
+        let delay = live.delay(on);
+        if delay.is_zero() {
             return job(&mut live);
         }
-        let shared = Arc::clone(&self.0);
-        std::thread::spawn(move || {
-            let mut live = shared.lock();
-            while let Some(left) = live.stall() {
-                let waited = shared.moved.wait_timeout(live, left);
-                live = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
-            }
-            job(&mut live);
-        });
+        let (shared, cleared, until) = (Arc::clone(&self.0), live.cleared, Instant::now() + delay);
+        std::thread::spawn(move || job(&mut shared.wait(until, |live| live.cleared != cleared)));
+    }
+
+    /// Does what a control request asks for. A power cut by the clock comes on a thread of its own.
+    fn control(&self, handle: FileHandle, request: &[u8]) -> Outcome<()> {
+        let mut live = self.0.lock();
+        let answer = live.control(request);
+        let cut_in = live.cut_in();
+        self.0.moved.notify_all();
+        if cut_in.is_some() {
+            let shared = Arc::clone(&self.0);
+            std::thread::spawn(move || {
+                let mut live = shared.lock();
+                while let Some(left) = live.cut_in() {
+                    let cleared = live.cleared;
+                    drop(live);
+                    live = shared.wait(Instant::now() + left, |live| live.cleared != cleared);
+                }
+            });
+        }
+        let answer = serde_json::to_vec(&answer).map_err(|_| Errno::EIO)?;
+        live.answers.insert(handle.0, answer);
+        Ok(())
     }
 }
 
@@ -389,7 +410,7 @@ impl Filesystem for Files {
         match live.inner(ino).and_then(|ino| live.node(ino).map(|_| ino)) {
             Ok(ino) => {
                 live.opened(ino);
-                reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE);
+                reply.opened(handle, if live.is_doubtful { FopenFlags::empty() } else { FopenFlags::FOPEN_KEEP_CACHE });
             }
             Err(error) => reply.error(error),
         }
@@ -441,20 +462,22 @@ impl Filesystem for Files {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let mut live = self.0.lock();
         if is_special(ino) {
+            let live = self.0.lock();
             let answer = live.answers.get(&handle.0).map_or(&[][..], Vec::as_slice);
             let from = (offset as usize).min(answer.len());
             return reply.data(&answer[from..(from + size as usize).min(answer.len())]);
         }
-        let bytes = live.check(On::Read).and_then(|()| {
-            let ino = live.inner(ino)?;
-            Ok(live.node(ino)?.bytes().ok_or(Errno::EISDIR)?.read(offset, size as usize))
+        self.in_time(On::Read, move |live| {
+            let bytes = live.check(On::Read).and_then(|()| {
+                let ino = live.inner(ino)?;
+                Ok(live.node(ino)?.bytes().ok_or(Errno::EISDIR)?.read(offset, size as usize))
+            });
+            match bytes {
+                Ok(bytes) => reply.data(&live.as_read(bytes)),
+                Err(error) => reply.error(error),
+            }
         });
-        match bytes {
-            Ok(bytes) => reply.data(&bytes),
-            Err(error) => reply.error(error),
-        }
     }
 
     fn write(
@@ -474,12 +497,7 @@ impl Filesystem for Files {
             Err(error) => reply.error(error),
         };
         if ino.0 == CONTROL_INO {
-            let mut live = self.0.lock();
-            let answer = live.control(data);
-            self.0.moved.notify_all();
-            let answer = serde_json::to_vec(&answer).map_err(|_| Errno::EIO);
-            let done = answer.map(|answer| drop(live.answers.insert(handle.0, answer)));
-            return send(reply, done.map(|()| data.len() as u32));
+            return send(reply, self.control(handle, data).map(|()| data.len() as u32));
         }
         if ino.0 == ACKNOWLEDGE_INO {
             let mut live = self.0.lock();
@@ -488,23 +506,17 @@ impl Filesystem for Files {
             let done = ids.try_for_each(|id| live.record(Operation::Acknowledge { id: id.into() }).map(drop));
             return send(reply, done.map(|()| data.len() as u32));
         }
-        let through = flags.0 & O_DSYNC != 0;
-        if through {
-            let data = data.to_vec();
-            self.after_stall(move |live| {
-                send(reply, live.inner(ino).and_then(|ino| live.write(ino, offset, &data, true)));
-            });
-        } else {
-            let mut live = self.0.lock();
-            send(reply, live.inner(ino).and_then(|ino| live.write(ino, offset, data, false)));
-        }
+        let (through, data) = (flags.0 & O_DSYNC != 0, data.to_vec());
+        self.in_time(if through { On::Sync } else { On::Write }, move |live| {
+            send(reply, live.inner(ino).and_then(|ino| live.write(ino, offset, data, through)));
+        });
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
         if is_special(ino) {
             return reply.ok();
         }
-        self.after_stall(move |live| empty(reply, live.inner(ino).and_then(|ino| live.sync(ino, data_only))));
+        self.in_time(On::Sync, move |live| empty(reply, live.inner(ino).and_then(|ino| live.sync(ino, data_only))));
     }
 
     fn fsyncdir(&self, who: &Request, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {

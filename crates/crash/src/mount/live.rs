@@ -1,18 +1,25 @@
 //! A mounted volume between two calls: open files, times, faults, the image.
 
-use crate::control::{Answer, ErrorKind, On, Request};
+use crate::control::{Answer, Request};
 use crate::image::Image;
 use crate::operation::{INO_BITS, Ino, Operation, ROOT};
+use crate::state::{Lose, Tear};
 use crate::tree::Node;
 use crate::volume::Volume;
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 use tidewater_base::Rng;
+use tidewater_base::faults::{At, Faults, Kind, On};
 
 /// Bits of the kernel's number of a file above these count power cuts: a file from before a cut is not the one behind
 /// it.
 const EPOCH_SHIFT: u32 = INO_BITS;
+
+/// Bytes of a page, by which a write is misdirected.
+const PAGE: u64 = 4096;
+/// Places that are drawn for a write, until one is clear of its own.
+const PLACES: u32 = 16;
 
 /// Times of a file. They are no part of the model: a power cut keeps none.
 #[derive(Clone, Copy, Debug)]
@@ -29,16 +36,6 @@ impl Times {
     }
 }
 
-/// An armed error.
-#[derive(Clone, Debug)]
-struct Armed {
-    error: ErrorKind,
-    on: On,
-    /// 0: until cleared.
-    left: u32,
-    keep_dirty: bool,
-}
-
 #[derive(Debug)]
 pub(super) struct Live {
     pub volume: Volume,
@@ -51,8 +48,15 @@ pub(super) struct Live {
     times: HashMap<Ino, Times>,
     /// How often each file is open.
     open: HashMap<Ino, u32>,
-    errors: Vec<Armed>,
-    stalled: Option<Instant>,
+    faults: Faults,
+    /// When the mount began, for its faults.
+    started: Instant,
+    /// What the armed power cut loses and tears, and its seed.
+    cut: (Lose, Tear, u64),
+    /// Bytes that the kernel has of a file may be others than those that are there: it asks when the file is opened.
+    pub is_doubtful: bool,
+    /// How often faults were cleared: what waits since before then goes on.
+    pub cleared: u64,
     /// Handles: listings of folders, and answers of the control file.
     pub listings: HashMap<u64, Vec<(Ino, FileType, Vec<u8>)>>,
     pub answers: HashMap<u64, Vec<u8>>,
@@ -70,8 +74,11 @@ impl Live {
             begun: SystemTime::now(),
             times: HashMap::new(),
             open: HashMap::new(),
-            errors: Vec::new(),
-            stalled: None,
+            faults: Faults::default(),
+            started: Instant::now(),
+            cut: (Lose::Unsynced, Tear::Page, 1),
+            is_doubtful: false,
+            cleared: 0,
             listings: HashMap::new(),
             answers: HashMap::new(),
             next_handle: 0,
@@ -110,7 +117,11 @@ impl Live {
             }
             self.volume.record(Operation::SyncAll);
         }
+        let is_change = operation.is_change();
         let number = self.volume.record(operation);
+        if is_change {
+            self.cut_at(On::Write)?;
+        }
         let durable = self.volume.take_durable();
         let written = self.image.as_mut().map_or(Ok(()), |image| image.append(&durable));
         if !self.keep_log {
@@ -177,30 +188,20 @@ impl Live {
         }
     }
 
-    /// How long syncs still wait.
-    pub fn stall(&mut self) -> Option<Duration> {
-        let left = self.stalled?.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
-        if left.is_none() {
-            self.stalled = None;
-        }
-        left
+    fn now(&self) -> tidewater_base::Instant {
+        tidewater_base::Instant::from_ns(self.started.elapsed().as_nanos() as u64)
+    }
+
+    /// Time that a call of this kind waits.
+    pub fn delay(&mut self, on: On) -> Duration {
+        let now = self.now();
+        Duration::from_nanos(self.faults.delay(on, now).as_ns())
     }
 
     /// The error that a call of this kind ends with, and whether a file stays dirty then.
     pub fn fails(&mut self, on: On) -> Option<(Errno, bool)> {
-        let index = self.errors.iter().position(|armed| armed.on == on)?;
-        let armed = &mut self.errors[index];
-        let error = match armed.error {
-            ErrorKind::Eio => Errno::EIO,
-            ErrorKind::Enospc => Errno::ENOSPC,
-        };
-        let keep_dirty = armed.keep_dirty;
-        if armed.left == 1 {
-            self.errors.remove(index);
-        } else if armed.left > 1 {
-            armed.left -= 1;
-        }
-        Some((error, keep_dirty))
+        let fault = self.faults.error(on)?;
+        Some((if fault.kind == Kind::Enospc { Errno::ENOSPC } else { Errno::EIO }, fault.keep_dirty))
     }
 
     /// Fails where an error is armed for calls of this kind.
@@ -208,49 +209,122 @@ impl Live {
         self.fails(on).map_or(Ok(()), |(error, _)| Err(error))
     }
 
-    /// Does what a control request asks for.
-    pub fn control(&mut self, request: &[u8]) -> Answer {
-        let request = match serde_json::from_slice(request) {
-            Ok(request) => request,
-            Err(error) => return Answer { done: false, text: format!("this request can't be read: {error}") },
-        };
-        let text = match request {
-            Request::PowerCut { lose, tear, seed } => return self.cut_power(lose, tear, seed),
-            Request::Stall { ms } => {
-                let until = Instant::now().checked_add(Duration::from_millis(ms));
-                let Some(until) = until else { return Answer { done: false, text: "the time is too long".into() } };
-                self.stalled = Some(until);
-                format!("syncs wait for {} s", ms as f64 / 1e3)
-            }
-            Request::Error { error, on, count, keep_dirty } => {
-                let armed = Armed { error, on, left: count, keep_dirty };
-                let text = described(&armed);
-                self.errors.push(armed);
-                text
-            }
-            Request::List => {
-                let stall = self.stall().map(|left| format!("syncs wait for another {:.1} s", left.as_secs_f64()));
-                let armed = stall.into_iter().chain(self.errors.iter().map(described)).collect::<Vec<_>>();
-                if armed.is_empty() { "no faults are armed".into() } else { armed.join("\n") }
-            }
-            Request::Clear => {
-                self.errors.clear();
-                self.stalled = None;
-                "all faults cleared".into()
-            }
-        };
-        Answer { done: true, text }
+    /// Bytes that were read, as a program gets them.
+    pub fn as_read(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
+        if !bytes.is_empty()
+            && let Some(rng) = self.faults.strikes(Kind::BitFlip, On::Read)
+        {
+            let bit = rng.below(8 * bytes.len() as u64);
+            bytes[bit as usize / 8] ^= 1 << (bit % 8);
+        }
+        bytes
     }
 
-    fn cut_power(&mut self, lose: crate::Lose, tear: crate::Tear, seed: u64) -> Answer {
-        if self.keep_log {
-            return Answer { done: false, text: "`crash-test` records here, and cuts the power by itself".into() };
+    /// Where a write lands, and what it writes: for one that is lost or misdirected what was there before, and, of the
+    /// latter, its bytes at another place of the file.
+    pub fn as_written(&mut self, ino: Ino, offset: u64, data: Vec<u8>) -> Vec<(u64, Vec<u8>)> {
+        let Some(content) = self.volume.seen().node(ino).and_then(Node::bytes) else { return vec![(offset, data)] };
+        let old = |offset: u64, length: usize| {
+            let mut old = content.read(offset, length);
+            old.resize(length, 0);
+            old
+        };
+        if self.faults.strikes(Kind::LostWrite, On::Write).is_some() {
+            return vec![(offset, old(offset, data.len()))];
         }
+        let Some(rng) = self.faults.strikes(Kind::MisdirectedWrite, On::Write) else { return vec![(offset, data)] };
+        let kept = (offset, old(offset, data.len()));
+        // Whole pages away, so that it lies as it would have lain there.
+        let (within, pages) = (offset % PAGE, content.size().div_ceil(PAGE));
+        let places = (0..PLACES).map(|_| PAGE * rng.below(pages.max(1)) + within);
+        let is_free = |place: &u64| place.abs_diff(offset) >= data.len() as u64 && *place < content.size();
+        let Some(place) = places.into_iter().find(is_free) else { return vec![kept] };
+        let length = data.len().min((content.size() - place) as usize);
+        vec![kept, (place, data[..length].to_vec())]
+    }
+
+    /// Cuts the power if it is to be cut at this call, which fails then.
+    pub fn cut_at(&mut self, on: On) -> Result<(), Errno> {
+        if self.faults.cuts(on) { self.cut_now() } else { Ok(()) }
+    }
+
+    fn cut_now(&mut self) -> Result<(), Errno> {
+        let (lose, tear, seed) = self.cut;
+        if !self.cut_power(lose, tear, seed).done {
+            // An image that can't be written stays as it was.
+            self.faults.cut();
+        }
+        Err(Errno::EIO)
+    }
+
+    /// Time until the armed power cut by the clock; it comes if that is over.
+    pub fn cut_in(&mut self) -> Option<Duration> {
+        let at = self.faults.cut_at()?;
+        let left = at.since(self.now());
+        if left.is_zero() {
+            let _ = self.cut_now();
+            return None;
+        }
+        Some(Duration::from_nanos(left.as_ns()))
+    }
+
+    /// Faults that have struck, in words.
+    pub fn struck(&self) -> Option<String> {
+        self.faults.tally()
+    }
+
+    /// Does what a control request asks for.
+    pub fn control(&mut self, request: &[u8]) -> Answer {
+        self.answer(request).unwrap_or_else(|text| Answer { text, ..Answer::default() })
+    }
+
+    fn answer(&mut self, request: &[u8]) -> Result<Answer, String> {
+        let request =
+            serde_json::from_slice(request).map_err(|error| format!("this request can't be read: {error}"))?;
+        let now = self.now();
+        let done = |text: String| Ok(Answer { done: true, text, faults: Vec::new() });
+        match request {
+            Request::PowerCut { .. } if self.keep_log => {
+                Err("`crash-test` records here, and cuts the power by itself".into())
+            }
+            Request::PowerCut { lose, tear, seed, at: None } => Ok(self.cut_power(lose, tear, seed)),
+            Request::PowerCut { at: Some(At::Nth(On::Event, _)), .. } => {
+                Err("events are those of a served drive: a mount counts writes and syncs".into())
+            }
+            Request::PowerCut { lose, tear, seed, at: Some(at) } => {
+                self.faults.arm(at.fault(), now)?;
+                self.cut = (lose, tear, seed);
+                done(format!("the power is cut at {at}, counted from now"))
+            }
+            Request::Fault { fault } if fault.kind == Kind::PowerCut => {
+                Err("a power cut is a request of its own".into())
+            }
+            Request::Fault { mut fault } => {
+                // Reads and writes are those of memory: a sync is what waits for a drive.
+                if matches!(fault.kind, Kind::Stall | Kind::Slow) {
+                    fault.on = fault.on.or(Some(On::Sync));
+                }
+                self.faults.arm(fault, now)?;
+                self.is_doubtful |= matches!(fault.kind, Kind::LostWrite | Kind::MisdirectedWrite | Kind::BitFlip);
+                done(format!("armed: {fault}"))
+            }
+            Request::List => Ok(Answer { done: true, text: String::new(), faults: self.faults.list(now) }),
+            Request::Clear => {
+                self.faults.clear();
+                self.cleared += 1;
+                done("all faults cleared".into())
+            }
+        }
+    }
+
+    fn cut_power(&mut self, lose: Lose, tear: Tear, seed: u64) -> Answer {
         let state = self.volume.state(self.volume.end(), lose, tear, &mut Rng::new(seed, b"fault"));
         let tree = self.volume.build(&state, tear);
         if let Some(Err(error)) = self.image.as_mut().map(|image| image.replace(&tree)) {
-            return Answer { done: false, text: format!("the image can't be written: {error}") };
+            let text = format!("the image can't be written: {error}");
+            return Answer { text, ..Answer::default() };
         }
+        self.faults.cut();
         let lost = state.lost.len();
         self.volume = Volume::of(tree, self.volume.rules());
         self.epoch += 1;
@@ -261,24 +335,8 @@ impl Live {
         Answer {
             done: true,
             text: format!("the power failed and is back: {operations} lost, files that were open fail"),
+            faults: Vec::new(),
         }
-    }
-}
-
-fn described(armed: &Armed) -> String {
-    let calls = match armed.on {
-        On::Sync => "syncs",
-        On::Write => "writes",
-        On::Read => "reads",
-    };
-    let error = match armed.error {
-        ErrorKind::Eio => "EIO",
-        ErrorKind::Enospc => "ENOSPC",
-    };
-    match armed.left {
-        0 => format!("{calls} fail with {error} until cleared"),
-        1 => format!("the next of the {calls} fails with {error}"),
-        left => format!("the next {left} {calls} fail with {error}"),
     }
 }
 

@@ -18,6 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// A file in the topmost folder, in no listing: each line that is written to it is an acknowledged id.
 pub const ACKNOWLEDGE: &str = ".tidewater-ack";
@@ -65,13 +66,25 @@ pub struct Mount {
 #[derive(Debug)]
 struct Shared {
     live: Mutex<Live>,
-    /// A stall ends.
+    /// Faults are armed or cleared.
     moved: std::sync::Condvar,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Live> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a time, or until this is so.
+    fn wait(&self, until: Instant, is_over: impl Fn(&Live) -> bool) -> MutexGuard<'_, Live> {
+        let mut live = self.lock();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || is_over(&live) {
+                return live;
+            }
+            live = self.moved.wait_timeout(live, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 }
 
@@ -136,6 +149,11 @@ impl Mount {
     pub fn is_full(&self) -> bool {
         let live = self.live.lock();
         live.volume.logged() > live.log_max
+    }
+
+    /// Faults that have struck, in words; `None`: none has.
+    pub fn struck(&self) -> Option<String> {
+        self.live.lock().struck()
     }
 
     /// Makes everything durable, and begins the log anew with what is there.

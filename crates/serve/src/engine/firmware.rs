@@ -27,12 +27,14 @@ pub(super) struct Firmware {
     pub(super) passed: Instant,
     /// A client waits for bytes that wait for a page to fill.
     pub(super) hurries: bool,
+    /// After so many events of the device nothing happens any more: the power is cut then.
+    pub(super) halt_at: u64,
 }
 
 impl Firmware {
     /// The subsystem at some pace: the model's, or none.
     pub(super) fn new(subsystem: Subsystem<Recorder<Nand>>, timing: Timing, log: Option<InputLog>) -> Firmware {
-        Firmware { subsystem, timing, log, passed: Instant::ZERO, hurries: false }
+        Firmware { subsystem, timing, log, passed: Instant::ZERO, hurries: false, halt_at: u64::MAX }
     }
 
     /// The command in a slot: what the subsystem says of a slot is about the command in it.
@@ -102,6 +104,7 @@ impl Machine for Firmware {
     #[inline]
     fn deadline(&self) -> Option<Instant> {
         match self.timing {
+            _ if self.subsystem.device().events_handled() >= self.halt_at => None,
             Timing::None if !self.has_work() => self.subsystem.deadline().filter(|at| *at <= self.passed),
             _ => self.subsystem.deadline(),
         }

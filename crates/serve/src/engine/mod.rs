@@ -3,6 +3,7 @@
 mod clock;
 mod context;
 mod events;
+mod faults;
 mod firmware;
 mod group;
 mod hosts;
@@ -27,6 +28,7 @@ pub use setup::{Backing, DriveSetup, MetricsSetup, NamespaceSetup, SERVE_TIME, S
 use clock::DeviceClock;
 use context::{Context, Pending, Turn};
 use events::wrong;
+use faults::{CommandFaults, off_of};
 use firmware::{DOORBELLS_MAX, Firmware, InputLog};
 use group::{Came, Group};
 use hosts::{Barrier, Functions, Hosts, Opened, Opening, PciFunction, Stored, nap};

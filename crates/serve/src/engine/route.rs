@@ -1,7 +1,10 @@
 //! The engine: owns the rooms, and routes what the firmware says, what comes from outside and what one room has come to
 //! that concerns another. It is the world of the drive loop.
 
-use super::{Barrier, Came, Context, Firmware, Group, Hosts, Message, Pending, Record, Rings, Storage, Stored, Turn};
+use super::{
+    Barrier, Came, CommandFaults, Context, Firmware, Group, Hosts, Message, Pending, Record, Rings, Storage, Stored,
+    Turn,
+};
 use crate::image::Disk;
 use crate::inbox::Inbox;
 use tidewater_base::{Duration, Instant};
@@ -22,6 +25,7 @@ pub(crate) struct Engine {
     pub(crate) group: Group,
     pub(crate) rings: Rings,
     pub(crate) record: Record,
+    pub(crate) faults: CommandFaults,
     /// Messages of other threads.
     pub(crate) mail: Inbox<Message>,
     /// How often the loop may go on with bytes that no client waits for before inputs are polled.
@@ -30,15 +34,16 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(hosts: Hosts, storage: Storage, group: Group, rings: Rings, mail: Inbox<Message>) -> Engine {
-        let (cx, record) = (Context::new(), Record::default());
-        Engine { cx, hosts, storage, group, rings, record, mail, unpaced_turns: 0 }
+        let (cx, record, faults) = (Context::new(), Record::default(), CommandFaults::new());
+        Engine { cx, hosts, storage, group, rings, record, faults, mail, unpaced_turns: 0 }
     }
 
     // --- what comes from outside ---
 
     /// Takes in what has come beside messages of clients, at this time of the wall. True: something happened.
     pub(crate) fn poll(&mut self, firmware: &Firmware, wall: Instant) -> (bool, Came) {
-        let Engine { cx, hosts, storage, group, rings, .. } = self;
+        let Engine { cx, hosts, storage, group, rings, faults, .. } = self;
+        let is_late = faults.release(cx, false);
         let t = &mut Turn { cx, firmware };
         let came = group.poll(t, wall);
         if came != Came::Nothing {
@@ -48,7 +53,7 @@ impl Engine {
         let rung = hosts.look_at_doorbells(t);
         let found = rings.look(t, storage, group);
         self.tell_of_disk();
-        (rung | found, came)
+        (rung | found | is_late, came)
     }
 
     /// Lets the NVMe/TCP target take in what came over its connections. True: something came.
@@ -148,6 +153,7 @@ impl Engine {
     /// The power has failed: what was under way is gone.
     pub(crate) fn power_lost(&mut self) {
         self.record.power_lost();
+        self.faults.power_lost();
         self.cx.pending.clear();
         self.group.power_lost();
         self.hosts.power_lost();
@@ -248,6 +254,7 @@ impl World<Firmware> for Engine {
 
     fn submit(&mut self, _: Instant) -> Option<Input<'_>> {
         let (_, pending) = self.cx.pending.pop_front()?;
+        self.faults.handed_in();
         if self.record.has_commands() {
             self.record.see_input(&mut self.cx, &pending);
         }
@@ -261,7 +268,7 @@ impl World<Firmware> for Engine {
     fn take(&mut self, now: Instant, output: Output, firmware: &Firmware) {
         self.cx.now = now;
         self.store_logs(firmware);
-        let Engine { cx, hosts, storage, group, record, .. } = self;
+        let Engine { cx, hosts, storage, group, record, faults, .. } = self;
         let t = &mut Turn { cx, firmware };
         match output {
             Output::DmaRead { token, function, address, len } => {
@@ -273,14 +280,20 @@ impl World<Firmware> for Engine {
             }
             Output::Fetch { slot, len } => {
                 record.count_moved(firmware.command(slot).queue, 1, len);
+                faults.fetching(firmware, slot);
                 hosts.fetch(t, &mut storage.payload, slot, len);
             }
             Output::Taken { slot, unit, version, zeroes, previous } => {
-                storage.payload.taken(slot, unit, version, zeroes, previous);
+                if faults.drops(slot) {
+                    storage.payload.lost(unit, version, previous);
+                } else {
+                    storage.payload.taken(slot, unit, version, zeroes, previous);
+                }
             }
             Output::Data { slot, unit, place, compare } => {
                 if !compare {
                     record.count_moved(firmware.command(slot).queue, 0, unit.len);
+                    storage.payload.flip(faults.flips(firmware, slot, unit));
                 }
                 hosts.data(t, &mut storage.payload, (slot, unit, compare), place);
             }
@@ -298,6 +311,7 @@ impl World<Firmware> for Engine {
             Output::Send { slot, at, bytes, log } => self.send(firmware, slot, at, &bytes, log),
             Output::SaveState => storage.save_state(t),
             Output::Complete { function, queue, cqe, address, slot } => {
+                let cqe = faults.ended(firmware, slot, queue, cqe);
                 if queue == 0 {
                     hosts.queues_may_change(firmware, function);
                 }
@@ -342,8 +356,10 @@ impl World<Firmware> for Engine {
         self.store_logs(firmware);
         self.hosts.look_at_doorbells(&mut Turn { cx: &mut self.cx, firmware });
         self.storage.resume_synced(&mut self.cx);
-        if !self.cx.pending.is_empty() {
-            return false;
+        let was_due = self.faults.cut_is_due();
+        self.faults.look(&mut Turn { cx: &mut self.cx, firmware });
+        if was_due || !self.cx.pending.is_empty() {
+            return was_due;
         }
         if self.has_time(firmware) {
             return true;

@@ -32,6 +32,9 @@ pub struct Payload {
     room: Vec<u8>,
     /// A unit that is written in part.
     composed: Vec<u8>,
+    /// The bit that is wrong in the bytes that are read next, and those bytes.
+    flip: Option<u64>,
+    flipped: Vec<u8>,
     /// What was programmed since the image failed, by its place.
     stranded: Table<u64, Held>,
     /// Versions of the row that is being reported: they leave the pool if none of its pages fails.
@@ -60,6 +63,8 @@ impl Payload {
             page: vec![0; image.page_size() as usize],
             room: vec![0; image.page_size() as usize],
             composed: vec![0; unit_size as usize],
+            flip: None,
+            flipped: Vec::new(),
             stranded: Table::default(),
             row: Vec::new(),
             row_sequence: None,
@@ -102,21 +107,7 @@ impl Payload {
     pub fn taken(&mut self, slot: Slot, unit: Unit, version: u64, zeroes: bool, previous: Whereabouts) {
         let Unit { lpn, skip, len, at } = unit;
         let (skip, len, at) = (skip as usize, len as usize, at as usize);
-        let is_whole = len == self.unit_size;
-        // What was superseded in the write buffer never goes to flash; what is on its way there does, and stays until
-        // then.
-        let reused = match previous {
-            Whereabouts::Buffered { version: old } => self.pool.remove((lpn, old)),
-            _ => None,
-        };
-        let held = match reused {
-            Some(held) => Held { poisoned: held.poisoned && !is_whole, ..held },
-            None => {
-                let buffer = self.pool.take();
-                let poisoned = !is_whole && !self.compose(lpn, previous, buffer);
-                Held::new(buffer, poisoned)
-            }
-        };
+        let held = self.room_for(lpn, previous, len == self.unit_size);
         let into = &mut self.pool.bytes_mut(held.buffer)[skip..skip + len];
         if zeroes {
             into.fill(0);
@@ -125,6 +116,31 @@ impl Payload {
             into.copy_from_slice(&self.staging[from..from + len]);
         }
         self.pool.hold((lpn, version), held);
+    }
+
+    /// As [`Payload::taken`], but the bytes are lost: the unit keeps those that it had.
+    #[cold]
+    pub fn lost(&mut self, unit: Unit, version: u64, previous: Whereabouts) {
+        let held = self.room_for(unit.lpn, previous, false);
+        self.pool.hold((unit.lpn, version), held);
+    }
+
+    /// Memory for a unit that is written. Unless that is whole, it has what the unit held.
+    fn room_for(&mut self, lpn: u32, previous: Whereabouts, is_whole: bool) -> Held {
+        // What was superseded in the write buffer never goes to flash; what is on its way there does, and stays until
+        // then.
+        let reused = match previous {
+            Whereabouts::Buffered { version: old } => self.pool.remove((lpn, old)),
+            _ => None,
+        };
+        match reused {
+            Some(held) => Held { poisoned: held.poisoned && !is_whole, ..held },
+            None => {
+                let buffer = self.pool.take();
+                let poisoned = !is_whole && !self.compose(lpn, previous, buffer);
+                Held::new(buffer, poisoned)
+            }
+        }
     }
 
     /// Puts into a buffer what a unit held before it is written in part. False: it can't be read.
@@ -191,6 +207,12 @@ impl Payload {
         if is_same? { Ok(()) } else { Err(MoveError::Differs) }
     }
 
+    /// A bit is wrong in the bytes that [`Payload::bytes`] is asked for next; `None`: none is.
+    #[inline]
+    pub fn flip(&mut self, bit: Option<u64>) {
+        self.flip = bit;
+    }
+
     /// Part of a unit, or of units that follow each other, from where they are: `unit.len` bytes from byte `unit.skip`
     /// on.
     ///
@@ -198,6 +220,9 @@ impl Payload {
     /// [`MoveError::Medium`], when it is lost or can't be read.
     #[inline]
     pub fn bytes(&mut self, unit: Unit, place: Whereabouts) -> Result<&[u8], MoveError> {
+        if let Some(bit) = self.flip.take() {
+            return self.flipped(bit, unit, place);
+        }
         let Unit { lpn, skip, len, .. } = unit;
         let (skip, len) = (skip as usize, len as usize);
         let whole = match place {
@@ -221,6 +246,18 @@ impl Payload {
             Whereabouts::Lost | Whereabouts::Host { .. } => return Err(MoveError::Medium),
         };
         Ok(&whole[skip..skip + len])
+    }
+
+    #[cold]
+    fn flipped(&mut self, bit: u64, unit: Unit, place: Whereabouts) -> Result<&[u8], MoveError> {
+        let mut bytes = std::mem::take(&mut self.flipped);
+        bytes.clear();
+        let read = self.bytes(unit, place).map(|right| bytes.extend_from_slice(right));
+        if let Some(byte) = bytes.get_mut(bit as usize / 8) {
+            *byte ^= 1 << (bit % 8);
+        }
+        self.flipped = bytes;
+        read.map(|()| self.flipped.as_slice())
     }
 
     /// The bytes of units that follow each other on a page of flash.

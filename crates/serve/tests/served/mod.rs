@@ -2,6 +2,7 @@
 
 mod attach;
 mod beside;
+mod command_faults;
 mod deallocate;
 mod doorbells;
 mod faults;

@@ -3,14 +3,9 @@
 use super::Server;
 use crate::control::{Answer, Request};
 use crate::engine::views::{About, live, metrics, status};
-use crate::engine::{Firmware, Message, PciFunction, Turn};
+use crate::engine::{Engine, Message, PciFunction, Turn, off_of};
 use std::sync::mpsc::Sender;
-use std::time::Duration;
 use tidewater_core::drive::Clock as _;
-use tidewater_core::subsystem::{Fault, Input};
-
-/// The longest time without power.
-const OFF_MAX: Duration = Duration::from_secs(86_400);
 
 impl Server {
     pub(super) fn take_mail(&mut self) -> bool {
@@ -44,14 +39,10 @@ impl Server {
             tracing::debug!(?request, "request of the control socket");
         }
         let text = |text: String| Ok(serde_json::Map::from_iter([("text".to_owned(), text.into())]));
-        if let Some(fault) = request.fault() {
-            let Some(firmware) = &self.firmware else { return Some(Err("the power is off".into())) };
-            if let Err(why) = can_happen(&fault, firmware) {
-                return Some(Err(why));
-            }
-            self.engine.cx.now = self.clock.now();
-            self.engine.cx.push(Input::Inject(fault));
-            return Some(Ok(Default::default()));
+        self.engine.cx.now = self.clock.now();
+        let Engine { cx, faults, .. } = &mut self.engine;
+        if let Some(answer) = faults.answer(cx, self.firmware.as_mut(), request) {
+            return Some(answer);
         }
         match *request {
             Request::Status => Some(Ok(status::status(self.firmware.as_ref(), &self.engine, self.about()))),
@@ -62,32 +53,21 @@ impl Server {
             | Request::GroupLeave { .. }
             | Request::GroupRebuild { .. }
             | Request::GroupLead { .. } => self.group_order(request, answer),
-            Request::FaultList => Some(match &self.firmware {
-                Some(firmware) => {
-                    let armed: Vec<Request> =
-                        firmware.subsystem.armed_faults().into_iter().map(Request::from).collect();
-                    let faults = serde_json::to_value(armed).map_err(|error| error.to_string());
-                    faults.map(|faults| serde_json::Map::from_iter([("faults".to_owned(), faults)]))
-                }
-                None => Err("the power is off".into()),
-            }),
             Request::Stop => {
                 self.begin_ending(Some(answer.clone()));
                 None
             }
             Request::PowerCut { .. } if self.firmware.is_none() => Some(Err("the power is off already".into())),
-            Request::PowerCut { off_ms } if Duration::from_millis(off_ms) > OFF_MAX => {
-                Some(Err(format!("{off_ms} ms without power: the maximum is a day (86400000 ms)")))
+            Request::PowerCut { off_ms } => {
+                Some(off_of(off_ms).and_then(|off| self.cut_power(off).map_err(|error| error.to_string())).and_then(
+                    |lost| {
+                        text(format!(
+                            "the power was cut; {lost} pages held only in volatile memory are lost; power returns in \
+                             {off_ms} ms"
+                        ))
+                    },
+                ))
             }
-            Request::PowerCut { off_ms } => Some(self.cut_power(Duration::from_millis(off_ms)).map_or_else(
-                |error| Err(error.to_string()),
-                |lost| {
-                    text(format!(
-                        "the power was cut; {lost} pages held only in volatile memory are lost; power returns in \
-                         {off_ms} ms"
-                    ))
-                },
-            )),
             Request::LinkLoss { function } => Some(match self.engine.hosts.functions.get(function) {
                 Some(PciFunction { connection: Some(connection), .. }) => {
                     connection.close();
@@ -118,30 +98,5 @@ impl Server {
             ending: self.ending.is_some(),
             now: self.clock.now(),
         }
-    }
-}
-
-/// Whether a fault can happen.
-///
-/// # Errors
-/// In words.
-fn can_happen(fault: &Fault, firmware: &Firmware) -> Result<(), String> {
-    match (*fault, fault.function()) {
-        (_, Some(function)) if !firmware.subsystem.has_controller(function) => Err(format!(
-            "there is no controller {function}: PCIe functions are numbered first, from 0, then hosts connected by \
-             NVMe/TCP"
-        )),
-        (Fault::Status { blocks: (first, end), .. }, _) if first >= end => {
-            Err(format!("the range {first}..{end} of blocks is empty"))
-        }
-        // A fault that can never come about is a mistake.
-        (Fault::Status { nsid, blocks: (first, _), .. }, _) => match firmware.subsystem.namespaces().at(nsid) {
-            Err(_) => Err(format!("there is no namespace {nsid}")),
-            Ok(found) if first >= found.blocks => {
-                Err(format!("namespace {nsid} has blocks 0..{}, and {first} is beyond them", found.blocks))
-            }
-            Ok(_) => Ok(()),
-        },
-        _ => Ok(()),
     }
 }

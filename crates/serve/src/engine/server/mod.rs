@@ -54,7 +54,7 @@ pub struct Server {
 }
 
 /// How a served device ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Counts of its work.
     pub counters: Counters,
@@ -62,6 +62,8 @@ pub struct Ended {
     pub wall: WallDuration,
     /// It is to be started anew: its disk was full, and has room again.
     pub again: bool,
+    /// Faults that have struck, in words.
+    pub struck: Option<String>,
 }
 
 impl fmt::Display for Ended {
@@ -73,7 +75,8 @@ impl fmt::Display for Ended {
              commands, {} errors",
             self.wall.as_secs_f64(),
             self.counters.errors
-        )
+        )?;
+        self.struck.as_ref().map_or(Ok(()), |struck| writeln!(f, "faults that struck: {struck}"))
     }
 }
 
@@ -108,7 +111,7 @@ impl Server {
             }
             if self.ending.is_none() && self.has_room_again() {
                 notify(Event::Note("the disk of the image has room again: the device starts itself anew".into()));
-                let ended = Ended { counters: self.engine.record.counters, wall: self.started.elapsed(), again: true };
+                let ended = self.ended(true);
                 // The next start finds what a crash would have left, and this process's files closed.
                 let _ = self.engine.record.end();
                 let _ = std::fs::remove_file(&self.setup.control);
@@ -174,6 +177,9 @@ impl Server {
         self.engine.housekeeping(powered(&self.firmware));
         if is_busy && self.engine.group.carrier().is_some() {
             self.busy_at = Wall::now();
+        }
+        if let Some(off) = self.engine.faults.take_cut() {
+            self.cut_power(off)?;
         }
         Ok(active)
     }
@@ -339,9 +345,13 @@ impl Server {
         has_room
     }
 
+    fn ended(&self, again: bool) -> Ended {
+        let (counters, struck) = (self.engine.record.counters, self.engine.faults.tally());
+        Ended { counters, wall: self.started.elapsed(), again, struck }
+    }
+
     fn end(mut self) -> Result<Ended, ServeError> {
-        let ended = Ended { counters: self.engine.record.counters, wall: self.started.elapsed(), again: false };
-        let mut result = Ok(ended);
+        let mut result = Ok(self.ended(false));
         let input_log;
         if let Some(firmware) = self.firmware.take() {
             self.engine.store_logs_and_rings(&firmware);

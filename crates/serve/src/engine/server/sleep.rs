@@ -44,6 +44,9 @@ impl Server {
         if let Some(until) = self.power.off_until() {
             time = time.min(until.saturating_duration_since(Wall::now()));
         }
+        if let Some(at) = self.engine.faults.next_at().filter(|_| firmware.is_some()) {
+            time = time.min(at.saturating_duration_since(Wall::now()));
+        }
         // What only a host's timers wait for is due in its own time, also when the drive is not paced.
         let due = firmware.and_then(|firmware| firmware.subsystem.deadline());
         if let Some(due) = due {

@@ -26,7 +26,12 @@ pub(crate) fn moment(firmware: Option<&Firmware>, engine: &Engine, about: &About
         outstanding: subsystem.map_or(0, |of| of.outstanding().into()),
         outstanding_in_a_queue: subsystem.map_or(0, |of| queues(of).into_values().max().unwrap_or(0).into()),
         power_cuts: about.power_cuts,
-        faults: subsystem.map(|of| of.armed_faults().iter().map(words).collect()).unwrap_or_default(),
+        faults: {
+            let of_firmware = subsystem.map(|of| of.armed_faults()).unwrap_or_default();
+            let own = engine.faults.list().into_iter().filter(|listed| !listed.over);
+            of_firmware.iter().map(words).chain(own.map(|listed| listed.fault.words())).collect()
+        },
+        faults_struck: engine.faults.struck_by_name().collect(),
         resets,
         drive,
         peers: firmware.and_then(|firmware| group::status(engine, firmware, wall)).unwrap_or_default(),

@@ -16,6 +16,12 @@ pub(crate) fn page(firmware: Option<&Firmware>, engine: &Engine, about: About) -
     let uptime = about.wall.as_secs_f64();
     page.add("counter", "tidewater_uptime_seconds_total", "Seconds since the device was started.", uptime);
     page.add("counter", "tidewater_power_cuts_total", "Power cuts injected.", about.power_cuts as f64);
+    let armed = engine.faults.list().iter().filter(|listed| !listed.over).count();
+    page.add("gauge", "tidewater_faults_armed", "Faults on commands that can still strike.", armed as f64);
+    page.family("counter", "tidewater_faults_struck_total", "Strikes of power cuts and faults on commands, by kind.");
+    for (kind, count) in engine.faults.struck() {
+        page.sample("tidewater_faults_struck_total", &[("kind", kind.name())], count as f64);
+    }
     page.family("counter", "tidewater_commands_total", "I/O commands completed.");
     for (kind, count) in ["read", "write", "flush", "other"].iter().zip(counters.commands) {
         page.sample("tidewater_commands_total", &[("kind", kind)], count as f64);

@@ -49,6 +49,10 @@ pub(crate) fn status(firmware: Option<&Firmware>, engine: &Engine, about: About)
         put(name, count.into());
     }
     put("errors", counters.errors.into());
+    let struck: Map<String, Value> = engine.faults.struck_by_name().map(|(name, count)| (name, count.into())).collect();
+    if !struck.is_empty() {
+        put("faults_struck", struck.into());
+    }
     if let Some(tap) = &engine.record.commands {
         put("command_events_written", tap.written().into());
         put("command_events_dropped", tap.dropped().into());
