@@ -4,6 +4,7 @@
 //! of them in plain `cargo test`, which needs no other toolchain.
 
 mod controller;
+mod crash;
 mod files;
 mod memories;
 mod nvme_tcp;
@@ -12,6 +13,7 @@ mod vfio_user;
 mod wire;
 
 pub use controller::controller;
+pub use crash::{crash_failures, mount_images};
 pub use files::{images, input_logs, profiles, traces};
 pub use nvme_tcp::nvme_tcp;
 pub use vfio_user::vfio_user;
@@ -21,7 +23,7 @@ pub use wire::wire;
 pub type Target = fn(&[u8]);
 
 /// Every target with its name.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("wire", wire),
     ("controller", controller),
     ("vfio_user", vfio_user),
@@ -30,4 +32,6 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("profiles", profiles),
     ("images", images),
     ("input_logs", input_logs),
+    ("mount_images", mount_images),
+    ("crash_failures", crash_failures),
 ];

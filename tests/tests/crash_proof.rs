@@ -34,6 +34,8 @@ struct Fault {
 
 const STRICT: &[&str] = &["--rules=strict"];
 const EXT4: &[&str] = &["--rules=ext4"];
+/// Redis asks for `redis-check-aof --fix` where the last record is torn, and not short.
+const EXT4_WHOLE: &[&str] = &["--rules=ext4", "--tear=none"];
 /// Where the order of writes between two syncs is what counts.
 const BETWEEN: &[&str] = &["--rules=strict", "--at=write", "--lose=random"];
 
@@ -89,11 +91,10 @@ const WELL_MADE: &[(&str, &str, &[&str])] = &[
     ("lmdb", "writemap", STRICT),
     ("bbolt", "sync", STRICT),
     ("bbolt", "sync", EXT4),
-    ("rocksdb", "sync", STRICT),
     ("rocksdb", "sync", EXT4),
     ("leveldb", "sync", EXT4),
     ("goleveldb", "sync", EXT4),
-    ("redis", "always", EXT4),
+    ("redis", "always", EXT4_WHOLE),
     ("etcd", "sync", STRICT),
     ("git", "all", EXT4),
 ];
@@ -325,7 +326,8 @@ fn torture_programs_without_one_of_their_syncs_are_found() {
     find(&FAULTS.iter().collect::<Vec<_>>(), "2000", 10);
 }
 
-/// 2,000 cuts of each, at every operation and torn at sectors: no false alarm.
+/// 2,000 cuts of each, at every operation and torn at sectors: no false alarm. By strict rules RocksDB fails, whose
+/// `CURRENT` may name a manifest that is not durable by name yet, and LevelDB and goleveldb, whose logs are not.
 #[test]
 #[ignore = "a campaign of many minutes"]
 fn torture_well_made_programs_pass_two_thousand_cuts() {
@@ -340,7 +342,8 @@ fn torture_well_made_programs_pass_two_thousand_cuts() {
             }
         };
         let home = TempDir::new().expect("a temporary folder");
-        let options = [rules, &["--cuts=2000", "--at=every", "--tear=sector", "--keep-going"][..]].concat();
+        let tear: &[&str] = if *rules == EXT4_WHOLE { &[] } else { &["--tear=sector"] };
+        let options = [rules, tear, &["--cuts=2000", "--at=every", "--keep-going"]].concat();
         let (code, json, seconds) = kit.test(home.path(), &program, "", &options);
         println!("| {name} {how} | {} | {} | {} | {seconds:.0} |", rules[0], json["tried"], json["failed"]);
         if code != Some(0) {

@@ -28,6 +28,24 @@ const SEEDS_MAX: usize = 704 << 10;
 /// Bytes of a trace or profile that make a seed.
 const FILE_MAX: usize = 2 << 10;
 
+/// Operations on a mount, of every kind.
+const OPERATIONS: &str = r#"{"do":"attributes","ino":1,"mode":16877,"uid":0,"gid":0}
+{"do":"create","at":{"folder":1,"name":"a"},"ino":2,"mode":33188,"uid":0,"gid":0,"rdev":0}
+{"do":"create","at":{"folder":1,"name":"b"},"ino":3,"mode":16877,"uid":0,"gid":0,"rdev":0}
+{"do":"write","ino":2,"offset":600,"data":"cmVjb3JkIDAK"}
+{"do":"link","ino":2,"at":{"folder":3,"name":"c"}}
+{"do":"create","at":{"folder":3,"name":"d"},"ino":4,"mode":41471,"uid":0,"gid":0,"rdev":0,"target":"YQ=="}
+{"do":"rename","from":{"folder":3,"name":"c"},"to":{"folder":1,"name":"a"},"exchange":false}
+{"do":"rename","from":{"folder":3,"name":"d"},"to":{"folder":1,"name":"a"},"exchange":true}
+{"do":"remove","at":{"folder":3,"name":"d"}}
+{"do":"resize","ino":2,"size":9000}
+{"do":"zero","ino":2,"offset":10,"length":1000000}
+{"do":"sync","ino":1,"data_only":false}
+{"do":"sync-failed","ino":2}
+{"do":"written-through","write":3}
+{"do":"sync-all"}
+{"do":"acknowledge","id":"7"}"#;
+
 /// Inputs to start from.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     match target {
@@ -65,6 +83,30 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
             let together = [&[1][..], &all.concat()].concat();
             let run = |entry: &Vec<u8>| [&[3][..], entry].concat();
             all.iter().map(|entry| [&[1][..], entry].concat()).chain(all.iter().map(run)).chain([together]).collect()
+        }
+        // As it is, behind a good first line, and in good batches: one, two, and a second that is cut.
+        "mount_images" => {
+            let lines: String = OPERATIONS.lines().enumerate().map(|(at, line)| format!("[{at},{line}]\n")).collect();
+            let whole = ["tidewater volume 1\n", "batch 4 00000000\nabcd"].concat();
+            let batches = [2, 128 | 2, 252 | 2, 64 | 3, 16 | 3].map(|how: u8| [&[how], lines.as_bytes()].concat());
+            let plain = [[&[0], whole.as_bytes()].concat(), [&[1], "batch 3 0\n".as_bytes()].concat()];
+            plain.into_iter().chain(batches).collect()
+        }
+        "crash_failures" => {
+            let operations: Vec<&str> = OPERATIONS.lines().collect();
+            let file = |rules: &str, tear: &str, cut: usize, lost: &str| {
+                format!(
+                    "{{\"kind\":\"tidewater crash-test failure\",\"version\":1,\"rules\":\"{rules}\",\"tear\":\"{tear}\",\
+                     \"check\":\"true\",\"said\":\"\",\"state\":{{\"cut\":{cut},\"lost\":{{{lost}}}}},\"base\":[{}],\
+                     \"operations\":[{}]}}",
+                    operations[..3].join(","),
+                    operations[3..].join(",")
+                )
+                .into_bytes()
+            };
+            let lost = ["", "\"0\":[]", "\"1\":[0],\"4\":[]", "\"6\":[],\"7\":[],\"900\":[5]"];
+            let kinds = [("strict", "page"), ("ext4", "sector"), ("strict", "none")];
+            kinds.iter().flat_map(|(rules, tear)| lost.map(|lost| file(rules, tear, 9, lost))).collect()
         }
         other => panic!("unknown fuzz target {other}"),
     }
@@ -331,7 +373,7 @@ macro_rules! targets {
     };
 }
 
-targets! { wire controller vfio_user nvme_tcp traces profiles images input_logs }
+targets! { wire controller vfio_user nvme_tcp traces profiles images input_logs mount_images crash_failures }
 
 #[test]
 fn every_target_has_seeds_a_test_and_a_binary() {

@@ -168,7 +168,7 @@ const PLACES: &[Place] = &[
             &["tree"],
             &["image", "unpack", "volume"],
             &["state"],
-            &["control", "shrink"],
+            &["control", "kept", "shrink"],
             &["mount"],
         ],
     },

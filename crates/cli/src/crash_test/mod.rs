@@ -10,7 +10,7 @@ use crate::output::Target;
 use crate::progress::Whole;
 use crate::{interrupt, output};
 use check::{Check, Verdict};
-use outcome::{Found, Kept, Outcome, Tried};
+use outcome::{Found, Outcome, Tried};
 use record::Folder;
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
-use tidewater_crash::{State, Tear, Volume, plan, shrink};
+use tidewater_crash::{Kept, State, Tear, Volume, plan, shrink};
 
 /// Checks that a failure may take to be shrunk, and the time for them.
 const SHRINK_TRIES: usize = 200;
@@ -45,7 +45,8 @@ pub fn command(of: &CrashTest) -> Result<(), Failure> {
     let outcome = try_states(of, &volume, &check)?;
     let outcome = Outcome { recorded, ..outcome };
     if let Some(found) = &outcome.smallest {
-        failure.write(&Kept::text(&volume, found, &check, of.tear)?)?;
+        let text = Kept::text(&volume, &found.state, of.tear, &check.text, &found.verdict.said);
+        failure.write(&text.map_err(Failure::run)?)?;
     }
     if let Some(target) = junit {
         target.write(&outcome.junit())?;

@@ -1,0 +1,4 @@
+//! `crash_failures` for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidewater_fuzz::crash_failures(data));
