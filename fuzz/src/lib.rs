@@ -7,6 +7,7 @@ mod controller;
 mod crash;
 mod files;
 mod memories;
+mod nbd;
 mod nvme_tcp;
 mod reader;
 mod vfio_user;
@@ -15,6 +16,7 @@ mod wire;
 pub use controller::controller;
 pub use crash::{crash_failures, mount_images};
 pub use files::{images, input_logs, profiles, traces};
+pub use nbd::nbd;
 pub use nvme_tcp::nvme_tcp;
 pub use vfio_user::vfio_user;
 pub use wire::wire;
@@ -23,11 +25,12 @@ pub use wire::wire;
 pub type Target = fn(&[u8]);
 
 /// Every target with its name.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("wire", wire),
     ("controller", controller),
     ("vfio_user", vfio_user),
     ("nvme_tcp", nvme_tcp),
+    ("nbd", nbd),
     ("traces", traces),
     ("profiles", profiles),
     ("images", images),

@@ -9,6 +9,7 @@ use tidewater_base::Rng;
 use tidewater_core::profile;
 use tidewater_tests::root;
 use tidewater_wire::log::{FileChange, FileChangeKind, FileDelta, FilePatch};
+use tidewater_wire::nbd;
 use tidewater_wire::nvme::identify::{IdentifyController, IdentifyNamespace};
 use tidewater_wire::nvme::{AdminCommand, Cns, GetLogPage, Identify, Sqe, log_page};
 use tidewater_wire::nvme_tcp::{Framing, Pdu};
@@ -53,6 +54,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         "controller" => controller_seeds(),
         "vfio_user" => vfio_user_seeds(),
         "nvme_tcp" => nvme_tcp_seeds(),
+        "nbd" => nbd_seeds(),
         "traces" => files("traces", ""),
         "profiles" => {
             let shown = profile::names().filter_map(profile::builtin).map(|profile| profile.show().into_bytes());
@@ -274,6 +276,31 @@ fn nvme_tcp_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
+fn nbd_seeds() -> Vec<Vec<u8>> {
+    let request = |kind: u16, flags: u16, offset: u64, len: u32| {
+        let request = nbd::Request { flags, kind, cookie: 1, offset, len }.to_bytes().to_vec();
+        if kind == nbd::command::WRITE { [request, vec![7; len as usize]].concat() } else { request }
+    };
+    let kinds = [
+        (nbd::command::WRITE, 1, 0, 4_096),
+        (nbd::command::READ, 0, 4_096, 1 << 20),
+        (nbd::command::TRIM, 1, 0, 32 << 20),
+        (nbd::command::WRITE_ZEROES, 2, 8_192, 4_096),
+        (nbd::command::FLUSH, 0, 0, 0),
+        (nbd::command::WRITE, 0, 1, 100),
+        (nbd::command::DISCONNECT, 0, 0, 0),
+    ];
+    let requests = kinds.map(|(kind, flags, offset, len)| request(kind, flags, offset, len)).concat();
+    let option = |option: u32, data: &[u8]| {
+        [&nbd::OptionHeader { option, len: data.len() as u32 }.to_bytes()[..], data].concat()
+    };
+    let go = [&[0, 0, 0, 1, b'1', 0, 1, 0, 3][..]].concat();
+    let options = [option(3, &[]), option(8, &[]), option(6, &[0; 6]), option(7, &go)].concat();
+    let behind = (0..8_u8).map(|how| [&[how << 1 | 1][..], &requests].concat());
+    let whole = (0..2_u8).map(|how| [&[how << 1, 0, 0, 0, 3][..], &options, &requests].concat());
+    behind.chain(whole).collect()
+}
+
 /// Numbers that are often a limit.
 const EDGES: [u64; 10] = [0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFF, i64::MAX as u64, u64::MAX];
 
@@ -373,7 +400,7 @@ macro_rules! targets {
     };
 }
 
-targets! { wire controller vfio_user nvme_tcp traces profiles images input_logs mount_images crash_failures }
+targets! { wire controller vfio_user nvme_tcp nbd traces profiles images input_logs mount_images crash_failures }
 
 #[test]
 fn every_target_has_seeds_a_test_and_a_binary() {

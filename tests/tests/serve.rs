@@ -20,6 +20,8 @@ use tidewater_wire::vfio_user::region;
 mod commands;
 #[path = "serve/full.rs"]
 mod full;
+#[path = "serve/nbd.rs"]
+mod nbd;
 #[path = "serve/said.rs"]
 mod said;
 

@@ -99,6 +99,7 @@ fn line(of: &LogDevice) -> Result<Serve, Failure> {
         seed: 1,
         vfio_user: vec![of.folder.join(SOCKET)],
         nvme_tcp: None,
+        nbd: None,
         discovery_address: None,
         insecure_bind: false,
         allow_host: Vec::new(),

@@ -9,6 +9,7 @@ use crate::{interrupt, logging, notify, output};
 use std::fmt::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidewater_base::units::{self, format_bytes, format_duration};
@@ -20,6 +21,7 @@ use tidewater_serve::engine::{
     Backing, Event, MetricsSetup, NamespaceSetup, Ready, SERVE_TIME, Server, Setup, TcpSetup,
 };
 use tidewater_serve::image::Image;
+use tidewater_serve::nbd;
 use tidewater_serve::peers::PeersSetup;
 use tidewater_serve::ring::RingSetup;
 use tidewater_serve::runtime::{self, IN_USE};
@@ -104,11 +106,15 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         })?;
     }
     let drive = study::change(profile_of(serve, &backing)?, &serve.set)?;
-    if serve.vfio_user.is_empty() && serve.nvme_tcp.is_none() {
+    let nbd = serve.nbd.as_deref().map(nbd::Address::from_str).transpose();
+    let nbd = nbd.map_err(|why| {
+        let help = "give a socket (--nbd unix:PATH), or a loopback address (--nbd 127.0.0.1:10809)";
+        Failure::usage(format_args!("--nbd {why}")).help(help)
+    })?;
+    if serve.vfio_user.is_empty() && serve.nvme_tcp.is_none() && nbd.is_none() {
         return Err(Failure::usage("no way to reach the drive was given").help(
             "give a socket for virtual machines (--vfio-user SOCKET), an address for remote hosts (--nvme-tcp \
-             ADDRESS), \
-             or both",
+             ADDRESS), a socket for programs that know no NVMe (--nbd unix:PATH), or several of them",
         ));
     }
     if let Some(address) = serve.discovery_address
@@ -151,6 +157,7 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
             allowed_hosts: serve.allow_host.clone(),
             allow_destructive: serve.allow_destructive,
         }),
+        nbd,
         runtime_directory: (serve.control.is_none() || serve.runtime_dir.is_some()).then_some(folder),
         control,
         metrics: serve.metrics.map(|address| MetricsSetup { address, names: serve.metrics_host.clone() }),
@@ -208,6 +215,8 @@ fn apart(serve: &Serve, backing: &Backing, ring: Option<&RingSetup>) -> Result<(
         files.extend(functions.filter_map(|function| Some(("--ring-copy", ring.copy_of(function)?))));
     }
     files.extend(serve.vfio_user.iter().map(|path| ("--vfio-user", path.clone())));
+    let nbd = serve.nbd.as_deref().and_then(|address| address.strip_prefix("unix:"));
+    files.extend(nbd.map(|path| ("--nbd", PathBuf::from(path))));
     files.extend(serve.control.clone().map(|path| ("--control", path)));
     let mut seen: Vec<(&str, PathBuf)> = Vec::new();
     for (flag, path) in files {
@@ -321,6 +330,9 @@ fn how_to_attach(ready: &Ready, serve: &Serve, control: &Path, page: Option<&str
         let (ip, port) = (address.ip(), address.port());
         let _ = writeln!(text, "NVMe/TCP. Attach a remote host:\n  nvme connect -t tcp -a {ip} -s {port} -n {nqn}");
     }
+    if let Some(address) = &ready.nbd {
+        let _ = writeln!(text, "NBD, a block device for any program. Look at it:\n  nbdinfo --list '{address}'");
+    }
     if let Some(address) = ready.peers {
         let _ = writeln!(text, "Peers reach it at {address}. Form a group: tidewater cluster group form --help");
     }
@@ -415,6 +427,7 @@ mod tests {
             ("--trace HERE/seen --commands unix:HERE/./seen", "--trace and --commands"),
             ("--control HERE/drive", "--image and --control"),
             ("--vfio-user HERE/f0.sock", "--vfio-user and --vfio-user"),
+            ("--nbd unix:HERE/./drive", "--image and --nbd"),
         ] {
             assert!(refused(more).starts_with(&format!("{flags} are the same file")), "{}", refused(more));
         }

@@ -29,7 +29,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("Peers", &["replication"]),
-    ("Hosts", &["attached_functions", "nvme_tcp_connections", "outstanding_commands"]),
+    ("Hosts", &["attached_functions", "nvme_tcp_connections", "nbd_connections", "outstanding_commands"]),
     (
         "Commands",
         &[

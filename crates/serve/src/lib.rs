@@ -1,7 +1,7 @@
 //! The drive under the wall clock: the same firmware as in simulation, with real bytes, real hosts and real time.
 //!
-//! [`image`] keeps what is on flash in a file, [`vfio_user`] and [`nvme_tcp`] carry hosts, and [`engine`] runs them
-//! together on one thread: it is the world of the one drive loop.
+//! [`image`] keeps what is on flash in a file, [`vfio_user`], [`nvme_tcp`] and [`nbd`] carry hosts, and [`engine`] runs
+//! them together on one thread: it is the world of the one drive loop.
 #![deny(unsafe_code)]
 
 mod clock;
@@ -11,6 +11,7 @@ pub mod engine;
 pub mod image;
 pub mod inbox;
 pub mod metrics;
+pub mod nbd;
 pub mod nvme_tcp;
 pub mod peers;
 pub mod ring;

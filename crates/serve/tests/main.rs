@@ -3,6 +3,7 @@
 mod determinism;
 mod image;
 mod knobs;
+mod nbd_served;
 mod nvme_tcp;
 mod nvme_tcp_served;
 mod served;

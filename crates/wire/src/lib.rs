@@ -3,6 +3,7 @@
 pub mod fabrics;
 pub mod layout;
 pub mod log;
+pub mod nbd;
 pub mod nvme;
 pub mod nvme_tcp;
 pub mod pci;

@@ -72,7 +72,7 @@ const PLACES: &[Place] = &[
         folder: "crates/serve/src",
         floors: &[
             &["clock", "image", "metrics", "nvme_tcp", "runtime"],
-            &["commands", "control", "trace", "vfio_user"],
+            &["commands", "control", "nbd", "trace", "vfio_user"],
             &["inbox", "ring"],
             &["peers"],
             &["engine"],

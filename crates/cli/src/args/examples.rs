@@ -245,6 +245,9 @@ Examples:
   tidewater serve --image memory --capacity 4GiB --namespaces 1GiB,rest:4k \\
     --vfio-user vfio.sock --metrics 127.0.0.1:9464
 
+  # A block device for programs that know no NVMe: qemu-img, nbd-client, nbdfuse, fio
+  tidewater serve --image drive.img --capacity 8GiB --nbd unix:nbd.sock
+
   # Every command as Wireshark reads it
   tidewater serve --image drive.img --capacity 8GiB --vfio-user vfio.sock --commands seen.pcapng
 

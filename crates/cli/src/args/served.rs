@@ -51,6 +51,10 @@ pub struct Serve {
     /// Allow remote hosts to format, sanitize, write-protect, run self-tests, and send vendor commands
     #[arg(long, requires = "nvme_tcp", help_heading = "Hosts")]
     pub allow_destructive: bool,
+    /// Serve the drive as network block devices (NBD), one for each namespace: on a socket that only this user and root
+    /// open, unix:PATH, or at a loopback address, such as 127.0.0.1:10809
+    #[arg(long, value_name = "ADDRESS", help_heading = "Hosts")]
+    pub nbd: Option<String>,
     /// Directory for sockets (mode 0700) [default: $XDG_RUNTIME_DIR/tidewater, or /run/tidewater for root]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Running")]
     pub runtime_dir: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! Reports of a served device to its user, and errors that end it.
 
 use super::Moments;
+use crate::nbd;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -58,6 +59,8 @@ pub struct Ready {
     pub vfio_user: Vec<PathBuf>,
     /// Address and NQN of NVMe/TCP.
     pub nvme_tcp: Option<(SocketAddr, String)>,
+    /// Where NBD is served.
+    pub nbd: Option<nbd::Address>,
     /// Metrics.
     pub metrics: Option<SocketAddr>,
     /// Where peers reach it.

@@ -401,7 +401,7 @@ fn inject(fault: FirmwareFault, cx: &mut Context, firmware: &Firmware) -> Result
         (_, Some(function)) if !firmware.subsystem.has_controller(function) => {
             return Err(format!(
                 "there is no controller {function}: PCIe functions are numbered first, from 0, then hosts connected by \
-                 NVMe/TCP"
+                 NVMe/TCP, and NBD last"
             ));
         }
         (FirmwareFault::Status { blocks: (first, end), .. }, _) if first >= end => {

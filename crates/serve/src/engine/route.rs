@@ -56,10 +56,10 @@ impl Engine {
         (rung | found | is_late, came)
     }
 
-    /// Lets the NVMe/TCP target take in what came over its connections. True: something came.
-    pub(crate) fn poll_target(&mut self, firmware: &Firmware, wall: Instant) -> bool {
+    /// Lets NVMe/TCP and NBD take in what came over their connections. True: something came.
+    pub(crate) fn poll_connections(&mut self, firmware: &Firmware, wall: Instant) -> bool {
         let Engine { cx, hosts, storage, .. } = self;
-        hosts.poll_target(&mut Turn { cx, firmware }, &mut storage.payload, wall)
+        hosts.poll_connections(&mut Turn { cx, firmware }, &mut storage.payload, wall)
     }
 
     /// Takes the transfers by messages that have ended. True: there were some.
@@ -124,9 +124,7 @@ impl Engine {
         if storage.payload.needs_sweep() {
             storage.payload.sweep(firmware.subsystem.device().unprogrammed());
         }
-        if let Some(target) = &mut hosts.target {
-            target.flush();
-        }
+        hosts.flush_connections();
         if let Some(peers) = group.carrier_mut() {
             peers.flush();
         }
@@ -137,14 +135,14 @@ impl Engine {
     /// Whether the device does nothing until its next event, at the model's pace, so that the loop returns: remote
     /// hosts get what has ended, and send more. Without any it returns where that event is far away.
     fn has_time(&self, firmware: &Firmware) -> bool {
-        let first = if self.hosts.target.is_some() { self.cx.now } else { self.cx.now + SOON };
+        let first = if self.hosts.has_connections() { self.cx.now } else { self.cx.now + SOON };
         firmware.timing == Timing::Model && firmware.deadline().is_some_and(|due| due > first)
     }
 
     /// Whether a command ends so soon that the thread stays awake for it.
     pub(crate) fn ends_soon(&self, firmware: &Firmware) -> bool {
         let soon = self.cx.now + SOON;
-        self.hosts.target.is_some()
+        self.hosts.has_connections()
             && self.has_time(firmware)
             && firmware.subsystem.outstanding() > 0
             && firmware.deadline().is_some_and(|due| due < soon)
@@ -329,16 +327,8 @@ impl World<Firmware> for Engine {
                 record.counters.interrupts += 1;
                 hosts.interrupt(function, vector);
             }
-            Output::Gone { function } => {
-                if let Some(target) = &mut hosts.target {
-                    target.gone(function);
-                }
-            }
-            Output::QueueGone { function, queue } => {
-                if let Some(target) = &mut hosts.target {
-                    target.queue_gone(function, queue);
-                }
-            }
+            Output::Gone { function } => hosts.gone(function),
+            Output::QueueGone { function, queue } => hosts.queue_gone(function, queue),
             // The target itself watches its hosts, by the wall's clock.
             Output::KeepAliveExpired { .. } => {}
             Output::LoadWindow { lpn, place } => storage.load_window(t, lpn, place),

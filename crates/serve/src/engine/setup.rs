@@ -1,5 +1,6 @@
 //! How a device is served: what the user asked for, and what of it makes the drive.
 
+use crate::nbd;
 use crate::peers::PeersSetup;
 use crate::ring::RingSetup;
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,8 @@ pub struct Setup {
     pub vfio_user: Vec<PathBuf>,
     /// NVMe/TCP.
     pub nvme_tcp: Option<TcpSetup>,
+    /// Where NBD is served.
+    pub nbd: Option<nbd::Address>,
     /// Peers that replicate its logs.
     pub peers: Option<PeersSetup>,
     /// The directory for sockets, if it is to be made.
@@ -118,7 +121,7 @@ pub struct DriveSetup {
     pub namespaces: Vec<NamespaceSetup>,
     /// PCI functions that are served; at least one controller is there.
     pub functions: u8,
-    /// Fabrics controllers.
+    /// Fabrics controllers; the last is NBD's, if that is served.
     pub fabrics: u8,
 }
 
@@ -131,7 +134,7 @@ impl DriveSetup {
             seed: setup.seed,
             namespaces: setup.namespaces.clone(),
             functions: setup.vfio_user.len() as u8,
-            fabrics: if setup.nvme_tcp.is_some() { FABRICS_MAX } else { 0 },
+            fabrics: if setup.nvme_tcp.is_some() { FABRICS_MAX } else { 0 } + u8::from(setup.nbd.is_some()),
         }
     }
 

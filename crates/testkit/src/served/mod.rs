@@ -2,9 +2,11 @@
 
 mod blocks;
 mod host;
+mod nbd;
 
 pub use blocks::{Model, block_of, blocks_of, tag_of};
 pub use host::{Host, zero_based};
+pub use nbd::NbdClient;
 
 use crate::{PATIENCE, profile};
 use std::io::{BufRead, BufReader, Write};
@@ -44,6 +46,7 @@ pub fn setup(profile: Profile, folder: &Path, backing: Backing, functions: usize
         seed: 7,
         vfio_user: (0..functions).map(|i| folder.join(format!("vfio{i}"))).collect(),
         nvme_tcp: None,
+        nbd: None,
         runtime_directory: None,
         control: folder.join("control"),
         metrics: None,

@@ -1,5 +1,5 @@
-//! Hosts: PCI functions and the NVMe/TCP target, and the ways of commands' data between them, the staging areas and the
-//! image.
+//! Hosts: PCI functions, the NVMe/TCP target and the NBD server, and the ways of commands' data between them, the
+//! staging areas and the image.
 
 mod dma_messages;
 mod doorbell_page;
@@ -26,10 +26,12 @@ use self::host_memory::LentMemory;
 use self::shadow_doorbells::Doorbells;
 use super::{Context, Firmware, Pending, Record, Turn};
 use crate::image::Payload;
+use crate::nbd;
 use crate::nvme_tcp::{Border, CommandId, Target};
 use tidewater_base::Instant;
 use tidewater_core::content::Whereabouts;
 use tidewater_core::host_memory::Access;
+use tidewater_core::subsystem::namespaces::Namespaces;
 use tidewater_core::subsystem::{Input, MoveError, Outstanding, Segments, Slot, Token, Unit};
 use tidewater_wire::nvme::Cqe;
 
@@ -45,14 +47,21 @@ pub(crate) struct Hosts {
     pub(crate) functions: Functions,
     /// The NVMe/TCP target, if hosts may come by it.
     pub(crate) target: Option<Target>,
+    /// The NBD server, if clients may come by it.
+    pub(crate) nbd: Option<nbd::Server>,
     gathering: Vec<Gathering>,
     lent: LentMemory,
     doorbells: Doorbells,
 }
 
 impl Hosts {
-    pub(crate) fn new(functions: Functions, target: Option<Target>) -> Hosts {
-        Hosts { functions, target, gathering: Vec::new(), lent: LentMemory::new(), doorbells: Doorbells::new() }
+    pub(crate) fn new(functions: Functions, target: Option<Target>, nbd: Option<nbd::Server>) -> Hosts {
+        Hosts { functions, target, nbd, gathering: Vec::new(), lent: LentMemory::new(), doorbells: Doorbells::new() }
+    }
+
+    /// The NBD server, where a controller is its.
+    fn nbd_of(&mut self, function: u8) -> Option<&mut nbd::Server> {
+        self.nbd.as_mut().filter(|nbd| nbd.function() == function)
     }
 
     /// The power has failed: what was under way is gone.
@@ -193,6 +202,10 @@ impl Hosts {
                 }
             };
         }
+        if let Some(nbd) = self.nbd_of(command.function) {
+            let there = nbd.fetch(command.queue, command.sqe.cid(), to.len());
+            return Some(there.map(|bytes| to.copy_from_slice(bytes)));
+        }
         match self.target.as_mut().map(|target| target.fetch(id_of(&command), slot, to.len() as u32)) {
             Some(Ok(there)) => {
                 to.copy_from_slice(there?);
@@ -236,9 +249,8 @@ impl Hosts {
                 Err(error) => Err(error),
             }
         } else {
-            let id = id_of(&t.firmware.command(slot));
             let read = |to: &mut [u8]| payload.read(unit, place, to);
-            self.target.as_mut().map_or(Err(MoveError::Host), |target| target.data(id, unit.at, unit.len, read))
+            self.connected(&t.firmware.command(slot), (unit.at, unit.len), read)
         };
         t.cx.push(Input::Moved { slot, result });
     }
@@ -328,6 +340,9 @@ impl Hosts {
     /// Posts a completion: to `address` in the memory of a PCI function's host, or over a connection.
     pub(crate) fn complete(&mut self, t: &mut Turn, (function, queue): (u8, u16), cqe: &Cqe, address: Option<u64>) {
         let Some(address) = address else {
+            if let Some(nbd) = self.nbd_of(function) {
+                return nbd.complete(queue, cqe);
+            }
             if let Some(slot) = self.target.as_mut().and_then(|target| target.complete(function, queue, cqe)) {
                 self.on_target_input(t.cx, Input::Moved { slot, result: Err(MoveError::Host) });
             }
@@ -353,17 +368,71 @@ impl Hosts {
         }
     }
 
-    // --- NVMe/TCP ---
+    // --- connections ---
 
-    /// Lets the target take in what came over its connections; `now`: the wall's time. True: something came.
-    pub(crate) fn poll_target(&mut self, t: &mut Turn, payload: &mut Payload, now: Instant) -> bool {
-        let Some(mut target) = self.target.take() else { return false };
-        let active = target.poll(now, &mut TargetBorder { t, payload, hosts: self });
-        while let Some(note) = target.take_note() {
-            t.cx.note(note);
+    /// Whether hosts may come over connections.
+    pub(crate) fn has_connections(&self) -> bool {
+        self.target.is_some() || self.nbd.is_some()
+    }
+
+    /// Lets target and server take in what came over their connections; `now`: the wall's time. True: something came.
+    pub(crate) fn poll_connections(&mut self, t: &mut Turn, payload: &mut Payload, now: Instant) -> bool {
+        let mut active = false;
+        if let Some(mut target) = self.target.take() {
+            active |= target.poll(now, &mut TargetBorder { t, payload, hosts: self });
+            while let Some(note) = target.take_note() {
+                t.cx.note(note);
+            }
+            self.target = Some(target);
         }
-        self.target = Some(target);
+        if let Some(nbd) = &mut self.nbd {
+            active |= nbd.poll(now, t);
+            while let Some(note) = nbd.take_note() {
+                t.cx.note(note);
+            }
+        }
         active
+    }
+
+    /// Sends what waits for connections.
+    pub(crate) fn flush_connections(&mut self) {
+        if let Some(target) = &mut self.target {
+            target.flush();
+        }
+        if let Some(nbd) = &mut self.nbd {
+            nbd.flush();
+        }
+    }
+
+    /// Nothing of a controller of connections is left in the subsystem.
+    pub(crate) fn gone(&mut self, function: u8) {
+        if let Some(nbd) = self.nbd_of(function) {
+            nbd.gone();
+        } else if let Some(target) = &mut self.target {
+            target.gone(function);
+        }
+    }
+
+    /// Nothing of a queue of such a controller is left in the subsystem.
+    pub(crate) fn queue_gone(&mut self, function: u8, queue: u16) {
+        if let Some(nbd) = self.nbd_of(function) {
+            nbd.queue_gone(queue);
+        } else if let Some(target) = &mut self.target {
+            target.queue_gone(function, queue);
+        }
+    }
+
+    /// Writes data of a command into the place from which it is sent over its connection: `len` bytes from byte `at`.
+    fn connected(
+        &mut self,
+        command: &Outstanding,
+        (at, len): (u32, u32),
+        fill: impl FnOnce(&mut [u8]) -> Result<(), MoveError>,
+    ) -> Result<(), MoveError> {
+        if let Some(nbd) = self.nbd_of(command.function) {
+            return nbd.data((command.queue, command.sqe.cid()), (at as usize, len as usize), fill);
+        }
+        self.target.as_mut().map_or(Err(MoveError::Host), |target| target.data(id_of(command), at, len, fill))
     }
 
     /// An input of a connection; the end of data that the firmware gathers goes to it with the data.
@@ -421,5 +490,20 @@ impl Border for TargetBorder<'_, '_> {
             None => self.payload.staging(slot),
         };
         to[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// The engine, as the NBD server sees it.
+impl nbd::Border for Turn<'_> {
+    fn input(&mut self, input: Input<'static>) {
+        self.cx.push(input);
+    }
+
+    fn is_ready(&self, function: u8) -> bool {
+        self.firmware.subsystem.is_ready(function)
+    }
+
+    fn namespaces(&self) -> &Namespaces {
+        self.firmware.subsystem.namespaces()
     }
 }

@@ -161,7 +161,7 @@ impl Server {
         active |= self.engine.take_transfers(powered(&self.firmware));
         active |= self.take_messages();
         let wall = self.wall();
-        active |= self.engine.poll_target(powered(&self.firmware), wall);
+        active |= self.engine.poll_connections(powered(&self.firmware), wall);
         let (any, came) = self.engine.poll(powered(&self.firmware), wall);
         active |= any;
         self.engine.cx.notes.drain(..).for_each(&mut *notify);
@@ -303,6 +303,7 @@ impl Server {
             // No host comes any more, and what those that are there had asked for is dropped with their connections.
             self.sockets.clear();
             self.engine.hosts.target = None;
+            self.engine.hosts.nbd = None;
             self.engine.group.set_carrier(None);
             // What clients still wanted comes too late, and that they have gone must not reset what begins now.
             self.engine.hosts.refuse_messages();

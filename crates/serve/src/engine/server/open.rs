@@ -1,7 +1,9 @@
-//! Parts that a start makes or opens: the image and its drive, rings, the NVMe/TCP target, connections to peers.
+//! Parts that a start makes or opens: the image and its drive, rings, the NVMe/TCP target, the NBD server, connections
+//! to peers.
 
 use crate::engine::{Backing, DriveSetup, Event, FABRICS_MAX, Firmware, InputLog, ServeError, Setup, TcpSetup, wrong};
 use crate::image::{Image, ImageOptions, Payload, Target as ImageTarget};
+use crate::nbd;
 use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
 use crate::peers::PeersSetup;
 use crate::peers::carrier::{self, Carrier};
@@ -280,6 +282,12 @@ pub(super) fn target(tcp: &TcpSetup, controllers: &Options) -> Result<Target, Se
     };
     options.limits.transfer_max = controllers.transfer_max;
     Target::bind(options).map_err(wrong)
+}
+
+pub(super) fn nbd(address: &nbd::Address, controllers: &Options) -> Result<nbd::Server, ServeError> {
+    // The last of the controllers.
+    let function = controllers.functions + controllers.fabrics - 1;
+    nbd::Server::bind(address, function, controllers.queues, controllers.transfer_max).map_err(wrong)
 }
 
 /// Puts the rings into memory that survives, if it does not: what a device has reported to its peers must be in its

@@ -2,6 +2,7 @@
 
 use super::open::{self, Drive};
 use crate::engine::{Engine, Event, Firmware, InputLog, ServeError, Setup, TcpSetup, wrong};
+use crate::nbd;
 use crate::peers::PeersSetup;
 use crate::vfio_user::Waker;
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ pub(super) struct Power {
     pub(super) cuts: u64,
     /// Where hosts and peers reached the device before a cut.
     tcp_address: Option<SocketAddr>,
+    nbd_address: Option<nbd::Address>,
     peers_address: Option<SocketAddr>,
 }
 
@@ -61,6 +63,9 @@ impl Power {
         if let Some(target) = hosts.target.take() {
             // Where it was, hosts look for it again.
             self.tcp_address = target.addresses().first().copied();
+        }
+        if let Some(nbd) = hosts.nbd.take() {
+            self.nbd_address = Some(nbd.address().clone());
         }
         if let Some(peers) = group.carrier() {
             self.peers_address = peers.address();
@@ -112,6 +117,9 @@ impl Power {
         if let Some(tcp) = &setup.nvme_tcp {
             let tcp = TcpSetup { address: self.tcp_address.unwrap_or(tcp.address), ..tcp.clone() };
             hosts.target = Some(open::target(&tcp, firmware.subsystem.options())?);
+        }
+        if let Some(address) = self.nbd_address.as_ref().or(setup.nbd.as_ref()) {
+            hosts.nbd = Some(open::nbd(address, firmware.subsystem.options())?);
         }
         if let Some(setup) = &setup.peers {
             let setup = PeersSetup { listen: self.peers_address.or(setup.listen), ..setup.clone() };

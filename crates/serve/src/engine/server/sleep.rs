@@ -57,7 +57,9 @@ impl Server {
         if let Some(at) = self.engine.rings.next_look().filter(|_| firmware.is_some()) {
             time = time.min(at.saturating_duration_since(Wall::now()));
         }
-        if let Some(due) = self.engine.hosts.target.as_ref().and_then(|target| target.deadline()) {
+        let hosts = &self.engine.hosts;
+        let of_target = hosts.target.as_ref().and_then(|target| target.deadline());
+        for due in of_target.into_iter().chain(hosts.nbd.as_ref().and_then(|nbd| nbd.deadline())) {
             time = time.min(WallDuration::from_nanos(due.since(self.wall()).as_ps() / 1_000));
         }
         if let Some(peers) = self.engine.group.carrier() {
@@ -68,10 +70,11 @@ impl Server {
         }
         let image = self.engine.storage.image().event();
         let target = self.engine.hosts.target.as_ref().map(|target| target.as_fd());
+        let nbd = self.engine.hosts.nbd.as_ref().map(|nbd| nbd.as_fd());
         let peers = self.engine.group.carrier().map(|peers| peers.as_fd());
         let rung = self.engine.rings.doorbells().map(|doorbell| doorbell.watched());
         let fds: Vec<BorrowedFd<'_>> =
-            std::iter::once(self.waker.as_fd()).chain(image).chain(target).chain(peers).chain(rung).collect();
+            [Some(self.waker.as_fd()), image, target, nbd, peers].into_iter().flatten().chain(rung).collect();
         let mut polled: Vec<PollFd<'_>> = fds.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         // Interrupted or not, the caller looks for work. Of doorbells in a page nothing else tells.
         let end = Wall::now() + time;

@@ -126,6 +126,8 @@ impl Server {
         let controllers = firmware.subsystem.options();
         let target = setup.nvme_tcp.as_ref().map(|tcp| open::target(tcp, controllers)).transpose()?;
         let nvme_tcp = target.as_ref().and_then(|target| target.addresses().first().map(|at| (*at, nqn.clone())));
+        let nbd = setup.nbd.as_ref().map(|address| open::nbd(address, controllers)).transpose()?;
+        let nbd_at = nbd.as_ref().map(|nbd| nbd.address().clone());
         let connected =
             setup.peers.as_ref().map(|setup| open::peers(setup, payload.image(), &firmware, &waker)).transpose()?;
         let peers_at = connected.as_ref().and_then(|peers| peers.address());
@@ -155,7 +157,7 @@ impl Server {
         let mut group = Group::new(setup.peers.as_ref().is_some_and(|peers| peers.holds_log));
         group.set_carrier(connected);
         let storage = Storage::new(payload, rings.is_used() && setup.input_log.is_none());
-        let hosts = Hosts::new(Functions::new(functions, transfers), target);
+        let hosts = Hosts::new(Functions::new(functions, transfers), target, nbd);
         let mut engine = Engine::new(hosts, storage, group, rings, mail.clone());
         if let Some(bytes_per_second) = setup.peers.as_ref().and_then(|peers| peers.catch_up_rate) {
             for function in 0..firmware.subsystem.device().fast().functions().len() as u8 {
@@ -189,6 +191,7 @@ impl Server {
         notify(Event::Ready(Ready {
             vfio_user: setup.vfio_user.clone(),
             nvme_tcp,
+            nbd: nbd_at,
             metrics: metrics_at,
             peers: peers_at,
             moments,

@@ -89,6 +89,9 @@ pub(crate) fn status(firmware: Option<&Firmware>, engine: &Engine, about: About)
     if let Some(target) = &engine.hosts.target {
         put("nvme_tcp_connections", target.statistics().open.into());
     }
+    if let Some(nbd) = &engine.hosts.nbd {
+        put("nbd_connections", nbd.connections().into());
+    }
     status
 }
 
