@@ -16,6 +16,7 @@ CLIPPY := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-cluster papers build quick install uninstall pgo test test-guest test-databases check fmt
+.PHONY: guest-shell
 .PHONY: bench python wheel python-cluster bench-databases torture deb tarball oci test-packages docs pictures clean
 
 help: ## This list
@@ -115,6 +116,10 @@ test: ## Run every test
 test-guest: ## Boot Linux guests (QEMU) that judge the device with their own tools
 	@scripts/setup.sh
 	@scripts/guest.sh $(ARGS)
+
+guest-shell: TIDEWATER := $(TARGET_DIR)/quick/tidewater
+guest-shell: quick ## A drive, a Linux guest that has it, and a prompt (ARGS='--profile villars': options of serve)
+	@TIDEWATER='$(TIDEWATER)' scripts/guest-shell.sh $(ARGS)
 
 test-databases: ## Crash PostgreSQL, Redis, SQLite and RocksDB on the device, and compare
 	@scripts/setup.sh

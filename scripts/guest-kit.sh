@@ -19,8 +19,8 @@ kit=$(realpath -m "${1:-${CARGO_TARGET_DIR:-$root/target}/guest-kit}")
 release=trixie
 newer=trixie-backports
 host_packages=(qemu-system-x86)
-guest_packages=(nvme-cli fio pciutils e2fsprogs xfsprogs kmod bash coreutils util-linux mount grep sed gawk findutils \
-    diffutils
+guest_packages=(nvme-cli fio nbd-client pciutils e2fsprogs xfsprogs kmod bash coreutils util-linux mount grep sed gawk \
+    findutils diffutils
     hostname procps iproute2 busybox-static zstd xz-utils bsdutils bsdextrautils
     debianutils gzip libc-bin bc jq)
 kernel_package=linux-image-cloud-amd64
@@ -161,8 +161,9 @@ of_guest depmod -b "$kit/guest" "$version" 2>"$kit/depmod"
 modules=usr/lib/modules/$version
 [ -s "$modules/modules.dep" ] && [ -s "$modules/modules.dep.bin" ]
 
-# The guest's first program mounts, then asks on the second serial line what to run. All else comes from the folder of
-# jobs (/dev/vdb, a cpio archive), which is read only then: a guest can be saved before, and serve any job.
+# The guest's first program mounts, then asks on the second serial line what to run, unless the kernel's command line
+# has `guest.shell`. All else comes from the folder of jobs (/dev/vdb, a cpio archive), which is read only then: a guest
+# can be saved before, and serve any job.
 cat >usr/sbin/guest <<'START'
 #!/bin/bash
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb
@@ -176,10 +177,12 @@ mkdir -p /dev/pts /dev/shm /run/guest
 mount -t devpts pts /dev/pts
 mount -t tmpfs shm /dev/shm
 ip link set lo up
-exec 3<>/dev/ttyS1
-busybox stty -F /dev/ttyS1 raw -echo
-echo "up $(cut -d ' ' -f 1 /proc/uptime)" >&3
-while read -r word <&3 && [ "$word" != go ]; do :; done
+if ! grep -qw guest.shell /proc/cmdline; then
+    exec 3<>/dev/ttyS1
+    busybox stty -F /dev/ttyS1 raw -echo
+    echo "up $(cut -d ' ' -f 1 /proc/uptime)" >&3
+    while read -r word <&3 && [ "$word" != go ]; do :; done
+fi
 cd /run/guest && busybox cpio -idm --quiet </dev/vdb
 exec /bin/bash /run/guest/start.sh
 START

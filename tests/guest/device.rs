@@ -59,6 +59,8 @@ pub struct Setup {
     pub memory_buffers: bool,
     /// As a target of NVMe/TCP, and not as a PCI function.
     pub tcp: bool,
+    /// As a server of NBD, and not as a PCI function: an emulated device is none.
+    pub nbd: bool,
     /// An emulated device, which has no control socket for faults, fails reads of a place
     /// (`tests/guest/jobs/faults.sh`).
     pub unreadable: bool,
@@ -73,6 +75,7 @@ pub const PLAIN: Setup = Setup {
     namespaces: &[256],
     memory_buffers: false,
     tcp: false,
+    nbd: false,
     unreadable: false,
     capture: false,
 };
@@ -82,7 +85,7 @@ pub struct Device {
     kind: Kind,
     setup: Setup,
     folder: PathBuf,
-    /// Of the target of NVMe/TCP.
+    /// Of the target of NVMe/TCP, or the server of NBD.
     port: u16,
     server: Option<Child>,
 }
@@ -130,7 +133,7 @@ impl Device {
     pub fn arguments(&self) -> Vec<String> {
         match self.kind {
             Kind::Emulated => self.emulated(),
-            Kind::Tidewater if self.setup.tcp => {
+            Kind::Tidewater if self.setup.tcp || self.setup.nbd => {
                 // The host's loopback is 10.0.2.2 to the guest.
                 ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"].map(str::to_owned).into()
             }
@@ -177,7 +180,8 @@ impl Device {
         arguments
     }
 
-    /// The guest's file `target`: address, port, and name of a target of NVMe/TCP (`-`: as discovery says).
+    /// The guest's file `target`: address, port, and name of a target of NVMe/TCP (`-`: as discovery says); of NBD the
+    /// first two count.
     pub fn target(&self) -> String {
         match self.kind {
             // The kernel's own target, inside of the guest.
@@ -214,6 +218,8 @@ impl Device {
         }
         if self.setup.tcp {
             command.args(["--nvme-tcp", &format!("127.0.0.1:{}", self.port), "--allow-host", HOST]);
+        } else if self.setup.nbd {
+            command.args(["--nbd", &format!("127.0.0.1:{}", self.port)]);
         } else {
             command.arg("--vfio-user").arg(self.socket());
         }

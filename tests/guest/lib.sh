@@ -118,6 +118,14 @@ disk_of() {
 there() { disk_of "$1" >/dev/null; }
 gone() { ! disk_of "$1" >/dev/null; }
 
+# The network of a guest that has one: the host's loopback is 10.0.2.2.
+network() {
+    local interface
+    modprobe virtio_net
+    interface=$(basename "$(ls -d /sys/class/net/e* | head -n 1)")
+    ip link set "$interface" up && ip address add 10.0.2.15/24 dev "$interface"
+}
+
 # wait_for SECONDS COMMAND...: until the command ends well. The seconds are far more than it takes on an idle machine.
 wait_for() {
     local deadline=$((SECONDS + $1))

@@ -15,6 +15,7 @@ mod job;
 mod machine;
 mod run;
 mod scenarios;
+mod shell;
 
 use device::Kind;
 use machine::Kit;

@@ -13,6 +13,7 @@ use crate::device::{Device, Kind};
 use crate::job::{Line, Tally, checks};
 use crate::machine::{Heard, Kit, Machine, Task};
 use crate::scenarios::{Scenario, Step};
+use crate::shell;
 
 /// Lines of a console that a failure shows; the rest is in the file.
 const CONSOLE_LINES: usize = 150;
@@ -118,6 +119,9 @@ impl Runner {
         let guest = Self::folder(scenario)?;
         let folder = self.work.join(scenario.name);
         let prepared = std::fs::create_dir_all(&folder).and_then(|()| Device::new(self.kind, scenario.setup, &folder));
+        if scenario.steps.is_empty() {
+            return Ok(shell::run(&self.kit, self.kind, &folder));
+        }
         let mut device = match prepared {
             Ok(device) => device,
             Err(error) => return Ok(failed(format!("the device can't be made: {error}"))),

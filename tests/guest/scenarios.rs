@@ -32,7 +32,7 @@ pub struct Scenario {
     pub tool: bool,
     /// The device.
     pub setup: Setup,
-    /// The guests.
+    /// The guests; none: that of `make guest-shell` (`shell.rs`).
     pub steps: Vec<Step>,
 }
 
@@ -144,6 +144,13 @@ pub fn scenarios() -> Vec<Scenario> {
             Setup { namespaces: &[128], tcp: true, ..PLAIN },
             vec![step(&["tcp"], "")],
         ),
+        scenario(
+            "nbd",
+            "the kernel's NBD driver: verified I/O, trims, and files of ext4 that outlive a power cut",
+            Setup { nbd: true, ..PLAIN },
+            vec![step(&["nbd"], "")],
+        ),
+        scenario("shell", "`make guest-shell` runs commands by a pipe on a drive", PLAIN, Vec::new()),
         scenario(
             "faults",
             "what the driver makes of a failing range, of late, doubled and lost completions, and of a fatal status",

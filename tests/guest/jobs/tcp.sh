@@ -32,12 +32,6 @@ own_target() {
     echo "$port" >"$configfs/ports/1/addr_trsvcid"
     ln -s "$configfs/subsystems/$subsystem" "$configfs/ports/1/subsystems/"
 }
-network() {
-    local interface
-    module virtio_net || true
-    interface=$(basename "$(ls -d /sys/class/net/e* | head -n 1)")
-    ip link set "$interface" up && ip address add 10.0.2.15/24 dev "$interface"
-}
 prepare() {
     if [ "$device" = emulated ]; then
         wait_for 30 disk_of 1 && own_target
