@@ -58,6 +58,7 @@ mkdir "$work/jobs"
 read -r lines columns <<<"$(stty size 2>/dev/null || echo 24 80)"
 cat >"$work/jobs/start.sh" <<'START'
 exec 0<>/dev/ttyS1 1>&0 2>&0
+ln -sfn /proc/self/fd /dev/fd
 modprobe nvme
 for turn in $(seq 300); do
     [ -e /sys/class/nvme/nvme0/nvme0n1 ] && break

@@ -120,7 +120,7 @@ fn data_comes_back_whatever_its_size_and_over_any_connection() {
     drive.stop();
 }
 
-/// What was flushed is there after a cut, and clients come back by themselves.
+/// Flushed data is there after a cut, and clients come back by themselves.
 #[test]
 fn a_power_cut_ends_connections_and_keeps_what_was_flushed() {
     let folder = tempfile::tempdir().unwrap();
