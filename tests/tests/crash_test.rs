@@ -12,6 +12,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tidewater_tests::{root, run, run_refused, run_well, skipped, tidewater, wait};
 
+#[path = "crash_test/drive.rs"]
+mod drive;
+
 /// Whether file systems can be mounted here; otherwise `cases` are left out, in words.
 pub(crate) fn has_fuse(cases: usize) -> bool {
     // The kernel answers only where it has FUSE, and this user may use it.
@@ -335,6 +338,36 @@ fn a_killed_mount_loses_what_a_power_cut_loses_and_nothing_else() {
     assert_eq!(fs::metadata(last.path("name")).expect("it is there").nlink(), 2);
     std::mem::forget(mounted);
     std::mem::forget(mounted_again);
+}
+
+/// An id may come in pieces, and the last without an end of its line.
+#[test]
+fn an_acknowledged_id_may_come_in_several_writes() {
+    if !has_fuse(1) {
+        return;
+    }
+    let home = TempDir::new().expect("a temporary folder");
+    let program = "printf 1 >&3; printf '2\\n3' >&3; printf '4\\n' >&3; printf 5 >&3; echo x > file";
+    let options = ["--check", "true", "--cuts", "1", "--json"];
+    let passed = run_well(home.path(), &[&["crash-test"], &options[..], &["--", "sh", "-c", program]].concat());
+    let json: Value = serde_json::from_str(&passed).expect("JSON");
+    assert_eq!(json["acknowledged"].as_u64(), Some(3), "12, 34 and 5: {json}");
+}
+
+#[test]
+fn a_user_whom_fuse_refuses_is_told_so() {
+    if !has_fuse(1) {
+        return;
+    }
+    let is_open = fs::metadata("/dev/fuse").is_ok_and(|about| about.mode() & 0o006 == 0o006);
+    if is_open || !nix::unistd::geteuid().is_root() {
+        return skipped(1, "another user may open /dev/fuse, or can't be one");
+    }
+    let home = TempDir::new().expect("a temporary folder");
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let done = tidewater(home.path()).args(["mount", "."]).uid(65_534).gid(65_534).output().expect("the binary starts");
+    let said = text(&done.stderr);
+    assert!(said.contains("/dev/fuse: Permission denied") && !said.contains("install"), "{said}");
 }
 
 /// In root's mount others have what permissions allow them; its faults are for root alone.

@@ -7,6 +7,7 @@ mod compare;
 mod completions;
 mod crash_test;
 mod drive;
+mod drive_image;
 #[cfg(test)]
 mod dry;
 mod experiment;

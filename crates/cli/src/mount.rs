@@ -1,6 +1,7 @@
 //! `tidewater mount`: a file system that forgets on a power cut what was not synced.
 
 use crate::args::crash::Mount;
+use crate::drive_image::OnDrive;
 use crate::failure::Failure;
 use crate::{fault, interrupt, notify, output};
 use std::time::Duration;
@@ -16,18 +17,18 @@ const LOG_MAX: u64 = 256 << 20;
 /// # Errors
 /// A directory that can't be mounted on, an image that can't be used, an unmount that failed.
 pub fn command(of: &Mount) -> Result<(), Failure> {
-    let options = crash::Options {
-        folder: of.folder.clone(),
-        rules: of.rules,
-        image: of.image.clone(),
-        keep_log: false,
-        log_max: LOG_MAX,
-    };
     if fault::is_mount(&of.folder) {
         return Err(Failure::usage(format_args!("{} is mounted by another command", of.folder.display()))
             .help("give another directory, or end that command"));
     }
-    let mount = crash::Mount::new(&options).map_err(refused)?;
+    let image = match of.image.as_ref().map(|image| (image, image.to_str().and_then(OnDrive::open))) {
+        Some((image, Some(drive))) => Some(crash::Source::Blocks(image.display().to_string(), Box::new(drive?))),
+        Some((image, None)) => Some(crash::Source::File(image.clone())),
+        None => None,
+    };
+    let options =
+        crash::Options { folder: of.folder.clone(), rules: of.rules, image, keep_log: false, log_max: LOG_MAX };
+    let mount = crash::Mount::new(options).map_err(refused)?;
     let _running = interrupt::Running::silent();
     let folder = of.folder.display();
     let kept = match &of.image {
@@ -58,6 +59,9 @@ pub fn refused(error: crash::MountError) -> Failure {
     match &error {
         crash::MountError::NoFuse(_) => failure
             .help("install fuse3, and modprobe fuse; a container needs --device /dev/fuse and --cap-add SYS_ADMIN"),
+        crash::MountError::Denied(_) => {
+            failure.help("run it as root, or have root open /dev/fuse to you (`ls -l /dev/fuse`)")
+        }
         crash::MountError::Image(_, crash::ImageError::Damaged { .. } | crash::ImageError::NoImage) => {
             failure.help("give another file, or move this one away")
         }

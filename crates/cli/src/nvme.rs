@@ -10,6 +10,7 @@ use crate::args::served::{Nvme, NvmePage, NvmeSide, NvmeWhat};
 use crate::failure::Failure;
 use crate::output;
 use connect::explain;
+pub use connect::transport;
 use table::Table;
 use tidewater_client::hardware::Device;
 use tidewater_wire::nvme::identify::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, parse_namespace_list};

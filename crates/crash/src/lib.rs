@@ -6,8 +6,8 @@
 //! [`Volume::build`] makes its tree, [`unpack`] writes that to a folder.
 //!
 //! The model does no I/O, reads no clock and draws by seed: the same log and the same state give the same tree.
-//! [`Image`] keeps what is durable in a file, [`Kept`] a state that failed; `mount` (feature) is the volume as a file
-//! system by FUSE.
+//! [`Image`] keeps what is durable in a file, or on the [`Blocks`] of a drive; [`Kept`] is a state that failed; `mount`
+//! (feature) is the volume as a file system by FUSE.
 //!
 //! Files lie in memory as pages: a store of blocks can take the place of [`Content`] without a change elsewhere.
 
@@ -25,10 +25,10 @@ mod unpack;
 mod volume;
 
 pub use content::Content;
-pub use image::{Image, ImageError};
+pub use image::{Blocks, Image, ImageError};
 pub use kept::Kept;
 #[cfg(feature = "mount")]
-pub use mount::{ACKNOWLEDGE, CONTROL, Mount, MountError, Options, unmount_lazily};
+pub use mount::{ACKNOWLEDGE, CONTROL, Mount, MountError, Options, Source, unmount_lazily};
 pub use operation::{Entry, Ino, Operation, ROOT};
 pub use shrink::shrink;
 pub use state::{At, Lose, State, Tear, plan};

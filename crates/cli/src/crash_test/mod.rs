@@ -11,7 +11,6 @@ use crate::progress::Whole;
 use crate::{interrupt, output};
 use check::{Check, Verdict};
 use outcome::{Found, Outcome, Tried};
-use record::Folder;
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,7 +34,7 @@ pub fn command(of: &CrashTest) -> Result<(), Failure> {
     let (json, junit) = (Target::maybe(of.json.as_ref())?, Target::maybe(of.junit.as_ref())?);
     let failure = Target::new(&of.failure)?;
     output::distinct(&[json.as_ref(), junit.as_ref(), Some(&failure)], None)?;
-    let states = Folder::for_states()?;
+    let states = record::for_states()?;
     let text = of.check.clone().unwrap_or_default();
     let check =
         Check { text, time: Duration::from_nanos(of.check_time.as_ps() / 1_000), folder: states.path().to_path_buf() };
@@ -148,7 +147,7 @@ fn replay(file: &Path, of: &CrashTest) -> Result<(), Failure> {
     let text =
         std::fs::read_to_string(file).map_err(|error| Failure::usage(format_args!("{name}: {}", reason(&error))))?;
     let kept = Kept::read(&text).map_err(|why| Failure::usage(format_args!("{name}: {why}")))?;
-    let states = Folder::for_states()?;
+    let states = record::for_states()?;
     let text = of.check.clone().unwrap_or(kept.check);
     // The file may come from another user, and its command is run now.
     output::print(&format!("the check: {}\n", crate::failure::printable(&text)))?;

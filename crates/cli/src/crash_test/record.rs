@@ -4,12 +4,10 @@ use crate::args::crash::CrashTest;
 use crate::failure::{Failure, Status, reason};
 use crate::{interrupt, mount};
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use tempfile::TempDir;
 use tidewater_crash::{ACKNOWLEDGE, Mount, Options, Volume};
 
 /// Bytes of changes that a run may record.
@@ -19,39 +17,18 @@ const LOOK: Duration = Duration::from_millis(2);
 /// Memory of this machine as a folder: states are made and forgotten there without a disk.
 const MEMORY: &str = "/dev/shm";
 
-/// A folder of this process, removed when it is dropped.
-#[derive(Debug)]
-pub struct Folder(PathBuf);
-
-impl Folder {
-    fn new(parent: &Path, name: &str) -> std::io::Result<Folder> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let (id, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = parent.join(format!("tidewater-{name}-{id}-{count}"));
-        DirBuilder::new().mode(0o700).create(&path).map(|()| Folder(path))
-    }
-
-    /// A folder for states, in memory where that can be.
-    ///
-    /// # Errors
-    /// When none can be made.
-    pub fn for_states() -> Result<Folder, Failure> {
-        let temporary = std::env::temp_dir();
-        let made = Folder::new(Path::new(MEMORY), "states").or_else(|_| Folder::new(&temporary, "states"));
-        made.map_err(|error| Failure::run(format_args!("{}: {}", temporary.display(), reason(&error))))
-    }
-
-    /// Its path.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
+/// A folder of this process alone, removed when it is dropped.
+fn folder(parent: &Path, name: &str) -> Result<TempDir, Failure> {
+    let made = tempfile::Builder::new().prefix(&format!("tidewater-{name}-")).tempdir_in(parent);
+    made.map_err(|error| Failure::run(format_args!("{}: {}", parent.display(), reason(&error))))
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What can't be removed is in a folder for temporary files.
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A folder for states, in memory where that can be.
+///
+/// # Errors
+/// When none can be made.
+pub fn for_states() -> Result<TempDir, Failure> {
+    folder(Path::new(MEMORY), "states").or_else(|_| folder(&std::env::temp_dir(), "states"))
 }
 
 /// Runs the program in a fresh mount, and returns the volume with its log.
@@ -59,13 +36,11 @@ impl Drop for Folder {
 /// # Errors
 /// When there is no mount, or the program does not end well.
 pub fn record(of: &CrashTest) -> Result<Volume, Failure> {
-    let temporary = std::env::temp_dir();
-    let folder = Folder::new(&temporary, "mount")
-        .map_err(|error| Failure::run(format_args!("{}: {}", temporary.display(), reason(&error))))?;
+    let folder = folder(&std::env::temp_dir(), "mount")?;
     let options =
         Options { folder: folder.path().to_path_buf(), rules: of.rules, image: None, keep_log: true, log_max: LOG_MAX };
     // Dropped before the folder that it is mounted on.
-    let mounted = Mount::new(&options).map_err(mount::refused)?;
+    let mounted = Mount::new(options).map_err(mount::refused)?;
     let _running = interrupt::Running::begin();
     if let Some(setup) = &of.setup {
         run(&mounted, "--setup", &["sh".into(), "-c".into(), setup.into()])?;

@@ -68,15 +68,22 @@ pub fn open_reached(reached: &Reached) -> Result<Device, Failure> {
 /// # Errors
 /// When it can't be reached, or another client has it.
 pub fn open(target: &str, host_nqn: Option<&str>) -> Result<Device, Failure> {
-    let transport: Box<dyn Transport> = match Target::parse(target)? {
+    Device::over(transport(target, host_nqn)?).map_err(explain)
+}
+
+/// As [`open`], for commands alone.
+///
+/// # Errors
+/// As there.
+pub fn transport(target: &str, host_nqn: Option<&str>) -> Result<Box<dyn Transport>, Failure> {
+    Ok(match Target::parse(target)? {
         Target::VfioUser(_) | Target::Pci(_) if host_nqn.is_some() => {
             return Err(Failure::usage("--host-nqn applies to NVMe/TCP only").help("leave --host-nqn out"));
         }
         Target::VfioUser(path) => Box::new(by_vfio_user(&path)?),
         Target::Tcp(address) => Box::new(by_tcp(&address, host_nqn)?),
         Target::Pci(address) => Box::new(pci::Function::open(&address).map_err(|error| explain(error.into()))?),
-    };
-    Device::over(transport).map_err(explain)
+    })
 }
 
 /// A drive's error for the user, with the remedy where that is known.

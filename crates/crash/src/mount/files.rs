@@ -445,6 +445,9 @@ impl Filesystem for Files {
         let mut live = self.0.lock();
         if is_special(ino) {
             live.answers.remove(&handle.0);
+            // A last line may have no end.
+            let _ = live.acknowledge(handle.0, b"\n");
+            live.begun_ids.remove(&handle.0);
         } else if let Ok(ino) = live.inner(ino) {
             live.closed(ino);
         }
@@ -501,14 +504,15 @@ impl Filesystem for Files {
         }
         if ino.0 == ACKNOWLEDGE_INO {
             let mut live = self.0.lock();
-            let text = String::from_utf8_lossy(data);
-            let mut ids = text.lines().map(str::trim).filter(|id| !id.is_empty());
-            let done = ids.try_for_each(|id| live.record(Operation::Acknowledge { id: id.into() }).map(drop));
+            let done = live.acknowledge(handle.0, data);
             return send(reply, done.map(|()| data.len() as u32));
         }
         let (through, data) = (flags.0 & O_DSYNC != 0, data.to_vec());
         self.in_time(if through { On::Sync } else { On::Write }, move |live| {
-            send(reply, live.inner(ino).and_then(|ino| live.write(ino, offset, data, through)));
+            match live.inner(ino).and_then(|ino| live.write(ino, offset, data, through)) {
+                Ok(count) if through => live.commit(move |done| send(reply, done.map(|()| count))),
+                done => send(reply, done),
+            }
         });
     }
 
@@ -516,7 +520,10 @@ impl Filesystem for Files {
         if is_special(ino) {
             return reply.ok();
         }
-        self.in_time(On::Sync, move |live| empty(reply, live.inner(ino).and_then(|ino| live.sync(ino, data_only))));
+        self.in_time(On::Sync, move |live| match live.inner(ino).and_then(|ino| live.sync(ino, data_only)) {
+            Ok(()) => live.commit(move |done| empty(reply, done)),
+            Err(error) => reply.error(error),
+        });
     }
 
     fn fsyncdir(&self, who: &Request, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {

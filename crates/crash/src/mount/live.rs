@@ -1,13 +1,14 @@
 //! A mounted volume between two calls: open files, times, faults, the image.
 
+use super::writer::{Job, Writer};
 use crate::control::{Answer, Request};
-use crate::image::Image;
 use crate::operation::{INO_BITS, Ino, Operation, ROOT};
 use crate::state::{Lose, Tear};
 use crate::tree::Node;
 use crate::volume::Volume;
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tidewater_base::Rng;
 use tidewater_base::faults::{At, Faults, Kind, On};
@@ -16,6 +17,8 @@ use tidewater_base::faults::{At, Faults, Kind, On};
 /// it.
 const EPOCH_SHIFT: u32 = INO_BITS;
 
+/// Bytes of an acknowledged id without an end of its line, at most.
+const ID_MAX: usize = 4096;
 /// Bytes of a page, by which a write is misdirected.
 const PAGE: u64 = 4096;
 /// Places that are drawn for a write, until one is clear of its own.
@@ -39,7 +42,9 @@ impl Times {
 #[derive(Debug)]
 pub(super) struct Live {
     pub volume: Volume,
-    image: Option<Image>,
+    pub writer: Option<Arc<Writer>>,
+    /// Lines of what is durable and was not given to the writer.
+    unsent: Vec<u8>,
     pub keep_log: bool,
     pub log_max: u64,
     /// Power cuts so far.
@@ -60,14 +65,17 @@ pub(super) struct Live {
     /// Handles: listings of folders, and answers of the control file.
     pub listings: HashMap<u64, Vec<(Ino, FileType, Vec<u8>)>>,
     pub answers: HashMap<u64, Vec<u8>>,
+    /// The line of each that has no end yet, of acknowledged ids.
+    pub begun_ids: HashMap<u64, Vec<u8>>,
     next_handle: u64,
 }
 
 impl Live {
-    pub fn new(volume: Volume, image: Option<Image>, keep_log: bool, log_max: u64) -> Live {
+    pub fn new(volume: Volume, writer: Option<Arc<Writer>>, keep_log: bool, log_max: u64) -> Live {
         Live {
             volume,
-            image,
+            writer,
+            unsent: Vec::new(),
             keep_log,
             log_max,
             epoch: 0,
@@ -81,6 +89,7 @@ impl Live {
             cleared: 0,
             listings: HashMap::new(),
             answers: HashMap::new(),
+            begun_ids: HashMap::new(),
             next_handle: 0,
         }
     }
@@ -109,7 +118,7 @@ impl Live {
         self.next_handle
     }
 
-    /// Carries out an operation; the image has what becomes durable by it before this returns.
+    /// Carries out an operation. What becomes durable by it goes to the image with the next [`Live::commit`].
     pub fn record(&mut self, operation: Operation) -> Result<u64, Errno> {
         if self.volume.logged() > self.log_max {
             if self.keep_log {
@@ -122,12 +131,52 @@ impl Live {
         if is_change {
             self.cut_at(On::Write)?;
         }
-        let durable = self.volume.take_durable();
-        let written = self.image.as_mut().map_or(Ok(()), |image| image.append(&durable));
+        let lines = self.take_lines();
+        self.unsent.extend(lines);
         if !self.keep_log {
             self.volume.fold();
         }
-        written.map(|()| number).map_err(|_| Errno::EIO)
+        Ok(number)
+    }
+
+    /// Lines of what has become durable, and of what was not given to the writer.
+    pub fn take_lines(&mut self) -> Vec<u8> {
+        let mut lines = std::mem::take(&mut self.unsent);
+        let durable = self.volume.take_durable();
+        if self.writer.is_some() {
+            // A `Vec` takes all, and numbers and names are JSON.
+            lines.extend(crate::image::lines(&durable).unwrap_or_default());
+        }
+        lines
+    }
+
+    /// They go with the next commit.
+    pub fn give_back(&mut self, lines: Vec<u8>) {
+        self.unsent.splice(0..0, lines);
+    }
+
+    /// Answers a call once the image has all that is durable.
+    pub fn commit(&mut self, done: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+        let lines = std::mem::take(&mut self.unsent);
+        match &self.writer {
+            Some(writer) => writer.add(Job { lines, done: Box::new(done) }),
+            None => done(Ok(())),
+        }
+    }
+
+    /// Takes ids that a program acknowledges, a line each. A line may come in several writes.
+    pub fn acknowledge(&mut self, handle: u64, data: &[u8]) -> Result<(), Errno> {
+        let mut text = self.begun_ids.remove(&handle).unwrap_or_default();
+        text.extend_from_slice(data);
+        let end = match text.iter().rposition(|byte| *byte == b'\n') {
+            Some(at) => at + 1,
+            None if text.len() > ID_MAX => text.len(),
+            None => 0,
+        };
+        self.begun_ids.insert(handle, text.split_off(end));
+        let text = String::from_utf8_lossy(&text);
+        let mut ids = text.lines().map(str::trim).filter(|id| !id.is_empty());
+        ids.try_for_each(|id| self.record(Operation::Acknowledge { id: id.into() }).map(drop))
     }
 
     pub fn touch(&mut self, ino: Ino, set: impl FnOnce(&mut Times, SystemTime)) {
@@ -320,12 +369,13 @@ impl Live {
     fn cut_power(&mut self, lose: Lose, tear: Tear, seed: u64) -> Answer {
         let state = self.volume.state(self.volume.end(), lose, tear, &mut Rng::new(seed, b"fault"));
         let tree = self.volume.build(&state, tear);
-        if let Some(Err(error)) = self.image.as_mut().map(|image| image.replace(&tree)) {
+        if let Some(Err(error)) = self.writer.as_ref().map(|writer| writer.replace(&tree)) {
             let text = format!("the image can't be written: {error}");
             return Answer { text, ..Answer::default() };
         }
         self.faults.cut();
         let lost = state.lost.len();
+        self.unsent.clear();
         self.volume = Volume::of(tree, self.volume.rules());
         self.epoch += 1;
         self.open.clear();

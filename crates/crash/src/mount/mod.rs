@@ -5,8 +5,9 @@
 
 mod files;
 mod live;
+mod writer;
 
-use crate::image::{Image, ImageError};
+use crate::image::{Blocks, Image, ImageError};
 use crate::operation::Operation;
 use crate::tree::Tree;
 use crate::volume::{Rules, Volume};
@@ -14,26 +15,38 @@ use files::Files;
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use live::Live;
 use nix::errno::Errno;
+use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use writer::Writer;
 
 /// A file in the topmost folder, in no listing: each line that is written to it is an acknowledged id.
 pub const ACKNOWLEDGE: &str = ".tidewater-ack";
 /// A file in the topmost folder, in no listing: it takes a [`crate::control::Request`], and gives the answer.
 pub const CONTROL: &str = ".tidewater-control";
 
+/// Where an image lies.
+#[derive(Debug)]
+pub enum Source {
+    /// In a file.
+    File(PathBuf),
+    /// On blocks, with a name for messages.
+    Blocks(String, Box<dyn Blocks>),
+}
+
 /// How a volume is mounted.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Options {
     /// Where: a folder that is there.
     pub folder: PathBuf,
     /// Rules of the volume.
     pub rules: Rules,
-    /// The file that keeps what is durable; `None`: memory.
-    pub image: Option<PathBuf>,
+    /// Where it keeps what is durable; `None`: in memory.
+    pub image: Option<Source>,
     /// Keep the whole log, for [`Mount::end`]; otherwise its durable beginning is forgotten.
     pub keep_log: bool,
     /// Bytes that the log may hold, about. Beyond that, a volume that keeps its log is full, and another becomes
@@ -45,11 +58,14 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The image.
-    #[error("{}: {}", .0.display(), .1)]
-    Image(PathBuf, ImageError),
+    #[error("{0}: {1}")]
+    Image(String, ImageError),
     /// There is no FUSE here.
     #[error("{0}")]
     NoFuse(&'static str),
+    /// This user may not use FUSE.
+    #[error("/dev/fuse: {0}")]
+    Denied(io::Error),
     /// The system refused.
     #[error("{}: {}", .0.display(), .1)]
     Refused(PathBuf, io::Error),
@@ -93,26 +109,34 @@ impl Mount {
     ///
     /// # Errors
     /// Where FUSE is missing, the folder or the image can't be used.
-    pub fn new(options: &Options) -> Result<Mount, MountError> {
-        let folder = &options.folder;
+    pub fn new(options: Options) -> Result<Mount, MountError> {
+        let folder = options.folder;
         let refused = |error: io::Error| MountError::Refused(folder.clone(), error);
-        if std::fs::metadata(folder).is_err_and(|error| error.raw_os_error() == Some(Errno::ENOTCONN as i32)) {
-            unmount_lazily(folder).map_err(refused)?;
+        if std::fs::metadata(&folder).is_err_and(|error| error.raw_os_error() == Some(Errno::ENOTCONN as i32)) {
+            unmount_lazily(&folder).map_err(refused)?;
         }
         let folder = folder.canonicalize().map_err(refused)?;
         if !Path::new("/dev/fuse").exists() {
             return Err(MountError::NoFuse("/dev/fuse is not there: the kernel or the container has no FUSE"));
         }
+        // `fusermount3` opens it as the user who calls it.
+        match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(MountError::Denied(error)),
+            _ => {}
+        }
         let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
         let empty = Tree::of(uid.as_raw(), gid.as_raw());
-        let (image, tree) = match &options.image {
-            Some(path) => {
-                let opened = Image::open(path, empty).map_err(|error| MountError::Image(path.clone(), error))?;
-                (Some(opened.0), opened.1)
-            }
-            None => (None, empty),
+        let (name, opened) = match options.image {
+            Some(Source::File(path)) => (path.display().to_string(), Image::open(&path, empty).map(Some)),
+            Some(Source::Blocks(name, blocks)) => (name, Image::on_blocks(blocks, empty).map(Some)),
+            None => (String::new(), Ok(None)),
         };
-        let live = Live::new(Volume::of(tree, options.rules), image, options.keep_log, options.log_max);
+        let opened = opened.map_err(|error| MountError::Image(name, error))?;
+        let (writer, tree) = match opened {
+            Some((image, tree)) => (Some(Arc::new(Writer::new(image))), tree),
+            None => (None, Tree::of(uid.as_raw(), gid.as_raw())),
+        };
+        let live = Live::new(Volume::of(tree, options.rules), writer.clone(), options.keep_log, options.log_max);
         let live = Arc::new(Shared { live: Mutex::new(live), moved: std::sync::Condvar::new() });
         let mut config = Config::default();
         config.mount_options = vec![
@@ -132,6 +156,9 @@ impl Mount {
                 }
                 _ => MountError::Refused(folder.clone(), error),
             })?;
+        if let Some(writer) = writer {
+            writer::start(writer, Arc::clone(&live));
+        }
         Ok(Mount { session: Some(session), live, folder })
     }
 
@@ -174,6 +201,12 @@ impl Mount {
         if !live.keep_log {
             let failed = |_| io::Error::other("the image can't be written: what was not synced is lost");
             live.record(Operation::SyncAll).map_err(failed)?;
+            let (tell, told) = channel();
+            // The receiver waits for it.
+            live.commit(move |done| _ = tell.send(done));
+            drop(live);
+            told.recv().unwrap_or(Err(fuser::Errno::EIO)).map_err(failed)?;
+            live = self.live.lock();
         }
         Ok(std::mem::take(&mut live.volume))
     }
@@ -191,6 +224,9 @@ impl Drop for Mount {
     fn drop(&mut self) {
         // Its process ends; what can't be unmounted is said by the next mount there.
         let _ = self.unmount();
+        if let Some(writer) = &self.live.lock().writer {
+            writer.close();
+        }
     }
 }
 

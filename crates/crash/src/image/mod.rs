@@ -1,15 +1,22 @@
-//! The durable part of a volume, in a file of this machine.
+//! The durable part of a volume, in a file of this machine or on the blocks of a drive.
 //!
 //! Batches, each of them a line `batch LENGTH CHECKSUM` and so many bytes of lines, an operation with its number each.
-//! A batch is written at once: one that the end of its process cut short is left out when the file is read.
+//! A batch is written at once: one that the end of its process cut short is left out when the file is read. The checksum
+//! is over a salt too, which in a file is nothing.
+
+mod blocks;
+
+pub use blocks::Blocks;
 
 use crate::operation::Operation;
 use crate::tree::{Fate, Tree};
+use blocks::OnBlocks;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use tidewater_base::checksum::crc32c;
+use tidewater_base::checksum::{crc32c, crc32c_append};
 
 /// First line of the file.
 const HEAD: &str = "tidewater volume 1\n";
@@ -41,8 +48,15 @@ pub enum ImageError {
 /// An image that this process alone uses.
 #[derive(Debug)]
 pub struct Image {
-    path: PathBuf,
-    file: File,
+    place: Place,
+    /// Lines that could not be written: they go with the next.
+    unwritten: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Place {
+    File { path: PathBuf, file: File, end: u64 },
+    Drive(OnBlocks),
 }
 
 impl Image {
@@ -57,20 +71,51 @@ impl Image {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let tree = if bytes.is_empty() { empty } else { read(&bytes)? };
-        let mut image = Image { path: path.to_path_buf(), file };
+        let place = Place::File { path: path.to_path_buf(), file, end: 0 };
+        let mut image = Image { place, unwritten: Vec::new() };
         image.replace(&tree)?;
         Ok((image, tree))
     }
 
-    /// Adds operations that have become durable.
+    /// As [`Image::open`], on the blocks of a drive. Each batch is durable there before the next begins.
     ///
     /// # Errors
-    /// When they can't be written: then none of them counts.
-    pub fn append(&mut self, operations: &[(u64, &Operation)]) -> io::Result<()> {
-        if operations.is_empty() {
+    /// As there.
+    pub fn on_blocks(blocks: Box<dyn Blocks>, empty: Tree) -> Result<(Image, Tree), ImageError> {
+        let (place, tree) = OnBlocks::open(blocks, empty)?;
+        Ok((Image { place: Place::Drive(place), unwritten: Vec::new() }, tree))
+    }
+
+    /// Adds operations that have become durable: their [`lines`]. Those that could not be added before come first.
+    ///
+    /// # Errors
+    /// When they can't be written: then none of them counts before a later call succeeds. `StorageFull`: a smaller tree
+    /// makes room ([`Image::replace`]).
+    pub fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let has_failed = !self.unwritten.is_empty();
+        self.unwritten.extend_from_slice(lines);
+        if self.unwritten.is_empty() {
             return Ok(());
         }
-        self.file.write_all(&batch(operations)?)
+        match &mut self.place {
+            Place::File { file, end, .. } => {
+                let bytes = batch(&self.unwritten, &[], 1);
+                // Behind what one that failed has left there nothing would be read.
+                if has_failed {
+                    file.set_len(*end)?;
+                }
+                file.write_all_at(&bytes, *end)?;
+                *end += bytes.len() as u64;
+            }
+            Place::Drive(drive) => {
+                if has_failed {
+                    drive.check().map_err(io::Error::other)?;
+                }
+                drive.append(&self.unwritten)?;
+            }
+        }
+        self.unwritten.clear();
+        Ok(())
     }
 
     /// Makes the image that of `tree`.
@@ -78,24 +123,49 @@ impl Image {
     /// # Errors
     /// When it can't be written: then the old one stays.
     pub fn replace(&mut self, tree: &Tree) -> Result<(), ImageError> {
-        let mut name = self.path.clone().into_os_string();
-        name.push(".new");
-        // A link that lies there may lead to another user's file.
-        match fs::remove_file(&name) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
+        match &mut self.place {
+            Place::File { path, file, end } => (*file, *end) = new_file(path, tree)?,
+            Place::Drive(drive) => drive.replace(tree)?,
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&name)?;
-        lock(&file)?;
-        file.write_all(HEAD.as_bytes())?;
-        let operations = tree.operations();
-        // What a tree begins with comes before all that is added.
-        let numbered: Vec<(u64, &Operation)> = operations.iter().map(|operation| (0, operation)).collect();
-        file.write_all(&batch(&numbered)?)?;
-        std::fs::rename(&name, &self.path)?;
-        self.file = file;
+        self.unwritten.clear();
         Ok(())
     }
+}
+
+/// A file with this tree in the place of `path`, locked, and its length.
+fn new_file(path: &Path, tree: &Tree) -> Result<(File, u64), ImageError> {
+    let mut name = path.to_path_buf().into_os_string();
+    name.push(".new");
+    // A link that lies there may lead to another user's file.
+    match fs::remove_file(&name) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&name)?;
+    lock(&file)?;
+    let bytes = [HEAD.as_bytes(), &batch(&lines_of(tree)?, &[], 1)].concat();
+    file.write_all(&bytes)?;
+    std::fs::rename(&name, path)?;
+    Ok((file, bytes.len() as u64))
+}
+
+/// The lines of a tree. What a tree begins with comes before all that is added.
+fn lines_of(tree: &Tree) -> io::Result<Vec<u8>> {
+    let operations = tree.operations();
+    lines(&operations.iter().map(|operation| (0, operation)).collect::<Vec<_>>())
+}
+
+/// Operations as lines, each with its number.
+///
+/// # Errors
+/// None that can come about.
+pub fn lines(operations: &[(u64, &Operation)]) -> io::Result<Vec<u8>> {
+    let mut lines = Vec::new();
+    for one in operations {
+        serde_json::to_writer(&mut lines, one)?;
+        lines.push(b'\n');
+    }
+    Ok(lines)
 }
 
 fn lock(file: &File) -> Result<(), ImageError> {
@@ -105,23 +175,34 @@ fn lock(file: &File) -> Result<(), ImageError> {
     })
 }
 
-fn batch(operations: &[(u64, &Operation)]) -> io::Result<Vec<u8>> {
-    let mut lines = Vec::new();
-    for one in operations {
-        serde_json::to_writer(&mut lines, one)?;
-        lines.push(b'\n');
-    }
-    let mut bytes = format!("batch {} {:08x}\n", lines.len(), crc32c(&lines)).into_bytes();
-    bytes.append(&mut lines);
-    Ok(bytes)
+/// A batch of lines, with empty lines up to a multiple of `block` bytes.
+fn batch(lines: &[u8], salt: &[u8], block: u64) -> Vec<u8> {
+    let first = |length: usize, sum: u32| format!("batch {length} {sum:08x}\n");
+    let is_aligned = |fill: &usize| {
+        let length = lines.len() + fill;
+        (first(length, 0).len() + length).is_multiple_of(block as usize)
+    };
+    // Where a longer first line steps over a boundary, the next one has it.
+    let fill = (0..=2 * block as usize).find(is_aligned).unwrap_or(0);
+    let lines = [lines, &vec![b'\n'; fill]].concat();
+    let mut bytes = first(lines.len(), crc32c_append(crc32c(salt), &lines)).into_bytes();
+    bytes.extend_from_slice(&lines);
+    bytes
 }
 
-/// The tree in an image. Operations became durable in another order than they were made in.
+/// The tree in an image.
 fn read(bytes: &[u8]) -> Result<Tree, ImageError> {
-    let mut rest = bytes.strip_prefix(HEAD.as_bytes()).ok_or(ImageError::NoImage)?;
+    let rest = bytes.strip_prefix(HEAD.as_bytes()).ok_or(ImageError::NoImage)?;
+    read_batches(rest, HEAD.len(), &[])
+}
+
+/// The tree that batches make. Operations became durable in another order than they were made in. `at`: where the first
+/// batch begins in the image.
+fn read_batches(batches: &[u8], at: usize, salt: &[u8]) -> Result<Tree, ImageError> {
+    let mut rest = batches;
     let mut operations: Vec<(u64, Operation)> = Vec::new();
-    while let Some((lines, behind)) = whole(rest) {
-        let damaged = |why: String| ImageError::Damaged { at: bytes.len() - rest.len(), why };
+    while let Some((lines, behind)) = whole(rest, salt) {
+        let damaged = |why: String| ImageError::Damaged { at: at + batches.len() - rest.len(), why };
         for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let one: (u64, Operation) = serde_json::from_slice(line).map_err(|error| damaged(error.to_string()))?;
             if !one.1.is_sound() {
@@ -138,14 +219,26 @@ fn read(bytes: &[u8]) -> Result<Tree, ImageError> {
     Ok(tree)
 }
 
-/// The first batch and what is behind it; `None`: there is none that is whole.
-fn whole(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+/// Of a batch the bytes of its first line, those of its lines, and their checksum; `None`: none begins here.
+fn head(bytes: &[u8]) -> Option<(usize, usize, u32)> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
     let mut words = std::str::from_utf8(&bytes[..end]).ok()?.strip_prefix("batch ")?.split(' ');
-    let length: usize = words.next()?.parse().ok()?;
+    let length = words.next()?.parse().ok()?;
     let sum = u32::from_str_radix(words.next()?, 16).ok()?;
-    let (lines, behind) = bytes[end + 1..].split_at_checked(length)?;
-    (crc32c(lines) == sum).then_some((lines, behind))
+    Some((end + 1, length, sum))
+}
+
+/// Bytes of the batch that begins here.
+fn length(bytes: &[u8]) -> Option<u64> {
+    let (first, length, _) = head(bytes)?;
+    (first as u64).checked_add(length as u64)
+}
+
+/// The first batch and what is behind it; `None`: there is none that is whole.
+fn whole<'a>(bytes: &'a [u8], salt: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let (first, length, sum) = head(bytes)?;
+    let (lines, behind) = bytes[first..].split_at_checked(length)?;
+    (crc32c_append(crc32c(salt), lines) == sum).then_some((lines, behind))
 }
 
 #[cfg(test)]
@@ -179,10 +272,10 @@ mod tests {
         let mut volume = Volume::of(tree, Rules::Strict);
         let a = write(&mut volume, "a", "one");
         volume.record(Operation::Sync { ino: a, data_only: false });
-        image.append(&volume.take_durable()).unwrap();
+        image.append(&lines(&volume.take_durable()).unwrap()).unwrap();
         // Its name becomes durable behind its bytes.
         volume.record(Operation::Sync { ino: ROOT, data_only: false });
-        image.append(&volume.take_durable()).unwrap();
+        image.append(&lines(&volume.take_durable()).unwrap()).unwrap();
         volume.fold();
         write(&mut volume, "b", "never synced");
         drop(image);

@@ -1,0 +1,125 @@
+//! The image of a mount, written on a thread of its own: a sync that waits for a drive keeps no other call waiting, and
+//! syncs that come meanwhile are written together.
+
+use super::Shared;
+use crate::image::{Image, ImageError};
+use crate::operation::Operation;
+use crate::tree::Tree;
+use fuser::Errno;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What a sync makes durable, and the answer of its call.
+pub(super) struct Job {
+    pub lines: Vec<u8>,
+    pub done: Box<dyn FnOnce(Result<(), Errno>) + Send>,
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.lines.len())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    jobs: Vec<Job>,
+    is_closed: bool,
+}
+
+/// An image and the jobs that wait for it. Whoever holds the mount's lock may take these two, in this order.
+#[derive(Debug)]
+pub(super) struct Writer {
+    queue: Mutex<Queue>,
+    come: Condvar,
+    image: Mutex<Image>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The error of a call that an image's error ends.
+fn errno(error: &io::Error) -> Errno {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Errno::ENOSPC,
+        _ => Errno::EIO,
+    }
+}
+
+impl Writer {
+    pub fn new(image: Image) -> Writer {
+        Writer { queue: Mutex::default(), come: Condvar::new(), image: Mutex::new(image) }
+    }
+
+    pub fn add(&self, job: Job) {
+        lock(&self.queue).jobs.push(job);
+        self.come.notify_one();
+    }
+
+    /// No more jobs come: the thread ends behind the last.
+    pub fn close(&self) {
+        lock(&self.queue).is_closed = true;
+        self.come.notify_one();
+    }
+
+    /// Makes the image that of a tree which has all that was given to it, and answers what waits. The mount is locked.
+    ///
+    /// # Errors
+    /// When it can't be written: then the old one stays, and jobs wait on.
+    pub fn replace(&self, tree: &Tree) -> Result<(), ImageError> {
+        let mut image = lock(&self.image);
+        image.replace(tree)?;
+        let jobs = std::mem::take(&mut lock(&self.queue).jobs);
+        drop(image);
+        jobs.into_iter().for_each(|job| (job.done)(Ok(())));
+        Ok(())
+    }
+
+    /// Writes jobs until it is closed.
+    pub fn run(&self, shared: &Shared) {
+        loop {
+            let mut queue = lock(&self.queue);
+            while queue.jobs.is_empty() && !queue.is_closed {
+                queue = self.come.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+            let jobs = std::mem::take(&mut queue.jobs);
+            drop(queue);
+            if jobs.is_empty() {
+                return;
+            }
+            let lines: Vec<u8> = jobs.iter().flat_map(|job| job.lines.iter().copied()).collect();
+            let written = lock(&self.image).append(&lines);
+            let written = match written {
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => self.make_room(shared),
+                written => written,
+            };
+            let result = written.map_err(|error| errno(&error));
+            jobs.into_iter().for_each(|job| (job.done)(result));
+        }
+    }
+
+    /// Writes the image anew without what was overwritten. All changes become durable by that, as by memory pressure:
+    /// later ones would otherwise come before those that the new image begins with.
+    fn make_room(&self, shared: &Shared) -> io::Result<()> {
+        let mut live = shared.lock();
+        live.volume.record(Operation::SyncAll);
+        let lines = live.take_lines();
+        let replaced = self.replace(live.volume.seen());
+        live.volume.fold();
+        replaced.map_err(|error| {
+            // It goes with the next, when files have been removed.
+            live.give_back(lines);
+            match error {
+                ImageError::Io(error) => error,
+                other => io::Error::other(other),
+            }
+        })
+    }
+}
+
+/// Starts the thread of a writer.
+pub(super) fn start(writer: Arc<Writer>, shared: Arc<Shared>) {
+    std::thread::spawn(move || writer.run(&shared));
+}
