@@ -454,7 +454,7 @@ fn faults_of_a_mount_end_calls_as_the_system_would() {
     assert!(refused.contains("a mount has no such fault"), "{refused}");
 }
 
-/// What a fault does to bytes is seen by the next program that opens the file, and by none once it is cleared.
+/// The next program that opens a file sees its lost, misplaced and changed bytes, and none does after a clear.
 #[test]
 fn faults_of_a_mount_lose_misplace_and_change_bytes() {
     if !has_fuse(1) {

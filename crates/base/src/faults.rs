@@ -1,7 +1,7 @@
 //! Faults that a user arms: one vocabulary for a served drive and for a mounted volume. Their names, when they strike,
 //! and how often they have. What each does to bytes, calls and commands is for those who own these.
 //!
-//! Time is told by the caller, and random choices follow from each fault's seed.
+//! The caller says what time it is, and random choices follow from each fault's seed.
 
 use crate::units::{format_duration, parse_duration};
 use crate::{Duration, Instant, Rng};
@@ -48,7 +48,7 @@ impl On {
 pub enum Kind {
     /// The power fails.
     PowerCut,
-    /// What begins in a time ends behind it.
+    /// Calls that begin in a time end behind it.
     Stall,
     /// Each call takes longer, by a distribution.
     Slow,
@@ -284,7 +284,7 @@ impl From<At> for String {
 /// A fault in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
-    /// What is left of it.
+    /// The fault, with the calls and strikes that are left.
     pub fault: Fault,
     /// How often it has struck.
     pub struck: u64,

@@ -13,7 +13,7 @@ use tidewater_tests::{root, run_well, tidewater, wait};
 /// A served drive. It is killed when this is dropped.
 struct Drive {
     child: Child,
-    /// What `--image` takes.
+    /// The target, for `--image`.
     target: String,
 }
 

@@ -56,7 +56,7 @@ pub(super) struct Live {
     faults: Faults,
     /// When the mount began, for its faults.
     started: Instant,
-    /// What the armed power cut loses and tears, and its seed.
+    /// The changes that the armed power cut loses, where it tears, and its seed.
     cut: (Lose, Tear, u64),
     /// Bytes that the kernel has of a file may be others than those that are there: it asks when the file is opened.
     pub is_doubtful: bool,

@@ -10,7 +10,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What a sync makes durable, and the answer of its call.
+/// Changes that a sync makes durable, and the answer of its call.
 pub(super) struct Job {
     pub lines: Vec<u8>,
     pub done: Box<dyn FnOnce(Result<(), Errno>) + Send>,
@@ -28,7 +28,7 @@ struct Queue {
     is_closed: bool,
 }
 
-/// An image and the jobs that wait for it. Whoever holds the mount's lock may take these two, in this order.
+/// An image and the jobs that wait for it. Locks are taken in this order: the mount's, the image's, the queue's.
 #[derive(Debug)]
 pub(super) struct Writer {
     queue: Mutex<Queue>,

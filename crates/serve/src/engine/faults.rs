@@ -36,12 +36,12 @@ pub(crate) struct CommandFaults {
     cut_is_due: bool,
 }
 
-/// What is decided on a command.
+/// Decisions on a command.
 struct Struck {
     command: Outstanding,
     /// It ends with this status.
     status: Option<Status>,
-    /// What it writes is dropped.
+    /// Its data is dropped.
     drops: bool,
     /// The bit of its data that is wrong; `None`: not decided.
     flip: Option<Option<u64>>,
@@ -149,7 +149,7 @@ impl CommandFaults {
         self.struck().filter(|(_, count)| *count > 0).map(|(kind, count)| (kind.name().to_owned(), count))
     }
 
-    /// What has struck, in words.
+    /// The kinds that have struck, in words.
     pub(crate) fn tally(&self) -> Option<String> {
         self.faults.tally()
     }
@@ -340,7 +340,7 @@ impl CommandFaults {
     }
 }
 
-/// What is decided on the command in a slot, which may be a new one. `None`: it is none of an I/O queue.
+/// Decisions on the command in a slot, which may be a new one. `None`: it is none of an I/O queue.
 fn of<'a>(commands: &'a mut HashMap<Slot, Struck>, firmware: &Firmware, slot: Slot) -> Option<&'a mut Struck> {
     let command = firmware.subsystem.command(slot).filter(|command| command.queue > 0)?;
     let new = || Struck { command, status: None, drops: false, flip: None, was_late: [false; 2] };
