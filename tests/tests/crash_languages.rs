@@ -1,4 +1,5 @@
-//! Crash tests from Rust and from Go: the guide's tests, as they fail and as they pass, and tests of both packages.
+//! Crash tests from Rust, from Go and in a container: the guide's tests, as they fail and as they pass, tests of both
+//! packages, the recipe of an image.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 use tidewater_tests::{binary, root, skipped};
 
-use crate::crash_test::{blocks, has_fuse, text};
+use crate::crash_test::{blocks, has_fuse, python, text};
 
 /// The guide's test in a language, whose program lacks a sync, the same with `sync` before ids are acknowledged, and
 /// the failure that the guide prints.
@@ -131,4 +132,40 @@ fn the_package_for_go_passes_its_own_tests() {
     assert_passed(&go(&module, &["test", "-count=1", "."]));
     let formatted = output(Command::new("gofmt").arg("-l").arg(&module));
     assert!(formatted.status.success() && formatted.stdout.is_empty(), "{}", text(&formatted.stdout));
+}
+
+/// The instructions of a Containerfile: each on one line, without comments.
+fn instructions(text: &str) -> Vec<(String, String)> {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let joined = lines.join("\n").replace("\\\n", " ");
+    let split = |line: &str| line.split_once(' ').map(|(name, rest)| (name.to_owned(), rest.trim().to_owned()));
+    joined.lines().filter(|line| !line.is_empty()).map(|line| split(line).expect("a name and arguments")).collect()
+}
+
+/// No image is made here. The command of the recipe runs on the guide's log, in the folders of a container.
+#[test]
+fn the_containers_command_finds_the_guides_log() {
+    let (true, Some(python)) = (has_fuse(1), python(1)) else { return };
+    let recipe = fs::read_to_string(root().join("examples/Containerfile")).expect("the recipe is there");
+    let instructions = instructions(&recipe);
+    let names: Vec<&str> = instructions.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["FROM", "COPY", "RUN", "COPY", "WORKDIR", "CMD"]);
+    assert!(instructions[2].1.contains("fuse3") && instructions[2].1.contains("/tmp/tidewater_*.deb"));
+    assert_eq!(instructions[3..5], [("COPY", ". /tests"), ("WORKDIR", "/out")].map(|(a, b)| (a.into(), b.into())));
+
+    let home = TempDir::new().expect("a temporary folder");
+    let page = fs::read_to_string(root().join("docs/guide/crash-testing.md")).expect("the guide is there");
+    let programs = blocks(&page, "python");
+    for (name, program) in ["log.py", "check.py"].into_iter().zip(&programs) {
+        fs::write(home.path().join(name), program).expect("the folder is writable");
+    }
+    let here = |word: String| {
+        let word = word.replace("/tests", home.path().to_str().expect("UTF-8"));
+        word.replace("python3", python.to_str().expect("UTF-8"))
+    };
+    let words: Vec<String> = serde_json::from_str(&instructions[5].1).expect("words as JSON");
+    assert_eq!(words[0], "tidewater");
+    let found = output(Command::new(binary()).args(words.into_iter().skip(1).map(here)).current_dir(home.path()));
+    assert_eq!(found.status.code(), Some(1), "{}", text(&found.stderr));
+    assert!(home.path().join("crash-test.xml").is_file() && home.path().join("crash-test.failure").is_file());
 }

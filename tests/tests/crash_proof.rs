@@ -34,8 +34,6 @@ struct Fault {
 
 const STRICT: &[&str] = &["--rules=strict"];
 const EXT4: &[&str] = &["--rules=ext4"];
-/// Redis asks for `redis-check-aof --fix` where the last record is torn, and not short.
-const EXT4_WHOLE: &[&str] = &["--rules=ext4", "--tear=none"];
 /// Where the order of writes between two syncs is what counts.
 const BETWEEN: &[&str] = &["--rules=strict", "--at=write", "--lose=random"];
 
@@ -94,7 +92,7 @@ const WELL_MADE: &[(&str, &str, &[&str])] = &[
     ("rocksdb", "sync", EXT4),
     ("leveldb", "sync", EXT4),
     ("goleveldb", "sync", EXT4),
-    ("redis", "always", EXT4_WHOLE),
+    ("redis", "always", EXT4),
     ("etcd", "sync", STRICT),
     ("git", "all", EXT4),
 ];
@@ -342,8 +340,7 @@ fn torture_well_made_programs_pass_two_thousand_cuts() {
             }
         };
         let home = TempDir::new().expect("a temporary folder");
-        let tear: &[&str] = if *rules == EXT4_WHOLE { &[] } else { &["--tear=sector"] };
-        let options = [rules, tear, &["--cuts=2000", "--at=every", "--keep-going"]].concat();
+        let options = [rules, &["--cuts=2000", "--at=every", "--tear=sector", "--keep-going"][..]].concat();
         let (code, json, seconds) = kit.test(home.path(), &program, "", &options);
         println!("| {name} {how} | {} | {} | {} | {seconds:.0} |", rules[0], json["tried"], json["failed"]);
         if code != Some(0) {

@@ -96,19 +96,15 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         }
         "crash_failures" => {
             let operations: Vec<&str> = OPERATIONS.lines().collect();
-            let file = |rules: &str, tear: &str, cut: usize, lost: &str| {
-                format!(
-                    "{{\"kind\":\"tidewater crash-test failure\",\"version\":1,\"rules\":\"{rules}\",\"tear\":\"{tear}\",\
-                     \"check\":\"true\",\"said\":\"\",\"state\":{{\"cut\":{cut},\"lost\":{{{lost}}}}},\"base\":[{}],\
-                     \"operations\":[{}]}}",
-                    operations[..3].join(","),
-                    operations[3..].join(",")
-                )
-                .into_bytes()
+            let (base, operations) = (operations[..3].join(","), operations[3..].join(","));
+            let file = |rules: &str, tear: &str, lost: &str| {
+                let begin = r#"{"kind":"tidewater crash-test failure","version":1,"check":"true","said":"","#;
+                let how = format!(r#""rules":"{rules}","tear":"{tear}","state":{{"cut":9,"lost":{{{lost}}}}},"#);
+                format!(r#"{begin}{how}"base":[{base}],"operations":[{operations}]}}"#).into_bytes()
             };
-            let lost = ["", "\"0\":[]", "\"1\":[0],\"4\":[]", "\"6\":[],\"7\":[],\"900\":[5]"];
+            let lost = ["", r#""0":[]"#, r#""1":[0],"4":[]"#, r#""6":[],"7":[],"900":[5]"#];
             let kinds = [("strict", "page"), ("ext4", "sector"), ("strict", "none")];
-            kinds.iter().flat_map(|(rules, tear)| lost.map(|lost| file(rules, tear, 9, lost))).collect()
+            kinds.iter().flat_map(|(rules, tear)| lost.map(|lost| file(rules, tear, lost))).collect()
         }
         other => panic!("unknown fuzz target {other}"),
     }
