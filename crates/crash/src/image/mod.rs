@@ -86,7 +86,7 @@ impl Image {
         Ok((Image { place: Place::Drive(place), unwritten: Vec::new() }, tree))
     }
 
-    /// Adds operations that have become durable: their [`lines`]. Those that could not be added before come first.
+    /// Adds operations that have become durable: their `lines`. Those that could not be added before come first.
     ///
     /// # Errors
     /// When they can't be written: then none of them counts before a later call succeeds. `StorageFull`: a smaller tree

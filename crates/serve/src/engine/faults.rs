@@ -84,12 +84,8 @@ impl CommandFaults {
             self.faults.clear();
             self.release(cx, true);
         }
-        Some(match request {
-            Request::Fault { .. } | Request::FaultList | Request::PowerCutAt { .. } => {}
-            _ if injected.is_some() => {}
-            _ => return None,
-        })
-        .map(|()| {
+        let is_own = matches!(request, Request::Fault { .. } | Request::FaultList | Request::PowerCutAt { .. });
+        (is_own || injected.is_some()).then(|| {
             let firmware = firmware.ok_or("the power is off")?;
             match *request {
                 Request::Fault { fault } => self.arm(fault),
