@@ -501,6 +501,7 @@ fn faults_of_a_mount_lose_misplace_and_change_bytes() {
     assert!(wait::end(&mut mounted.child).success());
     let last = mounted.last();
     assert!(last.contains("faults that struck: lost-write 1, misdirected-write 1, bit-flip 1"), "{last}");
+    std::mem::forget(mounted);
 }
 
 /// A call is late by a distribution, and the power is cut at the n-th call or at a time.

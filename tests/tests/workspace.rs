@@ -313,7 +313,7 @@ fn the_command_line_uses_the_server_to_serve_alone() {
     let found: Vec<PathBuf> = rust_files().into_iter().filter(uses).map(|(file, _)| file).collect();
     assert_eq!(
         found,
-        ["cluster.rs", "dry.rs", "group.rs", "served.rs", "socket.rs"]
+        ["cluster.rs", "dry.rs", "fault.rs", "group.rs", "served.rs", "socket.rs"]
             .map(|file| Path::new("crates/cli/src").join(file))
     );
 }

@@ -49,7 +49,8 @@ fn is_serving(home: &Path) -> bool {
     run_well(home, &["status", "--device", "drive.sock"]).contains("serving")
 }
 
-const TINY: [&str; 6] = ["--profile", "tiny", "--set", "serve.timing=none", "--namespaces", "rest:4k"];
+const TINY: [&str; 8] =
+    ["--profile", "tiny", "--image", "drive.img", "--set", "serve.timing=none", "--namespaces", "rest:4k"];
 
 /// Writes a file and makes it and its name durable.
 fn keep(mounted: &Mounted, name: &str, text: &str) -> std::io::Result<()> {
@@ -115,7 +116,7 @@ fn faults_and_the_end_of_room_of_the_drive_below_reach_programs() {
         return;
     }
     let home = TempDir::new().expect("a temporary folder");
-    let small = ["--profile", "tiny", "--set", "serve.timing=none", "--namespaces", "2MiB:4k"];
+    let small = [&TINY[..7], &["2MiB:4k"]].concat();
     let drive = Drive::start(home.path(), &small);
     let options = ["--image", drive.target.as_str()];
     let mounted = Mounted::start(home.path(), &options);

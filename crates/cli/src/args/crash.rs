@@ -13,8 +13,8 @@ pub struct Mount {
     /// Where to mount it: a directory
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
-    /// File that keeps what is durable, or a drive: tcp:HOST:PORT or vfio-user:SOCKET, as `tidewater serve` prints them,
-    /// whose namespace 1 becomes the image. Without it, an end of the command loses everything
+    /// File that keeps what is durable, or a drive whose namespace 1 does: tcp:HOST:PORT or vfio-user:SOCKET, as
+    /// `tidewater serve` prints them. Without it, an end of the command loses everything
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub image: Option<PathBuf>,
     /// Rules by which changes become durable

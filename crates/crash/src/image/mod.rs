@@ -1,8 +1,8 @@
 //! The durable part of a volume, in a file of this machine or on the blocks of a drive.
 //!
 //! Batches, each of them a line `batch LENGTH CHECKSUM` and so many bytes of lines, an operation with its number each.
-//! A batch is written at once: one that the end of its process cut short is left out when the file is read. The checksum
-//! is over a salt too, which in a file is nothing.
+//! A batch is written at once: one that the end of its process cut short is left out when the file is read. The
+//! checksum is over a salt too, which in a file is nothing.
 
 mod blocks;
 

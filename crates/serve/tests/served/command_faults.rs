@@ -1,4 +1,5 @@
-//! Faults on hosts' commands: each strikes, is counted, and is gone when it is cleared. A run with them is the same again.
+//! Faults on hosts' commands: each strikes, is counted, and is gone when it is cleared. A run with them is the same
+//! again.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
