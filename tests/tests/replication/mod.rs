@@ -20,7 +20,8 @@ use nix::unistd::Pid;
 use tidewater_client::{Level, LogError};
 use tidewater_serve::control::Request;
 use tidewater_tests::{run_refused, run_well, tidewater, wait};
-use tidewater_wire::log::RingHeader;
+use tidewater_wire::log::{RING_FILE_BAR2, RecordHeader, RingHeader, RingLanePage};
+use tidewater_wire::vendor::LANE_PAGES_OFFSET;
 
 #[test]
 fn acknowledged_records_outlive_the_primarys_machine() {
@@ -88,6 +89,30 @@ fn a_deposed_primary_acknowledges_nothing() {
     let log = cluster.log(1);
     append(&log, 2, PATIENCE).expect("replicas acknowledge");
     assert_eq!(numbers(&log), [0, 2]);
+}
+
+/// What a client stored into a deposed primary's ring, and the device had not taken, belongs to no later epoch.
+#[test]
+fn a_primary_again_takes_nothing_that_was_stored_while_another_led() {
+    let cluster = Cluster::new(3);
+    cluster.form("quorum");
+    let log = cluster.log(0);
+    append(&log, 0, PATIENCE).expect("replicas acknowledge");
+    cluster.signal(0, Signal::SIGSTOP);
+    let store = |number: u64| log.append(&[&number.to_le_bytes()]).expect("the ring accepts the record").end;
+    (1..=10).for_each(|number| drop(store(number)));
+    cluster.promote(1);
+    append(&cluster.log(1), 20, PATIENCE).expect("replicas acknowledge");
+    cluster.signal(0, Signal::SIGCONT);
+    cluster.all_in_step(1);
+    cluster.promote(0);
+    cluster.all_in_step(0);
+    let one = RecordHeader::span(8);
+    assert_eq!(cluster.group(1)["tail"][0].as_u64(), Some(2 * one), "the primary took what was stored before");
+    drop(log);
+    let log = cluster.log(0);
+    append(&log, 21, PATIENCE).expect("replicas acknowledge");
+    assert_eq!((numbers(&log), log.tail()), (vec![0, 20, 21], 3 * one));
 }
 
 #[test]
@@ -264,4 +289,33 @@ fn a_start_that_fails_after_a_reboot_hides_no_loss() {
     cluster.kill(0);
     cluster.start(0);
     assert_eq!(cluster.status(0)["groups"][0]["role"], "primary");
+}
+
+/// A device that ends before its ring has begun a generation for another node's epoch.
+#[test]
+fn a_ring_that_a_deposed_primary_left_is_not_continued() {
+    let mut cluster = Cluster::new(3);
+    cluster.form("quorum");
+    append(&cluster.log(0), 0, PATIENCE).expect("replicas acknowledge");
+    let ring = cluster.path(0).join("ring");
+    let header = |bytes: &[u8]| RingHeader::parse(&bytes[..RingHeader::SIZE]).expect("a ring's header");
+    let before = header(&std::fs::read(&ring).expect("the file can be read")).epoch;
+    cluster.promote(1);
+    cluster.all_in_step(1);
+    let read = || std::fs::read(&ring).expect("the file can be read");
+    wait::until(|| "its ring follows the epoch".into(), || header(&read()).epoch > before);
+    cluster.kill(0);
+    let (mut bytes, one) = (read(), RecordHeader::span(8));
+    let was = header(&bytes);
+    let page = RingLanePage { tail: 10 * one, generation: was.generation[0], ..RingLanePage::default() };
+    bytes[..RingHeader::SIZE].copy_from_slice(&RingHeader { epoch: before, ..was }.to_bytes());
+    let at = (RING_FILE_BAR2 + LANE_PAGES_OFFSET) as usize;
+    bytes[at..at + RingLanePage::SIZE].copy_from_slice(&page.to_bytes());
+    std::fs::write(&ring, bytes).expect("the file can be written");
+    cluster.start(0);
+    cluster.all_in_step(1);
+    cluster.promote(0);
+    let log = cluster.log(0);
+    append(&log, 1, PATIENCE).expect("replicas acknowledge");
+    assert_eq!((numbers(&log), log.tail()), (vec![0, 1], 2 * one));
 }

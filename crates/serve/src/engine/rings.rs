@@ -145,12 +145,13 @@ impl Rings {
 
     /// Streams of functions that are in a new epoch begin a generation: records of an epoch must not stand behind those
     /// of a later one, or readers would take them for old ones. One whose client has stored what is not taken yet does
-    /// so later.
+    /// so later, unless another node has led since.
     pub(crate) fn follow_epochs(&mut self, t: &mut Turn, storage: &mut Storage, group: &mut Group) {
         for (function, ring, of) in self.in_use_mut(t.firmware.subsystem.device().fast()) {
             if ring.file.header().epoch != of.epoch()
                 && group.is_promise_durable(t, storage, function, of.transport().version())
-                && is_taken(ring, of)
+                && is_stored(ring, of)
+                && (is_taken(ring, of) || !ring.may_continue(of))
             {
                 ring.file.set_epoch(of.epoch());
                 // A ring that is lost is found to be so by the next look.
@@ -294,6 +295,9 @@ impl Look<'_, '_> {
         if ring.is_unconfirmed && knows {
             ring.is_unconfirmed = ring.file.confirm().is_err();
         }
+        if !ring.may_continue(of) {
+            return false; // Its stream is about to move.
+        }
         let mut any = false;
         for lane in 0..ring.lanes.len() {
             match self.at_lane(lane, ring, of) {
@@ -378,12 +382,15 @@ impl Look<'_, '_> {
     }
 }
 
+/// Whether the image has all that was taken, where a stream that has a copy can't move before.
+fn is_stored(ring: &MappedRing, of: &Function) -> bool {
+    ring.copy.is_none() || ring.lanes.iter().zip(of.lanes()).all(|(is, l)| is.taken >= l.arrived())
+}
+
 /// Whether all that clients have stored was taken, so that their streams can move and nothing is lost.
 fn is_taken(ring: &MappedRing, of: &Function) -> bool {
     ring.lanes.iter().zip(of.lanes()).enumerate().all(|(lane, (is, l))| {
-        let tail = ring.file.client_words(lane).map_or(0, |client| client.tail);
-        let is_stored = ring.copy.is_none() || is.taken >= l.arrived();
-        is_stored && (!is.claimed || tail <= l.arrived())
+        !is.claimed || ring.file.client_words(lane).map_or(0, |client| client.tail) <= l.arrived()
     })
 }
 

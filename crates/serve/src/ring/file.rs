@@ -40,7 +40,7 @@ pub struct Shape {
     pub lanes: u16,
     /// Bytes of each lane's ring.
     pub ring_bytes: u64,
-    /// The epoch that the device is in.
+    /// The epoch that the device is in: a new ring's.
     pub epoch: Epoch,
     /// The file lies in memory that survives a loss of power.
     pub persistent: bool,
@@ -291,7 +291,7 @@ impl RingFile {
             header.generation.iter_mut().for_each(|generation| *generation += 1);
         }
         let had_copy = header.copied;
-        (header.persistent, header.copied, header.epoch) = (shape.persistent, shape.copied, shape.epoch);
+        (header.persistent, header.copied) = (shape.persistent, shape.copied);
         let mut ring = RingFile::of(path, file, header)?;
         (ring.had_copy, ring.is_of_this_boot) = (had_copy, is_of_this_boot && !header.doubted);
         Ok((ring, found))

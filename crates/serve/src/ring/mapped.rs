@@ -319,6 +319,10 @@ impl MappedRing {
     ) -> Result<Result<(), RingError>, Lost> {
         let size = self.file.header().ring_bytes;
         let path = self.file.path().display().to_string();
+        let may_continue = self.may_continue(of);
+        if !may_continue {
+            self.file.set_epoch(of.epoch());
+        }
         for (lane, l) in of.lanes().iter().enumerate() {
             let client = self.file.client_words(lane)?;
             let (generation, end) = (self.file.header().generation[lane], l.arrived());
@@ -326,30 +330,30 @@ impl MappedRing {
             let taken = self.reached(lane, of);
             let synced = if self.needs_sync() { taken } else { 0 };
             let mut is = MappedLane { generation, expected: end, taken, synced, ..MappedLane::default() };
-            if client.generation == generation {
-                if client.tail > end + size && strict {
-                    return Ok(Err(wrong(format_args!(
-                        "{path}: lane {lane} was filled up to {}, and the drive's log ends at {end}: more than its \
-                         ring of {size} bytes \
-                         lies between. The image is older than the ring, or the ring is damaged; move the ring away to \
-                         go on from {end}",
-                        client.tail
-                    ))));
-                }
-                is.claimed = (end..=end + size).contains(&client.tail);
-                if is.claimed && client.tail > end {
-                    note(format!(
-                        "{path}: lane {lane} continues: the ring holds {} bytes that the drive had not taken",
-                        client.tail - end
-                    ));
-                } else if !is.claimed {
-                    is.generation = self.begin_generation(lane)?;
-                    note(format!(
-                        "{path}: lane {lane} was filled up to {}, and the drive's log ends at {end}: its clients must \
-                         reconnect",
-                        client.tail
-                    ));
-                }
+            let is_there = client.generation == generation;
+            if is_there && may_continue && client.tail > end + size && strict {
+                return Ok(Err(wrong(format_args!(
+                    "{path}: lane {lane} was filled up to {}, and the drive's log ends at {end}: more than its ring of \
+                     {size} bytes lies between. The image is older than the ring, or the ring is damaged; move the \
+                     ring away to go on from {end}",
+                    client.tail
+                ))));
+            }
+            is.claimed = is_there && may_continue && (end..=end + size).contains(&client.tail);
+            if is.claimed && client.tail > end {
+                note(format!(
+                    "{path}: lane {lane} continues: the ring holds {} bytes that the drive had not taken",
+                    client.tail - end
+                ));
+            } else if !is.claimed && (is_there || !may_continue) {
+                is.generation = self.begin_generation(lane)?;
+            }
+            if is_there && !is.claimed {
+                note(format!(
+                    "{path}: lane {lane} was filled up to {}, and the drive's log ends at {end}: its clients must \
+                     reconnect",
+                    client.tail
+                ));
             }
             self.lanes[lane] = is;
         }
@@ -477,6 +481,13 @@ impl MappedRing {
     /// reported is in the image; or the device has led, and the file outlives a boot.
     pub(crate) fn is_kept(&self) -> bool {
         self.is_kept
+    }
+
+    /// Whether what its clients have stored and the device has not taken may still be taken: no other node has led
+    /// since they stored it. What a deposed primary's clients stored belongs to no later epoch.
+    pub(crate) fn may_continue(&self, of: &Function) -> bool {
+        let (own, epoch) = (of.transport().persistent(), self.file.header().epoch);
+        own.history.starts().iter().filter(|start| start.epoch > epoch).all(|start| start.epoch.node() == own.node)
     }
 
     /// Whether it is still as the function is set up.
