@@ -93,14 +93,14 @@ fn a_deposed_primary_acknowledges_nothing() {
 
 /// What a client stored into a deposed primary's ring, and the device had not taken, belongs to no later epoch.
 #[test]
-fn a_primary_again_takes_nothing_that_was_stored_while_another_led() {
+fn a_primary_again_takes_and_acknowledges_nothing_that_was_stored_while_another_led() {
     let cluster = Cluster::new(3);
     cluster.form("quorum");
     let log = cluster.log(0);
     append(&log, 0, PATIENCE).expect("replicas acknowledge");
     cluster.signal(0, Signal::SIGSTOP);
     let store = |number: u64| log.append(&[&number.to_le_bytes()]).expect("the ring accepts the record").end;
-    (1..=10).for_each(|number| drop(store(number)));
+    let ends: Vec<u64> = (1..=10).map(store).collect();
     cluster.promote(1);
     append(&cluster.log(1), 20, PATIENCE).expect("replicas acknowledge");
     cluster.signal(0, Signal::SIGCONT);
@@ -109,6 +109,10 @@ fn a_primary_again_takes_nothing_that_was_stored_while_another_led() {
     cluster.all_in_step(0);
     let one = RecordHeader::span(8);
     assert_eq!(cluster.group(1)["tail"][0].as_u64(), Some(2 * one), "the primary took what was stored before");
+    for level in [Level::RemoteRing, Level::Destaged] {
+        let outcome = log.wait(ends[0], level, PATIENCE);
+        assert!(matches!(outcome, Err(LogError::Stale)), "another record is in its place: {outcome:?}");
+    }
     drop(log);
     let log = cluster.log(0);
     append(&log, 21, PATIENCE).expect("replicas acknowledge");

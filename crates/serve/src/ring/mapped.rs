@@ -413,7 +413,12 @@ impl MappedRing {
             ..RingPage::default()
         };
         for lane in 0..self.lanes.len().min(of.lanes().len()) {
-            self.lanes[lane].published = self.lane_now(lane, of);
+            let now = self.lane_now(lane, of);
+            if now.generation != self.lanes[lane].published.generation {
+                // Before counters of replicas: clients take them for those of the generation that they find then.
+                self.file.write_lane(lane, &now)?;
+            }
+            self.lanes[lane].published = now;
             page.lane[lane] = self.lanes[lane].published;
             self.lanes[lane].replicas = replicas(lane, of, self.lanes[lane].published.synced);
             page.replicas[lane] = self.lanes[lane].replicas;

@@ -51,7 +51,7 @@ impl Attached {
 
     fn wait_destaged(&self, end: u64, timeout: Duration) -> Result<(), LogError> {
         if self.ring.synced() >= end {
-            return Ok(());
+            return self.counts();
         }
         self.wait_ring(end, timeout)?;
         if let Some(copy) = &self.copy
@@ -61,6 +61,14 @@ impl Attached {
             return self.check_stream();
         }
         self.wait_device(end, timeout)
+    }
+
+    /// Whether a counter of the device's that was read just now is of the stream that this handle writes. After another
+    /// node has led, that of another stream counts other bytes at the same offsets. The device publishes a generation
+    /// before its counters.
+    #[inline]
+    fn counts(&self) -> Result<(), LogError> {
+        if self.ring.is_current() { Ok(()) } else { self.check_stream().and(Err(LogError::Stale)) }
     }
 
     /// Waits until the device has everything before a stream offset, which is in the ring, on its backing store, and
@@ -78,7 +86,7 @@ impl Attached {
         loop {
             let at = self.ring.synced();
             if at >= end {
-                return Ok(());
+                return self.counts();
             }
             self.check_stream()?;
             self.check_store()?;
@@ -101,7 +109,7 @@ impl Attached {
         let counter = if is_synced { RingReplicas::DESTAGED_OFFSET } else { RingReplicas::RING_OFFSET };
         let reached = || if is_synced { self.ring.synced_on_replicas() } else { self.ring.on_replicas() };
         if reached() >= end {
-            return Ok(());
+            return self.counts();
         }
         self.ring.peers().acknowledge(level)?;
         self.wait_ring(end, timeout)?;
@@ -117,7 +125,7 @@ impl Attached {
         loop {
             let at = reached();
             if at >= end {
-                return Ok(());
+                return self.counts();
             }
             self.check_stream()?;
             self.check_store()?;
