@@ -5,11 +5,14 @@ use crate::cluster::{Cluster, PATIENCE, append, numbers};
 use nix::sys::signal::Signal;
 use std::fmt;
 use std::ops::AddAssign;
+use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_client::Level;
 use tidewater_client::mapped::Log;
-use tidewater_tests::wait;
+use tidewater_tests::{run, wait};
+use tidewater_wire::log::{RING_FILE_BAR2, RecordHeader};
+use tidewater_wire::vendor::RINGS_OFFSET;
 
 /// Totals of a campaign.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,15 +97,41 @@ impl Life {
         let is = || std::fs::read_to_string(self.cluster.folder.path().join("stderr")).unwrap_or_default();
         assert!(
             missing.is_empty(),
-            "{} acknowledged records {:?} are gone; found {} {:?} on node {}: {}{}",
+            "{} acknowledged records {:?} are gone; found {} {:?} on node {}: {}{}{}",
             missing.len(),
             ends(&missing),
             found.len(),
             ends(&found),
             self.primary,
             self.cluster.status(self.primary),
+            self.explain(log, missing.len() as u64),
             is(),
         );
+    }
+
+    /// What the log and the ring's file of each node hold where the last records are: for each the epoch and offset
+    /// that its header names.
+    fn explain(&self, log: &Log, count: u64) -> String {
+        let one = RecordHeader::span(8);
+        let (from, to) = (log.tail().saturating_sub((count + 8) * one), log.tail());
+        let mut text = format!("\nfrom {from} to {to}");
+        for node in self.cluster.nodes() {
+            let line = ["tail", "--raw", "--from", &from.to_string(), "--device", &node.to_string()];
+            let said = run(self.cluster.folder.path(), &line);
+            let mut ring = vec![0; (to - from) as usize];
+            let in_ring = std::fs::File::open(self.cluster.path(node).join("ring"))
+                .and_then(|file| file.read_exact_at(&mut ring, RING_FILE_BAR2 + RINGS_OFFSET + from));
+            let failed = (String::from_utf8_lossy(&said.stderr), in_ring.err());
+            for (of, bytes) in [("log", &said.stdout), ("ring", &ring)] {
+                let holds = bytes.chunks(one as usize).map(|line| match RecordHeader::parse(line) {
+                    Ok(RecordHeader { epoch, lsn, .. }) => format!(" {epoch}@{lsn}"),
+                    Err(error) => format!(" ({error})"),
+                });
+                text += &format!("\nnode {node}, {of}:{}", holds.collect::<String>());
+            }
+            text += &format!("\n{failed:?}");
+        }
+        text + "\n"
     }
 
     fn log(&self) -> Log {
