@@ -29,12 +29,27 @@ impl Transport {
         }
     }
 
+    /// Reports these lanes at once where that is configured and nothing more of them is on its way, so that no later
+    /// report says more; else at the next tick. `is_there`: members behind this one have all that it has.
+    pub(super) fn report_moved(&mut self, lanes: u16, is_there: bool, log: &impl LocalLog) {
+        let has_come = |lane: usize| lanes & 1 << lane == 0 || log.persisted(lane) >= self.follower.received[lane];
+        let at_once = self.config.report_at_once && is_there && (0..self.lanes()).all(has_come);
+        if !at_once || lanes == 0 || self.follower.upstream.is_none() {
+            return self.report_soon(lanes);
+        }
+        let follower = &mut self.follower;
+        follower.due |= lanes;
+        follower.changed &= !lanes;
+        (follower.reported_at, follower.keep_alive_at) = (self.now, self.now + self.config.keep_alive);
+    }
+
     /// The persisted counter of a lane has moved.
     pub(super) fn persisted_moved(&mut self, lane: usize, log: &mut impl LocalLog) {
         if self.follower.upstream.is_some() {
             let all = self.all_lanes();
             let lanes = if self.note_sync(log) { all } else { 1 << lane };
-            self.report_soon(lanes);
+            let is_last = self.peers.iter().all(|peer| peer.flow.is_none());
+            self.report_moved(lanes, is_last, log);
         }
         self.flows_have_more(lane, log);
         if self.candidate.is_some() {
@@ -258,8 +273,9 @@ impl Transport {
         if offset + u64::from(len) <= log.persisted(lane) {
             // It was sent again: so the report has been lost.
             self.report_soon(1 << lane);
-        } else {
-            log.accept(lane, offset, len);
+        } else if log.accept(lane, offset, len) && self.config.report_at_once {
+            let received = &mut self.follower.received[lane];
+            *received = (*received).max(offset + u64::from(len));
         }
     }
 

@@ -87,7 +87,11 @@ impl Transport {
                 self.update_limit(lane);
             }
         } else {
-            self.report_soon(moved_lanes);
+            // Bytes that have come to the end of a chain are reported along it.
+            let is_there = self.peers.iter().filter_map(|peer| peer.flow.as_ref()).all(|flow| {
+                (0..lanes).all(|lane| moved_lanes & 1 << lane == 0 || flow.shadow[lane] >= log.persisted(lane))
+            });
+            self.report_moved(moved_lanes, is_there, log);
         }
     }
 
@@ -173,8 +177,11 @@ impl Transport {
                 flow.keep_alive_at = now + wait.max(config.keep_alive);
             }
             if now >= flow.again_at {
-                flow.go_back();
-                flow.again_wait = back_off(flow.again_wait, config.retry.max(peer.retry), config.retry_max);
+                // Of what is only late one frame goes once more, and more each time that nothing comes of it.
+                let first = config.retry.max(peer.retry);
+                let frames = (flow.again_wait.as_ps() / first.as_ps()).max(1);
+                flow.send_again(frames * u64::from(config.payload_max));
+                flow.again_wait = back_off(flow.again_wait, first, config.retry_max);
                 // Armed again by the first byte that is sent again.
                 flow.again_at = Instant::NEVER;
             }

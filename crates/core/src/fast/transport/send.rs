@@ -188,8 +188,11 @@ impl Transport {
         for step in 0..lanes {
             let lane = (first + step) % lanes;
             let flow = self.peers[place].flow.as_ref()?;
-            let start = flow.sent[lane].max(flow.shadow[lane]);
-            let end = log.persisted(lane).min(flow.shadow[lane].saturating_add(u64::from(flow.window)));
+            let again = flow.again_of(lane);
+            let (start, end) = again.unwrap_or_else(|| {
+                let end = flow.shadow[lane].saturating_add(u64::from(flow.window));
+                (flow.sent[lane].max(flow.shadow[lane]), log.persisted(lane).min(end))
+            });
             if flow.known & 1 << lane == 0 || start >= end {
                 continue;
             }
@@ -208,7 +211,10 @@ impl Transport {
             if paced {
                 flow.flash_at = now + Duration::from_secs_f64(f64::from(len) / rate as f64);
             }
-            flow.sent[lane] = start + u64::from(len);
+            match again {
+                Some(_) => flow.again[lane].0 = start + u64::from(len),
+                None => flow.sent[lane] = start + u64::from(len),
+            }
             flow.lane = lane + 1;
             flow.flush_due |= u16::from(wanted[lane] > flow.flush_sent[lane]) << lane;
             if flow.again_at == Instant::NEVER {

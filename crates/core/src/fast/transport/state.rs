@@ -66,6 +66,8 @@ pub(super) struct Flow {
     pub(super) ring_survives: bool,
     /// The next offset to send.
     pub(super) sent: [u64; LANES_MAX],
+    /// For each lane what is to be sent once more: from where, to where.
+    pub(super) again: [(u64, u64); LANES_MAX],
     /// The lane that sends next.
     pub(super) lane: usize,
     /// Some lane has bytes that the peer has not confirmed.
@@ -106,6 +108,7 @@ impl Flow {
             destaged: [0; LANES_MAX],
             ring_survives: false,
             sent: [0; LANES_MAX],
+            again: [(0, 0); LANES_MAX],
             lane: 0,
             outstanding: false,
             attach_at: Instant::NEVER,
@@ -122,7 +125,22 @@ impl Flow {
     /// Goes back to what the peer has confirmed.
     pub(super) fn go_back(&mut self) {
         self.sent = self.shadow;
+        self.again = [(0, 0); LANES_MAX];
         self.trim_sent = [0; LANES_MAX];
+    }
+
+    /// Sends the first `bytes` that the peer has not confirmed once more: they may be late, and all behind them, too.
+    pub(super) fn send_again(&mut self, bytes: u64) {
+        for (again, (&from, &sent)) in self.again.iter_mut().zip(self.shadow.iter().zip(&self.sent)) {
+            *again = (from, sent.min(from.saturating_add(bytes)));
+        }
+        self.trim_sent = [0; LANES_MAX];
+    }
+
+    /// The part of a lane that is to be sent once more.
+    pub(super) fn again_of(&self, lane: usize) -> Option<(u64, u64)> {
+        let (from, to) = self.again[lane];
+        Some((from.max(self.shadow[lane]), to)).filter(|(from, to)| from < to)
     }
 }
 
@@ -142,6 +160,8 @@ pub(super) struct Follower {
     pub(super) full: u16,
     /// Lanes whose report is to be sent at the next tick.
     pub(super) changed: u16,
+    /// For each lane the end of what its primary has sent, where reports may leave at once.
+    pub(super) received: [u64; LANES_MAX],
     pub(super) tick_at: Instant,
     /// When a counter that had changed was reported last.
     pub(super) reported_at: Instant,
@@ -160,6 +180,7 @@ impl Follower {
             due: 0,
             full: 0,
             changed: 0,
+            received: [0; LANES_MAX],
             tick_at: Instant::NEVER,
             reported_at: Instant::ZERO,
             keep_alive_at: Instant::NEVER,
@@ -173,6 +194,7 @@ impl Follower {
     pub(super) fn attached(&mut self, now: Instant, lanes: u16, keep_alive: Duration) {
         (self.due, self.full) = (lanes, lanes);
         self.changed = 0;
+        self.received = [0; LANES_MAX];
         self.tick_at = Instant::NEVER;
         self.keep_alive_at = now + keep_alive;
         self.heard_at = now;

@@ -3,6 +3,7 @@
 
 mod durable;
 mod flush;
+mod late;
 mod leader;
 mod memory;
 mod model;
