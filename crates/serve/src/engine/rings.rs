@@ -15,6 +15,8 @@ use tidewater_core::fast::{Fast, Function, Lane, bar};
 use tidewater_gauges::Latencies;
 use tidewater_wire::log::RingLanePage;
 
+/// Bytes that one look takes of a replicated lane, at most: replicas store them while the next are taken.
+const LOOK_BYTES: u64 = 256 << 10;
 /// A ring keeps at most this part of what no client waits for; the rest is taken, since new records need the room.
 const LEFT_PARTS: u64 = 2;
 
@@ -201,13 +203,14 @@ impl Rings {
         if wanted {
             self.note_taken(storage, fast);
         }
-        let (synced, mut is_lost) = (storage.image().synced(), false);
+        let (synced, mut look) = (storage.image().synced(), false);
         for (_, ring, of) in self.in_use_mut(fast) {
             ring.on_synced(wanted, synced, asked);
-            is_lost |= ring.publish_changes(of) == Err(Lost);
+            // A ring that is lost is found by the next look, which says so; credit may have come for what was left.
+            let may_take = |(is, l): (&MappedLane, &Lane)| is.stuck && l.credit() + l.queue_size() > l.arrived();
+            look |= ring.publish_changes(of) == Err(Lost) || ring.lanes.iter().zip(of.lanes()).any(may_take);
         }
-        if is_lost {
-            // The next look finds it, and says so.
+        if look {
             self.watch.at_once();
         }
     }
@@ -359,7 +362,8 @@ impl Look<'_, '_> {
             return Ok(false);
         }
         // As much as the intake queue takes now; the rest comes with the next look.
-        let len = (due - arrived).min((l.credit() + l.queue_size()).saturating_sub(arrived));
+        let most = if of.is_replicated() { LOOK_BYTES } else { u64::MAX };
+        let len = (due - arrived).min((l.credit() + l.queue_size()).saturating_sub(arrived)).min(most);
         if len == 0 {
             is.stuck = true;
             return Ok(false);

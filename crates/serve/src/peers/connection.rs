@@ -4,7 +4,7 @@ use crate::image::Disk;
 use tidewater_wire::replication::{Frame, Hello, Piece, PieceError, Ping, Refusal};
 
 /// Bytes that wait beyond which no more log bytes are added: the transport sends them again.
-pub(super) const DATA_WAITING_MAX: usize = 4 << 20;
+pub(super) const DATA_WAITING_MAX: usize = 8 << 20;
 /// Bytes that wait beyond which the peer is given up: it takes nothing.
 const WAITING_MAX: usize = 16 << 20;
 /// Buffers beyond this are given back once they are empty.
