@@ -30,10 +30,10 @@ fn an_address_of_nbd_is_a_socket_or_loopback() {
         refused_with_help(folder.path(), &serve(wrong), 2, &["--nbd", wrong]);
     }
     let arguments = [&serve("0.0.0.0:0")[..], &["--control", "control.sock"]].concat();
-    refusal(folder.path(), &arguments, 1, &["0.0.0.0:0 is not a loopback address", "unix:PATH"]);
+    refusal(folder.path(), &arguments, 2, &["0.0.0.0:0 is not a loopback address", "unix:PATH"]);
     std::fs::write(folder.path().join("a-file"), "").expect("the folder is writable");
     let arguments = [&serve("unix:a-file")[..], &["--control", "control.sock"]].concat();
-    refusal(folder.path(), &arguments, 1, &["a-file", "not a socket"]);
+    refusal(folder.path(), &arguments, 2, &["a-file", "not a socket"]);
 }
 
 #[test]

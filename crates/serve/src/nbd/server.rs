@@ -30,8 +30,8 @@ const LISTENER: u64 = u64::MAX;
 const HANDSHAKE_TIME: Duration = Duration::from_ms(10_000);
 /// Time without a byte, at most, where the client is to send or to take some.
 const STALL_TIME: Duration = Duration::from_ms(30_000);
-/// How long no connection is accepted after the system could not give one.
-const PAUSE: Duration = Duration::from_ms(1_000);
+/// How long no connection is accepted after the system could not give one, or while there may soon be a place for it.
+const PAUSE: Duration = Duration::from_ms(100);
 /// CC of the controller: enabled, entries of 64 and 16 bytes.
 const ENABLED: u64 = 0x0046_0001;
 /// Notes that wait to be taken, at most.
@@ -198,6 +198,8 @@ pub struct Server {
     check_at: Instant,
     /// No connection is accepted until then.
     paused_until: Option<Instant>,
+    /// There was no place for a connection, which waits.
+    is_full: bool,
     notes: VecDeque<String>,
 }
 
@@ -239,6 +241,7 @@ impl Server {
             now: Instant::ZERO,
             check_at: Instant::NEVER,
             paused_until: None,
+            is_full: false,
             notes: VecDeque::new(),
         })
     }
@@ -431,9 +434,11 @@ impl Server {
 
     fn accept(&mut self) {
         loop {
-            let is_full = !self.places.iter().any(|place| matches!(place, Place::Free));
-            if is_full && self.places.iter().any(|place| matches!(place, Place::Leaving)) {
-                return; // Soon there is a place.
+            let is_full = self.has_no(|place| matches!(place, Place::Free));
+            let was_full = std::mem::replace(&mut self.is_full, is_full);
+            // One that has gone is noticed by then.
+            if is_full && !(was_full && self.has_no(|place| matches!(place, Place::Leaving))) {
+                return self.pause();
             }
             match self.listener.accept() {
                 Ok(Some(stream)) => self.admit(stream),
@@ -442,13 +447,19 @@ impl Server {
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 // A connection that waits is reported for as long as it does.
-                Err(_) => {
-                    self.paused_until = Some(self.now + PAUSE);
-                    self.check_at = self.check_at.min(self.now + PAUSE);
-                    return self.listen(EpollFlags::empty());
-                }
+                Err(_) => return self.pause(),
             }
         }
+    }
+
+    fn has_no(&self, is_one: impl Fn(&Place) -> bool) -> bool {
+        !self.places.iter().any(is_one)
+    }
+
+    fn pause(&mut self) {
+        self.paused_until = Some(self.now + PAUSE);
+        self.check_at = self.check_at.min(self.now + PAUSE);
+        self.listen(EpollFlags::empty());
     }
 
     fn listen(&self, interest: EpollFlags) {

@@ -28,6 +28,7 @@ use super::{Context, Firmware, Pending, Record, Turn};
 use crate::image::Payload;
 use crate::nbd;
 use crate::nvme_tcp::{Border, CommandId, Target};
+use std::os::fd::BorrowedFd;
 use tidewater_base::Instant;
 use tidewater_core::content::Whereabouts;
 use tidewater_core::host_memory::Access;
@@ -392,6 +393,22 @@ impl Hosts {
             }
         }
         active
+    }
+
+    /// When they are to be polled at the latest, by the wall's time.
+    pub(crate) fn connections_due(&self) -> Option<Instant> {
+        let of_target = self.target.as_ref().and_then(Target::deadline);
+        of_target.into_iter().chain(self.nbd.as_ref().and_then(nbd::Server::deadline)).min()
+    }
+
+    /// Descriptors that are readable when they are to be polled.
+    pub(crate) fn connections_watched(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [self.target.as_ref().map(Target::as_fd), self.nbd.as_ref().map(nbd::Server::as_fd)]
+    }
+
+    /// Ends all connections, and takes no more.
+    pub(crate) fn close_connections(&mut self) {
+        (self.target, self.nbd) = (None, None);
     }
 
     /// Sends what waits for connections.

@@ -302,8 +302,7 @@ impl Server {
         if self.ending.is_none() {
             // No host comes any more, and what those that are there had asked for is dropped with their connections.
             self.sockets.clear();
-            self.engine.hosts.target = None;
-            self.engine.hosts.nbd = None;
+            self.engine.hosts.close_connections();
             self.engine.group.set_carrier(None);
             // What clients still wanted comes too late, and that they have gone must not reset what begins now.
             self.engine.hosts.refuse_messages();

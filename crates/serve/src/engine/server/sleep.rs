@@ -57,9 +57,7 @@ impl Server {
         if let Some(at) = self.engine.rings.next_look().filter(|_| firmware.is_some()) {
             time = time.min(at.saturating_duration_since(Wall::now()));
         }
-        let hosts = &self.engine.hosts;
-        let of_target = hosts.target.as_ref().and_then(|target| target.deadline());
-        for due in of_target.into_iter().chain(hosts.nbd.as_ref().and_then(|nbd| nbd.deadline())) {
+        if let Some(due) = self.engine.hosts.connections_due() {
             time = time.min(WallDuration::from_nanos(due.since(self.wall()).as_ps() / 1_000));
         }
         if let Some(peers) = self.engine.group.carrier() {
@@ -69,8 +67,7 @@ impl Server {
             time = time.min(left);
         }
         let image = self.engine.storage.image().event();
-        let target = self.engine.hosts.target.as_ref().map(|target| target.as_fd());
-        let nbd = self.engine.hosts.nbd.as_ref().map(|nbd| nbd.as_fd());
+        let [target, nbd] = self.engine.hosts.connections_watched();
         let peers = self.engine.group.carrier().map(|peers| peers.as_fd());
         let rung = self.engine.rings.doorbells().map(|doorbell| doorbell.watched());
         let fds: Vec<BorrowedFd<'_>> =
