@@ -10,6 +10,8 @@ use std::{env, fs, io, thread};
 
 /// The variable with the path of the command.
 const BINARY: &str = "TIDEWATER_PROGRAM";
+/// In the name of a closure's type, behind the function that it is in.
+const CLOSURE: &str = "::{{closure}}";
 /// Set by the command for a program and a check.
 const MOUNT: &str = "TIDEWATER_MOUNT";
 
@@ -78,11 +80,16 @@ pub(crate) fn run(test: CrashTest<'_>) -> Result<Outcome, Error> {
     Ok(Outcome { states: number("tried")?, failures, text, smallest, file })
 }
 
+/// The name of a closure's type; `None`: it is a function.
+pub(crate) fn closure<F>() -> Option<&'static str> {
+    Some(std::any::type_name::<F>()).filter(|name| name.contains(CLOSURE))
+}
+
 /// The name of the running test. Its thread has it, unless tests run one after another on the first thread; a closure
 /// in it has it in its type: `crate::module::name::{{closure}}`.
 fn test_name(place: Option<&str>) -> Result<String, Error> {
     let of_thread = thread::current().name().filter(|name| *name != "main").map(str::to_owned);
-    let of_closure = || Some(place?.split_once("::{{closure}}")?.0.split_once("::")?.1.to_owned());
+    let of_closure = || Some(place?.split_once(CLOSURE)?.0.split_once("::")?.1.to_owned());
     of_thread.or_else(of_closure).ok_or_else(|| {
         Error("the name of this test is unknown: run it without --test-threads=1, or give it a closure".into())
     })
@@ -116,12 +123,17 @@ mod tests {
     #[test]
     fn the_test_is_named_by_its_thread_or_its_closure() {
         assert_eq!(test_name(None).as_deref(), Ok("command::tests::the_test_is_named_by_its_thread_or_its_closure"));
-        let closure = || ();
-        let place = std::any::type_name_of_val(&closure);
+        // A check that is a function does not hide the program's closure.
+        let place = CrashTest::new().program(|_| ()).check(checks_nothing).place;
         let on_main = thread::Builder::new().name("main".into());
-        let named = on_main.spawn(move || test_name(Some(place))).unwrap().join().unwrap();
+        let named = on_main.spawn(move || test_name(place)).unwrap().join().unwrap();
         assert_eq!(named.as_deref(), Ok("command::tests::the_test_is_named_by_its_thread_or_its_closure"));
-        assert!(thread::spawn(|| test_name(Some("crate::function"))).join().unwrap().is_err());
+        assert_eq!(CrashTest::new().check(checks_nothing).place, None);
+        assert!(thread::spawn(|| test_name(None)).join().unwrap().is_err());
+    }
+
+    fn checks_nothing(_: &[String]) -> Vec<String> {
+        Vec::new()
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl<'a> CrashTest<'a> {
     /// lose what the id stands for.
     #[must_use]
     pub fn program<F: FnOnce(&dyn Fn(&dyn Display)) + 'a>(mut self, program: F) -> CrashTest<'a> {
-        self.place = Some(std::any::type_name::<F>());
+        self.place = command::closure::<F>().or(self.place);
         self.program = Some(Step::Here(Box::new(program)));
         self
     }
@@ -121,7 +121,7 @@ impl<'a> CrashTest<'a> {
     /// lost. If it panics, the state fails, too.
     #[must_use]
     pub fn check<F: FnOnce(&[String]) -> Vec<String> + 'a>(mut self, check: F) -> CrashTest<'a> {
-        self.place = Some(std::any::type_name::<F>());
+        self.place = command::closure::<F>().or(self.place);
         self.check = Some(Step::Here(Box::new(check)));
         self
     }
