@@ -109,7 +109,7 @@ impl Life {
         );
     }
 
-    /// What the log and the ring's file of each node hold where the last records are: for each the epoch and offset
+    /// Of each node, the log and the ring's file where the last records are: for each the epoch and offset
     /// that its header names.
     fn explain(&self, log: &Log, count: u64) -> String {
         let one = RecordHeader::span(8);

@@ -91,7 +91,7 @@ fn a_deposed_primary_acknowledges_nothing() {
     assert_eq!(numbers(&log), [0, 2]);
 }
 
-/// What a client stored into a deposed primary's ring, and the device had not taken, belongs to no later epoch.
+/// Bytes that a client stored into a deposed primary's ring, and the device had not taken, belong to no later epoch.
 #[test]
 fn a_primary_again_takes_and_acknowledges_nothing_that_was_stored_while_another_led() {
     let cluster = Cluster::new(3);
