@@ -76,13 +76,17 @@ impl CommandFaults {
     pub(crate) fn answer(
         &mut self,
         cx: &mut Context,
-        firmware: Option<&mut Firmware>,
+        mut firmware: Option<&mut Firmware>,
         request: &Request,
     ) -> Option<Answer> {
         let injected = request.fault();
         if let Some(FirmwareFault::Clear) = injected {
             self.faults.clear();
             self.release(cx, true);
+            self.cut_is_due = false;
+            if let Some(firmware) = &mut firmware {
+                firmware.halt_at = u64::MAX;
+            }
         }
         let is_own = matches!(request, Request::Fault { .. } | Request::FaultList | Request::PowerCutAt { .. });
         (is_own || injected.is_some()).then(|| {
@@ -177,11 +181,12 @@ impl CommandFaults {
     }
 
     /// Whether the power is to be cut now, and for how long it is off.
-    pub(crate) fn take_cut(&mut self) -> Option<WallDuration> {
+    pub(crate) fn take_cut(&mut self, firmware: &Firmware) -> Option<WallDuration> {
         if self.faults.is_empty() {
             return None;
         }
-        self.cut_is_due |= self.faults.cut_at().is_some_and(|at| at <= self.now());
+        // A firmware that has halted asks for nothing any more.
+        self.cut_is_due |= has_halted(firmware) || self.faults.cut_at().is_some_and(|at| at <= self.now());
         std::mem::take(&mut self.cut_is_due).then_some(self.off)
     }
 
@@ -212,7 +217,7 @@ impl CommandFaults {
     #[cold]
     fn look_at_input(&mut self, t: &mut Turn) {
         let firmware = t.firmware;
-        self.cut_is_due |= firmware.subsystem.device().events_handled() >= firmware.halt_at;
+        self.cut_is_due |= has_halted(firmware);
         while !self.has_looked {
             let Some((_, pending)) = t.cx.pending.front_mut() else { return };
             self.has_looked = true;
@@ -346,6 +351,11 @@ fn of<'a>(commands: &'a mut HashMap<Slot, Struck>, firmware: &Firmware, slot: Sl
         *struck = new();
     }
     Some(struck)
+}
+
+/// Whether the event has come at which the power is cut.
+fn has_halted(firmware: &Firmware) -> bool {
+    firmware.subsystem.device().events_handled() >= firmware.halt_at
 }
 
 /// Whether a command makes something durable.

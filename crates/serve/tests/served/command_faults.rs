@@ -262,6 +262,7 @@ fn the_power_is_cut_when_it_was_asked_to() {
                 assert!(served.host.pair.submit(&sqe));
                 served.host.pair.ring().expect("a doorbell");
                 while served.host.pair.take().expect("the socket is open").is_none() {
+                    assert!(Instant::now() < until, "{timing:?} {at}: neither a completion nor a cut");
                     if served.drive.count("power_cuts") > cuts as u64 {
                         break;
                     }
@@ -278,9 +279,12 @@ fn the_power_is_cut_when_it_was_asked_to() {
             assert_eq!((served.last().1, served.struck(Kind::PowerCut)), (true, cuts as u64 + 1));
         }
         // One that was cleared never comes.
-        served.drive.ask(&Request::PowerCutAt { at: "write:1".parse().expect("a moment"), off_ms: 0 });
-        served.clear();
-        served.host.write(0, &data);
+        for at in ["write:1", "event:1"] {
+            served.drive.ask(&Request::PowerCutAt { at: at.parse().expect("a moment"), off_ms: 3_600_000 });
+            served.clear();
+            served.host.write(0, &data);
+            served.host.flush();
+        }
         assert_eq!(served.drive.count("power_cuts"), 4);
         served.end();
     }

@@ -178,7 +178,7 @@ impl Server {
         if is_busy && self.engine.group.carrier().is_some() {
             self.busy_at = Wall::now();
         }
-        if let Some(off) = self.engine.faults.take_cut() {
+        if let Some(off) = self.engine.faults.take_cut(powered(&self.firmware)) {
             self.cut_power(off)?;
         }
         Ok(active)
