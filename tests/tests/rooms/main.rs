@@ -178,7 +178,8 @@ const PLACES: &[Place] = &[
         floors: &[
             &["args", "failure", "notify", "profile_schema"],
             &["output", "socket", "text"],
-            &["completions", "drive", "figure", "generate", "group", "interrupt", "logging", "mounted", "nvme", "page"],
+            &["completions", "drive", "fault", "figure", "generate", "group", "interrupt", "logging", "nvme", "page"],
+            &["drive_image"],
             &["bench", "keeper", "mount", "progress", "run", "served", "status", "tail"],
             &["cluster", "crash_test", "experiment", "log", "log_device", "probe", "replay", "sweep", "trace"],
             &["compare", "report"],

@@ -91,6 +91,24 @@ impl Shared {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Writes the image anew without what was overwritten. All changes become durable by that, as by memory pressure:
+    /// later ones would otherwise come before those that the new image begins with.
+    fn make_room(&self, writer: &Writer) -> io::Result<()> {
+        let mut live = self.lock();
+        live.volume.record(Operation::SyncAll);
+        let lines = live.take_lines();
+        let replaced = writer.replace(live.volume.seen());
+        live.volume.fold();
+        replaced.map_err(|error| {
+            // It goes with the next, when files have been removed.
+            live.give_back(lines);
+            match error {
+                ImageError::Io(error) => error,
+                other => io::Error::other(other),
+            }
+        })
+    }
+
     /// Waits until a time, or until this is so.
     fn wait(&self, until: Instant, is_over: impl Fn(&Live) -> bool) -> MutexGuard<'_, Live> {
         let mut live = self.lock();
@@ -157,7 +175,8 @@ impl Mount {
                 _ => MountError::Refused(folder.clone(), error),
             })?;
         if let Some(writer) = writer {
-            writer::start(writer, Arc::clone(&live));
+            let live = Arc::clone(&live);
+            std::thread::spawn(move || writer.run(|| live.make_room(&writer)));
         }
         Ok(Mount { session: Some(session), live, folder })
     }

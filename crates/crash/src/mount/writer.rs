@@ -1,14 +1,12 @@
 //! The image of a mount, written on a thread of its own: a sync that waits for a drive keeps no other call waiting, and
 //! syncs that come meanwhile are written together.
 
-use super::Shared;
 use crate::image::{Image, ImageError};
-use crate::operation::Operation;
 use crate::tree::Tree;
 use fuser::Errno;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Changes that a sync makes durable, and the answer of its call.
 pub(super) struct Job {
@@ -77,8 +75,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes jobs until it is closed.
-    pub fn run(&self, shared: &Shared) {
+    /// Writes jobs until it is closed. `make_room`: replaces an image that is full, by [`Writer::replace`].
+    pub fn run(&self, make_room: impl Fn() -> io::Result<()>) {
         loop {
             let mut queue = lock(&self.queue);
             while queue.jobs.is_empty() && !queue.is_closed {
@@ -92,34 +90,11 @@ impl Writer {
             let lines: Vec<u8> = jobs.iter().flat_map(|job| job.lines.iter().copied()).collect();
             let written = lock(&self.image).append(&lines);
             let written = match written {
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => self.make_room(shared),
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => make_room(),
                 written => written,
             };
             let result = written.map_err(|error| errno(&error));
             jobs.into_iter().for_each(|job| (job.done)(result));
         }
     }
-
-    /// Writes the image anew without what was overwritten. All changes become durable by that, as by memory pressure:
-    /// later ones would otherwise come before those that the new image begins with.
-    fn make_room(&self, shared: &Shared) -> io::Result<()> {
-        let mut live = shared.lock();
-        live.volume.record(Operation::SyncAll);
-        let lines = live.take_lines();
-        let replaced = self.replace(live.volume.seen());
-        live.volume.fold();
-        replaced.map_err(|error| {
-            // It goes with the next, when files have been removed.
-            live.give_back(lines);
-            match error {
-                ImageError::Io(error) => error,
-                other => io::Error::other(other),
-            }
-        })
-    }
-}
-
-/// Starts the thread of a writer.
-pub(super) fn start(writer: Arc<Writer>, shared: Arc<Shared>) {
-    std::thread::spawn(move || writer.run(&shared));
 }
