@@ -602,6 +602,27 @@ fn a_mount_is_a_file_system_like_any_other() {
     }
 }
 
+/// Of a folder that another one replaces by a rename, or that is removed (xfstests, generic/035).
+#[test]
+fn an_open_folder_stays_without_its_name() {
+    if !has_fuse(1) {
+        return;
+    }
+    let home = TempDir::new().expect("a temporary folder");
+    let mounted = Mounted::start(home.path(), &[]);
+    for name in ["one", "two"] {
+        fs::create_dir(mounted.path(name)).expect("the mount is writable");
+    }
+    let links = |folder: &File| folder.metadata().expect("it is open").nlink();
+    let two = File::open(mounted.path("two")).expect("it is there");
+    assert_eq!(links(&two), 1);
+    fs::rename(mounted.path("one"), mounted.path("two")).expect("both are empty");
+    assert_eq!(links(&two), 0);
+    let one = File::open(mounted.path("two")).expect("it is there");
+    fs::remove_dir(mounted.path("two")).expect("it is empty");
+    assert_eq!(links(&one), 0);
+}
+
 /// Exchanges and ranges that the system has beside POSIX.
 #[test]
 fn names_change_places_and_ranges_are_punched_on_a_mount() {

@@ -547,7 +547,11 @@ impl Filesystem for Files {
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let mut live = self.0.lock();
         match live.inner(ino) {
-            Ok(_) => reply.opened(FileHandle(live.new_handle()), FopenFlags::empty()),
+            Ok(ino) => {
+                // It stays while it is open, also without a name.
+                live.opened(ino);
+                reply.opened(FileHandle(live.new_handle()), FopenFlags::empty());
+            }
             Err(error) => reply.error(error),
         }
     }
@@ -579,8 +583,12 @@ impl Filesystem for Files {
         reply.ok();
     }
 
-    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.0.lock().listings.remove(&handle.0);
+    fn releasedir(&self, _: &Request, ino: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        let mut live = self.0.lock();
+        live.listings.remove(&handle.0);
+        if let Ok(ino) = live.inner(ino) {
+            live.closed(ino);
+        }
         reply.ok();
     }
 

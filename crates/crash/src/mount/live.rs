@@ -204,7 +204,7 @@ impl Live {
             kind: kind(node.mode),
             perm: (node.mode & 0o7777) as u16,
             // As btrfs says of folders: names below are not counted.
-            nlink: if node.is_folder() { 1 } else { node.links },
+            nlink: if node.is_folder() { node.links.min(1) } else { node.links },
             uid: node.uid,
             gid: node.gid,
             rdev: node.rdev,
