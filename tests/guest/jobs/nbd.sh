@@ -12,6 +12,7 @@ if [ "$device" = emulated ]; then
     return 0
 fi
 kernel_may_say "block nbd0: |nbd[0-9]*: |I/O error, dev nbd0|Buffer I/O error|EXT4-fs|JBD2|Aborting journal"
+kernel_may_say "blk_print_req_error: [0-9]* callbacks suppressed"
 
 read -r address port _ </run/guest/target
 disk=/dev/nbd0

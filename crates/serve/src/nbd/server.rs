@@ -198,8 +198,8 @@ pub struct Server {
     check_at: Instant,
     /// No connection is accepted until then.
     paused_until: Option<Instant>,
-    /// There was no place for a connection, which waits.
-    is_full: bool,
+    /// A connection without a place, and until when it waits for one.
+    waiting: Option<(Box<dyn Stream>, Instant)>,
     notes: VecDeque<String>,
 }
 
@@ -241,7 +241,7 @@ impl Server {
             now: Instant::ZERO,
             check_at: Instant::NEVER,
             paused_until: None,
-            is_full: false,
+            waiting: None,
             notes: VecDeque::new(),
         })
     }
@@ -305,6 +305,12 @@ impl Server {
         let mut any = count > 0;
         for index in 0..self.places.len() {
             any |= self.begin(index, border);
+        }
+        if self.waiting.is_some() {
+            self.seat();
+            if self.waiting.is_none() {
+                self.resume();
+            }
         }
         if self.check_at <= self.now {
             self.check(border);
@@ -433,15 +439,12 @@ impl Server {
     // --- connections ---
 
     fn accept(&mut self) {
-        loop {
-            let is_full = self.has_no(|place| matches!(place, Place::Free));
-            let was_full = std::mem::replace(&mut self.is_full, is_full);
-            // One that has gone is noticed by then.
-            if is_full && !(was_full && self.has_no(|place| matches!(place, Place::Leaving))) {
-                return self.pause();
-            }
+        while self.waiting.is_none() {
             match self.listener.accept() {
-                Ok(Some(stream)) => self.admit(stream),
+                Ok(Some(stream)) => {
+                    self.waiting = Some((stream, self.now + PAUSE));
+                    self.seat();
+                }
                 Ok(None) => {}
                 // Whatever else is wrong with one connection is not wrong with the next.
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
@@ -450,10 +453,21 @@ impl Server {
                 Err(_) => return self.pause(),
             }
         }
+        self.pause();
     }
 
-    fn has_no(&self, is_one: impl Fn(&Place) -> bool) -> bool {
-        !self.places.iter().any(is_one)
+    /// Gives the connection that waits a place. One that has just gone is noticed in time to be the next one's.
+    fn seat(&mut self) {
+        let Some((stream, until)) = self.waiting.take() else { return };
+        let is_leaving = self.places.iter().any(|place| matches!(place, Place::Leaving));
+        match self.places.iter().position(|place| matches!(place, Place::Free)) {
+            Some(index) => self.admit(stream, index),
+            None if is_leaving || self.now < until => self.waiting = Some((stream, until)),
+            None => {
+                let count = self.places.len();
+                self.note(|| format!("an NBD client was turned away: {count} connections are open"));
+            }
+        }
     }
 
     fn pause(&mut self) {
@@ -462,16 +476,17 @@ impl Server {
         self.listen(EpollFlags::empty());
     }
 
+    fn resume(&mut self) {
+        self.paused_until = None;
+        self.listen(EpollFlags::EPOLLIN);
+    }
+
     fn listen(&self, interest: EpollFlags) {
         // Without it, no connection would be accepted any more: that of the listener is changed in no other place.
         let _ = self.epoll.modify(&self.listener, &mut EpollEvent::new(interest, LISTENER));
     }
 
-    fn admit(&mut self, stream: Box<dyn Stream>) {
-        let Some(index) = self.places.iter().position(|place| matches!(place, Place::Free)) else {
-            let count = self.places.len();
-            return self.note(|| format!("an NBD client was turned away: {count} connections are open"));
-        };
+    fn admit(&mut self, stream: Box<dyn Stream>, index: usize) {
         if self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, index as u64)).is_err() {
             return;
         }
@@ -562,10 +577,8 @@ impl Server {
     fn check(&mut self, border: &mut dyn Border) {
         self.check_at = Instant::NEVER;
         match self.paused_until {
-            Some(until) if until <= self.now => {
-                self.paused_until = None;
-                self.listen(EpollFlags::EPOLLIN);
-            }
+            Some(until) if until <= self.now && self.waiting.is_none() => self.resume(),
+            Some(until) if until <= self.now => self.pause(),
             Some(until) => self.check_at = until,
             None => {}
         }
