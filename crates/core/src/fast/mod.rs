@@ -105,14 +105,15 @@ pub enum Flaw {
     ForgetCuts,
 }
 
-/// Bytes of a lane's intake queue where peers are reached by a network: 400 MB/s over 10 ms. A quarter of the ring, if
-/// that is less, so that it drains while the rest goes to flash.
+/// Bytes of the intake queues of all lanes where peers are reached by a network: 400 MB/s over 10 ms. A lane's has a
+/// quarter of its ring, if that is less, so that it drains while the rest goes to flash.
 const NETWORK_QUEUE: u64 = 4 << 20;
 
 impl Function {
     fn new(id: u8, setup: Setup, starts: &[u64], log: LbaRing, options: &Options, survives: bool) -> Function {
         // What is on its way between served devices is bounded by this, whatever hosts may store beyond their credit.
-        let queue = if options.network_peers { NETWORK_QUEUE.min(setup.ring_size / 4) } else { 0 };
+        let queue =
+            if options.network_peers { (NETWORK_QUEUE / starts.len() as u64).min(setup.ring_size / 4) } else { 0 };
         let lane = |&start: &u64| Lane::new(setup.ring_size, setup.queue_size.max(queue), start, options.stamps);
         let times = if options.network_peers { transport::Config::network() } else { transport::Config::default() };
         let config = transport::Config { function: id, lanes: starts.len() as u8, ..times };

@@ -155,9 +155,15 @@ impl Rings {
                 && is_stored(ring, of)
                 && (is_taken(ring, of) || !ring.may_continue(of))
             {
-                ring.file.set_epoch(of.epoch());
-                // A ring that is lost is found to be so by the next look.
-                let _ = (0..ring.lanes.len()).try_for_each(|lane| move_stream(t.cx, storage, lane, ring, of).map(drop));
+                let lanes = 0..ring.lanes.len();
+                let moved = lanes.map(|lane| move_stream(t.cx, storage, lane, ring, of)).fold(true, |all, moved| {
+                    // A ring that is lost is found to be so by the next look.
+                    all & (moved == Ok(true))
+                });
+                // Behind all lanes: a start that finds the old epoch moves them again.
+                if moved {
+                    let _ = ring.file.set_epoch(of.epoch());
+                }
             }
         }
     }
@@ -324,7 +330,7 @@ impl Look<'_, '_> {
         let is = &mut ring.lanes[lane];
         let arrived = l.arrived();
         if client.generation != is.generation {
-            is.claimed = false;
+            (is.claimed, is.stuck) = (false, false);
             is.forget_waits();
             return Ok(false);
         }
@@ -358,7 +364,8 @@ impl Look<'_, '_> {
         let is_waited_for = is.wanted > arrived || is.replicate > arrived || of.is_replicated();
         let left = if is_waited_for { 0 } else { client.left.min(ring.file.header().ring_bytes / LEFT_PARTS) };
         let due = client.tail.saturating_sub(left);
-        if due <= arrived {
+        // A device that does not lead drops what it would take.
+        if due <= arrived || !of.transport().writable() {
             return Ok(false);
         }
         // As much as the intake queue takes now; the rest comes with the next look.

@@ -414,10 +414,14 @@ impl RingFile {
         Ok(self.header.generation[lane])
     }
 
-    /// Sets the epoch that clients stamp records with. It is stored with the next generation that begins: clients of
-    /// the one before keep theirs.
-    pub fn set_epoch(&mut self, epoch: Epoch) {
+    /// Stores the epoch that clients stamp records with, behind the begin of a generation in each lane and before that
+    /// is published: clients of the one before keep theirs.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn set_epoch(&mut self, epoch: Epoch) -> Result<(), Lost> {
         self.header.epoch = epoch;
+        self.write_header()
     }
 
     /// Has a lane's ring hold bytes from a stream offset on, as if its client had published them in this generation:
@@ -606,10 +610,16 @@ mod tests {
         let mut bytes = [0; 4];
         ring.read(1, 3 * 8192 - 2, &mut bytes).unwrap();
         assert_eq!(&bytes, b"abcd");
+        // A start that comes before all lanes have begun a generation finds the epoch of before.
+        let later = Shape { epoch: Epoch::new(9, 1), ..shape() };
         assert_eq!(ring.begin_generation(1), Ok(2));
         drop(ring);
-        let (ring, _) = RingFile::open(&path, &shape()).unwrap();
-        assert_eq!(ring.header().generation[..2], [1, 2]);
+        let (mut ring, _) = RingFile::open(&path, &later).unwrap();
+        assert_eq!((&ring.header().generation[..2], ring.header().epoch), (&[1, 2][..], shape().epoch));
+        ring.set_epoch(later.epoch).unwrap();
+        drop(ring);
+        let (ring, _) = RingFile::open(&path, &later).unwrap();
+        assert_eq!(ring.header().epoch, later.epoch);
         // Truncated by a client: an error, and no signal.
         lent.set_len(100_000).unwrap();
         assert_eq!(ring.read(1, 0, &mut bytes), Err(Lost));

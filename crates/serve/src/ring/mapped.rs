@@ -320,9 +320,6 @@ impl MappedRing {
         let size = self.file.header().ring_bytes;
         let path = self.file.path().display().to_string();
         let may_continue = self.may_continue(of);
-        if !may_continue {
-            self.file.set_epoch(of.epoch());
-        }
         for (lane, l) in of.lanes().iter().enumerate() {
             let client = self.file.client_words(lane)?;
             let (generation, end) = (self.file.header().generation[lane], l.arrived());
@@ -356,6 +353,9 @@ impl MappedRing {
                 ));
             }
             self.lanes[lane] = is;
+        }
+        if !may_continue {
+            self.file.set_epoch(of.epoch())?;
         }
         self.open = true;
         self.publish(of)?;

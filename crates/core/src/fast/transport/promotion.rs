@@ -284,7 +284,7 @@ impl Transport {
         let Some(candidate) = &mut self.candidate else { return };
         let Phase::Pull { targets, due, asked } = &mut candidate.phase else { return };
         candidate.over_at = now + config.promotion_timeout;
-        candidate.retry_wait = config.retry;
+        (candidate.retry_wait, candidate.retry_at) = (config.retry, now + config.retry);
         if log.persisted(lane) >= asked[lane] {
             *due |= 1 << lane;
         }
