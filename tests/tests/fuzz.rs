@@ -25,7 +25,7 @@ const INPUTS_MIN: u32 = 30;
 /// Bytes of an input, at most.
 const INPUT_MAX: usize = 64 << 10;
 /// Bytes of all seeds together, at most.
-const SEEDS_MAX: usize = 704 << 10;
+const SEEDS_MAX: usize = 720 << 10;
 /// Bytes of a trace or profile that make a seed.
 const FILE_MAX: usize = 2 << 10;
 

@@ -26,6 +26,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "control",
             "uptime_s",
             "power_cuts",
+            "faults_struck",
         ],
     ),
     ("Peers", &["replication"]),
@@ -124,7 +125,11 @@ fn name_of(key: &str) -> String {
 }
 
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Object(of) => of.iter().map(|(name, of)| format!("{name} {of}")).collect::<Vec<_>>().join(", "),
+        value => value.to_string(),
+    }
 }
 
 /// How the disk of an image is, in a line: a threshold for a slow one is chosen by it.

@@ -130,7 +130,8 @@ impl Mount {
     pub fn new(options: Options) -> Result<Mount, MountError> {
         let folder = options.folder;
         let refused = |error: io::Error| MountError::Refused(folder.clone(), error);
-        if std::fs::metadata(&folder).is_err_and(|error| error.raw_os_error() == Some(Errno::ENOTCONN as i32)) {
+        // What the kernel knows of a folder it says for a second after the process has gone; opening asks the process.
+        if std::fs::File::open(&folder).is_err_and(|error| error.raw_os_error() == Some(Errno::ENOTCONN as i32)) {
             unmount_lazily(&folder).map_err(refused)?;
         }
         let folder = folder.canonicalize().map_err(refused)?;
