@@ -14,6 +14,8 @@ use std::io;
 const HEAD_ROOM: u64 = 4096;
 /// Bytes that are moved at once.
 const PIECE: usize = 64 << 10;
+/// Bytes behind the last whole batch that are searched for others.
+const BEHIND: usize = 1 << 20;
 /// Bytes of the first line of a batch at most.
 const LINE_MAX: usize = 64;
 
@@ -87,17 +89,14 @@ impl OnBlocks {
 
     /// The generation that counts; `None`: the blocks hold nothing.
     fn newest(&mut self) -> Result<Option<u64>, ImageError> {
-        let (mut found, mut is_empty) = (None, true);
-        for at in [0, HEAD_ROOM] {
-            let mut head = vec![0; HEAD_ROOM as usize];
-            self.blocks.read(at, &mut head)?;
-            is_empty &= head.iter().all(|byte| *byte == 0);
-            found = found.max(generation_of(&head));
-        }
+        let mut heads = vec![0; 2 * HEAD_ROOM as usize];
+        self.blocks.read(0, &mut heads)?;
+        let is_empty = heads.iter().all(|byte| *byte == 0);
+        let found = heads.chunks(HEAD_ROOM as usize).filter_map(generation_of).max();
         if found.is_none() && !is_empty { Err(ImageError::NoImage) } else { Ok(found) }
     }
 
-    /// All whole batches of the half.
+    /// All whole batches of the half, and some of what is behind them.
     fn batches(&mut self) -> io::Result<Vec<u8>> {
         let (start, half, block) = (self.start(self.generation), self.half(), self.blocks.block());
         let salt = self.generation.to_le_bytes();
@@ -113,7 +112,7 @@ impl OnBlocks {
             }
             good += length as usize;
         }
-        bytes.truncate(good);
+        self.read_to(start, &mut bytes, good + BEHIND)?;
         self.end = good as u64;
         Ok(bytes)
     }
@@ -376,6 +375,37 @@ mod tests {
         memory.fail_after(u64::MAX);
         let refused = write(&mut image, &mut volume, "a", "fourth").unwrap_err();
         assert!(refused.to_string().contains("another mount uses this image"), "{refused}");
+    }
+
+    #[test]
+    fn a_second_mount_ends_the_first_and_damage_before_whole_batches_is_refused() {
+        let memory = Memory::new(300 << 10);
+        let (mut first, tree) = open(&memory).unwrap();
+        let mut volume = Volume::of(tree, Rules::Strict);
+        write(&mut first, &mut volume, "a", "one").unwrap();
+        let (mut second, tree) = open(&memory).unwrap();
+        let mut other = Volume::of(tree, Rules::Strict);
+        write(&mut second, &mut other, "b", "two").unwrap();
+        let refused = write(&mut first, &mut volume, "c", "three").unwrap_err();
+        assert!(refused.to_string().contains("another mount uses this image"), "{refused}");
+        write(&mut second, &mut other, "d", "four").unwrap();
+        let whole = memory.0.lock().unwrap().durable.clone();
+        let half = 2 * HEAD_ROOM as usize;
+        let found = whole[half..][..100 << 10].windows(6).enumerate().filter(|(_, word)| *word == b"batch ");
+        let batches: Vec<usize> = found.map(|(at, _)| half + at).collect();
+        // The last alone may be torn.
+        let last = batches.len() - 1;
+        for (number, at) in batches.into_iter().enumerate() {
+            memory.0.lock().unwrap().durable[at + 30] ^= 1;
+            match open(&memory) {
+                Err(ImageError::Damaged { .. }) if number < last => {}
+                Ok((_, tree)) if number == last => {
+                    assert_eq!((text(&tree, "b").as_deref(), text(&tree, "d")), (Some("two"), None));
+                }
+                other => panic!("batch {number}: {other:?}"),
+            }
+            memory.0.lock().unwrap().durable.clone_from(&whole);
+        }
     }
 
     #[test]

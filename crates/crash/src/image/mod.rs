@@ -20,6 +20,8 @@ use tidewater_base::checksum::{crc32c, crc32c_append};
 
 /// First line of the file.
 const HEAD: &str = "tidewater volume 1\n";
+/// How the first line of a batch begins.
+const BATCH: &str = "batch ";
 /// The file holds what may be its owner's alone in the mount.
 const MODE: u32 = 0o600;
 
@@ -108,9 +110,7 @@ impl Image {
                 *end += bytes.len() as u64;
             }
             Place::Drive(drive) => {
-                if has_failed {
-                    drive.check().map_err(io::Error::other)?;
-                }
+                drive.check().map_err(io::Error::other)?;
                 drive.append(&self.unwritten)?;
             }
         }
@@ -212,6 +212,10 @@ fn read_batches(batches: &[u8], at: usize, salt: &[u8]) -> Result<Tree, ImageErr
         }
         rest = behind;
     }
+    if is_damaged(rest, salt) {
+        let why = "a batch is damaged, and whole ones follow".into();
+        return Err(ImageError::Damaged { at: at + batches.len() - rest.len(), why });
+    }
     operations.sort_by_key(|(number, _)| *number);
     let mut tree = Tree::default();
     operations.iter().for_each(|(_, operation)| tree.apply(operation, Fate::Kept));
@@ -219,10 +223,16 @@ fn read_batches(batches: &[u8], at: usize, salt: &[u8]) -> Result<Tree, ImageErr
     Ok(tree)
 }
 
+/// Whether a whole batch begins behind a place where none does: then it is damage, and not the end.
+fn is_damaged(bytes: &[u8], salt: &[u8]) -> bool {
+    let mut begins = bytes.windows(BATCH.len()).enumerate().skip(1).filter(|(_, word)| *word == BATCH.as_bytes());
+    begins.any(|(at, _)| whole(&bytes[at..], salt).is_some())
+}
+
 /// Of a batch the bytes of its first line, those of its lines, and their checksum; `None`: none begins here.
 fn head(bytes: &[u8]) -> Option<(usize, usize, u32)> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    let mut words = std::str::from_utf8(&bytes[..end]).ok()?.strip_prefix("batch ")?.split(' ');
+    let mut words = std::str::from_utf8(&bytes[..end]).ok()?.strip_prefix(BATCH)?.split(' ');
     let length = words.next()?.parse().ok()?;
     let sum = u32::from_str_radix(words.next()?, 16).ok()?;
     Some((end + 1, length, sum))

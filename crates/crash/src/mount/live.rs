@@ -374,6 +374,8 @@ impl Live {
             return Answer { text, ..Answer::default() };
         }
         self.faults.cut();
+        // Calls that a fault keeps waiting end now: they are about files of before.
+        self.cleared += 1;
         let lost = state.lost.len();
         self.unsent.clear();
         self.volume = Volume::of(tree, self.volume.rules());

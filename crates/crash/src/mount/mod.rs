@@ -135,6 +135,9 @@ impl Mount {
             unmount_lazily(&folder).map_err(refused)?;
         }
         let folder = folder.canonicalize().map_err(refused)?;
+        if !folder.is_dir() {
+            return Err(MountError::Refused(folder, io::ErrorKind::NotADirectory.into()));
+        }
         if !Path::new("/dev/fuse").exists() {
             return Err(MountError::NoFuse("/dev/fuse is not there: the kernel or the container has no FUSE"));
         }
