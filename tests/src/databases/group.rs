@@ -94,20 +94,29 @@ impl Group {
         Ok(())
     }
 
-    fn position(&self) -> Result<u64, String> {
-        let said = |node: usize, line: &[&str]| {
-            let (place, device) = &self.machines[node];
-            let mut command = place.command("tail", device.binary())?;
-            let output =
-                command.args(line).stdout(Stdio::piped()).output().map_err(|error| format!("tail: {error}"))?;
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            let number: Result<u64, _> = text.trim().parse();
-            number.map_err(|_| format!("{line:?}: {text} {}", place.said("tail")))
-        };
+    /// The number that a command of a machine prints.
+    fn number(&self, node: usize, line: &[&str]) -> Result<u64, String> {
+        let (place, device) = &self.machines[node];
+        let mut command = place.command("tail", device.binary())?;
+        let output = command.args(line).stdout(Stdio::piped()).output().map_err(|error| format!("tail: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let number: Result<u64, _> = text.trim().parse();
+        number.map_err(|_| format!("{line:?}: {text} {}", place.said("tail")))
+    }
+
+    /// Where the log of the first machine ends.
+    ///
+    /// # Errors
+    /// The message of its device.
+    pub fn log_end(&self) -> Result<u64, String> {
         let control = self.machines[0].1.control().display().to_string();
-        let end = said(0, &["group", "status", "--control", &control, "--log-end"])?.to_string();
+        self.number(0, &["group", "status", "--control", &control, "--log-end"])
+    }
+
+    fn position(&self) -> Result<u64, String> {
+        let end = self.log_end()?.to_string();
         let target = self.machines[1].1.target();
-        said(1, &["tail", "--device", &target, "--position", "--at-least", &end, "--timeout", "600s"])
+        self.number(1, &["tail", "--device", &target, "--position", "--at-least", &end, "--timeout", "600s"])
     }
 
     fn onto(&self) -> String {

@@ -289,7 +289,7 @@ fn a_start_that_fails_after_a_reboot_hides_no_loss() {
     let done = cluster.command(0).args(["--metrics", "192.0.2.1:9000"]).output().expect("it starts");
     assert!(!done.status.success(), "that address is not there");
     cluster.start(0);
-    assert_eq!(cluster.status(0)["groups"][0]["role"], "secondary");
+    cluster.until(0, "it has found that its memory is gone", |status| status["groups"][0]["role"] == "secondary");
     // It is the ring of this boot now.
     cluster.promote(0);
     assert_eq!(numbers(&cluster.log(0)), [0]);
