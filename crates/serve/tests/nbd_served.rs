@@ -67,6 +67,8 @@ fn each_namespace_is_an_export_and_says_its_sizes() {
         let info = NbdClient::connect(&address).unwrap().go(name);
         assert_eq!((info.size, info.flags, info.block_min, info.block_preferred), (size, flags, block, 4_096));
     }
+    // There are two queues.
+    drop(looking);
     let mut small = NbdClient::of(&address, "2");
     small.write(512, &[7; 512]).unwrap();
     assert_eq!(small.read(0, 1_536).unwrap(), [[0; 512], [7; 512], [0; 512]].concat());
